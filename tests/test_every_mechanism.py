@@ -67,7 +67,7 @@ every_example_either_way = pytest.mark.parametrize(
     tiered_examples(),
     ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}",
 )
-in_one_folder = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+in_one_folder = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @every_mechanism
@@ -194,7 +194,7 @@ def test_pairs_in_closed_form_are_those_that_reads_lists(case: Case) -> None:
 
 @every_mechanism
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_pairs_in_closed_form_on_any_grid(mechanism: type[Mixer], data: st.DataObject) -> None:
     component, grid = data.draw(CASES[mechanism].components), Grid(data.draw(CASES[mechanism].sides))
     place = place_for(component, grid)

@@ -90,17 +90,15 @@ def extent(tokens: int) -> str:
 
 
 def of_case(case: Case) -> Needs:
-    """Every example; every extent; pairs of the rest.
+    """Of every mechanism every example and every extent, and pairs of where it stands.
 
-    Pairs: each option, and each number of axes, beside special tokens, axes, and eager and fused execution.
+    Pairs: the number of axes, special tokens, eager or fused execution.
     """
     grid, tag, component = case.place.grid, tag_of(type(case.component)), str(case.component)
     long = extent(grid.total)
     found: set[Hashable] = {component, long}
     if grid.total > 1:
-        where = {"axes": len(grid.sides), "special tokens": grid.extra, "fused": case.place.fused}
-        found |= pairs(where)
-        found |= {(option, other) for option in options(case.component).items() for other in where.items()}
+        found |= pairs({"axes": len(grid.sides), "special tokens": grid.extra, "fused": case.place.fused})
     return frozenset((tag, need) for need in found)
 
 
