@@ -115,7 +115,8 @@ def test_devices_that_are_not_there(device):
 
 
 def test_analyze_on_the_cpu_adds_seconds():
-    told = json.loads(xf("analyze", "vit-ti32", "--device", "cpu", "--format", "json").stdout)
+    done = xf("analyze", "vit-ti32", "--device", "cpu", "--format", "json")
+    told = json.loads(done.stdout)
     timing = told["timing"]
     assert timing["device"] == "cpu"
     assert timing["seconds"] > 0
