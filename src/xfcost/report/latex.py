@@ -30,10 +30,17 @@ _MATH: Final = {
 }  # fmt: skip
 _SUPER: Final = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ʳ", "0123456789+-()r", strict=True)) | {"ᵀ": r"\top"}
 _SUB: Final = dict(zip("₀₁₂₃₄₅₆₇₈₉ₖₐᵢₙ", "0123456789kain", strict=True))
-_TEXT: Final = {
+_TEXT: Final = _SPECIAL | {
     "–": "--", "—": "---", "…": r"\ldots{}", "‘": "`", "’": "'", "“": "``", "”": "''", "§": r"\S{}", "\xa0": "~",
     "ß": r"\ss{}", "ø": r"\o{}", "Ø": r"\O{}", "æ": r"\ae{}", "Æ": r"\AE{}", "ł": r"\l{}", "Ł": r"\L{}", "ı": r"\i{}",
 }  # fmt: skip
+# One character -> how it is set in text.
+_SET: Final = (
+    {character: f"${formula}$" for character, formula in _MATH.items()}
+    | {character: f"$^{{{raised}}}$" for character, raised in _SUPER.items()}
+    | {character: f"$_{{{lowered}}}$" for character, lowered in _SUB.items()}
+    | _TEXT
+)
 _ACCENTS: Final = {
     "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u", "\u0307": ".",
     "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c", "\u0328": "k",
@@ -116,18 +123,9 @@ def _in_formula(part: str) -> str:
 
 def _written(character: str) -> str:
     """One character of text."""
-    for table in (_SPECIAL, _TEXT):
-        if character in table:
-            return table[character]
-    if character in _MATH:
-        return f"${_MATH[character]}$"
-    if character in _SUPER:
-        return f"$^{{{_SUPER[character]}}}$"
-    if character in _SUB:
-        return f"$_{{{_SUB[character]}}}$"
-    if character.isascii():
-        return character
-    return _accented(character)
+    if character in _SET:
+        return _SET[character]
+    return character if character.isascii() else _accented(character)
 
 
 def _accented(character: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -88,26 +88,26 @@ def _totals(ledger: Ledger) -> Text:
 def groups_table(ledger: Ledger, by: View) -> Table:
     """Totals of `--by operation|block|stage|mixing`, over all blocks."""
     shown = {"flops": "FLOPs", "attention_entries": "attention entries", "traced_macs": "traced MACs"}
-    shown |= {"cached": "cached"} if ledger.step else {}
-    shown |= {"backward_macs": "backward MACs"} if ledger.training else {}
-    table = bare_table(by, "params", "MACs", "share", *shown.values())
-    total = ledger.total("macs") or 0
-    for group in grouped(ledger, by):
-        style = TERMINAL[group[by]] if by == "mixing" else ""
-        cells = [units.count(group[quantity]) for quantity in ("params", "macs", *shown)]
-        table.add_row(str(group[by]), *cells[:2], units.percent(group["macs"] or 0, total), *cells[2:], style=style)
-    return table
+    shown |= ({"cached": "cached"} if ledger.step else {}) | (
+        {"backward_macs": "backward MACs"} if ledger.training else {}
+    )
+    lines = [(str(group[by]), group, TERMINAL[group[by]] if by == "mixing" else "") for group in grouped(ledger, by)]
+    return _totals_table(by, lines, shown, ledger.total("macs") or 0)
 
 
 def mixing_table(ledger: Ledger) -> Table:
     """Totals by mixing kind."""
-    table = bare_table("totals by mixing kind", "params", "MACs", "share", "FLOPs")
+    groups = [(WORDS[kinds["mixing"]], kinds, TERMINAL[kinds["mixing"]]) for kinds in grouped(ledger, "mixing")]
     total: dict[str, Any] = dict(ledger.totals())
-    lines = [(WORDS[kinds["mixing"]], kinds, TERMINAL[kinds["mixing"]]) for kinds in grouped(ledger, "mixing")]
-    for words, figures, style in [*lines, ("all", total, "bold")]:
-        cells = [units.count(figures[quantity]) for quantity in ("params", "macs", "flops")]
-        share = units.percent(figures["macs"], total["macs"])
-        table.add_row(words, *cells[:2], share, cells[2], style=style)
+    return _totals_table("totals by mixing kind", [*groups, ("all", total, "bold")], {"flops": "FLOPs"}, total["macs"])
+
+
+def _totals_table(first: str, lines: Sequence[tuple[str, Any, str]], more: Mapping[str, str], macs: int) -> Table:
+    """A line per group (its words, figures and style): parameters, MACs, their share of all `macs`, and `more`."""
+    table = bare_table(first, "params", "MACs", "share", *more.values())
+    for words, figures, style in lines:
+        params, own, *others = (units.count(figures[quantity]) for quantity in ("params", "macs", *more))
+        table.add_row(words, params, own, units.percent(figures["macs"] or 0, macs), *others, style=style)
     return table
 
 
@@ -125,15 +125,23 @@ def published_table(published: list[dict[str, Any]]) -> Table:
 
 
 def endnotes(ledger: Ledger, *, listed: bool, width: int, verbose: bool) -> Iterator[Text]:
-    """Time, notes, letters, hidden columns, and the convention of the numbers."""
+    """Time, notes, letters, hidden columns and rows, and the convention of the numbers."""
     yield from timing_texts(ledger)
     yield from note_texts(_notes(ledger), verbose=verbose)
+    each = ""
     if listed:
-        yield from _hidden(ledger, width, verbose=verbose)
+        fitting = fitting_columns(ledger, width)
+        if hidden := [column.title for column in filled_columns(ledger) if column not in fitting]:
+            yield Text(f"hidden at this width: {', '.join(hidden)}", style="dim")
+        if verbose and (moves := sum(row.only_moves for row in ledger.rows)):
+            what = (
+                "1 operation that only moves or masks" if moves == 1 else f"{moves} operations that only move or mask"
+            )
+            yield Text(f"hidden: {what} data (0 FLOPs); csv and json list them", style="dim")
         shown = [text for row in ledger.rows for text in (order_cell(row), row.reads) if text]
         yield Text(f"letters: {letters_text(shown)}", style="dim")
-    saved = "saved is of all blocks, " if ledger.total("kept_bytes") else ""
-    each = f"operations are per block, {saved}share is of the model's MACs; " if listed else ""
+        saved = "saved is of all blocks, " if ledger.total("kept_bytes") else ""
+        each = f"operations are per block, {saved}share is of the model's MACs; "
     yield Text(f"{each}{CONVENTION}", style="dim")
 
 
@@ -143,15 +151,3 @@ def _notes(ledger: Ledger) -> Iterator[str]:
     yield from ledger.metadata.notes
     if ledger.metadata.published_left_out:
         yield "published figures are left out: they are of one forward of the spec as written, at its own size, batch 1"
-
-
-def _hidden(ledger: Ledger, width: int, *, verbose: bool) -> Iterator[Text]:
-    """Columns that don't fit, and rows that cost nothing."""
-    fitting = fitting_columns(ledger, width)
-    hidden = [column.title for column in filled_columns(ledger) if column not in fitting]
-    if hidden:
-        yield Text(f"hidden at this width: {', '.join(hidden)}", style="dim")
-    moves = sum(1 for row in ledger.rows if row.only_moves)
-    if moves and verbose:
-        what = "1 operation that only moves or masks" if moves == 1 else f"{moves} operations that only move or mask"
-        yield Text(f"hidden: {what} data (0 FLOPs); csv and json list them", style="dim")
