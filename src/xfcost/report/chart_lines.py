@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from xfcost.report.chart import Line, Points, slope_text
@@ -20,16 +19,10 @@ _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
 def draw_line(axes: Axes, line: Line, number: int) -> None:
     """A system's line in the colour and style of its number."""
     axes.plot(
-        line.xs,
-        line.values,
-        color=SYSTEMS[number % len(SYSTEMS)],
-        linestyle=STYLES[number % len(STYLES)],
-        linewidth=1.0 if line.scaled else 2.0,
-        alpha=0.6 if line.scaled else 1.0,
-        label=f"{line.name}, slope {slope_text(line.slope)}",
-        gid=line.name,
-        zorder=3,
-    )
+        line.xs, line.values, color=SYSTEMS[number % len(SYSTEMS)], linestyle=STYLES[number % len(STYLES)],
+        linewidth=1.0 if line.scaled else 2.0, alpha=0.6 if line.scaled else 1.0,
+        label=f"{line.name}, slope {slope_text(line.slope)}", gid=line.name, zorder=3,
+    )  # fmt: skip
 
 
 def draw_context(axes: Axes, line: Line) -> None:
@@ -39,23 +32,12 @@ def draw_context(axes: Axes, line: Line) -> None:
 
 def draw_points(axes: Axes, points: Points, number: int) -> None:
     """Traced or measured points, error bars where there was a spread, in the colour of their system."""
+    bars = None
+    if points.spread is not None:  # half the spread each way, and never down to 0, which log axes haven't got
+        pairs = zip(points.values, points.spread, strict=True)
+        bars = [[min(height / 2, value * 0.99) for value, height in pairs], [height / 2 for height in points.spread]]
     axes.errorbar(
-        points.xs,
-        points.values,
-        # Half the spread each way, and never down to 0, which log axes haven't got.
-        yerr=None if points.spread is None else _bars(points.values, points.spread),
-        color=SYSTEMS[number % len(SYSTEMS)],
-        linestyle="none",
-        marker=_MARKERS[number % len(_MARKERS)],
-        markersize=6,
-        markerfacecolor="white",
-        markeredgewidth=1.6,
-        capsize=4,
-        label=points.name,
-        zorder=4,
-    )
-
-
-def _bars(values: Sequence[float], spread: Sequence[float]) -> list[list[float]]:
-    below = [min(height / 2, value * 0.99) for value, height in zip(values, spread, strict=True)]
-    return [below, [height / 2 for height in spread]]
+        points.xs, points.values, yerr=bars, color=SYSTEMS[number % len(SYSTEMS)], linestyle="none",
+        marker=_MARKERS[number % len(_MARKERS)], markersize=6, markerfacecolor="white", markeredgewidth=1.6, capsize=4,
+        label=points.name, zorder=4,
+    )  # fmt: skip

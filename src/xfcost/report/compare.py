@@ -56,11 +56,11 @@ def header(comparison: Comparison) -> Text:
 
 def endnotes(comparison: Comparison, *, verbose: bool) -> Iterator[Text]:
     """How the accounts agree, notes with their system's name, settings of the run, the convention."""
+    notes = []
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         if ledger.agreement is not None:
             yield from (Text.assemble(f"{name}: ", text) for text in agreement_texts(ledger))
-    named = zip(comparison.names, comparison.ledgers, strict=True)
-    notes = [f"{name}: {note}" for name, ledger in named for note in ledger.metadata.notes]
+        notes += [f"{name}: {note}" for note in ledger.metadata.notes]
     yield from note_texts(notes, verbose=verbose)
     yield from run_texts(comparison.ledgers[0])
     if any(figures["score_dot_products"] is not None for figures in comparison.figures.values()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -27,22 +28,18 @@ _MEANING: Final[dict[Mixing, str]] = {
 
 def stages_text(stages: Sequence[str]) -> str:
     """`stage 1`, `stage 2`, `stage 3`, `head` -> `stages 1–3, head`."""
-    runs: list[tuple[str, list[int]]] = []
-    for stage in stages:
-        words, _, number = stage.rpartition(" ")
-        if not number.isdecimal():
-            runs.append((stage, []))
-        elif runs and runs[-1][0] == words and runs[-1][1] and runs[-1][1][-1] + 1 == int(number):
-            runs[-1][1].append(int(number))
-        else:
-            runs.append((words, [int(number)]))
-    return ", ".join(_run_text(words, numbers) for words, numbers in runs)
 
+    def run(numbered: tuple[int, str]) -> tuple[str, int | None]:
+        """The same for stages whose numbers follow one another."""
+        words, _, number = numbered[1].rpartition(" ")
+        return (words, int(number) - numbered[0]) if number.isdecimal() else (numbered[1], None)
 
-def _run_text(words: str, numbers: Sequence[int]) -> str:
-    if not numbers:
-        return words
-    return f"{words} {numbers[0]}" if len(numbers) == 1 else f"{words}s {numbers[0]}–{numbers[-1]}"
+    texts = []
+    for (words, offset), several in groupby(enumerate(stages), key=run):
+        first, *others = [stage.rpartition(" ")[2] for _, stage in several]
+        numbers = f"s {first}–{others[-1]}" if others else f" {first}"
+        texts.append(words if offset is None else f"{words}{numbers}")
+    return ", ".join(texts)
 
 
 def render(page: Glance) -> RenderableType:

@@ -69,13 +69,11 @@ def _timed(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> tuple[l
     """Medians as points; as faint lines the MACs, at the rate of the smallest N that was measured."""
     lines, points = [], []
     for number, (one, ledgers) in enumerate(zip(sweeps, live, strict=True)):
-        timings = [(ledger, ledger.timing) for ledger in ledgers if ledger.timing]
-        xs = [one.at(ledger) for ledger, _ in timings]
-        seconds = [timing.seconds for _, timing in timings]
-        spread = [timing.spread for _, timing in timings]
+        seen = [(one.at(ledger), ledger.timing.seconds, ledger.timing.spread) for ledger in ledgers if ledger.timing]
+        xs, seconds, spread = (list(column) for column in zip(*seen, strict=True))
         name = f"{one.name}, measured, slope {slope_text(slope(xs, seconds))}"
         points.append(Points(name, number, xs, seconds, spread))
-        rate = seconds[0] / (timings[0][0].total("macs") or 1)
+        rate = seconds[0] / (ledgers[0].total("macs") or 1)
         values = [(macs or 0) * rate for macs in one.values("macs")]
         fitted = slope(one.xs, values)
         lines.append(Line(f"{one.name}, its MACs at the first point's rate", one.xs, values, fitted, scaled=True))
