@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from xfcost.counting.boxes import Box
@@ -49,32 +50,27 @@ def _band(diagram: Diagram, columns: range, across: int) -> RenderableType:
     for _ in columns:
         table.add_column(width=across, no_wrap=True)
     table.add_row(*(Text(diagram.columns[number].name.center(across), style="bold") for number in columns))
-    headers = [packed(diagram.columns[number].where, across) for number in columns]
-    for line in range(max(len(header) for header in headers)):
-        table.add_row(*(Text(header[line].center(across) if line < len(header) else "") for header in headers))
+    headers = (packed(diagram.columns[number].where, across) for number in columns)
+    for lines in zip_longest(*headers, fillvalue=""):
+        table.add_row(*(Text(line.center(across) if line else "") for line in lines))
     for number, row in enumerate(diagram.rows):
         boxes = [row[column] for column in columns]
         if any(boxes):
             last = number == len(diagram.rows) - 1
             drawn = [_lines(box, across, diagram.mark(number), last=last) for box in boxes]
-            table.add_row(*_level(drawn, boxes, across))
+            height = max(map(len, drawn))
+            table.add_row(*(_cell(lines, box, height, across) for lines, box in zip(drawn, boxes, strict=True)))
     return table
 
 
-def _level(drawn: list[list[str]], boxes: list[Box | None], across: int) -> list[RenderableType]:
-    """Boxes of one row, made equally high by the line that runs on below them."""
+def _cell(lines: list[str], box: Box | None, height: int, across: int) -> RenderableType:
+    """A box, made as high as its row by the line that runs on below it."""
     from rich.text import Text
 
-    height = max(len(lines) for lines in drawn)
-    cells: list[RenderableType] = []
-    for lines, box in zip(drawn, boxes, strict=True):
-        style = TERMINAL[box.mixing] if box and box.mixing else ""
-        cell = Text("\n".join(lines), style=style)
-        missing = height - len(lines)
-        if missing:
-            cell.append(("\n" if lines else "") + "\n".join(["│".center(across)] * missing), style="")
-        cells.append(cell)
-    return cells
+    cell = Text("\n".join(lines), style=TERMINAL[box.mixing] if box and box.mixing else "")
+    if missing := height - len(lines):
+        cell.append(("\n" if lines else "") + "\n".join(["│".center(across)] * missing), style="")
+    return cell
 
 
 def _lines(box: Box | None, across: int, mark: str | None, *, last: bool) -> list[str]:
@@ -89,11 +85,8 @@ def _lines(box: Box | None, across: int, mark: str | None, *, last: bool) -> lis
     texts = box_texts(box, box.mixing, inner)
     top = f"{left}{line} {box.title} ".ljust(across - 1, line) + right
     body = [f"{side} {text.ljust(inner)} {side}" for text in texts]
-    if mark:
-        bottom = low_left + f" {mark} ".center(across - 2, line) + low_right
-    else:
-        bottom = low_left + "┬".center(across - 2, line) + low_right
-    return [top, *body, bottom]
+    bottom = (f" {mark} " if mark else "┬").center(across - 2, line)
+    return [top, *body, f"{low_left}{bottom}{low_right}"]
 
 
 def box_texts(box: Box, kind: Mixing, inner: int) -> list[str]:

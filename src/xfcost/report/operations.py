@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from rich.console import RenderableType
@@ -86,15 +87,15 @@ def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
     columns, agreement = fitting_columns(ledger, width), ledger.agreement
     differing = None if agreement is None else frozenset(str(one["path"]) for one in agreement.differences)
     totals = Totals(ledger.total("macs") or 0, ledger.bytes_per_element, differing)
-    yield _grid(columns, [Row([column.title for column in columns], "bold")])
+    grid = partial(Aligned, [column.width for column in columns], [column.right for column in columns])
+    yield grid([Row([column.title for column in columns], "bold")])
     for block, rows in ledger.by("block").items():
         shown = [row for row in rows if not row.only_moves]
         if not shown:
             continue
         times = f" ×{rows[0].times}" if rows[0].times > 1 else ""
         yield Text(f"{block}{times}", style="bold")
-        lines = (Row([column.cell(row, totals) for column in columns], TERMINAL[row.mixing]) for row in shown)
-        yield _grid(columns, list(lines))
+        yield grid([Row([column.cell(row, totals) for column in columns], TERMINAL[row.mixing]) for row in shown])
 
 
 def fitting_columns(ledger: Ledger, width: int) -> list[Column]:
@@ -119,7 +120,3 @@ def filled_columns(ledger: Ledger) -> list[Column]:
         "trace": ledger.agreement is not None,
     }
     return [column for column in COLUMNS if filled.get(column.title, True)]
-
-
-def _grid(columns: list[Column], rows: list[Row]) -> Aligned:
-    return Aligned([column.width for column in columns], [column.right for column in columns], rows)
