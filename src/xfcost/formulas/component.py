@@ -1,4 +1,7 @@
-"""Base classes of mechanisms and layers: frozen structs whose fields are the YAML schema."""
+"""Base classes of mechanisms and layers: frozen structs whose fields are the YAML schema.
+
+A kind's file imports from here what every kind is written in: its base, the types of its fields, grids, numbers, rows.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,13 @@ from xfcost.ledger.options import Logits
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+__all__ = [
+    "ActKind", "Causality", "Component", "ComponentError", "Grid", "Heads", "Joining", "Length", "Letter", "Mixer",
+    "MultiHead", "NormKind", "Number", "Operation", "Place", "Residual", "Rows", "Share", "Side", "SubLayer",
+    "Width", "check_class_token", "check_heads", "check_no_special_tokens", "check_output", "divisors_text",
+    "single_token", "tag_of",
+]  # fmt: skip
 
 # Bounds that refuse typing errors; published models are far below them.
 Width = Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("d")]

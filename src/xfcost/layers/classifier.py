@@ -7,13 +7,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.formulas.component import NormKind, Place, Rows
+from xfcost.formulas.component import ComponentError, Letter, NormKind, Operation, Place, Rows
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.layer import Head
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, linear, move, norm
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.operation import Operation
 
 # Two tokens, each with a classifier of its own, in either order.
 TwoTokens = Annotated[list[Literal["class_token", "distillation_token"]], msgspec.Meta(min_length=2, max_length=2)]

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from xfcost.formulas.component import ActKind, NormKind, Place, Width
+from xfcost.formulas.component import ActKind, ComponentError, Grid, Letter, NormKind, Number, Operation, Place, Width
 from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, kernel_in_letters, kernel_of, unread_note
 from xfcost.formulas.layer import Embed, Takes
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution, elementwise, norm
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import NormKind, Place, Side
+from xfcost.formulas.component import ComponentError, Grid, Letter, NormKind, Number, Operation, Place, Side
 from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.lettering import patches_in_letters
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import linear, norm
-from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.errors import divisors_text
+from xfcost.ledger.grid import sides_text
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place
 from xfcost.formulas.conv_kernel import (
     Kernel,
     Paddings,
@@ -17,11 +17,7 @@ from xfcost.formulas.conv_kernel import (
     unread_note,
 )
 from xfcost.formulas.layer import Embed, Takes
-from xfcost.formulas.letters import Letter
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.grid import sides_text
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -8,13 +8,11 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from xfcost.formulas.attention import cross_attention
-from xfcost.formulas.component import Heads, Joining, Place, Residual, Width, check_heads, check_output
+from xfcost.formulas.component import Grid, Heads, Joining, Operation, Place, Residual, Width, check_heads, check_output
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, norm
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"):

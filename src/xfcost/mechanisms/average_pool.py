@@ -8,13 +8,9 @@ from typing import Annotated
 import msgspec
 
 from xfcost.formulas.centred_kernel import CentredKernelMixer
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
 from xfcost.formulas.conv_kernel import check_mean_pool, pooling
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class AveragePool(CentredKernelMixer, frozen=True, kw_only=True, tag="average_pool"):

@@ -9,14 +9,10 @@ import msgspec
 
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Place, check_no_special_tokens
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, check_no_special_tokens
 from xfcost.formulas.grid_axes import AXES, Axis, axis_length, check_axis, line_through
 from xfcost.formulas.lettering import grid_in_letters
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -12,13 +12,10 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Mixing, Operation
+from xfcost.ledger.operation import Mixing
 from xfcost.mechanisms.full import Full
 
 

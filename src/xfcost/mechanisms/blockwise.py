@@ -9,15 +9,12 @@ import msgspec
 
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Length, Place, Side
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, Side
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.query_blocks import Blocks
 from xfcost.formulas.rows import linear, move
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Mixing, Operation
+from xfcost.ledger.grid import sides_text
+from xfcost.ledger.operation import Mixing
 
 Margin = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Columns = Annotated[int, msgspec.Meta(ge=0, le=2**16)]

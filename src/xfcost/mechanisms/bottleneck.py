@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import rounded
-from xfcost.formulas.component import Place, Width
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Width, divisors_text
 from xfcost.formulas.conv_block import ConvBlock, convolution_and_norm, strided_grid
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.receptive_field import (
     kernel_of_three,
     pairs_of_one_kernel,
@@ -21,10 +20,7 @@ from xfcost.formulas.receptive_field import (
     tokens_read,
 )
 from xfcost.formulas.rows import convolution, elementwise
-from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.grid import sides_text
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.local_relation import LocalRelation
 

@@ -7,11 +7,8 @@ from typing import ClassVar
 
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place, check_class_token
+from xfcost.formulas.component import Grid, Number, Operation, Place, check_class_token
 from xfcost.formulas.rows import linear, on_raw_input
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_attention"):

@@ -10,15 +10,10 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, divisors_text
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move
-from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 Span = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from xfcost.formulas.component import ActKind, Place
+from xfcost.formulas.component import ActKind, ComponentError, Grid, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.convolution_mixer import ConvolutionMixer
 from xfcost.formulas.rows import convolution, depthwise_convolution, elementwise, linear, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):

@@ -7,14 +7,9 @@ from typing import Annotated, ClassVar
 
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place, Side
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Side
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import depthwise_convolution, elementwise, letter_power, linear, move, norm, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attention"):

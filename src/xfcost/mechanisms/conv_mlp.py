@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from typing import Literal
 
 from xfcost.formulas.centred_kernel import CentredKernelMixer
-from xfcost.formulas.component import ActKind, Place, Width
+from xfcost.formulas.component import ActKind, Number, Operation, Place, Width
 from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.rows import depthwise_convolution, elementwise, linear
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class ConvMlp(CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):

@@ -7,16 +7,11 @@ from typing import Annotated
 
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.centred_kernel import centred_kernel
-from xfcost.formulas.component import Mixer, Place, Side
+from xfcost.formulas.component import ComponentError, Grid, Letter, Mixer, Number, Operation, Place, Side
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import convolution, elementwise, linear, norm
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):

@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from xfcost.formulas.centred_kernel import CentredKernelMixer
-from xfcost.formulas.component import ActKind, NormKind, Place, Side, Width
+from xfcost.formulas.component import ActKind, Letter, NormKind, Number, Operation, Place, Side, Width
 from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import depthwise_convolution, elementwise, linear, norm
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class ConvNext(CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):

@@ -6,13 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from xfcost.formulas.attention import cross_attention
-from xfcost.formulas.component import MultiHead, Place, Width
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import ComponentError, Grid, Letter, MultiHead, Number, Operation, Place, Width
 from xfcost.formulas.rows import decode_step
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from xfcost.formulas.centred_kernel import CentredKernelMixer
-from xfcost.formulas.component import Place, Side
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import Letter, Operation, Place, Side
 from xfcost.formulas.rows import depthwise_convolution
-from xfcost.ledger.operation import Operation
 
 
 class DepthwiseConv(CentredKernelMixer, frozen=True, kw_only=True, tag="depthwise_conv"):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Operation, Place
 from xfcost.formulas.rows import elementwise, matmul, on_raw_input, with_gradient_operands
 from xfcost.formulas.static_mixer import StaticGlobalMixer
-from xfcost.ledger.operation import Operation
 
 
 class FourierMixing(StaticGlobalMixer, frozen=True, kw_only=True, tag="fourier_mixing"):

@@ -8,15 +8,11 @@ from typing import Annotated
 import msgspec
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.component import Place, Width, check_output
+from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Width, check_output
 from xfcost.formulas.grouped_query import GroupedQueryMixer
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.position_buckets import Buckets, bucket_table, last_token_buckets
 from xfcost.formulas.rows import cache_write, linear, move
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):

@@ -7,14 +7,10 @@ from typing import ClassVar, Literal
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Length, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Number, Operation, Place
 from xfcost.formulas.relative_attention import relative_core
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):

@@ -11,14 +11,10 @@ from xfcost.formulas.arithmetic import round_up
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.banded_attention import BandedAttention, band_pairs
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
 from xfcost.formulas.lettering import grid_in_letters
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move, on_raw_input
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self

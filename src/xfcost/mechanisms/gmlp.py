@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.formulas.component import ActKind, NormKind, Place, Width
+from xfcost.formulas.component import ActKind, ComponentError, NormKind, Number, Operation, Place, Width
 from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.rows import elementwise, linear, linear_over_tokens, norm
 from xfcost.formulas.static_mixer import StaticGlobalMixer
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Gmlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"):

@@ -9,13 +9,9 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
-from xfcost.formulas.component import Place, Side, Width
+from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import depthwise_convolution, elementwise, linear, with_gradient_operands
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):

@@ -9,12 +9,8 @@ import msgspec
 
 from xfcost.formulas.attention import cross_attention
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import NormKind, Place, check_output
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import Grid, Letter, NormKind, Number, Operation, Place, check_output
 from xfcost.formulas.rows import elementwise, linear, norm
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 Points = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 

@@ -6,15 +6,12 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Literal
 
-from xfcost.formulas.component import Mixer, Place, Width
+from xfcost.formulas.component import Grid, Mixer, Number, Operation, Place, Width
 from xfcost.formulas.conv_block import convolution_and_norm, strided_grid
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.receptive_field import kernel_of_three, pairs_of_one_kernel, pointwise_kernel
 from xfcost.formulas.rows import elementwise
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"):

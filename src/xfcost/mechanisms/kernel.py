@@ -9,11 +9,10 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Length, Place, single_token
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, single_token
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 from xfcost.formulas.lettered import lettered
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
     chunk_mixing,
@@ -27,11 +26,7 @@ from xfcost.formulas.rows import (
     static_weights,
     with_gradient_operands,
 )
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self

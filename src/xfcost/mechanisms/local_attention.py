@@ -10,14 +10,10 @@ import msgspec
 
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads
+from xfcost.formulas.component import ComponentError, Grid, Heads, Mixer, Number, Operation, Place, Side, check_heads
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.neighbourhood import Neighbourhood, WindowSide
 from xfcost.formulas.rows import elementwise, letter_power, linear
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):

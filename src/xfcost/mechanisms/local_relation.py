@@ -8,16 +8,11 @@ from typing import Annotated, Any
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater
-from xfcost.formulas.component import Mixer, Place, Side, Width
+from xfcost.formulas.component import ComponentError, Grid, Letter, Mixer, Number, Operation, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.neighbourhood import Neighbourhood, WindowSide
 from xfcost.formulas.rows import elementwise, linear, matmul, move, on_raw_input, with_gradient_operands
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):

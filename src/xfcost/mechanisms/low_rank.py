@@ -9,12 +9,8 @@ import msgspec
 
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Length, Place
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import Grid, Length, Letter, Number, Operation, Place
 from xfcost.formulas.rows import linear, matmul
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):

@@ -9,16 +9,11 @@ import msgspec
 
 from xfcost.formulas.arithmetic import lesser, round_up
 from xfcost.formulas.causal_mixers import ApproximatelyCausalMixer
-from xfcost.formulas.component import Length, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move, on_raw_input, sort, with_gradient_operands
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 Buckets = Annotated[int, msgspec.Meta(ge=2, le=2**24)]
 

@@ -7,12 +7,9 @@ from typing import Annotated
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
-from xfcost.formulas.component import Place, Side, Width, single_token
+from xfcost.formulas.component import Letter, Number, Operation, Place, Side, Width, single_token
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import causal_depthwise_convolution, decode_step, elementwise, linear, recurrence
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):

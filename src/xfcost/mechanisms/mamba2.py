@@ -7,9 +7,8 @@ from typing import Annotated, NamedTuple
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
-from xfcost.formulas.component import Heads, Length, Place, Side, Width
+from xfcost.formulas.component import ComponentError, Grid, Heads, Length, Letter, Number, Operation, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
     causal_depthwise_convolution,
@@ -23,11 +22,8 @@ from xfcost.formulas.rows import (
     state_write,
     static_weights,
 )
-from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.grid import Grid
+from xfcost.ledger.errors import divisors_text
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):

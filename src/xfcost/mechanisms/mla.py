@@ -9,12 +9,8 @@ import msgspec
 
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Place, Width
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Width
 from xfcost.formulas.rows import cache_write, linear, move, norm, on_raw_input, rotary
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):

@@ -8,14 +8,10 @@ from typing import Annotated
 import msgspec
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.component import Mixer, NormKind, Place, Side, Width
+from xfcost.formulas.component import ComponentError, Grid, Mixer, NormKind, Number, Operation, Place, Side, Width
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.pooled_keys import PooledKeys
 from xfcost.formulas.rows import linear, norm, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):

@@ -9,16 +9,11 @@ import msgspec
 
 from xfcost.formulas.arithmetic import greater, round_up
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Length, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, matmul, move
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 
 

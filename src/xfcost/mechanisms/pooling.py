@@ -10,16 +10,12 @@ import msgspec
 
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place, Side, Width
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Side, Width
 from xfcost.formulas.conv_kernel import Kernel, per_axis, pooling
 from xfcost.formulas.decomposed_bias import decomposed_rows
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.pooled_axes import PooledReads, pooled_axes
 from xfcost.formulas.rows import convolution, elementwise, letter_power, linear, norm, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.grid import sides_text
 
 # One number for every axis, or one each (of two axes or three).
 PerAxis = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)]

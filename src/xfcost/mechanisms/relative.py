@@ -8,13 +8,9 @@ from typing import Annotated
 import msgspec
 
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Place, Share
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import Grid, Letter, Number, Operation, Place, Share
 from xfcost.formulas.relative_attention import relative_core
 from xfcost.formulas.rows import linear, move
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 # Positions kept from earlier segments; none is a model without recurrence.
 Kept = Annotated[int, msgspec.Meta(ge=0, le=2**32)]

@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
-from xfcost.formulas.component import Heads, Length, Place, Width, check_heads, single_token
+from xfcost.formulas.component import Grid, Heads, Length, Number, Operation, Place, Width, check_heads, single_token
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
@@ -28,10 +28,7 @@ from xfcost.formulas.rows import (
     static_weights,
 )
 from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self

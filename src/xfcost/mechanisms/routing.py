@@ -10,17 +10,13 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, greater, lesser, round_up
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import ApproximatelyCausalMixer
-from xfcost.formulas.component import Length, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.lettered import lettered
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import l2_normalize, linear, matmul, move, on_raw_input, sort, with_gradient_operands
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Mixing, Operation
+from xfcost.ledger.operation import Mixing
 
 if TYPE_CHECKING:
     from typing_extensions import Self

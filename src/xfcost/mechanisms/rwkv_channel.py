@@ -6,12 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.causal_mixers import check_sequence
-from xfcost.formulas.component import Place, Width
+from xfcost.formulas.component import Grid, Number, Operation, Place, Width
 from xfcost.formulas.rows import elementwise, linear
 from xfcost.formulas.token_shift import TokenShiftMixer
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class RwkvChannel(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_channel"):

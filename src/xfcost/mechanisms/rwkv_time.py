@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xfcost.formulas.causal_mixers import check_sequence
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import linear, recurrence
 from xfcost.formulas.token_shift import TokenShiftMixer
-from xfcost.ledger.operation import Operation
 
 
 class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):

@@ -8,14 +8,10 @@ from typing import Annotated
 import msgspec
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.component import Mixer, Place, Side, Width
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import ComponentError, Grid, Letter, Mixer, Number, Operation, Place, Side, Width
 from xfcost.formulas.pooled_keys import PooledKeys
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
-from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.errors import divisors_text
 
 
 class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):

@@ -10,16 +10,11 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, lesser
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Length, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, matmul, move, static_weights
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):

@@ -10,16 +10,11 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.banded_attention import BandedAttention, band_pairs
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place
 from xfcost.formulas.grouped_query import GroupedQueryMixer
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import cache_write, linear, move, on_raw_input, without_work
 from xfcost.ledger.accounts import Cached
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):

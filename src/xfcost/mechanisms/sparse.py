@@ -9,17 +9,12 @@ from typing import Annotated, Any, Literal
 from xfcost.formulas.arithmetic import greater, lesser
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Length, Place, Width
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, Width
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.query_blocks import Blocks, squares
 from xfcost.formulas.rows import elementwise, linear, matmul, move
 from xfcost.ledger.attention_core import AttentionCore
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 Factor = Literal["local", "long"]
 

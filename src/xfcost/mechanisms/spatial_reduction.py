@@ -12,15 +12,12 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div, common_divisor
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place, Side, check_no_special_tokens
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Side, check_no_special_tokens
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution, elementwise, letter_power, linear, norm, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.grid import sides_text
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -9,16 +9,11 @@ import msgspec
 
 from xfcost.formulas.arithmetic import root_divisor
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Length, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, divisors_text
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, linear, matmul, on_raw_input, with_gradient_operands
-from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self

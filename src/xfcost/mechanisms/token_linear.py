@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Operation, Place
 from xfcost.formulas.rows import linear_over_tokens
 from xfcost.formulas.static_mixer import StaticGlobalMixer
-from xfcost.ledger.operation import Operation
 
 
 class TokenLinear(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_linear"):

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from xfcost.formulas.component import ActKind, Place, Width
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import ActKind, Letter, Operation, Place, Width
 from xfcost.formulas.rows import elementwise, linear_over_tokens
 from xfcost.formulas.static_mixer import StaticGlobalMixer
-from xfcost.ledger.operation import Operation
 
 
 class TokenMlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_mlp"):

@@ -8,13 +8,10 @@ from typing import Annotated, ClassVar
 
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place, Side, check_no_special_tokens
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Side, check_no_special_tokens
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import letter_power, linear
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.grid import sides_text
 
 
 class Unfolded(NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):

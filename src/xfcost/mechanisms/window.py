@@ -11,7 +11,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads, check_no_special_tokens
+from xfcost.formulas.component import Heads, Mixer, Number, Operation, Place, Side, check_heads, check_no_special_tokens
 from xfcost.formulas.cosine_attention import scaled_cosine
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
@@ -19,8 +19,6 @@ from xfcost.formulas.position_bias import log_cpb_rows, relative_bias_table
 from xfcost.formulas.rows import letter_power, linear, move, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Window(Mixer, frozen=True, kw_only=True, tag="window"):

@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import Place, Side, check_no_special_tokens
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Side, check_no_special_tokens
 from xfcost.formulas.conv_kernel import per_axis
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import letter_power, move
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.grid import sides_text
 from xfcost.mechanisms.pooling import Pooling
 
 if TYPE_CHECKING:
