@@ -185,6 +185,8 @@ class Mixer(SubLayer, frozen=True):
     """Can it start from the last state of an encoder layer?"""
     content_selects_tokens: ClassVar[bool] = False
     """Does content select the tokens that are read (hashing, clusters, sorting)? `reads` then lists the candidates."""
+    short_name: ClassVar[str]
+    """Its short name in the literature (`Token-mixing MLP`), whatever its options."""
 
     @property
     def causality(self) -> Causality:
@@ -193,8 +195,8 @@ class Mixer(SubLayer, frozen=True):
         return "approximate" if causal == "approximate" else "exact" if causal else "none"
 
     def label(self) -> str:
-        """Short name in the literature (`W-MSA`)."""
-        raise NotImplementedError
+        """Short name in the literature (`W-MSA`); overridden where options change it."""
+        return self.short_name
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """The tokens that `token` reads; by default all, or causal, those up to itself."""

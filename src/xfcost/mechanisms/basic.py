@@ -25,8 +25,7 @@ class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
     A token reads 5×5 neighbours. On a sequence or a volume the kernels have 3 or 27 positions.
     """
 
-    def label(self) -> str:
-        return "Basic block"
+    short_name = "Basic block"
 
     def kernels(self, grid: Grid) -> Sequence[Kernel]:
         return kernel_of_three(grid, self.stride), kernel_of_three(grid)

@@ -41,6 +41,7 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
     implementation draws for every head; the counts are the same).
     """
 
+    short_name = "Block-sparse attention"
     non_causal_reason: ClassVar[str] = "the first and the last block read all tokens, and all read them"
 
     block: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("b")] = 64
@@ -53,9 +54,6 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
     """Random blocks r that every block reads unless it is global."""
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     """Seed of the random blocks; it does not change the cost."""
-
-    def label(self) -> str:
-        return "Block-sparse attention"
 
     @property
     def read_by_middle(self) -> Number:

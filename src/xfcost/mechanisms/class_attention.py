@@ -27,6 +27,7 @@ class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_atten
     per block, and here each of both sub-layers does, which moves N·d elements more.
     """
 
+    short_name = "Class attention"
     non_causal_reason: ClassVar[str] = "the class token reads every token"
 
     @property
@@ -36,9 +37,6 @@ class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_atten
     def check(self, place: Place) -> None:
         super().check(place)
         check_class_token("kind", place)
-
-    def label(self) -> str:
-        return "Class attention"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return range(grid.total) if token < grid.extra else range(0)

@@ -31,6 +31,7 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
     The convolutions tell a token where it stands: CvT has no other positions.
     """
 
+    short_name = "Convolutional-projection attention"
     non_causal_reason: ClassVar[str] = "a query and a key are made of their neighbours, later ones among them"
 
     size: Annotated[Side, Letter("W")] = 3
@@ -49,9 +50,6 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
                 f"kernels of {self.size} at every {self.kv_stride} positions leave some that no key reads; "
                 f"expected at most {self.size // 2 + 1}",
             )
-
-    def label(self) -> str:
-        return "Convolutional-projection attention"
 
     def kernel(self, grid: Grid, stride: int = 1) -> Kernel:
         """The kernel, centred on every `stride`-th token along each axis."""

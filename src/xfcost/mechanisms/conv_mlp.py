@@ -24,6 +24,8 @@ class ConvMlp(CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
         fc2         N·H·d MACs
     """
 
+    short_name = "Convolutional feed-forward"
+
     ratio: Ratio = 4.0
     """Hidden width over width, H/d, where `hidden` is not given."""
     hidden: Width | None = None
@@ -36,9 +38,6 @@ class ConvMlp(CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
     def check(self, place: Place) -> None:
         super().check(place)
         check_hidden(self.hidden, self.ratio, place.dim)
-
-    def label(self) -> str:
-        return "Convolutional feed-forward"
 
     def inner(self, width: Number) -> Number:
         """H."""

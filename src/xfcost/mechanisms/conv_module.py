@@ -30,6 +30,8 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
     computed, and the last is dropped. A token reads W/2 tokens before itself, itself and W/2 - 1 after.
     """
 
+    short_name = "Convolution module"
+
     size: Annotated[Side, Letter("W")] = 32
     """Kernel size W of the depthwise convolution, in tokens."""
 
@@ -40,9 +42,6 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
                 f"'conv_module' convolves along a sequence, got {place.grid.shape_text()} tokens; fold an "
                 "axis of a grid into the width with {kind: fold_axis}, and leave extra tokens out",
             )
-
-    def label(self) -> str:
-        return "Convolution module"
 
     def kernel(self, grid: Grid) -> Kernel:
         """The kernel along the sequence."""

@@ -26,6 +26,8 @@ class ConvNext(CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
     1.0e-6}`.
     """
 
+    short_name = "ConvNeXt block"
+
     size: Annotated[Side, Letter("W")] = 7
     """Kernel side W of the depthwise convolution, odd."""
     ratio: Ratio = 4.0
@@ -40,9 +42,6 @@ class ConvNext(CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
     def check(self, place: Place) -> None:
         super().check(place)
         check_hidden(self.hidden, self.ratio, place.dim)
-
-    def label(self) -> str:
-        return "ConvNeXt block"
 
     def inner(self, width: Number) -> Number:
         """H."""

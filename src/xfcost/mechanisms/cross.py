@@ -23,6 +23,8 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
         out           N·h·d_v·d MACs
     """
 
+    short_name = "Cross-attention"
+
     value_dim: Annotated[Width | None, Letter("dₖ")] = None
     """Width d_v of a head's values; d_k by default."""
     scaled: bool = True
@@ -38,9 +40,6 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
                 "kind", "'cross' reads an encoder's output, and the spec has no `encoder:`; use 'full'"
             )
         super().check(place)
-
-    def label(self) -> str:
-        return "Cross-attention"
 
     def value_inner(self, width: Number) -> Number:
         """h·d_v, the width of what all heads read together."""

@@ -22,11 +22,10 @@ class DepthwiseConv(CentredKernelMixer, frozen=True, kw_only=True, tag="depthwis
     block of each stage (Chu et al. 2021, §3.1).
     """
 
+    short_name = "Depthwise convolution"
+
     size: Annotated[Side, Letter("W")] = 3
     """Kernel side W, odd."""
-
-    def label(self) -> str:
-        return "Depthwise convolution"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid = place.grid

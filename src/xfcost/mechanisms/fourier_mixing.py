@@ -22,8 +22,7 @@ class FourierMixing(StaticGlobalMixer, frozen=True, kw_only=True, tag="fourier_m
     input needs no gradient, no row does.
     """
 
-    def label(self) -> str:
-        return "Fourier mixing"
+    short_name = "Fourier mixing"
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from ()

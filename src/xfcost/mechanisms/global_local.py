@@ -43,6 +43,7 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
     ETC's relative position labels are left out: a table of vectors per label, scored against every query.
     """
 
+    short_name = "Global-local attention"
     non_causal_reason: ClassVar[str] = "global tokens read the whole text, and all tokens read them"
 
     radius: Annotated[int, msgspec.Meta(ge=1, le=2**31), Letter("w")]
@@ -51,9 +52,6 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
     """Whether the four parts share one query, key and value projection."""
     share_output: bool = True
     """Whether both kinds of tokens share one output projection."""
-
-    def label(self) -> str:
-        return "Global-local attention"
 
     @property
     def block(self) -> Number:

@@ -26,6 +26,8 @@ class Gmlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"):
     Channel and token mixing stand in one residual: a gMLP block has no `mlp` beside it.
     """
 
+    short_name = "Spatial gating"
+
     ratio: Ratio = 6.0
     """Hidden width over width, H/d, where `hidden` is not given."""
     hidden: Width | None = None
@@ -47,9 +49,6 @@ class Gmlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"):
     def inner(self, width: Number) -> Number:
         """H."""
         return hidden_width(self.hidden, self.ratio, width)
-
-    def label(self) -> str:
-        return "Spatial gating"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

@@ -29,6 +29,8 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
     No convolution has a bias: the norm behind it has. On a sequence or a volume the kernels have 3 or 27 positions.
     """
 
+    short_name = "Inverted residual"
+
     residual: Literal["none"] = "none"
     """Only `none`: the block has its own shortcut."""
     ratio: Ratio = 4.0
@@ -45,9 +47,6 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
     def check(self, place: Place) -> None:
         self.kernel(place.grid).check(place.grid)
         check_hidden(self.hidden, self.ratio, place.dim)
-
-    def label(self) -> str:
-        return "Inverted residual"
 
     def kernel(self, grid: Grid) -> Kernel:
         """The depthwise kernel."""

@@ -36,6 +36,7 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
     no multiple of s the last ones are means of fewer. A residual takes the same means of x.
     """
 
+    short_name = "Local self-attention"
     output_projection: ClassVar[bool] = False
 
     size: Annotated[WindowSide, Letter("W")] = 7
@@ -72,9 +73,6 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return (place.grid if self.stride == 1 else self.cells(place.grid).out), place.dim
-
-    def label(self) -> str:
-        return "Local self-attention"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.cells(grid).tokens(token, cell=True)

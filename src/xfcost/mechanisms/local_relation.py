@@ -33,6 +33,8 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     no keys: the public kernel sets their similarity to -100 before it adds the prior.
     """
 
+    short_name = "Local relation"
+
     size: Annotated[WindowSide, Letter("W")] = 7
     """Side W of the window around a position, odd."""
     share: Annotated[Width, Letter("dₖ")] = 8
@@ -62,9 +64,6 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return (place.grid if self.stride == 1 else self.windows(place.grid).out), place.dim
-
-    def label(self) -> str:
-        return "Local relation"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.windows(grid).tokens(token)

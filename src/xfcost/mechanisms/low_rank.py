@@ -30,6 +30,7 @@ class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
     same. (The package linformer also projects tokens once for both under `share_kv`; the paper shares E and F alone.)
     """
 
+    short_name = "Linformer attention"
     binds_tables: ClassVar[bool] = True
 
     non_causal_reason: ClassVar[str] = "every projected key and value is a mixture of all tokens"
@@ -38,9 +39,6 @@ class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
     """Rank k: the number of projected keys and values."""
     share: Literal["none", "headwise", "key_value", "layerwise"] = "headwise"
     """Who shares the projections E and F: no one, a layer's heads, keys and values too, or all layers."""
-
-    def label(self) -> str:
-        return "Linformer attention"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return range(grid.total)

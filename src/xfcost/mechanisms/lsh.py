@@ -39,6 +39,7 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
     Up to c tokens there is one chunk, and attention is full; more tokens are padded to whole chunks.
     """
 
+    short_name = "LSH attention"
     content_selects_tokens: ClassVar[bool] = True
     leak: ClassVar[str] = "later tokens are hashed and sorted too, and move the chunks' borders"
 
@@ -62,9 +63,6 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
                     f"{count} is odd, and half of the buckets lie opposite the other half; "
                     f"it could be {count - 1} or {count + 1}",
                 )
-
-    def label(self) -> str:
-        return "LSH attention"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """Any token may share a chunk with `token`; up to R·2c of them do."""

@@ -30,6 +30,8 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     W `conv`. The scan runs as a loop whose state is E·S numbers, whatever N is.
     """
 
+    short_name = "Mamba"
+
     state: Annotated[Width, Letter("k")] = 16
     """State size S per channel."""
     conv: Annotated[Side, Letter("W")] = 4
@@ -38,9 +40,6 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     """Inner channels over width, E/d."""
     rank: Width | None = None
     """Rank R of the step size Δ; ⌈d/16⌉ by default."""
-
-    def label(self) -> str:
-        return "Mamba"
 
     def inner(self, width: Number) -> Number:
         """E."""

@@ -45,6 +45,8 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     carry all that was read.
     """
 
+    short_name = "Mamba-2"
+
     state: Annotated[Width, Letter("k")] = 128
     """State size S per channel."""
     head_dim: Annotated[Width, Letter("dₖ")] = 64
@@ -57,9 +59,6 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     """Inner channels over width, E/d."""
     chunk: Annotated[Length, Letter("b")] = 256
     """Tokens Q of a chunk."""
-
-    def label(self) -> str:
-        return "Mamba-2"
 
     def inner(self, width: Number) -> Number:
         """E."""

@@ -30,6 +30,8 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
     All four are 1×1 convolutions with biases. The sum with x is the block's residual: `residual: {norm: none}`.
     """
 
+    short_name = "Non-local block"
+
     width: Width | None = None
     """Inner width d'; d/2 by default."""
     pool: Annotated[Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)], Letter("W", least=2)] = 1
@@ -53,9 +55,6 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
                 "width", f"is half the width where it isn't given, and {place.dim} is odd; give a width"
             )
         self.keys(place.grid).check(place.grid)
-
-    def label(self) -> str:
-        return "Non-local block"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.keys(grid).covered(grid)

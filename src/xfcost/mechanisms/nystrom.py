@@ -42,6 +42,7 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
     all heads and samples unless told otherwise: a sample's result then depends on the others beside it.)
     """
 
+    short_name = "Nyström attention"
     non_causal_reason: ClassVar[str] = "every landmark is a mean of tokens, and the inverse mixes all landmarks"
 
     landmarks: Annotated[Length, Letter("k")] = 64
@@ -57,9 +58,6 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
             raise ComponentError(
                 "conv", f"{self.conv} is even, and the kernel is centred; try {self.conv - 1} or {self.conv + 1}"
             )
-
-    def label(self) -> str:
-        return "Nyström attention"
 
     def exact(self, grid: Grid) -> bool:
         """Are there no more tokens than landmarks?"""

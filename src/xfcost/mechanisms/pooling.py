@@ -41,6 +41,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     `position_scores` and `spread` (formulas/decomposed_bias.py).
     """
 
+    short_name = "Pooling attention"
     pool_letter: ClassVar[str] = "W"
     """Side of the pools' windows, in `reads`."""
     non_causal_reason: ClassVar[str] = "a key is pooled from tokens around it, later ones among them"
@@ -94,9 +95,6 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
                     f"a mean of {sides_text(kernel.sides)} tokens does not fit the grid {sides_text(grid.sides)}; "
                     "expected a smaller kernel or a larger input",
                 )
-
-    def label(self) -> str:
-        return "Pooling attention"
 
     @property
     def widens(self) -> bool:

@@ -55,6 +55,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
     of clusters, as in the published models: G blocks of b tokens, H_l·G·b·2b·d_k MACs in either product.
     """
 
+    short_name = "Routing attention"
     content_selects_tokens: ClassVar[bool] = True
     leak: ClassVar[str] = "later tokens compete for the places of a cluster, and so move earlier ones in and out of it"
 
@@ -80,9 +81,6 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             )
         if self.local_heads and self.local_window is None and self.window is None:
             raise ComponentError("local_heads", "local heads need a block size; give `local_window`")
-
-    def label(self) -> str:
-        return "Routing attention"
 
     def head_width(self, width: Number) -> Number:
         """d_k."""

@@ -21,11 +21,10 @@ class RwkvChannel(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_channel"
         receptance   N·d² MACs
     """
 
+    short_name = "RWKV channel mixing"
+
     hidden: Width | None = None
     """Hidden width H; 4d by default."""
-
-    def label(self) -> str:
-        return "RWKV channel mixing"
 
     def check(self, place: Place) -> None:
         check_sequence("rwkv_channel", place)

@@ -25,8 +25,7 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
         gate, output             N·d² MACs
     """
 
-    def label(self) -> str:
-        return "RWKV time mixing"
+    short_name = "RWKV time mixing"
 
     def check(self, place: Place) -> None:
         check_sequence("rwkv_time", place)

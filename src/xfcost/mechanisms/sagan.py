@@ -34,6 +34,8 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
     `residual: {norm: none}`.
     """
 
+    short_name = "SAGAN self-attention"
+
     reduction: Annotated[Width, Letter(None)] = 8
     """Reduction r: queries and keys are d/r wide."""
     value_reduction: Annotated[Width, Letter(None)] = 8
@@ -62,9 +64,6 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
                 f"{place.dim // self.value_reduction} wide; write value_reduction: 1",
             )
         self.keys(place.grid).check(place.grid)
-
-    def label(self) -> str:
-        return "SAGAN self-attention"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.keys(grid).covered(grid)

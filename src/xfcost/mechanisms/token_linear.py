@@ -17,11 +17,10 @@ class TokenLinear(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_linea
     As attention it mixes N² pairs, with weights that are learned and fixed; another N needs new ones.
     """
 
+    short_name = "Token-mixing linear"
+
     bias: bool = True
     """Whether the linear map has a bias."""
-
-    def label(self) -> str:
-        return "Token-mixing linear"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n = place.grid.total

@@ -22,15 +22,14 @@ class TokenMlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_mlp"):
     Both tables grow with N, and another N needs new ones.
     """
 
+    short_name = "Token-mixing MLP"
+
     hidden: Annotated[Width, Letter("k")]
     """Hidden units k, independent of N (the paper's D_S)."""
     act: ActKind = "gelu"
     """Activation function between the two linear maps."""
     bias: bool = True
     """Whether the two linear maps have biases."""
-
-    def label(self) -> str:
-        return "Token-mixing MLP"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, hidden = place.grid.total, place.dim, self.hidden

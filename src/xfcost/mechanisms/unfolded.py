@@ -29,6 +29,7 @@ class Unfolded(NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):
     and so a token learns of all of them where the kernel covers a patch.
     """
 
+    short_name = "Unfolded attention"
     non_causal_reason: ClassVar[str] = "a token reads its place of all patches, of those behind it too"
 
     patch: Annotated[Side, Letter("P")] = 2
@@ -44,9 +45,6 @@ class Unfolded(NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):
                 f"{self.patch} does not divide the grid {sides_text(grid.sides)}; expected sides that are multiples of "
                 "it, by another image size or patch (the public code resizes the map there, which is not done here)",
             )
-
-    def label(self) -> str:
-        return "Unfolded attention"
 
     def groups(self, grid: Grid) -> Number:
         """P² on a map."""

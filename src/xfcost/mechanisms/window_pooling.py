@@ -34,6 +34,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
     of one size whatever the grid.
     """
 
+    short_name = "Window pooling attention"
     pool_letter: ClassVar[str] = "K"
 
     window: Side
@@ -46,9 +47,6 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
             stride = getattr(self, field)
             if any(self.window % step for step in per_axis(stride, len(place.grid.sides))):
                 raise ComponentError("window", f"expected a multiple of the `{field}` {stride}, got {self.window}")
-
-    def label(self) -> str:
-        return "Window pooling attention"
 
     @property
     def window_side(self) -> int | None:
