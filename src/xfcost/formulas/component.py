@@ -194,6 +194,9 @@ class Mixer(SubLayer, frozen=True):
         causal = getattr(self, "causal", None)
         return "approximate" if causal == "approximate" else "exact" if causal else "none"
 
+    def with_stream_defaults(self, *, decoder: bool) -> Self:
+        return msgspec.structs.replace(self, causal=decoder) if getattr(self, "causal", False) is None else self
+
     def label(self) -> str:
         """Short name in the literature (`W-MSA`); overridden where options change it."""
         return self.short_name

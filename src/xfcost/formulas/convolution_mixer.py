@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
@@ -14,10 +14,6 @@ from xfcost.formulas.rows import convolution_cache_write, decode_step, move
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 Dilation = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
@@ -31,9 +27,6 @@ class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
     """Dilation δ: the distance between the kernel's taps, in tokens."""
     causal: bool | None = None
     """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
-
-    def with_stream_defaults(self, *, decoder: bool) -> Self:
-        return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
 
     @property
     def dilated_kernel(self) -> DilatedKernel:

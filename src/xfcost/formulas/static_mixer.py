@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from xfcost.formulas.component import Mixer, Place
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
 
 
 def fixed_length_note(place: Place) -> str:
@@ -16,12 +14,6 @@ def fixed_length_note(place: Place) -> str:
 
 class StaticGlobalMixer(Mixer, frozen=True):
     """A mixer whose outputs mix all tokens with static weights."""
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(grid.total)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * grid.total
 
     def notes(self, place: Place) -> Iterator[str]:
         yield fixed_length_note(place)

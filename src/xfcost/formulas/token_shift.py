@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 import msgspec
 
-from xfcost.formulas.component import Mixer, Place, single_token
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer
+from xfcost.formulas.component import Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import decode_step, move, state_write
+from xfcost.formulas.rows import move, state_write
 from xfcost.ledger.operation import Operation
 
 
-class TokenShiftMixer(Mixer, frozen=True, kw_only=True):
+class TokenShiftMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
     """A mixer that starts with a token shift: μ∘x_t + (1 - μ)∘x_{t-1}, a learned μ of d per use."""
-
-    @property
-    def causality(self) -> Literal["exact"]:
-        return "exact"
 
     def shift(self, place: Place, uses: int) -> Iterator[Operation]:
         """The previous tokens, N·d elements written; the mixtures, uses·d parameters, (1 + 2·uses)·N·d FLOPs."""
@@ -30,10 +26,6 @@ class TokenShiftMixer(Mixer, frozen=True, kw_only=True):
             path="mix", title="Mix with the token before", params=uses * place.dim, flops=elements * flops_per_element
         )
         yield msgspec.structs.replace(mix, mixing="local", reads="2", reads_tokens=2)
-
-    def decoding(self, place: Place) -> Iterator[Operation]:
-        """The rows of one token; the previous one is cached."""
-        return decode_step(self.operations(single_token(place)), place.grid.total)
 
     def gated(self, place: Place) -> Operation:
         """σ(r)∘x."""

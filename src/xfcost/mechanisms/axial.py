@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, check_no_special_tokens
 from xfcost.formulas.grid_axes import AXES, Axis, axis_length, check_axis, line_through
@@ -94,16 +94,9 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
     def _axis_rows(self, axis: Axis, place: Place) -> Iterator[Operation]:
         n, d, side = place.grid.tokens, place.dim, axis_length(axis, place.grid)
         inner = self.inner(d)
-        core: dict[str, Any] = {"queries": side, "keys": side, "groups": n // side, "heads": self.heads, "inner": inner}
         yield on_raw_input(linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias))
-        yield from attention_core(
-            **core,
-            mixing="global",
-            reads={2: "√N", 3: "∛N"}[len(place.grid.sides)],
-            pairs=self._pairs(axis, place.grid),
-            fused=place.fused,
-            masked=bool(self.causal),
-        )
+        core = {"queries": side, "keys": side, "groups": n // side, "pairs": self._pairs(axis, place.grid)}
+        yield from attention_of(self, place, reads={2: "√N", 3: "∛N"}[len(place.grid.sides)], **core)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
 from xfcost.formulas.notes import PaddingNote
@@ -136,20 +136,8 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         if padded and place.fused:
             title = f"Mask ({note})" if note else "Mask"
             yield move(f"{prefix}mask", title, mixing=mixing, reads=reads, reads_tokens=keys)
-        yield from attention_core(
-            queries=queries,
-            keys=keys,
-            groups=groups,
-            heads=self.heads,
-            inner=self.inner(place.dim),
-            mixing=mixing,
-            reads=reads,
-            pairs=pairs,
-            fused=place.fused,
-            masked=padded,
-            prefix=prefix,
-            label=note,
-        )
+        core = {"queries": queries, "keys": keys, "groups": groups, "pairs": pairs, "mixing": mixing, "reads": reads}
+        yield from attention_of(self, place, masked=padded, prefix=prefix, label=note, **core)
 
     def as_full(self) -> Full:
         """Full attention, for short sequences."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, Side
 from xfcost.formulas.notes import PaddingNote
@@ -107,19 +107,8 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
             yield Operation(
                 path="mask", title="Mask", mixing=mixing, reads=reads, reads_tokens=blocks.keys, symbol="mask"
             )
-        yield from attention_core(
-            queries=blocks.queries,
-            keys=blocks.keys,
-            groups=blocks.groups,
-            heads=self.heads,
-            inner=inner,
-            mixing=mixing,
-            reads=reads,
-            pairs=self.pairs(place.grid),
-            fused=place.fused,
-            masked=True,
-            mask_in_place=True,
-        )
+        core = {"queries": blocks.queries, "keys": blocks.keys, "groups": blocks.groups}
+        yield from attention_of(self, place, mixing=mixing, reads=reads, masked=True, mask_in_place=True, **core)
         yield move("merge", "Join blocks, crop", symbol="")
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Grid, Number, Operation, Place, check_class_token
 from xfcost.formulas.rows import linear, on_raw_input
@@ -50,14 +50,5 @@ class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_atten
         yield on_raw_input(linear("q", "Q projection (class token)", extra, d, inner, bias=self.projection_bias))
         yield on_raw_input(linear("k", "K projection", n, d, inner, bias=self.projection_bias))
         yield on_raw_input(linear("v", "V projection", n, d, inner, bias=self.projection_bias))
-        yield from attention_core(
-            queries=extra,
-            keys=n,
-            heads=self.heads,
-            inner=inner,
-            mixing="global",
-            reads="N",
-            pairs=self.pairs(place.grid),
-            fused=place.fused,
-        )
+        yield from attention_of(self, place, queries=extra)
         yield linear("out", "Output projection W_O (class token)", extra, inner, d, bias=self.projection_bias)

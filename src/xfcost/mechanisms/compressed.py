@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, divisors_text
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
@@ -135,18 +135,8 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
         mixing: dict[str, Any] = {"mixing": "global", "reads": "N/c + 1" if self.null_key else "N/c"}
         if self.causal and place.fused:
             yield Operation(path="compressed_mask", title="Mask (compressed)", reads_tokens=keys, **mixing)
-        yield from attention_core(
-            queries=n,
-            keys=keys,
-            heads=self.heads,
-            inner=inner,
-            pairs=self.scored(grid),
-            fused=place.fused,
-            masked=bool(self.causal),
-            prefix="compressed_",
-            label="compressed",
-            **mixing,
-        )
+        core: dict[str, Any] = mixing | {"keys": keys, "pairs": self.scored(grid)}
+        yield from attention_of(self, place, prefix="compressed_", **core)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def _compress(self, compressed_keys: Number, inner: Number) -> Operation:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Side
+from xfcost.formulas.component import ComponentError, Grid, Letter, Operation, Place, Side
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.rows import depthwise_convolution, elementwise, letter_power, linear, move, norm, on_raw_input
 
@@ -60,12 +60,6 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
         """The grid of the keys."""
         return Grid(self.kernel(grid, self.kv_stride).out(grid.sides), grid.extra)
 
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(grid.total)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * grid.total
-
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = place.grid, place.dim
         inner, keys = self.inner(d), self.keys(grid)
@@ -75,17 +69,9 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
         yield elementwise(
             "scale", "Scale queries by the whole width, 1/√(h·d_k)", "multiply", grid.total * inner, symbol=""
         )
-        yield from attention_core(
-            queries=grid.total,
-            keys=keys.total,
-            heads=self.heads,
-            inner=inner,
-            mixing="global",
-            reads="N" if self.kv_stride == 1 else f"N/{letter_power('R', len(grid.sides))}",
-            pairs=None,  # a key is made of several tokens, and makes no pair of tokens
-            fused=place.fused,
-            scaled=False,
-        )
+        reads = "N" if self.kv_stride == 1 else f"N/{letter_power('R', len(grid.sides))}"
+        # a key is made of several tokens, and makes no pair of tokens
+        yield from attention_of(self, place, keys=keys.total, reads=reads, pairs=None, scaled=False)
         yield linear("out", "Output projection W_O", grid.total, inner, d, bias=self.projection_bias)
 
     def _projection(self, name: str, grid: Grid, place: Place) -> Iterator[Operation]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from xfcost.formulas.attention import cross_attention
+from xfcost.formulas.attention import CrossAttention
 from xfcost.formulas.component import ComponentError, Grid, Letter, MultiHead, Number, Operation, Place, Width
 from xfcost.formulas.rows import decode_step
 
@@ -61,7 +61,7 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
 
     def _reading(self, place: Place, queries: Number) -> Iterator[Operation]:
         memory = place.memory or place.grid
-        yield from cross_attention(
+        yield from CrossAttention(
             queries=queries,
             width=place.dim,
             keys=memory.total,
@@ -73,4 +73,4 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
             reads="M",
             fused=place.fused,
             scaled=self.scaled,
-        )
+        ).rows()

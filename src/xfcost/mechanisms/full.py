@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Width, check_output
 from xfcost.formulas.grouped_query import GroupedQueryMixer
 from xfcost.formulas.position_buckets import Buckets, bucket_table, last_token_buckets
@@ -129,15 +129,12 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         n, masked = place.grid.total, bool(self.causal) and queries is None
         if place.fused and masked and self.biased:
             yield move("mask", "Mask", mixing="global", reads="N", reads_tokens=n, symbol="mask")
-        rows = attention_core(
+        rows = attention_of(
+            self,
+            place,
             queries=n if queries is None else queries,
-            keys=n,
-            heads=self.heads,
             shared=self.shared,
-            inner=self.inner(place.dim),
             values=self.value_inner(place.dim),
-            mixing="global",
-            reads="N",
             pairs=self.pairs(place.grid) if queries is None else queries * n,
             fused=place.fused and not self.talking_heads,
             biased=self.biased,

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
 from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Length, Number, Operation, Place
-from xfcost.formulas.relative_attention import relative_core
+from xfcost.formulas.relative_attention import RelativeAttention
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
 from xfcost.ledger.matrices import matrix
 
@@ -112,7 +112,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
         yield from self._pooling("pool", "Pool queries" if self.pool_q_only else "Pool tokens", place)
         yield on_raw_input(linear("q", "Q projection", queries, d, inner, bias=False))
         yield on_raw_input(linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias))
-        yield from relative_core(
+        yield from RelativeAttention(
             queries=queries,
             keys=keys,
             encodings=self.encodings(grid),
@@ -124,7 +124,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
             pairs=self.pairs(grid) if self.pool_q_only or self.stride == 1 else None,
             fused=place.fused,
             terms=tuple(self._terms(place, queries, keys, inner)),
-        )
+        ).rows()
         yield linear("out", "Output projection W_O", queries, inner, d, bias=self.projection_bias)
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import msgspec
 
 from xfcost.formulas.arithmetic import round_up
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.banded_attention import BandedAttention, band_pairs
 from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
@@ -124,18 +124,9 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
 
     def _global(self, place: Place, inner: Number) -> Iterator[Operation]:
         """Attention of the global tokens."""
-        yield from attention_core(
-            queries=place.grid.extra,
-            keys=place.grid.total,
-            heads=self.heads,
-            inner=inner,
-            mixing="global",
-            reads="N",
-            pairs=place.grid.extra * place.grid.total,
-            fused=False,
-            prefix="global_",
-            label="global tokens",
-        )
+        g, n = place.grid.extra, place.grid.total
+        core = {"queries": g, "pairs": g * n, "fused": False}
+        yield from attention_of(self, place, prefix="global_", label="global tokens", **core)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, p = place.grid.tokens, self.padded(place.grid)

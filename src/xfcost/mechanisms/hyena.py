@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_log2
-from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer
 from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.rows import depthwise_convolution, elementwise, linear, with_gradient_operands
@@ -55,7 +55,7 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         return (self.order - 1) * width
 
     def check(self, place: Place) -> None:
-        check_sequence("hyena", place)
+        super().check(place)
         if self.features % 2 == 0:
             near = f"{self.features - 1} or {self.features + 1}"
             raise ComponentError(

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import lesser
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.component import ComponentError, Grid, Heads, Mixer, Number, Operation, Place, Side, check_heads
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.neighbourhood import Neighbourhood, WindowSide
@@ -96,7 +96,7 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
             )
             yield elementwise("add_positions", "Add positions to keys", "add", n * table, **windows.mixing)
         yield windows.gather("gather_values", "Gather the windows' values", d)
-        yield from attention_core(
+        yield from DenseAttention(
             queries=1,
             keys=windows.places,
             groups=n,
@@ -108,7 +108,7 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
             pairs=windows.pairs() if self.stride == 1 else None,
             fused=place.fused,
             scaled=False,
-        )
+        ).rows()
         if self.stride > 1:
             yield self._pool("pool", "Average pool", place)
 

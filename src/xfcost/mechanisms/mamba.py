@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
-from xfcost.formulas.component import Letter, Number, Operation, Place, Side, Width, single_token
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer
+from xfcost.formulas.component import Letter, Number, Operation, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import causal_depthwise_convolution, decode_step, elementwise, linear, recurrence
+from xfcost.formulas.rows import causal_depthwise_convolution, elementwise, linear, recurrence
 
 
 class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
@@ -49,9 +49,6 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
         """R."""
         return ceil_div(width, 16) if self.rank is None else self.rank
 
-    def check(self, place: Place) -> None:
-        check_sequence("mamba", place)
-
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         inner, rank, states = self.inner(d), self.step_rank(d), self.state
@@ -71,10 +68,6 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
         gate = FLOPS_PER_ELEMENT["silu"] + FLOPS_PER_ELEMENT["multiply"]
         yield Operation(path="gate", title="Gate", flops=n * inner * gate)
         yield linear("out_proj", "Output projection", n, inner, d, bias=False)
-
-    def decoding(self, place: Place) -> Iterator[Operation]:
-        """One step on a state of E·S numbers, and one position of the convolution on its last W - 1 inputs."""
-        return decode_step(self.operations(single_token(place)), place.grid.total)
 
     def _scan(self, tokens: Number, inner: Number) -> Operation:
         numbers = tokens * inner * self.state

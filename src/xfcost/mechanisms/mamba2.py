@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Heads, Length, Letter, Number, Operation, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.notes import PaddingNote
@@ -81,7 +81,7 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         return ceil_div(grid.total, self.chunk)
 
     def check(self, place: Place) -> None:
-        check_sequence("mamba2", place)
+        super().check(place)
         inner = self.inner(place.dim)
         if inner % self.head_dim:
             raise ComponentError(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.component import ComponentError, Grid, Mixer, NormKind, Number, Operation, Place, Side, Width
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.pooled_keys import PooledKeys
@@ -71,17 +71,9 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
             yield keys.row("pool", "Max-pool for keys and values", place.grid, d)
         yield on_raw_input(linear("phi", "φ, keys", m, d, inner, bias=bias))
         yield on_raw_input(linear("g", "g, values", m, d, inner, bias=bias))
-        yield from attention_core(
-            queries=n,
-            keys=m,
-            heads=1,
-            inner=inner,
-            mixing="global",
-            reads=keys.reads,
-            # a pooled key stands for several tokens: entries are no pairs of tokens then
-            pairs=None if keys.pools else self.pairs(place.grid),
-            fused=place.fused,
-        )
+        # a pooled key stands for several tokens: entries are no pairs of tokens then
+        pairs = None if keys.pools else self.pairs(place.grid)
+        yield from DenseAttention(n, m, 1, inner, pairs, fused=place.fused, reads=keys.reads).rows()
         yield linear("w_z", "Output W_z", n, inner, d, bias=bias)
         yield from norm(self.norm, "norm", n, d)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -66,12 +66,6 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
     def padded(self, grid: Grid) -> Number:
         """P: whole segments, one per landmark."""
         return grid.total if self.exact(grid) else round_up(grid.total, self.landmarks)
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(grid.total)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * grid.total
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, padded = place.grid.total, place.dim, self.padded(place.grid)

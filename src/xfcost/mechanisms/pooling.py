@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Side, Width
 from xfcost.formulas.conv_kernel import Kernel, per_axis, pooling
-from xfcost.formulas.decomposed_bias import decomposed_rows
+from xfcost.formulas.decomposed_bias import DecomposedBias
 from xfcost.formulas.pooled_axes import PooledReads, pooled_axes
 from xfcost.formulas.rows import convolution, elementwise, letter_power, linear, norm, on_raw_input
 from xfcost.ledger.grid import sides_text
@@ -171,7 +171,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         yield from self.partition(grid, inner)
         mixing = self.mixing(grid)
         if self.bias == "decomposed":
-            yield from decomposed_rows(
+            yield from DecomposedBias(
                 queries=queries.sides,
                 keys=keys.sides,
                 groups=prod(counts),
@@ -181,20 +181,19 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
                 bound=self.window_side is None,
                 fused=place.fused,
                 mixing=mixing | {"reads_tokens": keys.total},
-            )
-        yield from attention_core(
+            ).rows()
+        yield from DenseAttention(
             queries=queries.total,
             keys=keys.total,
             groups=prod(counts),
             heads=self.heads,
             inner=inner,
-            # a key that stands for several tokens makes no pair of tokens
-            pairs=None,
+            pairs=None,  # a key that stands for several tokens makes no pair of tokens
             fused=place.fused,
             biased=self.bias == "decomposed",
             other_entries=prod(counts) * self.heads * queries.total * keys.total if self.bias == "decomposed" else 0,
             **mixing,
-        )
+        ).rows()
         yield from self.merge()
         outputs = self.out(place)[0]
         yield from self._add_queries(outputs, inner)

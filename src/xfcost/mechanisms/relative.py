@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Grid, Letter, Number, Operation, Place, Share
-from xfcost.formulas.relative_attention import relative_core
+from xfcost.formulas.relative_attention import RelativeAttention
 from xfcost.formulas.rows import linear, move
 
 # Positions kept from earlier segments; none is a model without recurrence.
@@ -77,7 +77,7 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
         kv = linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
         yield msgspec.structs.replace(q, takes_input=not (learned and self.memory_queries))
         yield msgspec.structs.replace(kv, takes_input=not learned)
-        yield from relative_core(
+        yield from RelativeAttention(
             queries=n,
             keys=keys,
             encodings=self.encodings(place),
@@ -90,7 +90,7 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
             masked=bool(self.causal),
             share=self.share,
             by_distance=not self.causal,
-        )
+        ).rows()
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def learned_past(self, place: Place) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer
 from xfcost.formulas.component import Grid, Heads, Length, Number, Operation, Place, Width, check_heads, single_token
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
@@ -83,7 +83,7 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         return ceil_div(grid.total, size), size
 
     def check(self, place: Place) -> None:
-        check_sequence("retention", place)
+        super().check(place)
         check_heads(self.heads, None, place.dim)
         if self.values(place.dim) % self.heads:
             width = self.values(place.dim)

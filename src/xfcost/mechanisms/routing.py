@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, greater, lesser, round_up
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import ApproximatelyCausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
@@ -158,19 +158,11 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         masked = bool(self.causal) or self.shared_qk
         if masked and place.fused:
             yield Operation(path="mask", title="Mask", symbol="mask", **mixing)
-        for row in attention_core(
-            queries=clusters.window,
-            keys=clusters.window + memories,
-            groups=clusters.count,
-            heads=heads,
-            inner=heads * width,
-            mixing=clusters.mixing,
-            reads=clusters.reads,
-            pairs=self._cluster_pairs(clusters),
-            fused=place.fused,
-            masked=masked,
-            other_entries=(1 if self.shared_qk else 2) * n * heads * clusters.count,  # the distances
-        ):
+        core = {"queries": clusters.window, "keys": clusters.window + memories, "groups": clusters.count}
+        reads = {"mixing": clusters.mixing, "reads": clusters.reads, "pairs": self._cluster_pairs(clusters)}
+        distances = (1 if self.shared_qk else 2) * n * heads * clusters.count
+        sizes = core | reads | {"heads": heads, "inner": heads * width, "other_entries": distances}
+        for row in attention_of(self, place, masked=masked, **sizes):
             yield msgspec.structs.replace(row, **mixing) if row.mixes else row
         add, divide = FLOPS_PER_ELEMENT["add"], FLOPS_PER_ELEMENT["multiply"]
         yield Operation(
@@ -205,19 +197,9 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         mixing: dict[str, Any] = {"mixing": "local", "reads": f"{block_count}·b"}
         if place.fused:
             yield Operation(path="local_mask", title="Mask (local)", reads_tokens=block_count * block, **mixing)
-        yield from attention_core(
-            queries=block,
-            keys=block_count * block,
-            groups=padded // block,
-            heads=self.local_heads,
-            inner=inner,
-            pairs=self._local_pairs(n),
-            fused=place.fused,
-            masked=True,
-            prefix="local_",
-            label="local",
-            **mixing,
-        )
+        core = {"queries": block, "keys": block_count * block, "groups": padded // block, "pairs": self._local_pairs(n)}
+        sizes = {"heads": self.local_heads, "inner": inner}
+        yield from attention_of(self, place, masked=True, prefix="local_", **core, **sizes, **mixing)
 
     def _local_pairs(self, n: Number) -> Number:
         """Pairs per local head: inside n // b blocks and a shorter last one, and between neighbours."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from xfcost.formulas.arithmetic import lesser
-from xfcost.formulas.causal_mixers import check_sequence
 from xfcost.formulas.component import Grid, Number, Operation, Place, Width
 from xfcost.formulas.rows import elementwise, linear
 from xfcost.formulas.token_shift import TokenShiftMixer
@@ -25,9 +24,6 @@ class RwkvChannel(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_channel"
 
     hidden: Width | None = None
     """Hidden width H; 4d by default."""
-
-    def check(self, place: Place) -> None:
-        check_sequence("rwkv_channel", place)
 
     def inner(self, width: Number) -> Number:
         """H."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.formulas.causal_mixers import check_sequence
 from xfcost.formulas.component import Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import linear, recurrence
@@ -26,9 +25,6 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
     """
 
     short_name = "RWKV time mixing"
-
-    def check(self, place: Place) -> None:
-        check_sequence("rwkv_time", place)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.component import ComponentError, Grid, Letter, Mixer, Number, Operation, Place, Side, Width
 from xfcost.formulas.pooled_keys import PooledKeys
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
@@ -80,19 +80,10 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
         if keys.pools:
             yield keys.row("pool_keys", "Max-pool keys", grid, inner)
             yield keys.row("pool_values", "Max-pool values", grid, values)
-        yield from attention_core(
-            queries=n,
-            keys=keys.count(grid),
-            heads=1,
-            inner=inner,
-            values=values,
-            mixing="global",
-            reads=keys.reads,
-            # a pooled key stands for several tokens: entries are no pairs of tokens then
-            pairs=None if keys.pools else self.pairs(grid),
-            fused=place.fused,
-            scaled=False,
-        )
+        # a pooled key stands for several tokens: entries are no pairs of tokens then
+        pairs = None if keys.pools else self.pairs(grid)
+        core = DenseAttention(n, keys.count(grid), 1, inner, pairs, fused=place.fused, values=values, scaled=False)
+        yield from core._replace(reads=keys.reads).rows()
         if self.output_projection:
             yield linear("v", "v, output", n, values, d, bias=False)
         yield msgspec.structs.replace(elementwise("gamma", "Scale by γ", "multiply", n * d), params=1)

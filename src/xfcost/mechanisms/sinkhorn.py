@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, lesser
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
@@ -74,10 +74,6 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
     def padded(self, grid: Grid) -> bool:
         """Is the last block padded?"""
         return bool(self.blocks(grid) * self.block != grid.total)
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """All tokens: a soft permutation mixes all blocks."""
-        return super().reads(grid, token, memory)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
@@ -148,14 +144,13 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * inner)
         if masked and place.fused:
             yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", **mixing)
-        yield from attention_core(
+        yield from attention_of(
+            self,
+            place,
             queries=blocks * b if cut else b,
             keys=keys,
             groups=1 if cut else blocks,
-            heads=self.heads,
-            inner=inner,
             pairs=None,
-            fused=place.fused,
             masked=masked,
             other_entries=self.heads * blocks * (blocks + 1 if self.causal else blocks),  # the order of the blocks
             **mixing,

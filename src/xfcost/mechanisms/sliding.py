@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.banded_attention import BandedAttention, band_pairs
 from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place
 from xfcost.formulas.grouped_query import GroupedQueryMixer
@@ -166,17 +166,8 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         is_full = rows == self.window  # a token more takes the place of the oldest
         yield msgspec.structs.replace(cached_rows, cache=Cached(cached_rows.cached)) if is_full else cached_rows
         keys = lesser(self.window, (place.grid.total - 1) // self.dilation + 1)
-        yield from attention_core(
-            queries=1,
-            keys=keys,
-            heads=self.heads,
-            shared=self.shared,
-            inner=inner,
-            mixing="local",
-            reads="w",
-            pairs=keys,
-            fused=place.fused,
-        )
+        core = {"mixing": "local", "reads": "w", "pairs": keys, "masked": False}
+        yield from attention_of(self, place, queries=1, keys=keys, shared=self.shared, **core)
         yield linear("out", "Output projection W_O", 1, inner, d, bias=self.projection_bias)
 
     def _local(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
@@ -206,19 +197,9 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
 
     def _global(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
         """Attention of the global tokens, which overwrites their banded result."""
-        yield from attention_core(
-            queries=self.global_tokens,
-            keys=p,
-            heads=self.heads,
-            inner=inner,
-            mixing="global",
-            reads="N",
-            pairs=self.global_tokens * place.grid.total,
-            fused=False,
-            masked=True,
-            prefix="global_",
-            label="global tokens",
-        )
+        g, n = self.global_tokens, place.grid.total
+        core = {"queries": g, "keys": p, "pairs": g * n, "fused": False, "masked": True}
+        yield from attention_of(self, place, prefix="global_", label="global tokens", **core)
         yield move("overwrite", "Put the global tokens' rows in place", p * inner)
 
     def notes(self, place: Place) -> Iterator[str]:

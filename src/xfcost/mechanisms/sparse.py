@@ -7,7 +7,7 @@ from math import isqrt, prod
 from typing import Annotated, Any, Literal
 
 from xfcost.formulas.arithmetic import greater, lesser
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, Width
 from xfcost.formulas.notes import PaddingNote
@@ -187,14 +187,12 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
     def _core(self, factor: Factor, place: Place, blocks: Blocks) -> Iterator[Operation]:
         """Attention by one factor, on all heads or half of them."""
         mixing = self._mixing(factor, blocks)
-        groups, queries, keys = self.products(factor, blocks)
         if place.fused:
             yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", **mixing)
-        yield from attention_core(
-            queries=queries,
-            keys=keys,
-            groups=groups,
-            heads=self.heads // self._share,
+        groups, queries, keys = self.products(factor, blocks)
+        sizes = {"queries": queries, "keys": keys, "groups": groups, "heads": self.heads // self._share}
+        yield from DenseAttention(
+            **sizes,
             inner=self.key_inner(place.dim) // self._share,
             values=self.inner(place.dim) // self._share,
             mixing=mixing["mixing"],
@@ -204,8 +202,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
             masked=True,
             mask_in_place=True,
             prefix=f"{factor}_",
-            label=factor,
-        )
+        ).rows()
 
     def _merged(self, place: Place, blocks: Blocks) -> Iterator[Operation]:
         """One softmax over both factors: two score matrices, concatenated, then two weighted sums."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, common_divisor
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Side, check_no_special_tokens
 from xfcost.formulas.conv_kernel import Kernel
@@ -115,17 +115,9 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
             yield from self._reduction(place)
         kv = linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
         yield kv if self._reduces else on_raw_input(kv)
-        yield from attention_core(
-            queries=n,
-            keys=keys,
-            heads=self.heads,
-            inner=inner,
-            mixing="global",
-            reads=self._keys_in_letters(place.grid),
-            # a key that stands for several tokens makes no pair of tokens
-            pairs=None if self._reduces else self.pairs(place.grid),
-            fused=place.fused,
-        )
+        # a key that stands for several tokens makes no pair of tokens
+        pairs = None if self._reduces else self.pairs(place.grid)
+        yield from attention_of(self, place, keys=keys, reads=self._keys_in_letters(place.grid), pairs=pairs)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def _keys_in_letters(self, grid: Grid) -> str:

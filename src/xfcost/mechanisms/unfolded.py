@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Annotated, ClassVar
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Side, check_no_special_tokens
 from xfcost.formulas.letters import Letter
@@ -67,15 +67,6 @@ class Unfolded(NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):
         n, d, groups = place.grid.tokens, place.dim, self.groups(place.grid)
         inner = self.inner(d)
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        yield from attention_core(
-            queries=n // groups,
-            keys=n // groups,
-            groups=groups,
-            heads=self.heads,
-            inner=inner,
-            mixing="global",
-            reads=f"N/{letter_power('P', len(place.grid.sides))}",
-            pairs=self.pairs(place.grid),
-            fused=place.fused,
-        )
+        core = {"queries": n // groups, "keys": n // groups, "groups": groups}
+        yield from attention_of(self, place, reads=f"N/{letter_power('P', len(place.grid.sides))}", **core)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.component import Heads, Mixer, Number, Operation, Place, Side, check_heads, check_no_special_tokens
 from xfcost.formulas.cosine_attention import scaled_cosine
 from xfcost.formulas.letters import Letter
@@ -150,7 +150,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         masked = self.shift > 0
         if masked and place.fused:
             yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window, symbol="mask")
-        yield from attention_core(
+        yield from DenseAttention(
             queries=window,
             keys=window,
             groups=prod(tuple(ceil_div(side, w) for side, w in zip(place.grid.sides, sides, strict=True))),
@@ -164,7 +164,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             masked=masked,
             mask_in_place=not any(self.shifts(place.grid)),  # nothing to mask
             scaled=self.score == "dot",
-        )
+        ).rows()
 
     def notes(self, place: Place) -> Iterator[str]:
         window, padded = self.window(place.grid), self.padded(place.grid)
