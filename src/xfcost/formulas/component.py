@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ActKind", "Causality", "Component", "ComponentError", "Grid", "Heads", "Joining", "Length", "Letter", "Mixer",
     "MultiHead", "NormKind", "Number", "Operation", "Place", "Residual", "Rows", "Share", "Side", "SubLayer",
-    "Width", "check_class_token", "check_heads", "check_no_special_tokens", "check_output", "divisors_text",
-    "single_token", "tag_of",
+    "Width", "check_class_token", "check_divides", "check_heads", "check_no_special_tokens", "check_odd",
+    "check_output", "divisors_text", "single_token", "tag_of",
 ]  # fmt: skip
 
 # Bounds that refuse typing errors; published models are far below them.
@@ -249,8 +249,20 @@ def single_token(place: Place) -> Place:
 
 def check_heads(heads: int, head_dim: int | None, width: int) -> None:
     """Raise ComponentError where the heads do not divide the width and no head width is given."""
-    if head_dim is None and width % heads:
-        raise ComponentError("heads", f"{heads} does not divide the width {width}; it could be {divisors_text(width)}")
+    if head_dim is None:
+        check_divides("heads", heads, width, f"the width {width}")
+
+
+def check_divides(field: str, divisor: int, number: int, name: str) -> None:
+    """Raise ComponentError where `divisor` does not divide `number`, in words `name`."""
+    if number % divisor:
+        raise ComponentError(field, f"{divisor} does not divide {name}; it could be {divisors_text(number)}")
+
+
+def check_odd(field: str, size: int, reason: str = "the kernel is centred", *, otherwise: str = "") -> None:
+    """Raise ComponentError where `size` is even."""
+    if size % 2 == 0:
+        raise ComponentError(field, f"{size} is even, and {reason}; try {size - 1} or {size + 1}{otherwise}")
 
 
 def check_class_token(field: str, place: Place) -> None:

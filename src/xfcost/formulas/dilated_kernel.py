@@ -9,7 +9,7 @@ from math import prod
 import msgspec
 
 from xfcost.formulas.arithmetic import lesser
-from xfcost.formulas.component import check_no_special_tokens
+from xfcost.formulas.component import check_no_special_tokens, check_odd
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -28,12 +28,8 @@ class DilatedKernel(msgspec.Struct, frozen=True):
         check_no_special_tokens(grid, "a kernel slides over a grid")
         if self.causal and len(grid.sides) > 1:
             raise ComponentError("causal", f"tokens of a grid ({grid.shape_text()}) have no order; write causal: false")
-        if not self.causal and self.size % 2 == 0:
-            raise ComponentError(
-                "size",
-                f"{self.size} is even, and the kernel is centred; try {self.size - 1} or "
-                f"{self.size + 1}, or causal: true",
-            )
+        if not self.causal:
+            check_odd("size", self.size, otherwise=", or causal: true")
 
     @property
     def back(self) -> Number:

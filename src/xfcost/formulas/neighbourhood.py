@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater
-from xfcost.formulas.component import check_no_special_tokens
+from xfcost.formulas.component import check_no_special_tokens, check_odd
 from xfcost.formulas.rows import letter_power, move
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -34,11 +33,7 @@ class Neighbourhood(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         """Raise ComponentError where the windows do not fit the grid."""
-        if self.size % 2 == 0:
-            raise ComponentError(
-                "size",
-                f"{self.size} is even, and the window is centred; try {self.size - 1} or {self.size + 1}",
-            )
+        check_odd("size", self.size, "the window is centred")
         check_no_special_tokens(self.grid, "neighbourhoods are on a grid")
 
     @property

@@ -10,7 +10,7 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, divisors_text
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move
@@ -55,11 +55,8 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
                 f"{self.kernel} tokens every {self.compression} tokens leave tokens unread; "
                 f"give at least {self.compression}, or leave `kernel` out",
             )
-        if self.inner(place.dim) % self.groups:
-            width = self.inner(place.dim)
-            raise ComponentError(
-                "groups", f"{self.groups} does not divide the {width} channels; it could be {divisors_text(width)}"
-            )
+        width = self.inner(place.dim)
+        check_divides("groups", self.groups, width, f"the {width} channels")
         if self.function != "conv" and self.groups > 1:
             raise ComponentError("groups", f"{self.function!r} has no channel groups; leave `groups` out")
         if self.causal and not self.null_key:

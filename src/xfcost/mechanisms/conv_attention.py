@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Letter, Operation, Place, Side
+from xfcost.formulas.component import ComponentError, Grid, Letter, Operation, Place, Side, check_odd
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.rows import depthwise_convolution, elementwise, letter_power, linear, move, norm, on_raw_input
 
@@ -41,9 +41,7 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
 
     def check(self, place: Place) -> None:
         super().check(place)
-        if self.size % 2 == 0:
-            odd = f"{self.size - 1} or {self.size + 1}"
-            raise ComponentError("size", f"{self.size} is even, and the kernel is centred; try {odd}")
+        check_odd("size", self.size)
         if self.kv_stride > self.size // 2 + 1:
             raise ComponentError(
                 "kv_stride",

@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer
-from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Side, Width
+from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Side, Width, check_odd
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.rows import depthwise_convolution, elementwise, linear, with_gradient_operands
 
@@ -56,12 +56,7 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
 
     def check(self, place: Place) -> None:
         super().check(place)
-        if self.features % 2 == 0:
-            near = f"{self.features - 1} or {self.features + 1}"
-            raise ComponentError(
-                "features",
-                f"{self.features} is even, and beside the time stand as many cosines as sines; try {near}",
-            )
+        check_odd("features", self.features, "beside the time stand as many cosines as sines")
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

@@ -7,8 +7,9 @@ from typing import Annotated, NamedTuple
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Heads, Length, Letter, Number, Operation, Place, Side, Width
+from xfcost.formulas.component import Grid, Heads, Length, Number, Operation, Place, Side, Width, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
     causal_depthwise_convolution,
@@ -22,7 +23,7 @@ from xfcost.formulas.rows import (
     state_write,
     static_weights,
 )
-from xfcost.ledger.errors import divisors_text
+from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.matrices import matrix
 
 
@@ -83,11 +84,7 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     def check(self, place: Place) -> None:
         super().check(place)
         inner = self.inner(place.dim)
-        if inner % self.head_dim:
-            raise ComponentError(
-                "head_dim",
-                f"{self.head_dim} does not divide the {inner} channels inside; it could be {divisors_text(inner)}",
-            )
+        check_divides("head_dim", self.head_dim, inner, f"the {inner} channels inside")
         heads = self.head_count(place.dim)
         if heads % self.groups:
             raise ComponentError(

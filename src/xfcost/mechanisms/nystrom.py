@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import greater, round_up
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
+from xfcost.formulas.component import Grid, Length, Letter, Number, Operation, Place, check_odd
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, matmul, move
@@ -54,10 +54,8 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
 
     def check(self, place: Place) -> None:
         super().check(place)
-        if self.conv is not None and self.conv % 2 == 0:
-            raise ComponentError(
-                "conv", f"{self.conv} is even, and the kernel is centred; try {self.conv - 1} or {self.conv + 1}"
-            )
+        if self.conv is not None:
+            check_odd("conv", self.conv)
 
     def exact(self, grid: Grid) -> bool:
         """Are there no more tokens than landmarks?"""

@@ -8,10 +8,10 @@ from typing import Annotated
 import msgspec
 
 from xfcost.formulas.attention import DenseAttention
-from xfcost.formulas.component import ComponentError, Grid, Letter, Mixer, Number, Operation, Place, Side, Width
+from xfcost.formulas.component import ComponentError, Grid, Mixer, Number, Operation, Place, Side, Width, check_divides
+from xfcost.formulas.letters import Letter
 from xfcost.formulas.pooled_keys import PooledKeys
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
-from xfcost.ledger.errors import divisors_text
 
 
 class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
@@ -51,12 +51,7 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
 
     def check(self, place: Place) -> None:
         for field in ("reduction", "value_reduction"):
-            if place.dim % getattr(self, field):
-                raise ComponentError(
-                    field,
-                    f"{getattr(self, field)} does not divide the width {place.dim}; "
-                    f"it could be {divisors_text(place.dim)}",
-                )
+            check_divides(field, getattr(self, field), place.dim, f"the width {place.dim}")
         if not self.output_projection and self.value_reduction != 1:
             raise ComponentError(
                 "output_projection",

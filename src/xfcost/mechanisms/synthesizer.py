@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import root_divisor
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, divisors_text
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.rows import elementwise, linear, matmul, on_raw_input, with_gradient_operands
@@ -62,10 +62,8 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         if self.rank is not None and self.form != "factorized_random":
             raise ComponentError("rank", f"only 'factorized_random' has a rank, and the form is {self.form!r}")
         n = place.grid.total
-        if self.factor is not None and n % self.factor:
-            raise ComponentError(
-                "factor", f"{self.factor} does not divide the {n} tokens; it could be {divisors_text(n)}"
-            )
+        if self.factor is not None:
+            check_divides("factor", self.factor, n, f"the {n} tokens")
 
     def label(self) -> str:
         name = f"Synthesizer ({self.form.replace('_', ' ')}{'' if self.trainable else ', fixed'})"
