@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.fold_axis import FoldAxis
+from xfcost.torch_models.shared.leaves import Leaf
 
 
 class FoldAxisLayer(nn.Module):
@@ -16,18 +17,12 @@ class FoldAxisLayer(nn.Module):
 
     def __init__(self, config: FoldAxis, place: Place) -> None:
         super().__init__()
-        self.fold = SideBySide(place.grid.sides[-1])
+        self.fold = Leaf(side_by_side, count=place.grid.sides[-1])
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.fold(x_BND)
 
 
-class SideBySide(nn.Module):
+def side_by_side(x_BND: Tensor, *, count: int) -> Tensor:
     """Each run of `count` tokens as one token: a view."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.count = count
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return x_BND.unflatten(1, (-1, self.count)).flatten(2)
+    return x_BND.unflatten(1, (-1, count)).flatten(2)

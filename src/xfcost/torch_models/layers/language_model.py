@@ -9,15 +9,13 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.language_model import LanguageModel
-from xfcost.torch_models.shared.leaves import NO_TABLES, Scale, Scoring, Tables
+from xfcost.torch_models.shared.leaves import NO_TABLES, Leaf, Scale, Scoring, Tables
 from xfcost.torch_models.shared.norms import norm
 
 
-class Last(nn.Module):
+def last_position(x_BND: Tensor) -> Tensor:
     """(B, N, D) -> (B, 1, D), the last position."""
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return x_BND[:, -1:]
+    return x_BND[:, -1:]
 
 
 class LanguageModelHead(nn.Module):
@@ -27,7 +25,7 @@ class LanguageModelHead(nn.Module):
         super().__init__()
         self.norm = norm(config.norm, place.dim)
         self.scale = Scale(place.dim**-0.5) if config.scale == "rsqrt_dim" else None
-        self.last = Last() if place.logits == "last" else None
+        self.last = Leaf(last_position) if place.logits == "last" else None
         shared = tables[config.share] if config.share else None
         self.linear = Scoring(place.vocabulary, place.dim, shared, bias=config.bias)
 

@@ -9,13 +9,12 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.pixels import Pixels
+from xfcost.torch_models.shared.leaves import Leaf
 
 
-class Flatten(nn.Module):
+def flattened(image_BCYX: Tensor) -> Tensor:
     """(B, C, Y, X) -> (B, N, C): a view in raster order."""
-
-    def forward(self, image_BCYX: Tensor) -> Tensor:
-        return image_BCYX.flatten(2).transpose(1, 2)
+    return image_BCYX.flatten(2).transpose(1, 2)
 
 
 class PixelEmbedding(nn.Module):
@@ -23,7 +22,7 @@ class PixelEmbedding(nn.Module):
 
     def __init__(self, config: Pixels, place: Place) -> None:
         super().__init__()
-        self.flatten = Flatten()
+        self.flatten = Leaf(flattened)
 
     def forward(self, image_BCYX: Tensor) -> Tensor:
         return self.flatten(image_BCYX)

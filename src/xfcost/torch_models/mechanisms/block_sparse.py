@@ -13,7 +13,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import Linear, Pad, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, join_heads, split_heads
 
 
 class BlockSparseAttention(nn.Module):
@@ -40,7 +40,7 @@ class Blocks(nn.Module):
         self.heads, self.block, self.tokens, self.last = config.heads, config.block, place.grid.total, blocks - 1
         self.pad = Pad(blocks * config.block - self.tokens)
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
-        self.gather = Gather()
+        self.gather = Leaf(gathered)
         read = {"global": torch.arange(blocks)[None], "edge": keys_of_edge(config, blocks)}
         read["core"] = keys_of_middle(config, blocks)
         self.register_buffer("edge_GX", read["edge"], persistent=False)
@@ -52,7 +52,7 @@ class Blocks(nn.Module):
                 for name, mask in masks.items()
             }
         )
-        self.join = Join()
+        self.join = Leaf(in_sequence)
         self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -92,11 +92,9 @@ def drawn(config: BlockSparse, blocks: int) -> Tensor:
     return torch.tensor(rows, dtype=torch.long).reshape(blocks - 2, config.random_blocks)
 
 
-class Gather(nn.Module):
+def gathered(blocks_BHUTK: Tensor, read_GX: Tensor) -> Tensor:
     """The blocks that each query block reads, concatenated: (B, H, U, T, K), (G, X) -> (B, H, G, X·T, K)."""
-
-    def forward(self, blocks_BHUTK: Tensor, read_GX: Tensor) -> Tensor:
-        return blocks_BHUTK.index_select(2, read_GX.flatten()).unflatten(2, read_GX.shape).flatten(3, 4)
+    return blocks_BHUTK.index_select(2, read_GX.flatten()).unflatten(2, read_GX.shape).flatten(3, 4)
 
 
 class PaddingMask(nn.Module):
@@ -114,9 +112,7 @@ class PaddingMask(nn.Module):
         return padding_GNM.logical_not() if scores is None else scores.masked_fill(padding_GNM, float("-inf"))
 
 
-class Join(nn.Module):
+def in_sequence(global_BHUTK: Tensor, edge_BHUTK: Tensor, middle_BHUTK: Tensor) -> Tensor:
     """Blocks in sequence order: global and edge ones (B, H, 2, T, K), U - 4 middle ones -> (B, H, U, T, K)."""
-
-    def forward(self, global_BHUTK: Tensor, edge_BHUTK: Tensor, middle_BHUTK: Tensor) -> Tensor:
-        ends = [global_BHUTK[:, :, :1], edge_BHUTK[:, :, :1]], [edge_BHUTK[:, :, 1:], global_BHUTK[:, :, 1:]]
-        return torch.cat([*ends[0], middle_BHUTK, *ends[1]], dim=2)
+    ends = [global_BHUTK[:, :, :1], edge_BHUTK[:, :, :1]], [edge_BHUTK[:, :, 1:], global_BHUTK[:, :, 1:]]
+    return torch.cat([*ends[0], middle_BHUTK, *ends[1]], dim=2)

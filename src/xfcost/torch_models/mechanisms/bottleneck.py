@@ -18,7 +18,7 @@ from xfcost.torch_models.mechanisms.local_attention import LocalSelfAttention
 from xfcost.torch_models.mechanisms.local_relation import LocalRelationLayer
 from xfcost.torch_models.shared.conv_block import shortcut
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import Add, Multiply
+from xfcost.torch_models.shared.leaves import Add, Leaf, Multiply
 from xfcost.torch_models.shared.norms import GridNorm
 
 # Modules that may replace the 3×3 convolution.
@@ -85,7 +85,7 @@ class SqueezeExcitation(nn.Module):
 
     def __init__(self, width: int, squeezed: int, place: Place) -> None:
         super().__init__()
-        self.pool = GridMean()
+        self.pool = Leaf(grid_mean)
         self.conv1 = Convolution(width, squeezed, pointwise_kernel(place.grid))
         self.act = nn.ReLU()
         self.conv2 = Convolution(squeezed, width, pointwise_kernel(place.grid))
@@ -97,8 +97,6 @@ class SqueezeExcitation(nn.Module):
         return self.scale(x_BWYX, gate_BW11)
 
 
-class GridMean(nn.Module):
+def grid_mean(x_BWYX: Tensor) -> Tensor:
     """(B, W, Y, X) -> (B, W, 1, 1)."""
-
-    def forward(self, x_BWYX: Tensor) -> Tensor:
-        return x_BWYX.mean(tuple(range(2, x_BWYX.dim())), keepdim=True)
+    return x_BWYX.mean(tuple(range(2, x_BWYX.dim())), keepdim=True)

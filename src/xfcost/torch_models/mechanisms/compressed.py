@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import Linear, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Leaf, Linear, join_heads, split_heads
 
 
 class CompressedAttention(nn.Module):
@@ -25,8 +25,10 @@ class CompressedAttention(nn.Module):
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
         padding = config.padding(grid)
         # Padding before the first token: neutral for a maximum or a sum.
-        self.pad = Pad(padding, float("-inf") if config.function == "max" else 0.0) if padding else None
-        self.compress = Convolution(config, inner) if config.function == "conv" else Pool(config)
+        fill = float("-inf") if config.function == "max" else 0.0
+        self.pad = Leaf(padded, padding=padding, value=fill) if padding else None
+        pool = Leaf(pooled, span=config.span, stride=config.compression, function=config.function)
+        self.compress = Convolution(config, inner) if config.function == "conv" else pool
         self.null = Null(inner) if config.null_key else None
         mask = EndedMask(config, place) if config.causal else None
         self.compressed = Core(inner // config.heads, fused=place.fused, mask=mask)
@@ -42,15 +44,9 @@ class CompressedAttention(nn.Module):
         return self.out(join_heads(self.compressed(*heads)))
 
 
-class Pad(nn.Module):
+def padded(x_B2NI: Tensor, *, padding: int, value: float) -> Tensor:
     """`value` before the first token: (B, 2, N, I) -> (B, 2, P, I)."""
-
-    def __init__(self, padding: int, value: float) -> None:
-        super().__init__()
-        self.padding, self.value = padding, value
-
-    def forward(self, x_B2NI: Tensor) -> Tensor:
-        return F.pad(x_B2NI, (0, 0, self.padding, 0), value=self.value)
+    return F.pad(x_B2NI, (0, 0, padding, 0), value=value)
 
 
 class Convolution(nn.Conv1d):
@@ -67,16 +63,10 @@ class Convolution(nn.Conv1d):
         return super().forward(x_B2PI.flatten(0, 1).transpose(1, 2)).transpose(1, 2).unflatten(0, (-1, 2))
 
 
-class Pool(nn.Module):
+def pooled(x_B2PI: Tensor, *, span: int, stride: int, function: str) -> Tensor:
     """The mean or the maximum of κ tokens, with stride c: (B, 2, P, I) -> (B, 2, M, I)."""
-
-    def __init__(self, config: Compressed) -> None:
-        super().__init__()
-        self.span, self.stride, self.function = config.span, config.compression, config.function
-
-    def forward(self, x_B2PI: Tensor) -> Tensor:
-        x_B2MIS = x_B2PI.unfold(2, self.span, self.stride)
-        return x_B2MIS.mean(-1) if self.function == "mean" else x_B2MIS.amax(-1)
+    x_B2MIS = x_B2PI.unfold(2, span, stride)
+    return x_B2MIS.mean(-1) if function == "mean" else x_B2MIS.amax(-1)
 
 
 class Null(nn.Module):

@@ -13,7 +13,7 @@ from xfcost.formulas.conv_kernel import Kernel
 from xfcost.mechanisms.conv_attention import ConvAttention
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import Linear, Scale, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Leaf, Linear, Scale, join_heads, split_heads
 from xfcost.torch_models.shared.norms import BatchNorm
 
 
@@ -45,7 +45,7 @@ class ConvolutionalProjection(nn.Module):
         self.sides, self.extra = place.grid.sides, place.grid.extra
         self.conv = Convolution(place.dim, place.dim, kernel, groups=place.dim, bias=False)
         self.norm = BatchNorm(place.dim)
-        self.join = Join(self.extra) if self.extra else None
+        self.join = Leaf(with_extra, extra=self.extra) if self.extra else None
         self.linear = Linear(place.dim, config.inner(place.dim), bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -53,12 +53,6 @@ class ConvolutionalProjection(nn.Module):
         return self.linear(y_BMD if self.join is None else self.join(x_BND, y_BMD))
 
 
-class Join(nn.Module):
+def with_extra(x_BND: Tensor, y_BMD: Tensor, *, extra: int) -> Tensor:
     """The first `extra` tokens of x, then y: (B, N, D), (B, M, D) -> (B, extra + M, D)."""
-
-    def __init__(self, extra: int) -> None:
-        super().__init__()
-        self.extra = extra
-
-    def forward(self, x_BND: Tensor, y_BMD: Tensor) -> Tensor:
-        return torch.cat([x_BND[:, : self.extra], y_BMD], dim=1)
+    return torch.cat([x_BND[:, :extra], y_BMD], dim=1)

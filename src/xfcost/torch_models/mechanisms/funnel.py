@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.funnel import Funnel
-from xfcost.torch_models.shared.leaves import Add, HeadBias, Linear, Scale, Table, split_heads
+from xfcost.torch_models.shared.leaves import Add, HeadBias, Leaf, Linear, Scale, Table, split_heads
 from xfcost.torch_models.shared.relative import RelativeCore, RelativeShift, encodings
 
 
@@ -82,7 +82,7 @@ class FunnelCore(RelativeCore):
             self.types = TypeScores(config.heads, inner)
             self.type_pick = TypePick(queries, keys)
             self.type_add = Add()
-        self.cls_mask = ClsMask() if config.separate_cls else None
+        self.cls_mask = Leaf(without_cls) if config.separate_cls else None
 
     def bias(self, q_BPI: Tensor) -> Tensor:
         bias_BHPM = super().bias(q_BPI)
@@ -139,10 +139,8 @@ class TypePick(nn.Module):
         return torch.where(alike_PM, same_BHP1, other_BHP1)
 
 
-class ClsMask(nn.Module):
+def without_cls(bias_BHPM: Tensor) -> Tensor:
     """Zero if the query or the key is [CLS], the first token: on (B, H, P, M)."""
-
-    def forward(self, bias_BHPM: Tensor) -> Tensor:
-        queries, keys = bias_BHPM.shape[-2:]
-        first: Any = [torch.arange(size, device=bias_BHPM.device) == 0 for size in (queries, keys)]
-        return bias_BHPM.masked_fill(torch.logical_or(first[0][:, None], first[1][None]), 0.0)
+    queries, keys = bias_BHPM.shape[-2:]
+    first: Any = [torch.arange(size, device=bias_BHPM.device) == 0 for size in (queries, keys)]
+    return bias_BHPM.masked_fill(torch.logical_or(first[0][:, None], first[1][None]), 0.0)

@@ -16,6 +16,7 @@ from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.features import Project, feature_map, orthogonal_features
 from xfcost.torch_models.shared.leaves import (
     Add,
+    Leaf,
     Linear,
     Scale,
     Scores,
@@ -76,86 +77,43 @@ class Pad(nn.Module):
         return x.unflatten(2, self.chunks)
 
 
-class State(nn.Module):
+def state_of(k: Tensor, v: Tensor) -> Tensor:
     """φ(K)ᵀV: (…, N, F), (…, N, K) -> (…, F, K)."""
-
-    def forward(self, k: Tensor, v: Tensor) -> Tensor:
-        return k.transpose(-2, -1) @ v
+    return k.transpose(-2, -1) @ v
 
 
-class KeySum(nn.Module):
+def key_sum(k: Tensor) -> Tensor:
     """Σφ(k): (…, N, F) -> (…, F, 1)."""
-
-    def forward(self, k: Tensor) -> Tensor:
-        return k.sum(-2).unsqueeze(-1)
+    return k.sum(-2).unsqueeze(-1)
 
 
-class Normaliser(nn.Module):
+def normaliser(q: Tensor, sums: Tensor, *, epsilon: float) -> Tensor:
     """φ(q)·Σφ(k) + ε: (…, N, F), (…, F, 1) -> (…, N, 1)."""
-
-    def __init__(self, epsilon: float) -> None:
-        super().__init__()
-        self.epsilon = epsilon
-
-    def forward(self, q: Tensor, sums: Tensor) -> Tensor:
-        weight = q @ sums
-        return weight + self.epsilon if self.epsilon else weight
+    weight = q @ sums
+    return weight + epsilon if epsilon else weight
 
 
-class RowSum(nn.Module):
+def row_sum(weights: Tensor, *, epsilon: float) -> Tensor:
     """The sum of a query's weights plus ε: (…, N, M) -> (…, N, 1)."""
-
-    def __init__(self, epsilon: float) -> None:
-        super().__init__()
-        self.epsilon = epsilon
-
-    def forward(self, weights: Tensor) -> Tensor:
-        weight = weights.sum(-1, keepdim=True)
-        return weight + self.epsilon if self.epsilon else weight
+    weight = weights.sum(-1, keepdim=True)
+    return weight + epsilon if epsilon else weight
 
 
-class Divide(nn.Module):
-    """x / y."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return x / y
-
-
-class LaterMask(nn.Module):
-    """0 at keys after their query."""
-
-    def forward(self, weights: Tensor) -> Tensor:
-        return weights.tril()
-
-
-class PrefixSum(nn.Module):
+def prefix_sum(states: Tensor) -> Tensor:
     """The sum over all earlier chunks: (B, H, G, …) -> (B, H, G, …), zeros for the first."""
-
-    def forward(self, states: Tensor) -> Tensor:
-        earlier = F.pad(states, (0, 0, 0, 0, 1, -1))
-        return earlier.cumsum(2)
+    earlier = F.pad(states, (0, 0, 0, 0, 1, -1))
+    return earlier.cumsum(2)
 
 
-class KeySumUpdate(nn.Module):
+def updated_key_sum(before: Tensor | None, k: Tensor) -> Tensor:
     """Σφ(k) up to each token, added to `before` in a single step: (B, H, n, F) -> (B, H, n, F)."""
-
-    def forward(self, before: Tensor | None, k: Tensor) -> Tensor:
-        return k.cumsum(2) if before is None else before + k
+    return k.cumsum(2) if before is None else before + k
 
 
-class StateUpdate(nn.Module):
+def updated_state(before: Tensor | None, k: Tensor, v: Tensor) -> Tensor:
     """Σφ(k)vᵀ up to each token, added to the state in a single step: (B, H, n, F), (B, H, n, K) -> (B, H, n, F, K)."""
-
-    def forward(self, before: Tensor | None, k: Tensor, v: Tensor) -> Tensor:
-        new = k.unsqueeze(-1) @ v.unsqueeze(-2)
-        return new.cumsum(2) if before is None else before + new
-
-
-class Join(nn.Module):
-    """Concatenates tokens: (B, H, n, K), … -> (B, H, N, K)."""
-
-    def forward(self, parts: list[Tensor]) -> Tensor:
-        return torch.cat(parts, dim=2)
+    new = k.unsqueeze(-1) @ v.unsqueeze(-2)
+    return new.cumsum(2) if before is None else before + new
 
 
 class NotCausal(nn.Module):
@@ -163,11 +121,11 @@ class NotCausal(nn.Module):
 
     def __init__(self, epsilon: float) -> None:
         super().__init__()
-        self.state = State()
-        self.key_sum = KeySum()
+        self.state = Leaf(state_of)
+        self.key_sum = Leaf(key_sum)
         self.read = WeightedSum()
-        self.normaliser = Normaliser(epsilon)
-        self.divide = Divide()
+        self.normaliser = Leaf(normaliser, epsilon=epsilon)
+        self.divide = Leaf(torch.div)
 
     def forward(self, q_BHNF: Tensor, k_BHNF: Tensor, v_BHNK: Tensor) -> Tensor:
         state_BHFK, sum_BHF1 = self.state(k_BHNF, v_BHNK), self.key_sum(k_BHNF)
@@ -180,10 +138,10 @@ class Parallel(nn.Module):
     def __init__(self, epsilon: float) -> None:
         super().__init__()
         self.scores = Scores()
-        self.mask = LaterMask()
+        self.mask = Leaf(torch.tril)
         self.weighted_sum = WeightedSum()
-        self.normaliser = RowSum(epsilon)
-        self.divide = Divide()
+        self.normaliser = Leaf(row_sum, epsilon=epsilon)
+        self.divide = Leaf(torch.div)
 
     def forward(self, q_BHNF: Tensor, k_BHNF: Tensor, v_BHNK: Tensor) -> Tensor:
         weights_BHNN = self.mask(self.scores(q_BHNF, k_BHNF))
@@ -196,9 +154,9 @@ class Within(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.scores = Scores()
-        self.mask = LaterMask()
+        self.mask = Leaf(torch.tril)
         self.weighted_sum = WeightedSum()
-        self.normaliser = RowSum(0)
+        self.normaliser = Leaf(row_sum, epsilon=0)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         weights = self.mask(self.scores(q, k))
@@ -211,13 +169,13 @@ class Chunked(nn.Module):
     def __init__(self, epsilon: float) -> None:
         super().__init__()
         self.local = Within()
-        self.state = State()
-        self.key_sum = KeySum()
-        self.prefix_sum = PrefixSum()
+        self.state = Leaf(state_of)
+        self.key_sum = Leaf(key_sum)
+        self.prefix_sum = Leaf(prefix_sum)
         self.read = WeightedSum()
-        self.normaliser = Normaliser(epsilon)
+        self.normaliser = Leaf(normaliser, epsilon=epsilon)
         self.add = Add()
-        self.divide = Divide()
+        self.divide = Leaf(torch.div)
 
     def forward(self, q_BHGCF: Tensor, k_BHGCF: Tensor, v_BHGCK: Tensor) -> Tensor:
         near_BHGCK, near_BHGC1 = self.local(q_BHGCF, k_BHGCF, v_BHGCK)
@@ -232,11 +190,11 @@ class Recurrence(nn.Module):
 
     def __init__(self, epsilon: float) -> None:
         super().__init__()
-        self.state = StateUpdate()
-        self.key_sum = KeySumUpdate()
+        self.state = Leaf(updated_state)
+        self.key_sum = Leaf(updated_key_sum)
         self.read = WeightedSum()
-        self.normaliser = Normaliser(epsilon)
-        self.divide = Divide()
+        self.normaliser = Leaf(normaliser, epsilon=epsilon)
+        self.divide = Leaf(torch.div)
 
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, state: Tensor | None = None, key_sum: Tensor | None = None
@@ -257,7 +215,7 @@ class Recurrent(Recurrence):
 
     def __init__(self, epsilon: float) -> None:
         super().__init__(epsilon)
-        self.join = Join()
+        self.join = Leaf(torch.cat, dim=2)
 
     def forward(self, q_BHNF: Tensor, k_BHNF: Tensor, v_BHNK: Tensor) -> Tensor:
         if torch.jit.is_tracing():  # type: ignore[attr-defined] # public, and missing from torch's stubs

@@ -12,12 +12,12 @@ from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.mamba2 import Mamba2
-from xfcost.torch_models.mechanisms.kernel import State
-from xfcost.torch_models.mechanisms.mamba import Gate
+from xfcost.torch_models.mechanisms.kernel import state_of
+from xfcost.torch_models.mechanisms.mamba import gated
 from xfcost.torch_models.shared.cache import RecurrentState, conv_state
 from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
 from xfcost.torch_models.shared.decayed_attention import DecayedAttention
-from xfcost.torch_models.shared.leaves import Add, Linear, Multiply, Pad, WeightedSum
+from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Multiply, Pad, WeightedSum
 
 
 class Mamba2Block(nn.Module):
@@ -40,7 +40,7 @@ class Mamba2Block(nn.Module):
         self.pad = Pad(self.chunks[0] * self.chunks[1] - self.tokens) if cache_batch is None else None
         self.core = Duality() if cache_batch is None else RecurrentStep(cache_batch, config, heads)
         self.skip = Skip(heads)
-        self.gate = Gate()
+        self.gate = Leaf(gated)
         self.norm = GroupedRms(inner, config.groups)
         self.out_proj = Linear(inner, place.dim, bias=False)
 
@@ -79,15 +79,15 @@ class Duality(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.inputs = Multiply()
-        self.rates = Rates()
-        self.sums = Sums()
+        self.rates = Leaf(rates)
+        self.sums = Leaf(torch.cumsum, dim=-2)
         self.local = Inside()
-        self.fade = Fade()
-        self.state = State()
-        self.spans = Spans()
-        self.carry = Carry()
+        self.fade = Leaf(faded)
+        self.state = Leaf(state_of)
+        self.spans = Leaf(spans_of)
+        self.carry = Leaf(carried)
         self.read = WeightedSum()
-        self.reach = Reach()
+        self.reach = Leaf(reached)
         self.add = Add()
 
     def forward(self, u: Tensor, dt: Tensor, a_H: Tensor, b: Tensor, c: Tensor) -> Tensor:
@@ -105,9 +105,9 @@ class RecurrentStep(nn.Module):
     def __init__(self, batch: int, config: Mamba2, heads: int) -> None:
         super().__init__()
         self.inputs = Multiply()
-        self.rates = Rates()
-        self.state = State()
-        self.update = Update()
+        self.rates = Leaf(rates)
+        self.state = Leaf(state_of)
+        self.update = Leaf(updated)
         self.cache = RecurrentState((batch, heads, 1, config.state, config.head_dim))
         self.read = WeightedSum()
 
@@ -118,11 +118,9 @@ class RecurrentStep(nn.Module):
         return self.read(c, state_BH1SP)
 
 
-class Update(nn.Module):
+def updated(state: Tensor, rate: Tensor, added: Tensor) -> Tensor:
     """exp(ΔA)·h + the token's contribution: (B, H, 1, S, P), (B, H, 1, 1, 1), (B, H, 1, S, P) -> (B, H, 1, S, P)."""
-
-    def forward(self, state: Tensor, rate: Tensor, added: Tensor) -> Tensor:
-        return state * rate.exp() + added
+    return state * rate.exp() + added
 
 
 class Inside(DecayedAttention):
@@ -130,7 +128,7 @@ class Inside(DecayedAttention):
 
     def __init__(self) -> None:
         super().__init__()
-        self.decays = Decays()
+        self.decays = Leaf(decays)
 
     def forward(self, c: Tensor, b: Tensor, u: Tensor, sums: Tensor) -> Tensor:
         return super().forward(c, b, u, self.decays(sums))
@@ -158,18 +156,9 @@ class Decay(nn.Module):
         return -self.log.exp()
 
 
-class Rates(nn.Module):
+def rates(dt_BHCQ1: Tensor, a_H: Tensor) -> Tensor:
     """ΔA: (B, H, C, Q, 1), (H,) -> (B, H, C, Q, 1)."""
-
-    def forward(self, dt_BHCQ1: Tensor, a_H: Tensor) -> Tensor:
-        return dt_BHCQ1 * a_H.view(-1, 1, 1, 1)
-
-
-class Sums(nn.Module):
-    """Cumulative sums of a chunk's exponents: (B, H, C, Q, 1) -> (B, H, C, Q, 1)."""
-
-    def forward(self, rates_BHCQ1: Tensor) -> Tensor:
-        return rates_BHCQ1.cumsum(-2)
+    return dt_BHCQ1 * a_H.view(-1, 1, 1, 1)
 
 
 def _decayed(sums: Tensor) -> Tensor:
@@ -178,40 +167,30 @@ def _decayed(sums: Tensor) -> Tensor:
     return (sums.unsqueeze(-1) - sums.unsqueeze(-2)).masked_fill(later, -torch.inf).exp()
 
 
-class Decays(nn.Module):
+def decays(sums_BHCQ1: Tensor) -> Tensor:
     """Decays from each token of a chunk to each later one: (B, H, C, Q, 1) -> (B, H, C, Q, Q)."""
-
-    def forward(self, sums_BHCQ1: Tensor) -> Tensor:
-        return _decayed(sums_BHCQ1.squeeze(-1))
+    return _decayed(sums_BHCQ1.squeeze(-1))
 
 
-class Fade(nn.Module):
+def faded(b: Tensor, sums: Tensor) -> Tensor:
     """B times the decay from its token to the chunk's end: (B, H, C, Q, S), (B, H, C, Q, 1) -> (B, H, C, Q, S)."""
-
-    def forward(self, b: Tensor, sums: Tensor) -> Tensor:
-        return b * (sums[..., -1:, :] - sums).exp()
+    return b * (sums[..., -1:, :] - sums).exp()
 
 
-class Spans(nn.Module):
+def spans_of(whole_BHC: Tensor) -> Tensor:
     """Decays between chunk starts: (B, H, C) -> (B, H, C + 1, C + 1)."""
-
-    def forward(self, whole_BHC: Tensor) -> Tensor:
-        return _decayed(F.pad(whole_BHC, (1, 0)).cumsum(-1))
+    return _decayed(F.pad(whole_BHC, (1, 0)).cumsum(-1))
 
 
-class Carry(nn.Module):
+def carried(spans: Tensor, added: Tensor) -> Tensor:
     """The states at the chunk starts, the first zero: (B, H, C + 1, C + 1), (B, H, C, S, P) -> (B, H, C, S, P)."""
-
-    def forward(self, spans: Tensor, added: Tensor) -> Tensor:
-        first_last = F.pad(added, (0, 0, 0, 0, 1, 0))
-        return (spans @ first_last.flatten(3)).view_as(first_last)[:, :, :-1]
+    first_last = F.pad(added, (0, 0, 0, 0, 1, 0))
+    return (spans @ first_last.flatten(3)).view_as(first_last)[:, :, :-1]
 
 
-class Reach(nn.Module):
+def reached(y: Tensor, sums: Tensor) -> Tensor:
     """The read-out of the state at the chunk's start, times the decay since: (B, H, C, Q, P), (B, H, C, Q, 1)."""
-
-    def forward(self, y: Tensor, sums: Tensor) -> Tensor:
-        return y * sums.exp()
+    return y * sums.exp()
 
 
 class Skip(nn.Module):

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.routing import Routing
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import Linear, UnitLength, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Leaf, Linear, UnitLength, join_heads, joined, split_heads
 
 # The weight of a centroid in its moving average.
 DECAY: Final = 0.999
@@ -35,21 +35,21 @@ class RoutingAttention(nn.Module):
         self.add_module(self.projection, Linear(place.dim, self.parts * self.heads * width, bias=bias))
         self.normalize = UnitLength()
         self.distances = Distances(self.heads, count, width)
-        self.choose = Choose(window)
-        self.choose_keys = None if shared else Choose(window)
-        self.gather = Gather()
+        self.choose = Leaf(nearest, window=window)
+        self.choose_keys = None if shared else Leaf(nearest, window=window)
+        self.gather = Leaf(gathered)
         memories = config.memories()
         self.memory_keys = Memory(self.heads, count, memories, width) if memories else None
         self.memory_values = Memory(self.heads, count, memories, width) if memories else None
         masked = bool(config.causal) or shared
         mask = ClusterMask(memories, causal=bool(config.causal), shared=shared) if masked else None
         self.core = ClusterCore(width, fused=place.fused, mask=mask)
-        self.average = Average(place.grid.total)
+        self.average = Leaf(averaged, tokens=place.grid.total)
         self.local_qkv, self.local, self.join = None, None, None
         if config.local_heads:
             self.local_qkv = Linear(place.dim, 3 * config.local_heads * width, bias=bias)
             self.local = Local(config, place, width)
-            self.join = Join()
+            self.join = Leaf(joined, dim=1)
         self.out = Linear(config.heads * width, place.dim, bias=bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -111,24 +111,16 @@ class Distances(nn.Module):
         self.centroids_HCK.mul_(DECAY).add_(mean_HCK, alpha=1 - DECAY)
 
 
-class Choose(nn.Module):
+def nearest(near_BHNC: Tensor, *, window: int) -> Tensor:
     """The tokens nearest to each centroid: (B, H, N, C) -> (B, H, C, W)."""
-
-    def __init__(self, window: int) -> None:
-        super().__init__()
-        self.window = window
-
-    def forward(self, near_BHNC: Tensor) -> Tensor:
-        return near_BHNC.transpose(-2, -1).topk(self.window, dim=-1).indices
+    return near_BHNC.transpose(-2, -1).topk(window, dim=-1).indices
 
 
-class Gather(nn.Module):
+def gathered(x_BHNK: Tensor, chosen_BHCW: Tensor) -> Tensor:
     """The tokens of each cluster: (B, H, N, K) -> (B, H, C, W, K)."""
-
-    def forward(self, x_BHNK: Tensor, chosen_BHCW: Tensor) -> Tensor:
-        index_BHP1 = chosen_BHCW.flatten(2).unsqueeze(-1)
-        gathered_BHPK = x_BHNK.gather(2, index_BHP1.expand(-1, -1, -1, x_BHNK.shape[-1]))
-        return gathered_BHPK.unflatten(2, chosen_BHCW.shape[2:])
+    index_BHP1 = chosen_BHCW.flatten(2).unsqueeze(-1)
+    gathered_BHPK = x_BHNK.gather(2, index_BHP1.expand(-1, -1, -1, x_BHNK.shape[-1]))
+    return gathered_BHPK.unflatten(2, chosen_BHCW.shape[2:])
 
 
 class Memory(nn.Module):
@@ -187,28 +179,15 @@ class ClusterCore(Core):
         return self.weighted_sum(self.softmax(scores), v)
 
 
-class Average(nn.Module):
+def averaged(y_BHCWK: Tensor, chosen_BHCW: Tensor, *, tokens: int) -> Tensor:
     """Each token's mean over the clusters that it is in, zero if in none: -> (B, H, N, K)."""
-
-    def __init__(self, tokens: int) -> None:
-        super().__init__()
-        self.tokens = tokens
-
-    def forward(self, y_BHCWK: Tensor, chosen_BHCW: Tensor) -> Tensor:
-        y_BHPK, index_BHP = y_BHCWK.flatten(2, 3), chosen_BHCW.flatten(2)
-        batch, heads, _, width = y_BHPK.shape
-        sum_BHNK = y_BHPK.new_zeros(batch, heads, self.tokens, width)
-        sum_BHNK = sum_BHNK.scatter_add(2, index_BHP.unsqueeze(-1).expand_as(y_BHPK), y_BHPK)
-        places_BHN = y_BHPK.new_zeros(batch, heads, self.tokens)
-        places_BHN = places_BHN.scatter_add(2, index_BHP, torch.ones_like(y_BHPK[..., 0]))
-        return sum_BHNK / places_BHN.clamp(min=1).unsqueeze(-1)
-
-
-class Join(nn.Module):
-    """Concatenates local heads and routed heads: (B, H, N, K)."""
-
-    def forward(self, local_BHNK: Tensor, routed_BHNK: Tensor) -> Tensor:
-        return torch.cat([local_BHNK, routed_BHNK], dim=1)
+    y_BHPK, index_BHP = y_BHCWK.flatten(2, 3), chosen_BHCW.flatten(2)
+    batch, heads, _, width = y_BHPK.shape
+    sum_BHNK = y_BHPK.new_zeros(batch, heads, tokens, width)
+    sum_BHNK = sum_BHNK.scatter_add(2, index_BHP.unsqueeze(-1).expand_as(y_BHPK), y_BHPK)
+    places_BHN = y_BHPK.new_zeros(batch, heads, tokens)
+    places_BHN = places_BHN.scatter_add(2, index_BHP, torch.ones_like(y_BHPK[..., 0]))
+    return sum_BHNK / places_BHN.clamp(min=1).unsqueeze(-1)
 
 
 class Local(nn.Module):

@@ -17,7 +17,7 @@ from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.band import BandCore, BandMask, ChunkScores
 from xfcost.torch_models.shared.cache import KeyValueCache
 from xfcost.torch_models.shared.grouped import GroupedHeads
-from xfcost.torch_models.shared.leaves import Linear, Pad, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, join_heads, split_heads
 
 
 class SlidingAttention(GroupedHeads):
@@ -38,7 +38,7 @@ class SlidingAttention(GroupedHeads):
             self.cache = KeyValueCache(cache_batch, self.heads[1], rows, self.cached_widths, classes=config.dilation)
         head_dim = inner // config.heads
         self.core: Any = Core(head_dim, fused=place.fused, shared=config.shared) if decodes else cores(config, place)
-        self.overwrite = Overwrite() if config.global_tokens else None
+        self.overwrite = Leaf(overwritten) if config.global_tokens else None
         self.out = Linear(inner, place.dim, bias=bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -109,8 +109,6 @@ class PaddingMask(nn.Module):
         return scores_BHGP.masked_fill(self.padding_P, float("-inf"))
 
 
-class Overwrite(nn.Module):
+def overwritten(rows_BGD: Tensor, y_BPD: Tensor) -> Tensor:
     """Replaces the first rows with those of the global tokens: (B, G, D), (B, P, D) -> (B, P, D)."""
-
-    def forward(self, rows_BGD: Tensor, y_BPD: Tensor) -> Tensor:
-        return torch.cat([rows_BGD, y_BPD[:, rows_BGD.shape[1] :]], dim=1)
+    return torch.cat([rows_BGD, y_BPD[:, rows_BGD.shape[1] :]], dim=1)

@@ -5,8 +5,8 @@ Shapes: B batch, N query tokens, M key tokens, D width, H heads, K = D/H, G grou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,22 @@ class Linear(nn.Linear):
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
             super().reset_parameters()
+
+
+class Leaf(nn.Module):
+    """A function as a leaf, with its options: of inputs x it gives function(x, **options)."""
+
+    def __init__(self, function: Callable[..., Any], /, **options: Any) -> None:
+        super().__init__()
+        self.function, self.options = function, options
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*inputs, **self.options)
+
+
+def joined(*parts: Tensor, dim: int) -> Tensor:
+    """Tensors concatenated along an axis."""
+    return torch.cat(parts, dim=dim)
 
 
 class Table(nn.Module):
