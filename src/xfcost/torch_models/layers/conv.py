@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.layers.conv import Conv
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import ACTIVATIONS
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, through
 from xfcost.torch_models.shared.norms import norm
 
 
@@ -26,6 +26,4 @@ class ConvolutionStem(nn.Module):
         self.act = None if config.act == "none" else ACTIVATIONS[config.act]()
 
     def forward(self, x: Tensor) -> Tensor:
-        y_BND = in_rows(self.conv(on_grid(x, self.sides)))
-        y_BND = y_BND if self.norm is None else self.norm(y_BND)
-        return y_BND if self.act is None else self.act(y_BND)
+        return through(in_rows(self.conv(on_grid(x, self.sides))), self.norm, self.act)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.dense import Dense
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear, through
 from xfcost.torch_models.shared.norms import norm
 
 
@@ -24,6 +24,4 @@ class DenseLayer(nn.Module):
         self.act = None if config.act == "none" else ACTIVATIONS[config.act]()
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        y_BND = self.linear(x_BND)
-        y_BND = y_BND if self.norm is None else self.norm(y_BND)
-        return y_BND if self.act is None else self.act(y_BND)
+        return through(self.linear(x_BND), self.norm, self.act)

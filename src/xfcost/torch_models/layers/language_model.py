@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.language_model import LanguageModel
-from xfcost.torch_models.shared.leaves import NO_TABLES, Leaf, Scale, Scoring, Tables
+from xfcost.torch_models.shared.leaves import NO_TABLES, Leaf, Scale, Scoring, Tables, through
 from xfcost.torch_models.shared.norms import norm
 
 
@@ -30,6 +30,4 @@ class LanguageModelHead(nn.Module):
         self.linear = Scoring(place.vocabulary, place.dim, shared, bias=config.bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        x_BND = x_BND if self.norm is None else self.norm(x_BND)
-        x_BND = x_BND if self.scale is None else self.scale(x_BND)
-        return self.linear(x_BND if self.last is None else self.last(x_BND))
+        return self.linear(through(x_BND, self.norm, self.scale, self.last))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.layers.local_relation import LocalRelationEmbed
 from xfcost.torch_models.mechanisms.local_relation import LocalRelationLayer
-from xfcost.torch_models.shared.leaves import ACTIVATIONS
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, through
 from xfcost.torch_models.shared.norms import norm
 
 
@@ -24,6 +24,4 @@ class LocalRelationStem(nn.Module):
         self.act = None if config.act == "none" else ACTIVATIONS[config.act]()
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        y_BND = self.inner(x_BND)
-        y_BND = y_BND if self.norm is None else self.norm(y_BND)
-        return y_BND if self.act is None else self.act(y_BND)
+        return through(self.inner(x_BND), self.norm, self.act)

@@ -17,7 +17,7 @@ from xfcost.layers.moe import Groups, Moe
 from xfcost.torch_models.layers.mlp import FeedForward
 from xfcost.torch_models.shared.experts import ExpertLinear, SlotLinear
 from xfcost.torch_models.shared.gated import GatedFeedForward
-from xfcost.torch_models.shared.leaves import Add, Leaf, Linear
+from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, through
 
 
 class MixtureOfExperts(nn.Module):
@@ -62,8 +62,7 @@ class MixtureOfExperts(nn.Module):
 
     def _choice_scores(self, probability_BNE: Tensor) -> Tensor:
         """The scores that choose experts: probabilities, plus a bias, -∞ outside the best groups."""
-        score_BNE = probability_BNE if self.correction is None else self.correction(probability_BNE)
-        return score_BNE if self.choose_groups is None else self.choose_groups(score_BNE)
+        return through(probability_BNE, self.correction, self.choose_groups)
 
 
 class Arrangement(NamedTuple):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.patch import Patch
+from xfcost.torch_models.shared.leaves import through
 from xfcost.torch_models.shared.norms import norm
 
 
@@ -32,5 +33,4 @@ class PatchEmbedding(nn.Module):
         self.norm = norm(config.norm, place.out_dim)
 
     def forward(self, image_BCYX: Tensor) -> Tensor:
-        x_BND = self.projection(image_BCYX)
-        return x_BND if self.norm is None else self.norm(x_BND)
+        return through(self.projection(image_BCYX), self.norm)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.pooler import Pooler
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear, through
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.token_pool import Pool
 
@@ -27,6 +27,4 @@ class PoolerHead(nn.Module):
         self.classify = None if config.classes is None else Linear(width, config.classes)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        x_BND = x_BND if self.norm is None else self.norm(x_BND)
-        y_BD = self.act(self.linear(self.pool(x_BND)))
-        return y_BD if self.classify is None else self.classify(y_BD)
+        return through(x_BND, self.norm, self.pool, self.linear, self.act, self.classify)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.token import Token
-from xfcost.torch_models.shared.leaves import NO_TABLES, Lookup, Scale, Tables
+from xfcost.torch_models.shared.leaves import NO_TABLES, Lookup, Scale, Tables, through
 
 
 class TokenEmbedding(nn.Module):
@@ -23,5 +23,4 @@ class TokenEmbedding(nn.Module):
         self.scale = Scale(width**0.5) if config.scale == "sqrt_dim" else None
 
     def forward(self, numbers_BN: Tensor) -> Tensor:
-        x_BND = self.lookup(numbers_BN)
-        return x_BND if self.scale is None else self.scale(x_BND)
+        return through(self.lookup(numbers_BN), self.scale)

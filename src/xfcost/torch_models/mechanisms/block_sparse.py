@@ -13,6 +13,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.fixed_mask import FixedMask
 from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, join_heads, split_heads
 
 
@@ -45,7 +46,7 @@ class Blocks(nn.Module):
         read["core"] = keys_of_middle(config, blocks)
         self.register_buffer("edge_GX", read["edge"], persistent=False)
         self.register_buffer("middle_GX", read["core"], persistent=False)
-        masks = {name: PaddingMask(read_GX, config.block, self.tokens) for name, read_GX in read.items()}
+        masks = {name: padding_mask(read_GX, config.block, self.tokens) for name, read_GX in read.items()}
         self.core = nn.ModuleDict(
             {
                 name: Core(inner // config.heads, fused=place.fused, mask=mask if self.pad.more else None)
@@ -97,19 +98,10 @@ def gathered(blocks_BHUTK: Tensor, read_GX: Tensor) -> Tensor:
     return blocks_BHUTK.index_select(2, read_GX.flatten()).unflatten(2, read_GX.shape).flatten(3, 4)
 
 
-class PaddingMask(nn.Module):
-    """-∞ at padding keys: on (…, H, G, n, M). Without scores, a boolean mask of the other keys: (G, 1, M)."""
-
-    padding_GM: Tensor
-
-    def __init__(self, read_GX: Tensor, block: int, tokens: int) -> None:
-        super().__init__()
-        token_GM = (read_GX[..., None] * block + torch.arange(block)).flatten(1)
-        self.register_buffer("padding_GM", token_GM >= tokens, persistent=False)
-
-    def forward(self, scores: Tensor | None) -> Tensor:
-        padding_GNM = self.padding_GM[:, None]
-        return padding_GNM.logical_not() if scores is None else scores.masked_fill(padding_GNM, float("-inf"))
+def padding_mask(read_GX: Tensor, block: int, tokens: int) -> FixedMask:
+    """Shuts padding keys: on (…, H, G, n, M)."""
+    token_GM = (read_GX[..., None] * block + torch.arange(block)).flatten(1)
+    return FixedMask((token_GM >= tokens)[:, None])
 
 
 def in_sequence(global_BHUTK: Tensor, edge_BHUTK: Tensor, middle_BHUTK: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import Leaf, Linear, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Leaf, Linear, join_heads, split_heads, through
 
 
 class CompressedAttention(nn.Module):
@@ -37,9 +37,7 @@ class CompressedAttention(nn.Module):
     def forward(self, x_BND: Tensor) -> Tensor:
         q_BNI, kv_BNJ = self.qkv(x_BND).split([self.inner_width, 2 * self.inner_width], dim=-1)
         kv_B2NI = kv_BNJ.unflatten(-1, (2, self.inner_width)).transpose(1, 2)
-        kv_B2PI = kv_B2NI if self.pad is None else self.pad(kv_B2NI)
-        kv_B2MI = self.compress(kv_B2PI)
-        kv_B2MI = kv_B2MI if self.null is None else self.null(kv_B2MI)
+        kv_B2MI = through(kv_B2NI, self.pad, self.compress, self.null)
         heads = (split_heads(part, self.heads) for part in (q_BNI, *kv_B2MI.unbind(1)))
         return self.out(join_heads(self.compressed(*heads)))
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.conv_mlp import ConvMlp
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear, through
 
 
 class ConvolutionalFeedForward(nn.Module):
@@ -27,7 +27,6 @@ class ConvolutionalFeedForward(nn.Module):
         self.fc2 = Linear(hidden, place.dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        h_BNE = self.fc1(x_BND)
-        h_BNE = h_BNE if self.hidden_act is None else self.hidden_act(h_BNE)
+        h_BNE = through(x_BND, self.fc1, self.hidden_act)
         h_BNE = in_rows(self.conv(on_grid(h_BNE, self.sides)))
         return self.fc2(self.act(h_BNE))

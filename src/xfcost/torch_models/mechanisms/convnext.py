@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.convnext import ConvNext
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear, through
 from xfcost.torch_models.shared.norms import norm
 
 
@@ -29,5 +29,4 @@ class ConvNextBlock(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         y_BND = in_rows(self.conv(on_grid(x_BND, self.sides)))
-        y_BND = y_BND if self.norm is None else self.norm(y_BND)
-        return self.fc2(self.act(self.fc1(y_BND)))
+        return through(y_BND, self.norm, self.fc1, self.act, self.fc2)

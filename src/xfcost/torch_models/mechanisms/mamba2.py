@@ -17,7 +17,7 @@ from xfcost.torch_models.mechanisms.mamba import gated
 from xfcost.torch_models.shared.cache import RecurrentState, conv_state
 from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
 from xfcost.torch_models.shared.decayed_attention import DecayedAttention
-from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Multiply, Pad, WeightedSum
+from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Multiply, Pad, WeightedSum, through
 
 
 class Mamba2Block(nn.Module):
@@ -47,17 +47,13 @@ class Mamba2Block(nn.Module):
     def forward(self, x_BND: Tensor) -> Tensor:
         z_BNE, entering, dt_BNH = self.in_proj(x_BND).split(self.projected, dim=-1)
         entering = self.act(convolved(entering, self.conv, self.window))
-        dt_BHCQ1 = self._chunked(self._padded(self.step(dt_BNH)), self.heads)
-        u, b, c = self._padded(entering).split(self.parts, dim=-1)
+        dt_BHCQ1 = self._chunked(through(dt_BNH, self.step, self.pad), self.heads)
+        u, b, c = through(entering, self.pad).split(self.parts, dim=-1)
         u_BHCQP, b_BHCQS, c_BHCQS = self._chunked(u, self.heads), self._shared(b), self._shared(c)
         y_BHCQP = self.core(u_BHCQP, dt_BHCQ1, self.decay(), b_BHCQS, c_BHCQS)
         y_BNE = y_BHCQP.permute(0, 2, 3, 1, 4).flatten(3).flatten(1, 2)[:, : self.tokens]
         u_BNE = entering[..., : self.parts[0]]
         return self.out_proj(self.norm(self.gate(self.skip(y_BNE, u_BNE), z_BNE)))
-
-    def _padded(self, x: Tensor) -> Tensor:
-        """Zero-padded to full chunks: (B, N, X) -> (B, C·Q, X)."""
-        return x if self.pad is None else self.pad(x)
 
     def _chunked(self, x: Tensor, heads: int) -> Tensor:
         """(B, C·Q, H·P) -> (B, H, C, Q, P)."""

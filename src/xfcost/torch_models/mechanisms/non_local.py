@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.non_local import NonLocal
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import Linear
+from xfcost.torch_models.shared.leaves import Linear, through
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.pooled_keys import KeyPooling
 
@@ -33,5 +33,4 @@ class NonLocalBlock(nn.Module):
         read_BMD = x_BND if self.pool is None else self.pool(x_BND)
         parts = (self.theta(x_BND), self.phi(read_BMD), self.g(read_BMD))
         y_BNI = self.core(*(part.unsqueeze(1) for part in parts)).squeeze(1)  # one head
-        z_BND = self.w_z(y_BNI)
-        return z_BND if self.norm is None else self.norm(z_BND)
+        return through(y_BNI, self.w_z, self.norm)

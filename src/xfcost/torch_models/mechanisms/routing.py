@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.routing import Routing
 from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.fixed_mask import FixedMask
 from xfcost.torch_models.shared.leaves import Leaf, Linear, UnitLength, join_heads, joined, split_heads
 
 # The weight of a centroid in its moving average.
@@ -199,7 +200,7 @@ class Local(nn.Module):
         more, after = -self.tokens % block, 0 if config.causal else 1
         self.cut = Cut(block, 0, more, 0)
         self.look = Cut(block, 1, more, after)
-        mask = LocalMask(self.tokens, block, after, causal=bool(config.causal))
+        mask = local_mask(self.tokens, block, after, causal=bool(config.causal))
         self.core = Core(width, fused=place.fused, mask=mask)
 
     def forward(self, qkv_BNI: Tensor) -> Tensor:
@@ -224,19 +225,11 @@ class Cut(nn.Module):
         return padded_BHNK.unfold(2, self.reach, self.block).permute(0, 2, 1, 4, 3)
 
 
-class LocalMask(nn.Module):
-    """-∞ at padding and, if causal, at later tokens: on (B, G, H, T, R). Without scores, a boolean mask."""
-
-    shut_G1TR: Tensor
-
-    def __init__(self, tokens: int, block: int, after: int, *, causal: bool) -> None:
-        super().__init__()
-        blocks = -(-tokens // block)
-        query_GT1 = torch.arange(blocks * block).unflatten(0, (blocks, block)).unsqueeze(-1)
-        key_G1R = torch.arange(-block, (blocks + after) * block).unfold(0, (2 + after) * block, block).unsqueeze(1)
-        shut_GTR = (key_G1R < 0).logical_or(key_G1R >= tokens)
-        shut_GTR = shut_GTR.logical_or(key_G1R > query_GT1) if causal else shut_GTR.expand(-1, block, -1)
-        self.register_buffer("shut_G1TR", shut_GTR.unsqueeze(1), persistent=False)
-
-    def forward(self, scores: Tensor | None) -> Tensor:
-        return self.shut_G1TR.logical_not() if scores is None else scores.masked_fill(self.shut_G1TR, float("-inf"))
+def local_mask(tokens: int, block: int, after: int, *, causal: bool) -> FixedMask:
+    """Shuts padding and, if causal, later tokens: on (B, G, H, T, R)."""
+    blocks = -(-tokens // block)
+    query_GT1 = torch.arange(blocks * block).unflatten(0, (blocks, block)).unsqueeze(-1)
+    key_G1R = torch.arange(-block, (blocks + after) * block).unfold(0, (2 + after) * block, block).unsqueeze(1)
+    shut_GTR = (key_G1R < 0).logical_or(key_G1R >= tokens)
+    shut_GTR = shut_GTR.logical_or(key_G1R > query_GT1) if causal else shut_GTR.expand(-1, block, -1)
+    return FixedMask(shut_GTR.unsqueeze(1))

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.sinkhorn import Sinkhorn
 from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.fixed_mask import FixedMask
 from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, Scores, Softmax, join_heads, joined, split_heads
 
 # Added to a score before its logarithm.
@@ -44,7 +45,7 @@ class SinkhornAttention(nn.Module):
         self.reorder = Leaf(reordered, limit=None if config.sortcut is None else config.sorted_blocks(place.grid))
         self.beside = Leaf(joined, dim=3) if config.sortcut is None else None
         masked = self.beside is not None and (causal or config.padded(place.grid))
-        mask = BesideMask(self.tokens, self.blocks, self.block, causal=causal) if masked else None
+        mask = beside_mask(self.tokens, self.blocks, self.block, causal=causal) if masked else None
         self.core = Core(width, fused=place.fused, mask=mask)
         self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
@@ -139,20 +140,9 @@ def reordered(order_BHUV: Tensor, x_BHVTK: Tensor, *, limit: int | None) -> Tens
     return (order_BHUV @ x_BHVTK.flatten(3)).unflatten(3, x_BHVTK.shape[3:])
 
 
-class BesideMask(nn.Module):
-    """-∞ in the original block at padding or, if causal, at later tokens: on (B, H, U, T, 2T).
-
-    Without scores, a boolean mask of the keys that may be read.
-    """
-
-    shut: Tensor
-
-    def __init__(self, tokens: int, blocks: int, block: int, *, causal: bool) -> None:
-        super().__init__()
-        own = torch.ones(1, block, block, dtype=torch.bool).triu(1)
-        if not causal:
-            own = (torch.arange(blocks * block) >= tokens).unflatten(0, (blocks, 1, block))
-        self.register_buffer("shut", F.pad(own, (block, 0)), persistent=False)
-
-    def forward(self, scores: Tensor | None) -> Tensor:
-        return self.shut.logical_not() if scores is None else scores.masked_fill(self.shut, float("-inf"))
+def beside_mask(tokens: int, blocks: int, block: int, *, causal: bool) -> FixedMask:
+    """Shuts, in the original block, padding or, if causal, later tokens: on (B, H, U, T, 2T)."""
+    own = torch.ones(1, block, block, dtype=torch.bool).triu(1)
+    if not causal:
+        own = (torch.arange(blocks * block) >= tokens).unflatten(0, (blocks, 1, block))
+    return FixedMask(F.pad(own, (block, 0)))

@@ -16,6 +16,7 @@ from xfcost.mechanisms.sliding import Sliding
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.band import BandCore, BandMask, ChunkScores
 from xfcost.torch_models.shared.cache import KeyValueCache
+from xfcost.torch_models.shared.fixed_mask import FixedMask
 from xfcost.torch_models.shared.grouped import GroupedHeads
 from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, join_heads, split_heads
 
@@ -76,7 +77,7 @@ def cores(config: Sliding, place: Place) -> nn.ModuleDict:
     tokens, padded, head_dim = place.grid.total, config.padded(place.grid), config.inner(place.dim) // config.heads
     parts: dict[str, nn.Module] = {"inner": band(config, tokens, padded, head_dim)}
     if config.global_tokens:
-        parts["global"] = Core(head_dim, fused=False, mask=PaddingMask(tokens, padded))
+        parts["global"] = Core(head_dim, fused=False, mask=FixedMask(torch.arange(padded) >= tokens))
     return nn.ModuleDict(parts)
 
 
@@ -94,19 +95,6 @@ def band(config: Sliding, tokens: int, padded: int, head_dim: int) -> BandCore:
         scores=None if causal else ChunkScores(side),
         shared=shared,
     )
-
-
-class PaddingMask(nn.Module):
-    """-∞ where a key is padding: on (B, H, G, P)."""
-
-    padding_P: Tensor
-
-    def __init__(self, tokens: int, padded: int) -> None:
-        super().__init__()
-        self.register_buffer("padding_P", torch.arange(padded) >= tokens, persistent=False)
-
-    def forward(self, scores_BHGP: Tensor) -> Tensor:
-        return scores_BHGP.masked_fill(self.padding_P, float("-inf"))
 
 
 def overwritten(rows_BGD: Tensor, y_BPD: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.window import Window
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.cosine import ScaledCosine
+from xfcost.torch_models.shared.fixed_mask import FixedMask
 from xfcost.torch_models.shared.leaves import Linear, split_groups
 from xfcost.torch_models.shared.position_bias import LogCpb, RelativeBias
 
@@ -38,7 +39,7 @@ class WindowAttention(nn.Module):
             fused=place.fused,
             biased=config.bias != "none",
             scaled=self.cosine is None,
-            mask=ShiftMask(padded, window, shifts) if config.shift else None,
+            mask=shift_mask(padded, window, shifts) if config.shift else None,
         )
         self.out = Linear(place.dim, place.dim, bias=config.biased_output)
         self.merge = Merge(sides, padded, window, shifts)
@@ -112,24 +113,9 @@ class Merge(nn.Module):
         return x.flatten(1, rank)
 
 
-class ShiftMask(nn.Module):
-    """-∞ for pairs of tokens that were not neighbours before the roll: on (…, G, H, T, T)."""
-
-    apart_GTT: Tensor
-
-    def __init__(self, padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> None:
-        super().__init__()
-        self.idle = not any(shifts)
-        device = torch.empty(0).device
-        apart = shifted_apart(padded, window, shifts).to(device)
-        self.register_buffer("apart_GTT", apart, persistent=False)
-
-    def forward(self, scores: Tensor | None) -> Tensor | None:
-        """Masked scores or bias; with neither, the pairs that may be read, as booleans."""
-        apart_GHTT = self.apart_GTT.unsqueeze(1)
-        if self.idle:
-            return scores
-        return apart_GHTT.logical_not() if scores is None else scores.masked_fill(apart_GHTT, float("-inf"))
+def shift_mask(padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> nn.Module:
+    """Shuts pairs of tokens that were not neighbours before the roll, if there is one: on (…, G, H, T, T)."""
+    return FixedMask(shifted_apart(padded, window, shifts).unsqueeze(1)) if any(shifts) else nn.Identity()
 
 
 def cut_windows(x: Tensor, cut: list[int]) -> Tensor:

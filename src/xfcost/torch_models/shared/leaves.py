@@ -39,6 +39,13 @@ def joined(*parts: Tensor, dim: int) -> Tensor:
     return torch.cat(parts, dim=dim)
 
 
+def through(x: Tensor, *leaves: nn.Module | None) -> Tensor:
+    """x through those of the leaves, in order, that a module has."""
+    for leaf in leaves:
+        x = x if leaf is None else leaf(x)
+    return x
+
+
 class Table(nn.Module):
     """A learned table, returned as a tensor: positions, class tokens, vocabularies that several leaves share."""
 
