@@ -214,8 +214,7 @@ class Mixer(SubLayer, frozen=True):
                 "decode needs a causal model (a decoder, or causal: true)",
             )
         raise ComponentError(
-            "kind",
-            f"--mode decode: {kind!r} has no decode step; --mode generate counts it without a cache",
+            "kind", f"--mode decode: {kind!r} has no decode step; --mode generate counts it without a cache"
         )
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:

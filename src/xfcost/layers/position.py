@@ -69,8 +69,7 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
             )
         if place.grid.total > prod(self.shape):
             raise ComponentError(
-                "shape",
-                f"{place.grid.total} tokens do not fit {sides_text(self.shape)} = {prod(self.shape)} positions",
+                "shape", f"{place.grid.total} tokens do not fit {sides_text(self.shape)} = {prod(self.shape)} positions"
             )
 
     def spread(self, place: Place) -> list[Number]:

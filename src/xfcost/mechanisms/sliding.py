@@ -80,10 +80,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
                 field, "global tokens have heads and projections of their own; leave one of the two out"
             )
         if self.shared > 1 and not self.causal:
-            raise ComponentError(
-                "kv_heads",
-                "only causal windows have `kv_heads`; write causal: true, or leave it out",
-            )
+            raise ComponentError("kv_heads", "only causal windows have `kv_heads`; write causal: true, or leave it out")
 
     def label(self) -> str:
         kind = "Dilated sliding-window" if self.dilation > 1 else "Sliding-window"

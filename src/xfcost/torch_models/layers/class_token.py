@@ -1,7 +1,4 @@
-"""Module of `layers/class_token.py`: a learned token before the others.
-
-B batch, N tokens, D width.
-"""
+"""Module of `layers/class_token.py`: a learned token before the others. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

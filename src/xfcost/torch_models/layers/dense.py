@@ -1,7 +1,4 @@
-"""Module of `layers/dense.py`: a linear map with an activation.
-
-B batch, N tokens, D width.
-"""
+"""Module of `layers/dense.py`: a linear map with an activation. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Module of `layers/distillation_token.py`: a learned token after the class token.
-
-B batch, N tokens, D width.
-"""
+"""Module of `layers/distillation_token.py`: a learned token after the class token. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

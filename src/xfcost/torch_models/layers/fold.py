@@ -1,7 +1,4 @@
-"""Module of `layers/fold.py`: lays a sequence out on a grid.
-
-B batch, N tokens, D width.
-"""
+"""Module of `layers/fold.py`: lays a sequence out on a grid. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

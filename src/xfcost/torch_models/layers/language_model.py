@@ -1,7 +1,4 @@
-"""Module of `layers/language_model.py`: logits of the vocabulary.
-
-B batch, N tokens, D width, V vocabulary.
-"""
+"""Module of `layers/language_model.py`: logits of the vocabulary. B batch, N tokens, D width, V vocabulary."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Module of `layers/local_relation.py`: local relation with a stride as a stem.
-
-B batch, N tokens, D width.
-"""
+"""Module of `layers/local_relation.py`: local relation with a stride as a stem. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

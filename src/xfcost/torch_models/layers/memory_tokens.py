@@ -1,7 +1,4 @@
-"""Module of `layers/memory_tokens.py`: learned tokens before the others.
-
-B batch, N tokens, D width.
-"""
+"""Module of `layers/memory_tokens.py`: learned tokens before the others. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

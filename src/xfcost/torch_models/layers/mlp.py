@@ -1,7 +1,4 @@
-"""Module of `layers/mlp.py`: a feed-forward network of linear maps.
-
-B batch, N tokens, D width, D' output width.
-"""
+"""Module of `layers/mlp.py`: a feed-forward network of linear maps. B batch, N tokens, D width, D' output width."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Module of `layers/norm.py`: a norm as a layer.
-
-B batch, N tokens, D width.
-"""
+"""Module of `layers/norm.py`: a norm as a layer. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Module of `layers/pixels.py`: each pixel is a token.
-
-B batch, N tokens, C channels, Y and X the grid's sides.
-"""
+"""Module of `layers/pixels.py`: each pixel is a token. B batch, N tokens, C channels, Y and X the grid's sides."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Module of `layers/pooler.py`: BERT's pooler of the class token.
-
-B batch, N tokens, D width.
-"""
+"""Module of `layers/pooler.py`: BERT's pooler of the class token. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

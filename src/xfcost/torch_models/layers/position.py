@@ -1,7 +1,4 @@
-"""Module of `layers/position.py`: learned or sinusoidal absolute positions.
-
-B batch, N tokens, D width.
-"""
+"""Module of `layers/position.py`: learned or sinusoidal absolute positions. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Module of `layers/projection.py`: a linear map of input vectors.
-
-B batch, N tokens, C channels, D width.
-"""
+"""Module of `layers/projection.py`: a linear map of input vectors. B batch, N tokens, C channels, D width."""
 
 from __future__ import annotations
 

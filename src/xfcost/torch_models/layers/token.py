@@ -1,7 +1,4 @@
-"""Module of `layers/token.py`: a learned vector per token number.
-
-B batch, N tokens, D width.
-"""
+"""Module of `layers/token.py`: a learned vector per token number. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Module of `mechanisms/conv_module.py`: Conformer's gated depthwise convolution.
-
-B batch, N tokens, D width.
-"""
+"""Module of `mechanisms/conv_module.py`: Conformer's gated depthwise convolution. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Module of `mechanisms/depthwise_conv.py`: a convolution of each channel.
-
-B batch, N tokens, D width.
-"""
+"""Module of `mechanisms/depthwise_conv.py`: a convolution of each channel. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

@@ -14,16 +14,7 @@ from xfcost.formulas.feature_maps import RandomFeatures
 from xfcost.mechanisms.kernel import Kernel
 from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.features import Project, feature_map, orthogonal_features
-from xfcost.torch_models.shared.leaves import (
-    Add,
-    Leaf,
-    Linear,
-    Scale,
-    Scores,
-    WeightedSum,
-    join_heads,
-    split_heads,
-)
+from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Scale, Scores, WeightedSum, join_heads, split_heads
 
 
 class KernelAttention(nn.Module):

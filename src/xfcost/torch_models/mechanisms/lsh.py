@@ -11,16 +11,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.lsh import Lsh
-from xfcost.torch_models.shared.leaves import (
-    Leaf,
-    Linear,
-    Pad,
-    Scores,
-    Softmax,
-    WeightedSum,
-    join_heads,
-    split_heads,
-)
+from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, Scores, Softmax, WeightedSum, join_heads, split_heads
 
 # Keys are divided by √(mean(x²) + ε). Scores at masked keys, and at the token itself, which counts only alone.
 EPSILON = 1e-6

@@ -11,13 +11,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.relative import Relative
-from xfcost.torch_models.shared.leaves import (
-    NO_TABLES,
-    CausalMask,
-    Leaf,
-    Linear,
-    Tables,
-)
+from xfcost.torch_models.shared.leaves import NO_TABLES, CausalMask, Leaf, Linear, Tables
 from xfcost.torch_models.shared.relative import RelativeCore, RelativeShift, encodings
 
 

@@ -17,16 +17,7 @@ from xfcost.torch_models.mechanisms.kernel import state_of
 from xfcost.torch_models.mechanisms.mamba import gated
 from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.decayed_attention import DecayedAttention
-from xfcost.torch_models.shared.leaves import (
-    Add,
-    Leaf,
-    Linear,
-    Pad,
-    Scale,
-    WeightedSum,
-    join_heads,
-    split_heads,
-)
+from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Pad, Scale, WeightedSum, join_heads, split_heads
 from xfcost.torch_models.shared.positions import Rotary, RotaryAtPosition
 from xfcost.torch_models.shared.scans import retention_step
 

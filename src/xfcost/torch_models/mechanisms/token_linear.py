@@ -1,7 +1,4 @@
-"""Module of `mechanisms/token_linear.py`: a linear map over the tokens.
-
-B batch, N tokens, D width.
-"""
+"""Module of `mechanisms/token_linear.py`: a linear map over the tokens. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
