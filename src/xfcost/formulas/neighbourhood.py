@@ -10,6 +10,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater
 from xfcost.formulas.component import check_no_special_tokens, check_odd
+from xfcost.formulas.raster import numbers, position
 from xfcost.formulas.rows import letter_power, move
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
@@ -64,12 +65,12 @@ class Neighbourhood(msgspec.Struct, frozen=True):
     def tokens(self, token: int, *, cell: bool = False) -> list[int]:
         """Tokens in the window of output `token`; with `cell`, in the windows of its stride cell's s^r positions."""
         extent = self.stride - 1 if cell else 0
-        tokens_found = [0]
-        for side, position in zip(self.grid.sides, _unravel(token, self.out.sides), strict=True):
-            first, last = position * self.stride - self.reach, position * self.stride + extent + self.reach
-            inside = range(max(first, 0), min(last + 1, side))
-            tokens_found = [before * side + place for before in tokens_found for place in inside]
-        return tokens_found
+        centres = (place * self.stride for place in position(token, self.out.sides))
+        windows = (
+            range(max(centre - self.reach, 0), min(centre + extent + self.reach + 1, side))
+            for centre, side in zip(centres, self.grid.sides, strict=True)
+        )
+        return numbers(windows, self.grid.sides)
 
     def pairs(self, *, cell: bool = False) -> Number:
         """Σ len(tokens) over all outputs: a product over the axes."""
@@ -89,14 +90,6 @@ class Neighbourhood(msgspec.Struct, frozen=True):
                 f"windows of {sides_text((self.size,) * self.rank)} cross the border: {places - tokens_read:,} of "
                 f"{places:,} keys are padding, {what}, and counted"
             )
-
-
-def _unravel(token: int, sides: tuple[int, ...]) -> list[int]:
-    places = []
-    for side in reversed(sides):
-        token, place = divmod(token, side)
-        places.append(place)
-    return places[::-1]
 
 
 def _reached(side: Number, stride: Number, before: Number, after: Number) -> Number:

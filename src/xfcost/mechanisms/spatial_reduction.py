@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -16,6 +15,7 @@ from xfcost.formulas.component import ComponentError, Grid, Number, Operation, P
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.raster import numbers
 from xfcost.formulas.rows import convolution, elementwise, letter_power, linear, norm, on_raw_input
 from xfcost.ledger.grid import sides_text
 
@@ -95,8 +95,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         inside = self._in_patches(grid)
         if inside == grid.sides:
             return range(grid.total)
-        number = {position: token for token, position in enumerate(product(*(range(side) for side in grid.sides)))}
-        return [number[position] for position in product(*(range(side) for side in inside))]
+        return numbers(map(range, inside), grid.sides)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return grid.total * (prod(self._in_patches(grid)) + grid.extra)

@@ -16,6 +16,7 @@ from xfcost.formulas.cosine_attention import scaled_cosine
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.position_bias import log_cpb_rows, relative_bias_table
+from xfcost.formulas.raster import numbers, position
 from xfcost.formulas.rows import letter_power, linear, move, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
@@ -94,15 +95,9 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """The tokens in the window of `token`, without padding."""
-        runs = []
-        for side, window, shift, place in zip(
-            grid.sides, self.window(grid), self.shifts(grid), _unravel(token, grid.sides), strict=True
-        ):
-            runs.append(next(run for run in self._segments(side, window, shift) if place in run))
-        tokens = [0]
-        for run, side in zip(runs, grid.sides, strict=True):
-            tokens = [before * side + place for before in tokens for place in run]
-        return tokens
+        axes = zip(grid.sides, self.window(grid), self.shifts(grid), position(token, grid.sides), strict=True)
+        runs = (next(run for run in self._segments(*axis) if place in run) for *axis, place in axes)
+        return numbers(runs, grid.sides)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """∏ over the sides of Σ (length of a run)²: a window is a product of runs."""
@@ -185,14 +180,6 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         shifted = "shifted along its longer sides alone" if any(self.shifts(grid)) else "not shifted"
         bound = "; its bias table, and so the parameters, depend on the resolution" if self.bias == "relative" else ""
         return f"window {unclipped} clipped to {clipped} {sides_text(grid.sides)} grid, {shifted}{bound}"
-
-
-def _unravel(token: int, sides: tuple[int, ...]) -> tuple[int, ...]:
-    place = []
-    for side in reversed(sides):
-        token, rest = divmod(token, side)
-        place.append(rest)
-    return tuple(reversed(place))
 
 
 def _squares(side: Number, window: Number, shift: Number) -> Number:
