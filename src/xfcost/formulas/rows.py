@@ -151,8 +151,9 @@ def letter_power(letter: str, rank: int) -> str:
 
 
 def elementwise(path: str, title: str, work: str, elements: Number, **attributes: Any) -> Operation:
-    """An element-wise operation; `work` names its FLOPs per element in `FLOPS_PER_ELEMENT`."""
-    return Operation(path=path, title=title, flops=elements * FLOPS_PER_ELEMENT[work], **attributes)
+    """An element-wise operation; `work` names its FLOPs per element in `FLOPS_PER_ELEMENT`: `silu`, `exp + add`."""
+    flops = elements * sum(FLOPS_PER_ELEMENT[part] for part in work.split(" + "))
+    return Operation(path=path, title=title, flops=flops, **attributes)
 
 
 def l2_normalize(path: str, title: str, vectors: Number, width: Number, **attributes: Any) -> Operation:

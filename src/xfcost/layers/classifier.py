@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.component import ComponentError, Letter, NormKind, Operation, Place, Rows
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.layer import Head
 from xfcost.formulas.rows import elementwise, linear, move, norm
 
@@ -77,5 +76,4 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
         if self.distilled:
             yield move("distillation_pool", "Take the distillation token")
             yield linear("distillation_linear", "Classifier (distillation)", 1, d, self.classes, bias=self.bias)
-            work = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["multiply"]
-            yield Operation(path="average", title="Average of both classifiers", flops=self.classes * work)
+            yield elementwise("average", "Average of both classifiers", "add + multiply", self.classes)

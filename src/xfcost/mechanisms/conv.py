@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Literal
 
 from xfcost.formulas.component import ActKind, ComponentError, Grid, Number, Operation, Place
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.convolution_mixer import ConvolutionMixer
 from xfcost.formulas.rows import convolution, depthwise_convolution, elementwise, linear, on_raw_input
 
@@ -62,7 +61,6 @@ class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
         if self.form == "separable":
             yield linear("pointwise", "Pointwise convolution", n, d, wide, bias=self.bias)
         if self.act == "glu":
-            gate = FLOPS_PER_ELEMENT["sigmoid"] + FLOPS_PER_ELEMENT["multiply"]
-            yield Operation(path="glu", title="Gated linear unit", flops=n * width * gate)
+            yield elementwise("glu", "Gated linear unit", "glu", n * width)
         elif self.act != "none":
             yield elementwise("act", "Activation", self.act, n * width)

@@ -164,7 +164,7 @@ def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:
     titles = {"q_features": "Features of the queries φ(Q)", "k_features": "Features of the keys φ(K)"}
     if isinstance(sizes.kind, EluPlusOne):
         for path, title in titles.items():
-            yield Operation(path=path, title=title, flops=elements * (COSTS["elu"] + COSTS["add"]))
+            yield elementwise(path, title, "elu + add", elements)
         return
     yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * sizes.padded * sizes.inner, symbol="")
     project = matmul(
@@ -173,7 +173,7 @@ def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:
     yield with_gradient_operands(project, 1)  # the features are drawn once
     if sizes.kind.function == "relu":
         for path, title in titles.items():
-            yield Operation(path=path, title=title, flops=elements * (COSTS["relu"] + COSTS["add"]))
+            yield elementwise(path, title, "relu + add", elements)
         return
     for path, title in titles.items():
         keys = path == "k_features"

@@ -102,8 +102,7 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
             yield move("undo", "Back into the tokens' order", copies * (inner + (self.heads if several else 0)))
             if several:
                 yield elementwise("round_weights", "Softmax over the rounds", "softmax", copies * self.heads)
-                work = FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["sum"]
-                yield Operation(path="combine", title="Weighted sum of the rounds", flops=copies * inner * work)
+                yield elementwise("combine", "Weighted sum of the rounds", "multiply + sum", copies * inner)
         yield linear("out", "Output projection W_O", padded, inner, d, bias=self.projection_bias)
 
     def _sorted(self, grid: Grid, inner: Number) -> Iterator[Operation]:
@@ -135,11 +134,8 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         yield matmul("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **score_facts, **content)
         yield Operation(path="mask", title="Mask", symbol="mask", **mixing)
         yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, **content)
-        subtracted = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
-        weights = matrix(entries, entries, kept=True)
-        yield Operation(
-            path="softmax", title="Softmax", flops=entries * subtracted, matrix=weights, symbol="softmax", **content
-        )
+        weights = content | {"matrix": matrix(entries, entries, kept=True)}
+        yield elementwise("softmax", "Softmax", "add + exp", entries, symbol="softmax", **weights)
         yield matmul("weighted_sum", "Weighted sum AV", macs, symbol="AV", **content)
 
     def notes(self, place: Place) -> Iterator[str]:

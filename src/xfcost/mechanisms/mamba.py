@@ -9,7 +9,7 @@ from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer
 from xfcost.formulas.component import Letter, Number, Operation, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import causal_depthwise_convolution, elementwise, linear, recurrence
+from xfcost.formulas.rows import causal_depthwise_convolution, elementwise, global_mixing, linear, recurrence
 
 
 class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
@@ -58,15 +58,11 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
         yield linear("x_proj", "Projections to Δ, B, C", n, inner, rank + 2 * states, bias=False)
         yield linear("dt_proj", "Step Δ", n, rank, inner)
         yield elementwise("softplus", "Softplus", "softplus", n * inner)
-        work = FLOPS_PER_ELEMENT["exp"] + FLOPS_PER_ELEMENT["multiply"]
-        yield Operation(
-            path="decay", title="A = -exp(A_log)", params=inner * states, flops=inner * states * work, once=True
-        )
+        numbers = inner * states
+        yield elementwise("decay", "A = -exp(A_log)", "exp + multiply", numbers, params=numbers, once=True)
         yield recurrence(self._scan(n, inner), n, inner * states)
-        each = FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"]
-        yield Operation(path="skip", title="Skip D∘u", params=inner, flops=n * inner * each)
-        gate = FLOPS_PER_ELEMENT["silu"] + FLOPS_PER_ELEMENT["multiply"]
-        yield Operation(path="gate", title="Gate", flops=n * inner * gate)
+        yield elementwise("skip", "Skip D∘u", "multiply + add", n * inner, params=inner)
+        yield elementwise("gate", "Gate", "silu + multiply", n * inner)
         yield linear("out_proj", "Output projection", n, inner, d, bias=False)
 
     def _scan(self, tokens: Number, inner: Number) -> Operation:
@@ -77,10 +73,7 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
             macs=numbers,
             flops=2 * numbers + numbers * FLOPS_PER_ELEMENT["selective_scan"] + tokens * inner,  # Δ∘u
             moved=tokens * inner,
-            mixing="global",
-            reads="N",
-            reads_tokens=tokens,
-            content_dependent=True,
+            **global_mixing(tokens),
         )
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -125,20 +125,16 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         yield linear("in_proj", "Projections to z, u, B, C, Δ", n, d, inner + convolved + heads, bias=False)
         yield causal_depthwise_convolution(n, self.conv, convolved)
         yield elementwise("act", "Swish", "silu", n * convolved)
-        step = n * heads * (COSTS["add"] + COSTS["softplus"])
-        yield Operation(path="step", title="Step Δ = softplus(Δ + b)", params=heads, flops=step)
-        work = heads * (COSTS["exp"] + COSTS["multiply"])
-        yield Operation(path="decay", title="A = -exp(A_log)", params=heads, flops=work, once=True)
+        yield elementwise("step", "Step Δ = softplus(Δ + b)", "add + softplus", n * heads, params=heads)
+        yield elementwise("decay", "A = -exp(A_log)", "exp + multiply", heads, params=heads, once=True)
 
     def _outputs(self, n: Number, d: Number) -> Iterator[Operation]:
         """Skip, gate, norm and output projection of n tokens."""
         inner, heads = self.inner(d), self.head_count(d)
-        skip = n * inner * (COSTS["multiply"] + COSTS["add"])
-        yield Operation(path="skip", title="Skip D∘u", params=heads, flops=skip)
-        gate = COSTS["silu"] + COSTS["multiply"]
-        yield Operation(path="gate", title="Gate", flops=n * inner * gate)
-        norm = COSTS["rms_norm"] + (COSTS["multiply"] if self.groups > 1 else 0)
-        yield Operation(path="norm", title="RMS norm", params=inner, flops=n * inner * norm)
+        yield elementwise("skip", "Skip D∘u", "multiply + add", n * inner, params=heads)
+        yield elementwise("gate", "Gate", "silu + multiply", n * inner)
+        work = "rms_norm + multiply" if self.groups > 1 else "rms_norm"
+        yield elementwise("norm", "RMS norm", work, n * inner, params=inner)
         yield linear("out_proj", "Output projection", n, inner, d, bias=False)
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -180,22 +176,11 @@ def _inside(sizes: _Sizes) -> Iterator[Operation]:
     last_tokens = sizes.tokens - (sizes.chunks - 1) * sizes.chunk  # tokens of the last chunk that are no padding
     yield elementwise("inputs", "Inputs Δ∘u", "multiply", sizes.padded * sizes.inner)
     yield elementwise("rates", "Exponents ΔA", "multiply", sizes.padded * sizes.heads)
-    yield elementwise(
-        "sums",
-        "Sums of the exponents in a chunk",
-        "cumsum",
-        sizes.padded * sizes.heads,
-        **static_weights(chunk_mixing(sizes.chunk)),
-    )
-    decays = entries * (COSTS["add"] + COSTS["exp"])
-    second = matrix(entries, entries, kept=True)  # the scores come first
-    yield Operation(
-        path="local_decays",
-        title="Decays from token to token",
-        flops=decays,
-        matrix=second,
-        **chunk_mixing(sizes.chunk),
-    )
+    within_chunk = chunk_mixing(sizes.chunk)
+    sums, title = sizes.padded * sizes.heads, "Sums of the exponents in a chunk"
+    yield elementwise("sums", title, "cumsum", sums, **static_weights(within_chunk))
+    decays = within_chunk | {"matrix": matrix(entries, entries, kept=True)}  # the scores come first
+    yield elementwise("local_decays", "Decays from token to token", "add + exp", entries, **decays)
     yield matmul(
         "local_scores",
         "Products CBᵀ",
@@ -204,16 +189,12 @@ def _inside(sizes: _Sizes) -> Iterator[Operation]:
         matrix=matrix(entries, kept=True),
         heads=sizes.heads,
         pairs=(sizes.chunks - 1) * chunk_pairs + last_tokens * (last_tokens + 1) // 2,
-        **chunk_mixing(sizes.chunk),
+        **within_chunk,
     )
-    weighed = chunk_mixing(sizes.chunk) | {"matrix": matrix(entries, 2 * entries, kept=True)}
+    weighed = within_chunk | {"matrix": matrix(entries, 2 * entries, kept=True)}
     yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **weighed)
-    yield matmul(
-        "local_weighted_sum",
-        "Weighted sum of the inputs",
-        sizes.padded * sizes.chunk * sizes.inner,
-        **chunk_mixing(sizes.chunk),
-    )
+    macs = sizes.padded * sizes.chunk * sizes.inner
+    yield matmul("local_weighted_sum", "Weighted sum of the inputs", macs, **within_chunk)
 
 
 def _between(sizes: _Sizes) -> Iterator[Operation]:

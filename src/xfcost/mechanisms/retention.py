@@ -115,7 +115,7 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         yield from {"parallel": _parallel, "chunkwise": _chunkwise, "recurrent": _recurrent}[self.form](sizes)
         yield elementwise("norm", "Norm of every head", self.norm, n * values)
         yield on_raw_input(linear("gate_proj", "Gate projection", n, d, values, bias=False))
-        yield Operation(path="gate", title="Gate", flops=n * values * (COSTS["silu"] + COSTS["multiply"]))
+        yield elementwise("gate", "Gate", "silu + multiply", n * values)
         yield linear("out", "Output projection W_O", n, values, d, bias=False)
 
     @property
