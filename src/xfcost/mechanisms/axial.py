@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -13,9 +13,6 @@ from xfcost.formulas.component import ComponentError, Grid, Number, Operation, P
 from xfcost.formulas.grid_axes import AXES, Axis, axis_length, check_axis, line_through
 from xfcost.formulas.lettering import grid_in_letters
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
@@ -73,7 +70,7 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
         side = axis_length(axis, grid)
         return grid.tokens * (side + 1) // 2 if self.causal else grid.tokens * side
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[Axial, Place]:
         """All sides of a volume are ∛N."""
         component, lettered_place = super().in_letters(place)
         return component, msgspec.structs.replace(lettered_place, grid=grid_in_letters(place.grid, even=True))

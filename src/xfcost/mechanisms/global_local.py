@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -15,9 +15,6 @@ from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
 from xfcost.formulas.lettering import grid_in_letters
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move, on_raw_input
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local"):
@@ -71,7 +68,7 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return grid.extra * grid.total + grid.tokens * grid.extra + band_pairs(grid.tokens, self.radius)
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[GlobalLocal, Place]:
         component, lettered_place = super().in_letters(place)
         return component, msgspec.structs.replace(lettered_place, grid=grid_in_letters(place.grid, extra="g"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -27,9 +27,6 @@ from xfcost.formulas.rows import (
     with_gradient_operands,
 )
 from xfcost.ledger.matrices import matrix
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 Form = Literal["parallel", "chunked", "recurrent"]
 CHUNK = 64
@@ -92,7 +89,7 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
         size = lesser(self.chunk or CHUNK, grid.total)
         return ceil_div(grid.total, size), size
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[Kernel, Place]:
         component, lettered_place = super().in_letters(place)
         return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), lettered_place
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -29,9 +29,6 @@ from xfcost.formulas.rows import (
 )
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.matrices import matrix
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 CHUNK = 512
 
@@ -100,7 +97,7 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         if self.chunk and self.form != "chunkwise":
             raise ComponentError("chunk", f"the {self.form} form has no chunks; leave it out, or write form: chunkwise")
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[Retention, Place]:
         component, lettered_place = super().in_letters(place)
         return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), lettered_place
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -17,9 +17,6 @@ from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import l2_normalize, linear, matmul, move, on_raw_input, sort, with_gradient_operands
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.operation import Mixing
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class Clusters(NamedTuple):
@@ -107,7 +104,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         """All candidates: any token can be in any cluster."""
         return super().reads(grid, token, memory)
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[Routing, Place]:
         component, lettered_place = super().in_letters(place)
         return msgspec.structs.replace(component, local_window=lettered(self.block(), "b")), lettered_place
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -18,9 +18,6 @@ from xfcost.formulas.letters import Letter
 from xfcost.formulas.raster import numbers
 from xfcost.formulas.rows import convolution, elementwise, letter_power, linear, norm, on_raw_input
 from xfcost.ledger.grid import sides_text
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_reduction"):
@@ -100,7 +97,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return grid.total * (prod(self._in_patches(grid)) + grid.extra)
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[SpatialReduction, Place]:
         """k is the number of pooled tokens, not a side."""
         component, lettered_place = super().in_letters(place)
         pooled = self.pooled and lettered(self.pooled, "k", root=len(place.grid.sides))

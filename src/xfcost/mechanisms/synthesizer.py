@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -14,9 +14,6 @@ from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.rows import elementwise, linear, matmul, on_raw_input, with_gradient_operands
 from xfcost.ledger.matrices import matrix
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 RANK = 8
@@ -75,7 +72,7 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         a = self.factor or root_divisor(n)
         return a, n // a
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[Synthesizer, Place]:
         component, lettered_place = super().in_letters(place)
         return msgspec.structs.replace(component, rank=lettered(self.rank or RANK, "k")), lettered_place
 

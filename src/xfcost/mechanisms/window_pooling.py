@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -16,9 +16,6 @@ from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import letter_power, move
 from xfcost.ledger.grid import sides_text
 from xfcost.mechanisms.pooling import Pooling
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
@@ -52,7 +49,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
     def window_side(self) -> int | None:
         return self.window
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[WindowPooling, Place]:
         """W is a window's side in keys."""
         component, lettered_place = super().in_letters(place)
         stride = max(per_axis(component.kv_stride, len(place.grid.sides)))
