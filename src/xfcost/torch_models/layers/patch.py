@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.patch import Patch
-from xfcost.torch_models.shared.leaves import through
+from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.norms import norm
 
 
@@ -24,13 +24,9 @@ class PatchProjection(nn.Conv2d):
         return super().forward(image_BCYX).flatten(2).transpose(1, 2)
 
 
-class PatchEmbedding(nn.Module):
+class PatchEmbedding(Chain):
     """(B, C, Y, X) -> (B, N, D)."""
 
     def __init__(self, config: Patch, place: Place) -> None:
-        super().__init__()
-        self.projection = PatchProjection(place.dim, place.out_dim, config.size, config.size, bias=config.bias)
-        self.norm = norm(config.norm, place.out_dim)
-
-    def forward(self, image_BCYX: Tensor) -> Tensor:
-        return through(self.projection(image_BCYX), self.norm)
+        projection = PatchProjection(place.dim, place.out_dim, config.size, config.size, bias=config.bias)
+        super().__init__(projection=projection, norm=norm(config.norm, place.out_dim))

@@ -6,7 +6,7 @@ B batch, N tokens, C channels, D width, Y and X the grid's sides.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +45,17 @@ class Convolution(nn.Module):
         convolve = (F.conv1d, F.conv2d, F.conv3d)[len(self.kernel.sides) - 1]
         slides = (self.kernel.stride, self.kernel.padding, self.dilation)
         return convolve(x, self.weight, self.bias, *slides, self.groups)
+
+
+class TokenConvolution(Convolution):
+    """`Convolution` of tokens on a grid of `sides`: (B, N, D) -> (B, N', D')."""
+
+    def __init__(self, sides: tuple[int, ...], *sizes: Any, **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        self.sides = sides
+
+    def forward(self, x: Tensor) -> Tensor:
+        return in_rows(super().forward(on_grid(x, self.sides)))
 
 
 def causal_depthwise(width: int, taps: int, *, padded: bool) -> Convolution:
