@@ -92,7 +92,7 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         )
         yield from band.rows()
         if g:
-            yield from self._global(place, inner)
+            yield from self._global(place)
         if g and self.share_output:
             yield move("concat", "Join both kinds of tokens", (g + n) * inner)
         tokens = n + g if self.share_output else n
@@ -119,7 +119,7 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         )
         yield move("global_kv", "Join the global tokens' keys and values", 2 * (g + n) * inner)
 
-    def _global(self, place: Place, inner: Number) -> Iterator[Operation]:
+    def _global(self, place: Place) -> Iterator[Operation]:
         """Attention of the global tokens."""
         g, n = place.grid.extra, place.grid.total
         core = {"queries": g, "pairs": g * n, "fused": False}
