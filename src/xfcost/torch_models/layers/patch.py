@@ -11,14 +11,11 @@ from xfcost.formulas.component import Place
 from xfcost.layers.patch import Patch
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.norms import norm
+from xfcost.torch_models.shared.uninitialised import Uninitialised
 
 
-class PatchProjection(nn.Conv2d):
+class PatchProjection(Uninitialised, nn.Conv2d):
     """nn.Conv2d with tokens as output; it skips the initialisation on `meta`: (B, C, Y, X) -> (B, N, D)."""
-
-    def reset_parameters(self) -> None:
-        if not self.weight.is_meta:
-            super().reset_parameters()
 
     def forward(self, image_BCYX: Tensor) -> Tensor:
         return super().forward(image_BCYX).flatten(2).transpose(1, 2)

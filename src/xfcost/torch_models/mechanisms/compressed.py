@@ -13,6 +13,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.leaves import Leaf, Linear, join_heads, split_heads, through
+from xfcost.torch_models.shared.uninitialised import Uninitialised
 
 
 class CompressedAttention(nn.Module):
@@ -47,15 +48,11 @@ def padded(x_B2NI: Tensor, *, padding: int, value: float) -> Tensor:
     return F.pad(x_B2NI, (0, 0, padding, 0), value=value)
 
 
-class Convolution(nn.Conv1d):
+class Convolution(Uninitialised, nn.Conv1d):
     """A strided convolution along the tokens, shared by keys and values: (B, 2, P, I) -> (B, 2, M, I)."""
 
     def __init__(self, config: Compressed, inner: int) -> None:
         super().__init__(inner, inner, config.span, config.compression, groups=config.groups)
-
-    def reset_parameters(self) -> None:
-        if not self.weight.is_meta:
-            super().reset_parameters()
 
     def forward(self, x_B2PI: Tensor) -> Tensor:
         return super().forward(x_B2PI.flatten(0, 1).transpose(1, 2)).transpose(1, 2).unflatten(0, (-1, 2))

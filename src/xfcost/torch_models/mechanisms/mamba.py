@@ -52,11 +52,11 @@ class MambaBlock(nn.Module):
 
 
 class Decay(nn.Module):
-    """A = -exp(A_log): (E, S). A_log starts at log 1, log 2, …, as in the authors' code."""
+    """A = -exp(A_log); -A starts at 1, 2, … along its last axis, as in the authors' code: (…, S)."""
 
-    def __init__(self, inner: int, states: int) -> None:
+    def __init__(self, *shape: int) -> None:
         super().__init__()
-        self.log = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(inner, 1))
+        self.log = nn.Parameter(torch.arange(1.0, shape[-1] + 1).log().repeat(*shape[:-1], 1))
 
     def forward(self) -> Tensor:
         return -self.log.exp()

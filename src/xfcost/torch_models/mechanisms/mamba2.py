@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.mamba2 import Mamba2
 from xfcost.torch_models.mechanisms.kernel import state_of
-from xfcost.torch_models.mechanisms.mamba import gated
+from xfcost.torch_models.mechanisms.mamba import Decay, gated
 from xfcost.torch_models.shared.cache import RecurrentState, conv_state
 from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
 from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Multiply, Pad, Scores, WeightedSum, through
@@ -141,17 +141,6 @@ class Step(nn.Module):
 
     def forward(self, dt_BNH: Tensor) -> Tensor:
         return F.softplus(dt_BNH + self.bias)
-
-
-class Decay(nn.Module):
-    """A = -exp(A_log): (H,), initialised to -1, -2, …."""
-
-    def __init__(self, heads: int) -> None:
-        super().__init__()
-        self.log = nn.Parameter(torch.arange(1.0, heads + 1).log())
-
-    def forward(self) -> Tensor:
-        return -self.log.exp()
 
 
 def rates(dt_BHCQ1: Tensor, a_H: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from xfcost.torch_models.shared.leaves import (
     join_heads,
     split_heads,
 )
+from xfcost.torch_models.shared.uninitialised import Uninitialised
 
 
 class NystromAttention(nn.Module):
@@ -125,12 +126,8 @@ class PseudoInverse(nn.Module):
         return z
 
 
-class ValueConvolution(nn.Conv2d):
+class ValueConvolution(Uninitialised, nn.Conv2d):
     """A convolution of each head's values along the tokens: (B, H, N, K) -> (B, H, N, K)."""
 
     def __init__(self, heads: int, size: int) -> None:
         super().__init__(heads, heads, (size, 1), padding=(size // 2, 0), groups=heads, bias=False)
-
-    def reset_parameters(self) -> None:
-        if not self.weight.is_meta:
-            super().reset_parameters()

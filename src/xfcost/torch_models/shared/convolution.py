@@ -86,3 +86,14 @@ class Pooling(nn.Module):
             return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1](x_BDYX, *window)
         pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
         return pool(x_BDYX, *window, count_include_pad=self.count_padding)
+
+
+class TokenPooling(Pooling):
+    """`Pooling` of tokens on a grid of `sides`: (B, N, D) -> (B, N', D)."""
+
+    def __init__(self, sides: tuple[int, ...], form: str, kernel: Kernel, *, count_padding: bool = True) -> None:
+        super().__init__(form, kernel, count_padding=count_padding)
+        self.sides = sides
+
+    def forward(self, x: Tensor) -> Tensor:
+        return in_rows(super().forward(on_grid(x, self.sides)))

@@ -13,14 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import ActKind
+from xfcost.torch_models.shared.uninitialised import Uninitialised
 
 
-class Linear(nn.Linear):
+class Linear(Uninitialised, nn.Linear):
     """nn.Linear that skips the initialisation of `meta` weights, which takes time."""
-
-    def reset_parameters(self) -> None:
-        if not self.weight.is_meta:
-            super().reset_parameters()
 
 
 class Leaf(nn.Module):
