@@ -32,7 +32,7 @@ class FunnelAttention(nn.Module):
 
     def residual_pool(self) -> nn.Module | None:
         """The pooling of the residual stream."""
-        return Pool(self.config, pools=self.pools) if self.config.stride > 1 else None
+        return Leaf(pooled_pairs, config=self.config, pools=self.pools) if self.config.stride > 1 else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
         pooled_BPD = x_BND if self.pool is None else self.pool(x_BND)
@@ -40,21 +40,15 @@ class FunnelAttention(nn.Module):
         return self.out(self.core(self.q(pooled_BPD), k_BMI, v_BMI))
 
 
-class Pool(nn.Module):
+def pooled_pairs(x_BND: Tensor, *, config: Funnel, pools: bool) -> Tensor:
     """Pools pairs of neighbours; a separate [CLS] passes unchanged: (B, N, D) -> (B, P, D)."""
-
-    def __init__(self, config: Funnel, *, pools: bool) -> None:
-        super().__init__()
-        self.pools, self.separate, self.truncate = pools, config.separate_cls, config.truncate_seq
-        self.run = F.avg_pool1d if config.pool == "mean" else F.max_pool1d
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        if not self.pools:
-            return x_BND
-        if self.separate:
-            others = x_BND[:, :-1] if self.truncate else x_BND
-            x_BND = torch.cat([x_BND[:, :1], others], dim=1)
-        return self.run(x_BND.transpose(1, 2), 2, ceil_mode=True).transpose(1, 2)
+    if not pools:
+        return x_BND
+    if config.separate_cls:
+        others = x_BND[:, :-1] if config.truncate_seq else x_BND
+        x_BND = torch.cat([x_BND[:, :1], others], dim=1)
+    pool = F.avg_pool1d if config.pool == "mean" else F.max_pool1d
+    return pool(x_BND.transpose(1, 2), 2, ceil_mode=True).transpose(1, 2)
 
 
 class FunnelCore(RelativeCore):

@@ -26,7 +26,8 @@ class KernelAttention(nn.Module):
         self.heads, self.tokens = config.heads, place.grid.total
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
         chunked = config.scheme == "chunked" and cache_batch is None
-        self.pad = Pad(self.tokens, config.chunks(place.grid)) if chunked else None
+        count, size = config.chunks(place.grid)
+        self.pad = Leaf(in_chunks, chunks=(count, size), more=count * size - self.tokens) if chunked else None
         self.scale: Scale | None = None
         if isinstance(config.features, RandomFeatures):
             self.scale = Scale(head_dim**-0.25)
@@ -55,17 +56,9 @@ class KernelAttention(nn.Module):
         return self.out(join_heads(y))
 
 
-class Pad(nn.Module):
-    """Zeros after the last token, cut into chunks: (B, H, N, K) -> (B, H, G, C, K)."""
-
-    def __init__(self, tokens: int, chunks: tuple[int, int]) -> None:
-        super().__init__()
-        self.chunks = chunks
-        self.more = chunks[0] * chunks[1] - tokens
-
-    def forward(self, x_BHNK: Tensor) -> Tensor:
-        x = F.pad(x_BHNK, (0, 0, 0, self.more)) if self.more else x_BHNK
-        return x.unflatten(2, self.chunks)
+def in_chunks(x_BHNK: Tensor, *, chunks: tuple[int, int], more: int) -> Tensor:
+    """`more` zeros after the last token, cut into chunks: (B, H, N, K) -> (B, H, G, C, K)."""
+    return (F.pad(x_BHNK, (0, 0, 0, more)) if more else x_BHNK).unflatten(2, chunks)
 
 
 def state_of(k: Tensor, v: Tensor) -> Tensor:

@@ -35,7 +35,8 @@ class LshAttention(nn.Module):
             self.rotate = Rotate(config.heads, inner // config.heads, config.rounds * sum(factors) // 2)
             self.hash = Hash(config.rounds, factors, grid.total, padded)
             self.sort = Leaf(sorted_by_bucket)
-            self.gather = Gather(config.bucket)
+            self.chunk = config.bucket
+            self.gather = Leaf(gathered, chunk=config.bucket)
             self.look_back = Leaf(with_chunk_before)
             self.undo = Leaf(by_token)
         self.normalise = Leaf(of_unit_length, root=(inner // config.heads) ** 0.5)
@@ -61,7 +62,7 @@ class LshAttention(nn.Module):
 
     def _chunked(self, qk_BHPK: Tensor, v_BHPK: Tensor) -> Tensor:
         order_BHRP, undo_BHPR = self.sort(self.hash(self.rotate(qk_BHPK)))
-        stands_BHGC = order_BHRP.flatten(2).unflatten(2, (-1, self.gather.chunk))
+        stands_BHGC = order_BHRP.flatten(2).unflatten(2, (-1, self.chunk))
         q_BHGCK = self.gather(qk_BHPK, order_BHRP)
         k_BHGMK = self.look_back(self.normalise(q_BHGCK))
         scores = self.core.scores(q_BHGCK, k_BHGMK)
@@ -127,17 +128,11 @@ def sorted_by_bucket(bucket_BHRP: Tensor) -> tuple[Tensor, Tensor]:
     return order_BHRP, (undo_BHRP + starts_R1).transpose(-2, -1)
 
 
-class Gather(nn.Module):
+def gathered(x_BHPK: Tensor, order_BHRP: Tensor, *, chunk: int) -> Tensor:
     """Tokens in the order of each round, in chunks: (B, H, P, K) -> (B, H, G, C, K)."""
-
-    def __init__(self, chunk: int) -> None:
-        super().__init__()
-        self.chunk = chunk
-
-    def forward(self, x_BHPK: Tensor, order_BHRP: Tensor) -> Tensor:
-        index_BHS1 = order_BHRP.flatten(2).unsqueeze(-1)
-        gathered_BHSK = x_BHPK.gather(2, index_BHS1.expand(-1, -1, -1, x_BHPK.shape[-1]))
-        return gathered_BHSK.unflatten(2, (-1, self.chunk))
+    index_BHS1 = order_BHRP.flatten(2).unsqueeze(-1)
+    gathered_BHSK = x_BHPK.gather(2, index_BHS1.expand(-1, -1, -1, x_BHPK.shape[-1]))
+    return gathered_BHSK.unflatten(2, (-1, chunk))
 
 
 def with_chunk_before(x: Tensor) -> Tensor:

@@ -198,8 +198,8 @@ class Local(nn.Module):
         super().__init__()
         self.heads, self.tokens, block = config.local_heads, place.grid.total, config.block()
         more, after = -self.tokens % block, 0 if config.causal else 1
-        self.cut = Cut(block, 0, more, 0)
-        self.look = Cut(block, 1, more, after)
+        self.cut = Leaf(blocks_of, block=block, before=0, more=more, after=0)
+        self.look = Leaf(blocks_of, block=block, before=1, more=more, after=after)
         mask = local_mask(self.tokens, block, after, causal=bool(config.causal))
         self.core = Core(width, fused=place.fused, mask=mask)
 
@@ -209,20 +209,14 @@ class Local(nn.Module):
         return y_BGHTK.transpose(1, 2).flatten(2, 3).narrow(2, 0, self.tokens)
 
 
-class Cut(nn.Module):
+def blocks_of(x_BHNK: Tensor, *, block: int, before: int, more: int, after: int) -> Tensor:
     """Blocks with `before` and `after` neighbours, a view of padded tokens: (B, H, N, K) -> (B, G, H, R, K).
 
     `more` padding tokens fill the last block.
     """
-
-    def __init__(self, block: int, before: int, more: int, after: int) -> None:
-        super().__init__()
-        self.block, self.reach = block, (before + 1 + after) * block
-        self.pad = [0, 0, before * block, more + after * block]
-
-    def forward(self, x_BHNK: Tensor) -> Tensor:
-        padded_BHNK = F.pad(x_BHNK, self.pad) if any(self.pad) else x_BHNK
-        return padded_BHNK.unfold(2, self.reach, self.block).permute(0, 2, 1, 4, 3)
+    pad = [0, 0, before * block, more + after * block]
+    padded_BHNK = F.pad(x_BHNK, pad) if any(pad) else x_BHNK
+    return padded_BHNK.unfold(2, (before + 1 + after) * block, block).permute(0, 2, 1, 4, 3)
 
 
 def local_mask(tokens: int, block: int, after: int, *, causal: bool) -> FixedMask:
