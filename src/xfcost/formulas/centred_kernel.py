@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from xfcost.formulas.component import Mixer, Place, Side, check_odd
+from xfcost.formulas.component import Grid, Letter, Mixer, Number, Place, Side, check_odd
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.letters import Letter
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
 
 
 def centred_kernel(grid: Grid, size: Number) -> Kernel:

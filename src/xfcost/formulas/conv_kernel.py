@@ -9,14 +9,12 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
-from xfcost.formulas.component import Component, Place, Side, check_no_special_tokens
+from xfcost.formulas.component import Component, Grid, Number, Operation, Place, Side, check_no_special_tokens
 from xfcost.formulas.lettering import patches_in_letters
 from xfcost.formulas.raster import numbers, position
 from xfcost.formulas.rows import elementwise, letter_power
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.grid import sides_text
 
 PLANE: Final = 2
 ComponentT = TypeVar("ComponentT", bound=Component)

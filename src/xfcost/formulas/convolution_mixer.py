@@ -7,13 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.component import Mixer, Place, Side, single_token
+from xfcost.formulas.component import Grid, Letter, Mixer, Number, Operation, Place, Side, single_token
 from xfcost.formulas.dilated_kernel import DilatedKernel
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution_cache_write, decode_step, move
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 Dilation = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 

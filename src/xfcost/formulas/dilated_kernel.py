@@ -8,12 +8,9 @@ from math import prod
 import msgspec
 
 from xfcost.formulas.arithmetic import lesser
-from xfcost.formulas.component import check_no_special_tokens, check_odd
+from xfcost.formulas.component import ComponentError, Grid, Number, check_no_special_tokens, check_odd
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.raster import numbers, position
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
 
 
 class DilatedKernel(msgspec.Struct, frozen=True):

@@ -9,12 +9,10 @@ from typing import Annotated, Any
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater
-from xfcost.formulas.component import check_no_special_tokens, check_odd
+from xfcost.formulas.component import Grid, Number, Operation, check_no_special_tokens, check_odd
 from xfcost.formulas.raster import numbers, position
 from xfcost.formulas.rows import letter_power, move
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.grid import sides_text
 
 # A window's side: of one position it would be a map of that position alone.
 WindowSide = Annotated[int, msgspec.Meta(ge=3, le=2**8 - 1)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from xfcost.formulas.additive_attention import Additive, Readout, Start, check_attend, first_state
-from xfcost.formulas.component import Mixer, Place, Width, single_token, tag_of
+from xfcost.formulas.component import ComponentError, Grid, Mixer, Number, Operation, Place, Width, single_token, tag_of
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import (
     decode_step,
@@ -17,10 +17,6 @@ from xfcost.formulas.rows import (
     precomputed_in_decode,
     state_write,
 )
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Recurrent(Mixer, frozen=True, kw_only=True):

@@ -7,11 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from xfcost.formulas.component import Component, Joining, Mixer, Place, Residual, SubLayer
+from xfcost.formulas.component import Component, Grid, Joining, Mixer, Number, Operation, Place, Residual, SubLayer
 from xfcost.formulas.rows import elementwise, move, norm
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 def component_rows(

@@ -13,11 +13,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_log2
-from xfcost.formulas.component import NormKind
+from xfcost.formulas.component import NormKind, Number, Operation
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger.accounts import Cached, WeightsRead
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 def linear(path: str, title: str, tokens: Number, inputs: Number, outputs: Number, *, bias: bool = True) -> Operation:

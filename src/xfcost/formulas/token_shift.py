@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Operation, Place
 from xfcost.formulas.rows import elementwise, move, state_write
-from xfcost.ledger.operation import Operation
 
 
 class TokenShiftMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
