@@ -116,8 +116,8 @@ class NotCausal(nn.Module):
         return self.divide(self.read(q_BHNF, state_BHFK), self.normaliser(q_BHNF, sum_BHF1))
 
 
-class Parallel(nn.Module):
-    """Causal, with the masked matrix of all products."""
+class Within(nn.Module):
+    """The masked matrix of all products: contributions to the sum and to the normaliser."""
 
     def __init__(self, epsilon: float) -> None:
         super().__init__()
@@ -125,41 +125,31 @@ class Parallel(nn.Module):
         self.mask = Leaf(torch.tril)
         self.weighted_sum = WeightedSum()
         self.normaliser = Leaf(row_sum, epsilon=epsilon)
-        self.divide = Leaf(torch.div)
-
-    def forward(self, q_BHNF: Tensor, k_BHNF: Tensor, v_BHNK: Tensor) -> Tensor:
-        weights_BHNN = self.mask(self.scores(q_BHNF, k_BHNF))
-        return self.divide(self.weighted_sum(weights_BHNN, v_BHNK), self.normaliser(weights_BHNN))
-
-
-class Within(nn.Module):
-    """The masked products inside a chunk: contributions to the sum and to the normaliser."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scores = Scores()
-        self.mask = Leaf(torch.tril)
-        self.weighted_sum = WeightedSum()
-        self.normaliser = Leaf(row_sum, epsilon=0)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         weights = self.mask(self.scores(q, k))
         return self.weighted_sum(weights, v), self.normaliser(weights)
 
 
-class Chunked(nn.Module):
+class Parallel(Within):
+    """Causal, with the masked matrix of all products."""
+
+    def __init__(self, epsilon: float) -> None:
+        super().__init__(epsilon)
+        self.divide = Leaf(torch.div)
+
+    def forward(self, q_BHNF: Tensor, k_BHNF: Tensor, v_BHNK: Tensor) -> Tensor:  # type: ignore[override]
+        return self.divide(*super().forward(q_BHNF, k_BHNF, v_BHNK))
+
+
+class Chunked(NotCausal):
     """Causal: a chunk reads earlier chunks through their summed state, and itself through the masked matrix."""
 
     def __init__(self, epsilon: float) -> None:
-        super().__init__()
-        self.local = Within()
-        self.state = Leaf(state_of)
-        self.key_sum = Leaf(key_sum)
+        super().__init__(epsilon)
+        self.local = Within(0)
         self.prefix_sum = Leaf(prefix_sum)
-        self.read = WeightedSum()
-        self.normaliser = Leaf(normaliser, epsilon=epsilon)
         self.add = Add()
-        self.divide = Leaf(torch.div)
 
     def forward(self, q_BHGCF: Tensor, k_BHGCF: Tensor, v_BHGCK: Tensor) -> Tensor:
         near_BHGCK, near_BHGC1 = self.local(q_BHGCF, k_BHGCF, v_BHGCK)
