@@ -41,9 +41,9 @@ def linear_over_tokens(  # noqa: PLR0913 - one formula, in its letters
     return msgspec.structs.replace(row, mixing="global", reads=reads, reads_tokens=inputs, bound=True)
 
 
-def matmul(path: str, title: str, macs: Number, **attributes: Any) -> Operation:
-    """A product of two tensors: `macs` multiply-accumulates, no parameters."""
-    return Operation(path=path, title=title, macs=macs, flops=2 * macs, **attributes)
+def matmul(path: str, title: str, macs: Number, *, work: Number = 0, **attributes: Any) -> Operation:
+    """A product of two tensors: `macs` multiply-accumulates, no parameters; `work` more FLOPs, element-wise."""
+    return Operation(path=path, title=title, macs=macs, flops=2 * macs + work, **attributes)
 
 
 class _Norm(NamedTuple):

@@ -104,9 +104,7 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
         yield move("query_blocks", "Pad queries, cut into blocks", blocks.query_padding * inner)
         yield move("memory_blocks", "Pad keys and values, cut memory blocks", blocks.memory_elements * 2 * inner)
         if place.fused:
-            yield Operation(
-                path="mask", title="Mask", mixing=mixing, reads=reads, reads_tokens=blocks.keys, symbol="mask"
-            )
+            yield move("mask", "Mask", mixing=mixing, reads=reads, reads_tokens=blocks.keys, symbol="mask")
         core = {"queries": blocks.queries, "keys": blocks.keys, "groups": blocks.groups}
         yield from attention_of(self, place, mixing=mixing, reads=reads, masked=True, mask_in_place=True, **core)
         yield move("merge", "Join blocks, crop", symbol="")

@@ -192,13 +192,8 @@ def _exponential(sizes: _Sizes, elements: Number) -> Number:
 
 def _normaliser(sizes: _Sizes) -> Operation:
     macs = sizes.padded * sizes.heads * sizes.features
-    return Operation(
-        path="normaliser",
-        title="Normaliser φ(Q)·Σφ(K)",
-        macs=macs,
-        flops=2 * macs + sizes.normaliser,
-        **global_mixing(sizes.tokens),
-    )
+    mixing = global_mixing(sizes.tokens)
+    return matmul("normaliser", "Normaliser φ(Q)·Σφ(K)", macs, work=sizes.normaliser, **mixing)
 
 
 def _bidirectional(sizes: _Sizes) -> Iterator[Operation]:
@@ -263,15 +258,11 @@ def _chunked(sizes: _Sizes) -> Iterator[Operation]:
 def _recurrent(sizes: _Sizes) -> Iterator[Operation]:
     """Per token: S += φ(k)vᵀ, z += φ(k), then φ(q)S and φ(q)·z."""
     macs, sums = sizes.tokens * sizes.features * sizes.inner, sizes.tokens * sizes.heads * sizes.features
-    flops = macs * (2 + COSTS["add"])
-    update = Operation(
-        path="state", title="Update the state S += φ(k)vᵀ", macs=macs, flops=flops, **global_mixing(sizes.tokens)
-    )
+    mixing = global_mixing(sizes.tokens)
+    update = matmul("state", "Update the state S += φ(k)vᵀ", macs, work=macs * COSTS["add"], **mixing)
     yield msgspec.structs.replace(update, sequential=sizes.tokens)
-    yield elementwise(
-        "key_sum", "Add to the sum of features", "add", sums, **static_weights(global_mixing(sizes.tokens))
-    )
-    yield matmul("read", "Read the state φ(q)S", macs, **global_mixing(sizes.tokens))
+    yield elementwise("key_sum", "Add to the sum of features", "add", sums, **static_weights(mixing))
+    yield matmul("read", "Read the state φ(q)S", macs, **mixing)
     yield _normaliser(sizes)
     next_state = state_write(
         "State and sum for the next token", sizes.features * (sizes.inner + sizes.heads), path="cache"

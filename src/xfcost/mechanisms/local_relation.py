@@ -9,7 +9,6 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater
 from xfcost.formulas.component import ComponentError, Grid, Letter, Mixer, Number, Operation, Place, Side, Width
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.neighbourhood import Neighbourhood, WindowSide
 from xfcost.formulas.rows import elementwise, linear, matmul, move, on_raw_input, with_gradient_operands
 from xfcost.ledger.matrices import matrix
@@ -107,10 +106,11 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     def _weights(self, windows: Neighbourhood, groups: Number) -> Iterator[Operation]:
         entries = groups * windows.out.tokens * windows.places
         content: dict[str, Any] = windows.mixing | {"content_dependent": True}
-        yield Operation(
-            path="scores",
-            title="Similarities -(q - k)²",
-            flops=entries * (2 * FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["multiply"]),
+        yield elementwise(
+            "scores",
+            "Similarities -(q - k)²",
+            "add + multiply + add",
+            entries,
             attention_entries=entries,
             matrix=matrix(entries),
             heads=groups,

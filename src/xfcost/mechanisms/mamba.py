@@ -9,7 +9,7 @@ from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer
 from xfcost.formulas.component import Letter, Number, Operation, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import causal_depthwise_convolution, elementwise, global_mixing, linear, recurrence
+from xfcost.formulas.rows import causal_depthwise_convolution, elementwise, global_mixing, linear, matmul, recurrence
 
 
 class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
@@ -67,14 +67,8 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
 
     def _scan(self, tokens: Number, inner: Number) -> Operation:
         numbers = tokens * inner * self.state
-        return Operation(
-            path="scan",
-            title="Selective scan",
-            macs=numbers,
-            flops=2 * numbers + numbers * FLOPS_PER_ELEMENT["selective_scan"] + tokens * inner,  # Δ∘u
-            moved=tokens * inner,
-            **global_mixing(tokens),
-        )
+        work = numbers * FLOPS_PER_ELEMENT["selective_scan"] + tokens * inner  # Δ∘u
+        return matmul("scan", "Selective scan", numbers, work=work, moved=tokens * inner, **global_mixing(tokens))
 
     def notes(self, place: Place) -> Iterator[str]:
         inner = self.inner(place.dim)

@@ -109,14 +109,9 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         entries = self.heads * self.landmarks * self.landmarks
         macs = 4 * self.iterations * entries * self.landmarks
         step_flops = 3 * COSTS["add"] + COSTS["multiply"]
-        return Operation(
-            path="inverse",
-            title="Pseudo-inverse of softmax(Q̃K̃ᵀ), iterated",
-            macs=macs,
-            flops=2 * macs + entries * (COSTS["sum"] + COSTS["multiply"] + self.iterations * step_flops),
-            comparisons=self.heads * self.landmarks,
-            **mixing,
-        )
+        work = entries * (COSTS["sum"] + COSTS["multiply"] + self.iterations * step_flops)
+        title = "Pseudo-inverse of softmax(Q̃K̃ᵀ), iterated"
+        return matmul("inverse", title, macs, work=work, comparisons=self.heads * self.landmarks, **mixing)
 
     def _convolution(self, tokens: Number, inner: Number, size: int) -> Iterator[Operation]:
         local_facts: dict[str, Any] = {

@@ -224,12 +224,6 @@ def _chunkwise(sizes: _Sizes) -> Iterator[Operation]:
 def _recurrent(sizes: _Sizes) -> Iterator[Operation]:
     carried = (sizes.width // sizes.heads) * sizes.values
     numbers = sizes.tokens * carried
-    scan = Operation(
-        path="scan",
-        title="Recurrent retention",
-        macs=2 * numbers,
-        flops=4 * numbers + numbers * (COSTS["multiply"] + COSTS["add"]),
-        moved=sizes.tokens * sizes.values,
-        **global_mixing(sizes.tokens),
-    )
+    facts = {"work": numbers * (COSTS["multiply"] + COSTS["add"]), "moved": sizes.tokens * sizes.values}
+    scan = matmul("scan", "Recurrent retention", 2 * numbers, **facts, **global_mixing(sizes.tokens))
     yield recurrence(scan, sizes.tokens, carried)

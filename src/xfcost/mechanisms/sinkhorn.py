@@ -13,7 +13,7 @@ from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.rows import linear, matmul, move, static_weights
+from xfcost.formulas.rows import elementwise, linear, matmul, move, static_weights
 from xfcost.ledger.matrices import matrix
 
 
@@ -118,16 +118,12 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         logits = mixing | {"matrix": matrix(entries, scores, kept=not self.causal and bool(self.iterations))}
         order = mixing | {"matrix": matrix(entries, entries, kept=True)}
         if self.causal:
-            scaled = scores * cost["multiply"]
-            yield Operation(
-                path="sort_logits", title="Scale, mask", flops=scaled, moved=entries, **static_weights(logits)
-            )
-            yield Operation(path="balance", title="Softmax of rows", flops=entries * cost["softmax"], **order)
+            masked = static_weights(logits) | {"moved": entries}
+            yield elementwise("sort_logits", "Scale, mask", "multiply", scores, **masked)
+            yield elementwise("balance", "Softmax of rows", "softmax", entries, **order)
         else:
-            flops_per_entry = 2 * cost["multiply"] + cost["relu"] + cost["add"] + cost["exp"]
-            yield Operation(
-                path="sort_logits", title="Log of positive scores", flops=entries * flops_per_entry, **logits
-            )
+            work = "multiply + relu + add + exp + multiply"
+            yield elementwise("sort_logits", "Log of positive scores", work, entries, **logits)
             flops_per_entry = 2 * self.iterations * (cost["logsumexp"] + cost["add"]) + cost["exp"]
             yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * flops_per_entry, **order)
         reordered = self.sorted_blocks(grid) * candidates * self.block * inner

@@ -12,7 +12,7 @@ from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
-from xfcost.formulas.rows import elementwise, linear, matmul, on_raw_input, with_gradient_operands
+from xfcost.formulas.rows import elementwise, linear, matmul, move, on_raw_input, with_gradient_operands
 from xfcost.ledger.matrices import matrix
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
@@ -88,14 +88,11 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         entries = self.heads * n * n
         live_entries = 0 if self.form == "random" else entries  # a table is a parameter
         if self.causal:
-            yield Operation(
-                path="mask", title="Mask", once=once, matrix=matrix(entries, live_entries), symbol="mask", **mixing
-            )
+            masked = mixing | {"matrix": matrix(entries, live_entries)}
+            yield move("mask", "Mask", once=once, symbol="mask", **masked)
             live_entries = entries
-        weights = matrix(entries, live_entries, kept=alone or self.trainable)
-        yield elementwise(
-            "softmax", "Softmax", "softmax", entries, once=once, matrix=weights, symbol="softmax", **mixing
-        )
+        weights = mixing | {"matrix": matrix(entries, live_entries, kept=alone or self.trainable)}
+        yield elementwise("softmax", "Softmax", "softmax", entries, once=once, symbol="softmax", **weights)
         weighted = matmul("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, symbol="AV", **mixing)
         yield weighted if self.trainable else with_gradient_operands(weighted, 1)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)

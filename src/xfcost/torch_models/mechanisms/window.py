@@ -17,6 +17,8 @@ from xfcost.torch_models.shared.fixed_mask import FixedMask
 from xfcost.torch_models.shared.leaves import Linear, split_groups
 from xfcost.torch_models.shared.position_bias import LogCpb, RelativeBias
 
+Sides = tuple[int, ...]
+
 
 class WindowAttention(nn.Module):
     """(B, N, D) -> (B, N, D), tokens in raster order."""
@@ -70,9 +72,7 @@ class WindowAttention(nn.Module):
 class Partition(nn.Module):
     """Pads to full windows, rolls back by the shift, and cuts: (B, N, D) -> (B, G, T, D)."""
 
-    def __init__(
-        self, sides: tuple[int, ...], padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]
-    ) -> None:
+    def __init__(self, sides: Sides, padded: Sides, window: Sides, shifts: Sides) -> None:
         super().__init__()
         self.sides, self.shifts = sides, shifts
         self.pad = [0, 0] + [
@@ -92,9 +92,7 @@ class Partition(nn.Module):
 class Merge(nn.Module):
     """The inverse of `Partition`: (B, G, T, D) -> (B, N, D)."""
 
-    def __init__(
-        self, sides: tuple[int, ...], padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]
-    ) -> None:
+    def __init__(self, sides: Sides, padded: Sides, window: Sides, shifts: Sides) -> None:
         super().__init__()
         self.sides, self.padded, self.window, self.shifts = sides, padded, window, shifts
 
@@ -113,7 +111,7 @@ class Merge(nn.Module):
         return x.flatten(1, rank)
 
 
-def shift_mask(padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> nn.Module:
+def shift_mask(padded: Sides, window: Sides, shifts: Sides) -> nn.Module:
     """Shuts pairs of tokens that were not neighbours before the roll, if there is one: on (…, G, H, T, T)."""
     return FixedMask(shifted_apart(padded, window, shifts).unsqueeze(1)) if any(shifts) else nn.Identity()
 
@@ -128,7 +126,7 @@ def cut_windows(x: Tensor, cut: list[int]) -> Tensor:
     return x.permute(0, *counts, *inside, 2 * rank + 1).flatten(1 + rank, 2 * rank).flatten(1, rank)
 
 
-def shifted_apart(padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> Tensor:
+def shifted_apart(padded: Sides, window: Sides, shifts: Sides) -> Tensor:
     """True for tokens of a rolled window from different regions of the grid: (G, T, T), on the CPU."""
     with torch.device("cpu"):
         region = torch.zeros(1, *padded, 1, dtype=torch.long)
