@@ -145,7 +145,6 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total
-        yield from super().notes(place)
         least = (5 + 2 * self.random_blocks) * self.block
         if self.is_full(place.grid):
             yield f"{n} tokens are no more than (5 + 2·{self.random_blocks})·{self.block} = {least}: full attention"

@@ -111,7 +111,6 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from super().notes(place)
         blocks = self.blocks(place.grid)
         is_sequence = blocks.sides[0] == 1
         more = blocks.padded - blocks.sides[0] * blocks.sides[1]

@@ -176,7 +176,6 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
         yield from self._pooling("residual_pool", "Pool the residual stream", place)
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from super().notes(place)
         if self.stride == 1:
             return
         n = place.grid.total

@@ -127,7 +127,6 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
 
     def notes(self, place: Place) -> Iterator[str]:
         n, p = place.grid.tokens, self.padded(place.grid)
-        yield from super().notes(place)
         yield "ETC's relative position labels are left out"
         if not place.grid.extra:
             yield "no global tokens, only a band; {kind: memory_tokens} in `embed` adds them"

@@ -93,7 +93,6 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
         yield from norm(self.norm, "induced_rff_norm", k, d)
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from super().notes(place)
         if self.points >= place.grid.total:
             yield (
                 f"{self.points} inducing points for {place.grid.total} tokens: "

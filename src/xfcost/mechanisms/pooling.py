@@ -273,7 +273,6 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
             )
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from super().notes(place)
         grid = place.grid
         tokens_in_keys = prod(len(axis.covered_tokens(0)) for axis in self._read(grid).axes)
         if self.window_side is None and tokens_in_keys < grid.tokens:

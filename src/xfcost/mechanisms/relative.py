@@ -103,7 +103,6 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
             yield move("recall", "Memory before the segment", (place.grid.total + self.past) * place.dim)
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from super().notes(place)
         if self.past:
             yield (
                 f"costs are of one segment: its {place.grid.total} tokens attend over themselves and {self.past} "

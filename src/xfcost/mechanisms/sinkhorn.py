@@ -153,7 +153,6 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         )
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from super().notes(place)
         n, blocks, b = place.grid.total, self.blocks(place.grid), self.block
         if self.padded(place.grid):
             yield PaddingNote(

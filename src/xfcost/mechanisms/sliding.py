@@ -201,7 +201,6 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
 
     def notes(self, place: Place) -> Iterator[str]:
         n, p = place.grid.total, self.padded(place.grid)
-        yield from super().notes(place)
         if p != n:
             windows = f"windows of {self.window}" + (f", {self.dilation} apart" if self.dilation > 1 else "")
             yield PaddingNote(

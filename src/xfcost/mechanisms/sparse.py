@@ -262,7 +262,6 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         return {"mixing": "local" if local else "global", "reads": reads, "reads_tokens": keys}
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from super().notes(place)
         n, blocks = place.grid.total, self.blocks(place.grid)
         if blocks.padded != n:
             yield PaddingNote(

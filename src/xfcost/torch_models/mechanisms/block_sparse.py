@@ -25,8 +25,7 @@ class BlockSparseAttention(nn.Module):
         self.inner = FullAttention(config.as_full(), place) if config.is_full(place.grid) else Blocks(config, place)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        y_BND: Tensor = self.inner(x_BND)
-        return y_BND
+        return self.inner(x_BND)
 
 
 class Blocks(nn.Module):

@@ -68,16 +68,14 @@ class BottleneckBlock(nn.Module):
         """The 3×3 convolution or its replacement, a module of tokens."""
         if self.spatial is not None:
             return on_grid(self.spatial(in_rows(x_BWYX)), self.out_sides)
-        mixed_BWYX: Tensor = self.conv2(x_BWYX)
-        return mixed_BWYX
+        return self.conv2(x_BWYX)
 
 
 def spatial(config: Bottleneck, inside: Place) -> nn.Module:
     """The module that replaces the 3×3 convolution: (B, N, W) -> (B, N', W)."""
     mixer = config.spatial_mixer
     make: Any = SPATIAL[type(mixer)]
-    made: nn.Module = make(mixer, inside)
-    return made
+    return make(mixer, inside)
 
 
 class SqueezeExcitation(nn.Module):

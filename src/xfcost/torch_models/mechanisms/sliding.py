@@ -68,8 +68,7 @@ class SlidingAttention(GroupedHeads):
         if self.config.own_projections:
             q_BHGK = split_heads(self.global_q(x_BPD[:, :g]), heads)
             k_BHPK, v_BHPK = (split_heads(part, heads) for part in self.global_kv(x_BPD).chunk(2, dim=-1))
-        y_BHGK: Tensor = self.core["global"](q_BHGK, k_BHPK, v_BHPK)
-        return y_BHGK
+        return self.core["global"](q_BHGK, k_BHPK, v_BHPK)
 
 
 def cores(config: Sliding, place: Place) -> nn.ModuleDict:
