@@ -204,11 +204,6 @@ def global_mixing(tokens: Number) -> dict[str, Any]:
     return {"mixing": "global", "reads": "N", "reads_tokens": tokens, "content_dependent": True}
 
 
-def chunk_mixing(tokens: Number) -> dict[str, Any]:
-    """Attributes of a content-dependent row that mixes the tokens of a chunk."""
-    return {"mixing": "local", "reads": "b", "reads_tokens": tokens, "content_dependent": True}
-
-
 def static_weights(positions: dict[str, Any]) -> dict[str, Any]:
     """`mixing` with static weights: a sum, a mask, learned or constant factors."""
     return positions | {"content_dependent": False}

@@ -9,13 +9,13 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.causal_mixers import CausalMixer
+from xfcost.formulas.chunks import chunk_mixing, pad_to_chunks, pairs_in_chunks
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, single_token
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
-    chunk_mixing,
     decode_step,
     elementwise,
     global_mixing,
@@ -100,8 +100,7 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
         sizes = _Sizes(n, chunks * chunk, inner, self.heads, self.features.width(head_dim), chunks, self.features)
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         if self.scheme == "chunked":
-            padded = 3 * sizes.padded * inner
-            yield move("pad", "Pad to whole chunks", lesser(1, sizes.padded - n) * padded)
+            yield pad_to_chunks(n, sizes.padded, 3 * inner)
         yield from _feature_rows(sizes, causal=bool(self.causal))
         rows = {None: _bidirectional, "parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}[self.scheme]
         yield from rows(sizes)
@@ -211,8 +210,6 @@ def _bidirectional(sizes: _Sizes) -> Iterator[Operation]:
 def _masked_products(sizes: _Sizes, groups: Number, tokens: Number, prefix: str, **mixing: Any) -> Iterator[Operation]:
     """The masked products of `groups` groups of `tokens` tokens, and their sums."""
     entries = groups * sizes.heads * tokens * tokens
-    chunk_pairs = tokens * (tokens + 1) // 2
-    last_tokens = sizes.tokens - (groups - 1) * tokens  # tokens of the last group that are no padding
     yield matmul(
         f"{prefix}scores",
         "Products of features φ(Q)φ(K)ᵀ",
@@ -221,7 +218,7 @@ def _masked_products(sizes: _Sizes, groups: Number, tokens: Number, prefix: str,
         matrix=matrix(entries),
         symbol=None if prefix else "QKᵀ",
         heads=sizes.heads,
-        pairs=(groups - 1) * chunk_pairs + last_tokens * (last_tokens + 1) // 2,
+        pairs=pairs_in_chunks(sizes.tokens, groups, tokens),
         **mixing,
     )
     masked = static_weights(mixing) | {

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
-from xfcost.formulas.arithmetic import ceil_div, lesser
+from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer
+from xfcost.formulas.chunks import chunk_mixing, pad_to_chunks, pairs_in_chunks
 from xfcost.formulas.component import Grid, Heads, Length, Number, Operation, Place, Side, Width, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
     causal_depthwise_convolution,
-    chunk_mixing,
     decode_step,
     elementwise,
     global_mixing,
     linear,
     matmul,
-    move,
     state_write,
     static_weights,
 )
@@ -98,7 +97,7 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         padded = chunks * self.chunk
         sizes = _Sizes(n, padded, chunks, self.chunk, heads, inner, self.state)
         yield from self._inputs(n, d)
-        yield move("pad", "Pad to whole chunks", lesser(1, padded - n) * padded * (convolved + heads))
+        yield pad_to_chunks(n, padded, convolved + heads)
         yield from _inside(sizes)
         yield from _between(sizes)
         yield elementwise("add", "Add what the chunk gives", "add", padded * inner)
@@ -172,8 +171,6 @@ class _Sizes(NamedTuple):
 def _inside(sizes: _Sizes) -> Iterator[Operation]:
     """The masked products inside the chunks."""
     entries = sizes.padded * sizes.chunk * sizes.heads
-    chunk_pairs = sizes.chunk * (sizes.chunk + 1) // 2
-    last_tokens = sizes.tokens - (sizes.chunks - 1) * sizes.chunk  # tokens of the last chunk that are no padding
     yield elementwise("inputs", "Inputs Δ∘u", "multiply", sizes.padded * sizes.inner)
     yield elementwise("rates", "Exponents ΔA", "multiply", sizes.padded * sizes.heads)
     within_chunk = chunk_mixing(sizes.chunk)
@@ -188,7 +185,7 @@ def _inside(sizes: _Sizes) -> Iterator[Operation]:
         attention_entries=entries,
         matrix=matrix(entries, kept=True),
         heads=sizes.heads,
-        pairs=(sizes.chunks - 1) * chunk_pairs + last_tokens * (last_tokens + 1) // 2,
+        pairs=pairs_in_chunks(sizes.tokens, sizes.chunks, sizes.chunk),
         **within_chunk,
     )
     weighed = within_chunk | {"matrix": matrix(entries, 2 * entries, kept=True)}

@@ -9,19 +9,18 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer
+from xfcost.formulas.chunks import chunk_mixing, pad_to_chunks, pairs_in_chunks
 from xfcost.formulas.component import Grid, Heads, Length, Number, Operation, Place, Width, check_heads, single_token
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
-    chunk_mixing,
     decode_step,
     elementwise,
     global_mixing,
     linear,
     matmul,
-    move,
     on_raw_input,
     recurrence,
     rotary,
@@ -155,8 +154,6 @@ class _Sizes(NamedTuple):
 def _masked_products(sizes: _Sizes, prefix: str, **mixing: Any) -> Iterator[Operation]:
     """(QKᵀ∘D)V of all chunks."""
     entries = sizes.padded * sizes.chunk * sizes.heads
-    chunk_pairs = sizes.chunk * (sizes.chunk + 1) // 2
-    last_tokens = sizes.tokens - (sizes.chunks - 1) * sizes.chunk  # tokens of the last chunk that are no padding
     yield matmul(
         f"{prefix}scores",
         "Products QKᵀ",
@@ -165,7 +162,7 @@ def _masked_products(sizes: _Sizes, prefix: str, **mixing: Any) -> Iterator[Oper
         matrix=matrix(entries),
         symbol=None if prefix else "QKᵀ",
         heads=sizes.heads,
-        pairs=(sizes.chunks - 1) * chunk_pairs + last_tokens * (last_tokens + 1) // 2,
+        pairs=pairs_in_chunks(sizes.tokens, sizes.chunks, sizes.chunk),
         **mixing,
     )
     weighed = mixing | {"matrix": matrix(entries, entries, kept=True)}
@@ -185,8 +182,7 @@ def _parallel(sizes: _Sizes) -> Iterator[Operation]:
 
 def _chunkwise(sizes: _Sizes) -> Iterator[Operation]:
     """The products inside the chunks, and a state passed from chunk to chunk."""
-    is_padded = lesser(1, sizes.padded - sizes.tokens)
-    yield move("pad", "Pad to whole chunks", is_padded * sizes.padded * (2 * sizes.width + sizes.values))
+    yield pad_to_chunks(sizes.tokens, sizes.padded, 2 * sizes.width + sizes.values)
     tables = sizes.heads * sizes.chunk * (sizes.chunk + 1)
     yield elementwise("decays", "Decays D, and since the chunk's start", "multiply", tables, once=True)
     yield from _masked_products(sizes, "local_", **chunk_mixing(sizes.chunk))
