@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, greater, lesser, round_up
-from xfcost.formulas.attention import attention_of
+from xfcost.formulas.attention import DenseAttention, attention_of
 from xfcost.formulas.causal_mixers import ApproximatelyCausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
@@ -155,11 +155,20 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         masked = bool(self.causal) or self.shared_qk
         if masked and place.fused:
             yield Operation(path="mask", title="Mask", symbol="mask", **mixing)
-        core = {"queries": clusters.window, "keys": clusters.window + memories, "groups": clusters.count}
-        reads = {"mixing": clusters.mixing, "reads": clusters.reads, "pairs": self._cluster_pairs(clusters)}
-        distances = (1 if self.shared_qk else 2) * n * heads * clusters.count
-        sizes = core | reads | {"heads": heads, "inner": heads * width, "other_entries": distances}
-        for row in attention_of(self, place, masked=masked, **sizes):
+        core = DenseAttention(
+            queries=clusters.window,
+            keys=clusters.window + memories,
+            groups=clusters.count,
+            heads=heads,
+            inner=heads * width,
+            pairs=self._cluster_pairs(clusters),
+            mixing=clusters.mixing,
+            reads=clusters.reads,
+            fused=place.fused,
+            masked=masked,
+            other_entries=(1 if self.shared_qk else 2) * n * heads * clusters.count,  # the distances
+        )
+        for row in core.rows():
             yield msgspec.structs.replace(row, **mixing) if row.mixes else row
         add, divide = FLOPS_PER_ELEMENT["add"], FLOPS_PER_ELEMENT["multiply"]
         yield Operation(

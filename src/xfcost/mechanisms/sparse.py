@@ -190,9 +190,11 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         if place.fused:
             yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", **mixing)
         groups, queries, keys = self.products(factor, blocks)
-        sizes = {"queries": queries, "keys": keys, "groups": groups, "heads": self.heads // self._share}
         yield from DenseAttention(
-            **sizes,
+            queries=queries,
+            keys=keys,
+            groups=groups,
+            heads=self.heads // self._share,
             inner=self.key_inner(place.dim) // self._share,
             values=self.inner(place.dim) // self._share,
             mixing=mixing["mixing"],
