@@ -80,6 +80,6 @@ class AlwaysCausalMixer(Mixer, frozen=True):
             kind, tokens = tag_of(type(self)), place.grid.shape_text()
             raise ComponentError("kind", f"{kind!r} needs a sequence without special tokens, got {tokens} tokens")
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """The rows of one token, which reads the earlier ones from caches and states."""
         return decode_step(self.operations(single_token(place)), place.grid.total)

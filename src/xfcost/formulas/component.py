@@ -206,16 +206,18 @@ class Mixer(SubLayer, frozen=True):
         return range(grid.total) if self.causality == "none" else range(token + 1)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        kind = tag_of(type(self))
         if self.causality == "none":
             raise ComponentError(
                 "kind",
-                f"--mode decode: {kind!r} reads later tokens, so nothing can be cached; "
+                f"--mode decode: {tag_of(type(self))!r} reads later tokens, so nothing can be cached; "
                 "decode needs a causal model (a decoder, or causal: true)",
             )
-        raise ComponentError(
-            "kind", f"--mode decode: {kind!r} has no decode step; --mode generate counts it without a cache"
-        )
+        return self.step(place)
+
+    def step(self, place: Place) -> Iterator[Operation]:
+        """Rows of a decode step, of a mixer that reads no later token."""
+        reason = f"--mode decode: {tag_of(type(self))!r} has no decode step; --mode generate counts it without a cache"
+        raise ComponentError("kind", reason)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """Query-key pairs per head, in closed form: Σ len(reads) over all tokens."""

@@ -42,11 +42,9 @@ class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
         words = ["Causal" if self.causal else "", "dilated" if self.dilation > 1 else "", "convolution"]
         return " ".join(word for word in words if word).capitalize()
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """One position; the last (W - 1)·δ inputs are cached."""
-        if not self.causal:
-            yield from super().decoding(place)
-        yield from decode_step(self.operations(single_token(place)), place.grid.total)
+        return decode_step(self.operations(single_token(place)), place.grid.total)
 
     def zeros(self, place: Place, width: Number) -> Iterator[Operation]:
         """Causal zero padding before the first token."""

@@ -124,10 +124,8 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         yield from self._one_way(place, "backwards_", " (backwards)")
         yield move("join", "Join both directions", place.grid.total * 2 * self.units(place))
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """One step from the previous state; the encoder's keys are cached."""
-        if self.bidirectional:
-            yield from super().decoding(place)
         yield from decode_step(self.operations(single_token(place)), place.grid.total)
         yield state_write("State for the next token", len(self.states) * self.units(place))
 

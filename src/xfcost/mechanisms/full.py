@@ -111,10 +111,8 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         if self.output_projection:
             yield linear("out", "Output projection W_O", n, self.value_inner(d), d, bias=self.biased_output)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """One query against the KV cache of N tokens, h_kv·(d_k + d_v) numbers each."""
-        if not self.causal:
-            yield from super().decoding(place)
         n, d = place.grid.total, place.dim
         yield from self.projections(1, d)
         if self.bias:

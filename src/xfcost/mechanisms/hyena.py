@@ -83,7 +83,7 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         yield elementwise("skip", "Skip D∘v", "multiply + add", n * filters, params=filters)
         yield linear("out_proj", "Output projection", n, d, d)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         raise ComponentError(
             "kind",
             "--mode decode: 'hyena' has no state that a token could continue: its filters are as long as the text, and "

@@ -112,11 +112,9 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
         """The same mechanism in its recurrent form."""
         return msgspec.structs.replace(self, form="recurrent", chunk=None)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """One recurrent step on a state of m·h·(d_k + 1) numbers, whatever the form."""
-        if not self.causal:
-            yield from super().decoding(place)
-        yield from decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
+        return decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, head_dim = place.grid.total, self.inner(place.dim) // self.heads

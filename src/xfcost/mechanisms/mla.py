@@ -96,10 +96,8 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
         yield from attention_of(self, place, inner=keys, values=values)
         yield linear("out", "Output projection W_O", n, values, d, bias=self.projection_bias)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """One query against the cached latents of N tokens, c + d_r numbers each."""
-        if not self.causal:
-            yield from super().decoding(place)
         n, d, h = place.grid.total, place.dim, self.heads
         keys, values = h * self.key_dim(d), h * self.values(d)
         yield from self._queries(1, d, keys)

@@ -119,7 +119,7 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         """The same mechanism in its recurrent form."""
         return msgspec.structs.replace(self, form="recurrent", chunk=None)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """One recurrent step on h states of d_k·d_v numbers, whatever the form."""
         return decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
 

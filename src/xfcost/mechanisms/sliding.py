@@ -146,10 +146,8 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
             yield from self._global(place, p, inner)
         yield linear("out", "Output projection W_O", p, inner, d, bias=bias)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """One query against the last w tokens of its residue class; a ring of w·δ tokens is cached."""
-        if not self.causal:
-            yield from super().decoding(place)
         d, inner = place.dim, self.inner(place.dim)
         rows = lesser(self.window, ceil_div(place.grid.total, self.dilation))
         yield from self.projections(1, d)
