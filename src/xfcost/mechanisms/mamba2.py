@@ -8,9 +8,8 @@ from typing import Annotated, NamedTuple
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer
 from xfcost.formulas.chunks import chunk_mixing, pad_to_chunks, pairs_in_chunks
-from xfcost.formulas.component import Grid, Heads, Length, Number, Operation, Place, Side, Width, check_divides
+from xfcost.formulas.component import Grid, Heads, Length, Letter, Number, Operation, Place, Side, Width, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
     causal_depthwise_convolution,
