@@ -115,6 +115,26 @@ def with_rebuilt_note(ledger: Ledger, loaded: Loaded, architecture: Architecture
     return ledger.with_note(note)
 
 
+def curve_costs(architecture: Architecture) -> dict[str, int]:
+    """The sums of `comparison.CURVES` over the rows of `count`, without making these: for searches over many sizes.
+
+    Raises:
+        UsageError: the memory level doesn't hold one tile.
+    """
+    macs = mixing_macs = attention_bytes = 0
+    element = BYTES_PER_ELEMENT[architecture.dtype]
+    for labelled in architecture.parts():
+        for row in _part_rows(labelled, architecture.mode):
+            _with_traffic(row, architecture)
+            times = labelled.times * row.times * (1 if row.once else architecture.batch)
+            macs += row.macs * times
+            if row.mixing != "per-token":
+                mixing_macs += row.macs * times
+            if row.matrix is not None:
+                attention_bytes += row.matrix.kept_bytes(element) * times
+    return {"macs": macs, "mixing_macs": mixing_macs, "attention_bytes": attention_bytes}
+
+
 def _part_rows(labelled: LabelledPart, mode: Mode) -> Iterable[Operation]:
     part, decodes = labelled.part, mode == "decode"
     component, place = part.component, part.place

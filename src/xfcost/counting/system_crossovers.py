@@ -6,15 +6,13 @@ Texts have any N (or any multiple of a chunk), images square grids, videos squar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.counting.order_search import CostOrder, Crossing, Points, SearchRange, crossings, search
-from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.inputs import image_size_for_grid, time_steps
 from xfcost.spec.load import Loaded
@@ -47,8 +45,8 @@ _WHOLE_BLOCKS: Final = (*range(64, 1024, 64), *(2**power for power in range(10, 
 # Lengths to try where not all streams of a spec can have its own length.
 _LENGTHS: Final = (1024, 64)
 
-# A spec and a run -> its costs.
-CostsOf = Callable[[Loaded, Run], Mapping[str, int]]
+# A spec and a run -> its costs; None where it can't have that size.
+CostsOf = Callable[[Loaded, Run], dict[str, int] | None]
 Kind = Literal["lengths", "grids", "sizes"]
 
 
@@ -178,27 +176,16 @@ def _length_grain(loaded: Loaded, ledger: Ledger, run: Run, costs: CostsOf) -> i
         return None
 
     def can_be(n: int) -> bool:
-        return _costs_or_none(loaded, run._replace(tokens=(n,), size=None), costs) is not None
+        return costs(loaded, run._replace(tokens=(n,), size=None)) is not None
 
     own = next((n for n in (ledger.metadata.grid_tokens, *_LENGTHS) if can_be(n)), 1)
     divisors = (number for number in range(1, own) if own % number == 0)
     return next((number for number in divisors if can_be(own - number) or can_be(own + number)), own)
 
 
-def _costs_or_none(loaded: Loaded, run: Run, costs: CostsOf) -> dict[str, int] | None:
-    try:
-        return dict(costs(loaded, run))
-    except XfcostError:  # this system can't have this size
-        return None
-
-
 def _all_pairs(
     names: Sequence[str], loaded: Sequence[Loaded], axis: Callable[[int, int], _Axis], costs: CostsOf
 ) -> Crossovers:
-    @cache
-    def costs_at(system: int, run: Run) -> dict[str, int] | None:
-        return _costs_or_none(loaded[system], run, costs)
-
     crossovers, searches = [], []
     for pair in pairs(len(loaded)):
         systems = names[pair[0]], names[pair[1]]
@@ -207,7 +194,7 @@ def _all_pairs(
         def pair_costs(
             which: int, point: int, pair: tuple[int, int] = pair, pair_axis: _Axis = pair_axis
         ) -> dict[str, int] | None:
-            return costs_at(pair[which], pair_axis.run(point))
+            return costs(loaded[pair[which]], pair_axis.run(point))
 
         orders, counted = search(pair_costs, pair_axis.points)
         crossovers += [_crossover(crossing, systems, pair_axis) for crossing in crossings(orders)]
