@@ -6,24 +6,21 @@ from typing import Any, ClassVar, Literal
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import act, mlp
-from xfcost.importing.draft import TABLE, Draft, answer_span_head, check_heads, stage, token, token_classifier
-from xfcost.importing.family import Family
+from xfcost.importing.family import Draft, classes
+from xfcost.importing.text import TABLE, TextFamily, answer_span_head, token_classifier
 from xfcost.spec.grammar import Repeat
 
 
-class DistilBert(Family, frozen=True, kw_only=True):
+class DistilBert(TextFamily, frozen=True, kw_only=True):
     """DistilBertConfig of transformers."""
 
     paper: ClassVar = "Sanh et al. 2019, arXiv:1910.01108"
-    architectures: ClassVar[tuple[str, ...]] = (
-        "DistilBertModel",
-        "DistilBertForMaskedLM",
-        "DistilBertForSequenceClassification",
-        "DistilBertForMultipleChoice",
-        "DistilBertForTokenClassification",
-        "DistilBertForQuestionAnswering",
+    architectures: ClassVar = classes(
+        "DistilBert",
+        "Model MaskedLM SequenceClassification MultipleChoice TokenClassification QuestionAnswering",
     )
     aliases: ClassVar = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
+    heads_and_width: ClassVar = ("n_heads", "dim")
     cost_free: ClassVar = frozenset({"qa_dropout", "seq_classif_dropout", "tie_weights_"})
 
     vocab_size: Rows = 30522
@@ -34,34 +31,21 @@ class DistilBert(Family, frozen=True, kw_only=True):
     dim: Width = 768
     hidden_dim: Width = 3072
     activation: Literal["gelu", "relu"] = "gelu"
-    tie_word_embeddings: bool = True
-
-    def check(self) -> None:
-        check_heads("n_heads", self.n_heads, "dim", self.dim)
 
     def draft(self, architecture: str) -> Draft:
-        head = self._head(architecture)
-        shared = "share" in head
-        keys = {
-            "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": self.max_position_embeddings},
-            "residual": {"place": "post"},
-            "embed": [
-                token(shared=shared),
-                {"kind": "position", "length": self.max_position_embeddings},
-                {"kind": "norm"},
-            ],
-            "stages": [
-                stage(
-                    self.dim,
-                    self.n_layers,
-                    [{"kind": "full", "heads": self.n_heads}, mlp(self.hidden_dim, self.activation)],
-                )
-            ],
-        }
+        block = [{"kind": "full", "heads": self.n_heads}, mlp(self.hidden_dim, self.activation)]
         remark = (
             "sinusoidal_pos_embds: the sinusoids are a fixed table; counted as parameters, as transformers stores them."
         )
-        return Draft(keys | ({"head": head} if head else {}), [remark] if self.sinusoidal_pos_embds else [])
+        return self.text(
+            self.max_position_embeddings,
+            self.dim,
+            [(self.n_layers, block)],
+            self._head(architecture),
+            [remark] if self.sinusoidal_pos_embds else [],
+            embed=[{"kind": "position", "length": self.max_position_embeddings}, {"kind": "norm"}],
+            residual={"place": "post"},
+        )
 
     def _head(self, architecture: str) -> dict[str, Any]:
         if architecture == "DistilBertForQuestionAnswering":

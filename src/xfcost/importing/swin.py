@@ -9,8 +9,7 @@ import msgspec
 from xfcost.formulas.component import Heads, Side, Width
 from xfcost.formulas.hidden_width import Ratio
 from xfcost.importing.activations import Activation, act
-from xfcost.importing.draft import Draft, check_heads
-from xfcost.importing.family import Family
+from xfcost.importing.family import Draft, Family, check_heads, classes
 from xfcost.importing.images import STAGES, Size, check_patches, image, sides, square
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
@@ -20,7 +19,7 @@ class Swin(Family, frozen=True, kw_only=True):
     """SwinConfig of transformers."""
 
     paper: ClassVar = "Liu et al. 2021, arXiv:2103.14030"
-    architectures: ClassVar[tuple[str, ...]] = ("SwinForImageClassification", "SwinModel")
+    architectures: ClassVar = classes("Swin", "ImageClassification Model")
     cost_free: ClassVar = frozenset({"encoder_stride", "out_features", "out_indices", "stage_names", "path_norm"})
     aliases: ClassVar = {"num_attention_heads": "num_heads"}
     # transformers computes these
@@ -127,7 +126,7 @@ class Swinv2(Swin, frozen=True, kw_only=True):
     """Swinv2Config of transformers."""
 
     paper: ClassVar = "Liu et al. 2022, arXiv:2111.09883"
-    architectures: ClassVar[tuple[str, ...]] = ("Swinv2ForImageClassification", "Swinv2Model")
+    architectures: ClassVar = classes("Swinv2", "ImageClassification Model")
     supported_values: ClassVar = {
         "use_absolute_embeddings": (
             (False,),
