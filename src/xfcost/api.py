@@ -105,8 +105,8 @@ def compare(
     """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
 
     A pattern (`common-*`) stands for the presets that match it. The arguments are those of `analyze`; the trace, which
-    imports torch, is on demand here. Where it isn't `thorough`, crossovers are looked for at fewer points, and rows have
-    no order.
+    imports torch, is on demand here. Where it isn't `thorough`, crossovers are looked for at fewer points, and no row
+    has an order.
     """
     from xfcost.counting.comparison import compared
 
@@ -130,7 +130,7 @@ def _probed(loaded: Loaded, run: Run, ledger: Ledger, say: Progress) -> Ledger:
         return probed(place(loaded, run), ledger, say)
 
 
-def account(  # noqa: PLR0913 - options
+def account(
     loaded: Loaded,
     run: Run,
     *,
@@ -154,9 +154,7 @@ def account(  # noqa: PLR0913 - options
         return _account(loaded, run, trace=trace, device=device, say=say, orders=orders)
 
 
-def _account(  # noqa: PLR0913 - options
-    loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: Progress, orders: bool
-) -> Ledger:
+def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: Progress, orders: bool) -> Ledger:
     """Counted, then traced and timed where that is asked for."""
     if device is not None:
         from xfcost.torch_models.timing.clock import check_device

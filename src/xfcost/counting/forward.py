@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -201,6 +201,10 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
     return msgspec.structs.replace(row, traffic=traffic)
 
 
+# Fields of the metadata that an architecture has by the same names.
+_RUN: Final = ("batch", "dtype", "attention", "mode", "logits", "memory_level", "source", "settings")
+
+
 def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
     """The metadata of the ledger."""
     spec, grid, notes = architecture.spec, architecture.grid, list(_notes(architecture))
@@ -211,13 +215,7 @@ def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
         tokens=tokens,
         grid_tokens=grid.tokens,
         extra_tokens=grid.extra,
-        batch=architecture.batch,
-        dtype=architecture.dtype,
-        attention=architecture.attention,
-        mode=architecture.mode,
-        logits=architecture.logits,
-        memory_level=architecture.memory_level,
-        source=architecture.source,
+        **{name: getattr(architecture, name) for name in _RUN},
         preset=not is_path(architecture.source),
         paper=spec.paper,
         notes=tuple(note for note, _ in notes),
@@ -226,7 +224,6 @@ def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
         streams=tuple(_stream_metadata(stream) for stream in streams),
         stages=tuple(_stage_metadata(stage) for stream in streams for stage in stream.stages),
         **_sequence(architecture, rows),
-        settings=architecture.settings,
         published_left_out=0 if architecture.as_written else len(spec.published),
         versions={"xfcost": __version__},
         published=tuple(msgspec.to_builtins(figure) for figure in spec.published if architecture.as_written),

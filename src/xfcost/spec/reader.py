@@ -161,7 +161,7 @@ def read_value(text: str) -> Any:
     return None if node is None else _Builder(source, tagged).build(node, ())
 
 
-class _TooLarge(Exception):
+class _TooLargeError(Exception):
     """A text is nested too deep or has too many values."""
 
 
@@ -177,7 +177,7 @@ class _Loader(_BaseLoader):
         self.depth += 1
         self.values += 1
         if self.depth > MOST_DEPTH + 1 or self.values > 2 * MOST_VALUES:  # a word is one deeper; keys and values
-            raise _TooLarge
+            raise _TooLargeError
 
     def ascend_resolver(self) -> None:
         """Called after each."""
@@ -204,7 +204,7 @@ def _composed(text: str, source: Source) -> tuple[yaml.Node | None, dict[_Mark, 
     loader = _Loader(text)
     try:
         return loader.get_single_node(), tagged
-    except (_TooLarge, yaml.YAMLError):
+    except (_TooLargeError, yaml.YAMLError):
         _scan(text, source)  # raises the first error, with its line
         raise
     finally:
