@@ -76,12 +76,12 @@ def diagram(architectures: Sequence[Architecture]) -> Diagram:
         for column in _columns(name, architecture, alone=alone)
     ]
     rows = aligned([column.boxes for column in columns])
-    differing = [number for number, row in enumerate(rows) if not all(_alike(row[0], box) for box in row)]
+    differing = [
+        number
+        for number, (first, *others) in enumerate(rows)
+        if not all(first.alike(box) if first else box is None for box in others)
+    ]
     return Diagram(tuple(columns), tuple(rows), tuple(differing))
-
-
-def _alike(first: Box | None, other: Box | None) -> bool:
-    return first.alike(other) if first else other is None
 
 
 def _columns(name: str, architecture: Architecture, *, alone: bool) -> Iterator[Column]:

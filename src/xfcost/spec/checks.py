@@ -135,13 +135,12 @@ def check_starts(streams: Sequence[Stream], source: Source) -> None:
 def _recurrent(stream: Stream) -> Iterator[Any]:
     """The recurrent layers of a stream, in the order in which they run."""
     for stage in stream.stages:
-        layers = [[part for part in block.parts if _takes_state(part.component)] for block in stage.blocks]
+        layers = [
+            [part for part in block.parts if isinstance(part.component, Mixer) and part.component.takes_state]
+            for block in stage.blocks
+        ]
         for index in stage.order if any(layers) else ():
             yield from layers[index]
-
-
-def _takes_state(component: Component) -> bool:
-    return isinstance(component, Mixer) and component.takes_state
 
 
 def _state(part: Any) -> str:
