@@ -1,8 +1,8 @@
-"""BERT, RoBERTa and XLM-RoBERTa: learned positions, post-norm, and their heads."""
+"""BERT, RoBERTa, XLM-RoBERTa and DistilBERT: learned positions, post-norm, and their heads."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -138,6 +138,57 @@ class XlmRoberta(Roberta, frozen=True, kw_only=True):
     architectures: ClassVar = tuple(f"XLM{name}" for name in Roberta.architectures)
 
     vocab_size: Rows = 30522
+
+
+class DistilBert(TextFamily, frozen=True, kw_only=True):
+    """DistilBertConfig of transformers: BERT without token types and without a pooler."""
+
+    paper: ClassVar = "Sanh et al. 2019, arXiv:1910.01108"
+    architectures: ClassVar = classes(
+        "DistilBert",
+        "Model MaskedLM SequenceClassification MultipleChoice TokenClassification QuestionAnswering",
+    )
+    aliases: ClassVar = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
+    heads_and_width: ClassVar = ("n_heads", "dim")
+    cost_free: ClassVar = frozenset({"qa_dropout", "seq_classif_dropout", "tie_weights_"})
+
+    vocab_size: Rows = 30522
+    max_position_embeddings: Length = 512
+    sinusoidal_pos_embds: bool = False
+    n_layers: Repeat = 6
+    n_heads: Heads = 12
+    dim: Width = 768
+    hidden_dim: Width = 3072
+    activation: Literal["gelu", "relu"] = "gelu"
+
+    def draft(self, architecture: str) -> Draft:
+        block = [{"kind": "full", "heads": self.n_heads}, mlp(self.hidden_dim, self.activation)]
+        remark = (
+            "sinusoidal_pos_embds: the sinusoids are a fixed table; counted as parameters, as transformers stores them."
+        )
+        return self.text(
+            self.max_position_embeddings,
+            self.dim,
+            [(self.n_layers, block)],
+            self._head(architecture),
+            [remark] if self.sinusoidal_pos_embds else [],
+            embed=[{"kind": "position", "length": self.max_position_embeddings}, {"kind": "norm"}],
+            residual={"place": "post"},
+        )
+
+    def _head(self, architecture: str) -> dict[str, Any]:
+        if architecture == "DistilBertForQuestionAnswering":
+            return answer_span_head(self.num_labels)
+        table = {"share": TABLE} if self.tie_word_embeddings else {}
+        pooler = {"kind": "pooler", "act": "relu"}
+        heads: dict[str, dict[str, Any]] = {
+            "DistilBertModel": {},
+            "DistilBertForMaskedLM": {"kind": "masked_language_model"} | act(self.activation) | table,
+            "DistilBertForSequenceClassification": pooler | {"classes": self.num_labels},
+            "DistilBertForMultipleChoice": pooler | {"classes": 1},
+            "DistilBertForTokenClassification": token_classifier(self.num_labels),
+        }
+        return heads[architecture]
 
 
 def _model_name(architecture: str) -> str:
