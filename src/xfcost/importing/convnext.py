@@ -32,7 +32,7 @@ class ConvNext(Family, frozen=True, kw_only=True):
     image_size: Size = 224
 
     def check(self) -> None:
-        check_lengths(self.num_stages, "num_stages", hidden_sizes=self.hidden_sizes, depths=self.depths)
+        check_lengths(self, "num_stages", "hidden_sizes", "depths")
         check_patches(self.image_size, self.patch_size)
         if self.layer_scale_init_value < 0:
             raise ComponentError("layer_scale_init_value", f"expected 0 or more, got {self.layer_scale_init_value}")

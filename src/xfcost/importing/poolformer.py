@@ -37,8 +37,7 @@ class PoolFormer(Family, frozen=True, kw_only=True):
     layer_scale_init_value: float = 1e-5
 
     def check(self) -> None:
-        lists = {name: getattr(self, name) for name in ("depths", "hidden_sizes", "patch_sizes", "strides", "padding")}
-        check_lengths(self.num_encoder_blocks, "num_encoder_blocks", **lists)
+        check_lengths(self, "num_encoder_blocks", "depths", "hidden_sizes", "patch_sizes", "strides", "padding")
         if self.pool_size % 2 == 0:
             raise ComponentError("pool_size", f"{self.pool_size} is even, and a pool is centred on its token")
         if self.use_layer_scale and self.layer_scale_init_value <= 0:

@@ -36,10 +36,8 @@ class Pvt(Family, frozen=True, kw_only=True):
     num_labels: Rows = 1000
 
     def check(self) -> None:
-        names = ("depths", "sequence_reduction_ratios", "hidden_sizes", "patch_sizes", "strides",
-                 "num_attention_heads", "mlp_ratios")  # fmt: skip
-        lists = {name: getattr(self, name) for name in names}
-        check_lengths(self.num_encoder_blocks, "num_encoder_blocks", **lists)
+        widths = ("hidden_sizes", "patch_sizes", "strides", "num_attention_heads", "mlp_ratios")
+        check_lengths(self, "num_encoder_blocks", "depths", "sequence_reduction_ratios", *widths)
         if self.num_encoder_blocks < 2:  # noqa: PLR2004 - patches enter in the first stage, the class token in the last
             raise ComponentError("num_encoder_blocks", "expected at least 2")
         if self.patch_sizes != self.strides:

@@ -33,7 +33,7 @@ class ResNet(Family, frozen=True, kw_only=True):
     downsample_in_bottleneck: bool = False
 
     def check(self) -> None:
-        check_lengths(len(self.depths), "depths", hidden_sizes=self.hidden_sizes)
+        check_lengths(self, "depths", "hidden_sizes")
         if self.layer_type == "bottleneck" and any(width < _REDUCTION for width in self.hidden_sizes):
             raise ComponentError(
                 "hidden_sizes", f"expected at least {_REDUCTION}: a bottleneck has a quarter of the width"
