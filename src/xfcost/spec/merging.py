@@ -20,15 +20,13 @@ def merged(below: tuple[dict[str, Any], Source], above: tuple[dict[str, Any], So
     replaced: list[YamlPath] = [(key,) for key in not_inherited]
     inherited = {key: value for key, value in below_data.items() if key not in not_inherited}
     data = _merged(inherited, above_data, (), replaced)
-    source = Source(above_source.name)
     prefixes, lengths = set(replaced), {len(path) for path in replaced}
-    source.lines = {
+    inherited_lines = {
         path: line
         for path, line in below_source.lines.items()
         if not any(path[:length] in prefixes for length in lengths)
     }
-    source.lines |= above_source.lines
-    return data, source
+    return data, Source(above_source.name, inherited_lines | above_source.lines)
 
 
 def _merged(below: dict[str, Any], above: dict[str, Any], path: YamlPath, replaced: list[YamlPath]) -> dict[str, Any]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import yaml
@@ -39,15 +41,9 @@ _READ: Final = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK",
 class Source:
     """The file's name as the user wrote it, and the file and line of every path."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, lines: Mapping[YamlPath, tuple[str, int]] = MappingProxyType({})) -> None:
         self.name = name
-        self.lines: dict[YamlPath, tuple[str, int]] = {}
-
-    def copy(self) -> Source:
-        """A source with the same lines, for data that is changed."""
-        source = Source(self.name)
-        source.lines = self.lines.copy()
-        return source
+        self.lines = dict(lines)
 
     def where(self, path: YamlPath) -> str:
         """`toy.yaml:14`, the line of `path` or of its nearest parent."""
@@ -129,7 +125,7 @@ def read(text: str, name: str) -> tuple[dict[str, Any], Source]:
         SpecError: it is not YAML, not plain data, or not one mapping.
     """
     data, source = _read(text, name)
-    return _copied(data), source.copy()
+    return _copied(data), Source(name, source.lines)
 
 
 @lru_cache(maxsize=64)
