@@ -108,7 +108,8 @@ def compare(
     """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
 
     A pattern (`common-*`) stands for the presets that match it. The arguments are those of `analyze`; the trace, which
-    imports torch, is on demand here. Where it isn't `thorough`, crossovers are looked for at fewer points.
+    imports torch, is on demand here. Where it isn't `thorough`, crossovers are looked for at fewer points, and no row
+    has an order.
     """
     from xfcost.counting.comparison import compared
 
@@ -117,7 +118,7 @@ def compare(
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     run = make_run(**options)
     loaded = [load(name, settings_texts(settings)) for name in names]
-    ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
+    ledgers = [account(one, run, trace=trace, device=device, progress=progress, orders=thorough) for one in loaded]
     return compared(loaded, ledgers, run, thorough=thorough)
 
 
@@ -138,9 +139,15 @@ def _torch(loaded: Loaded, doing: str) -> AbstractContextManager[None]:
 
 
 def account(
-    loaded: Loaded, run: Run, *, trace: bool = True, device: str | None = None, progress: Progress | None = None
+    loaded: Loaded,
+    run: Run,
+    *,
+    trace: bool = True,
+    device: str | None = None,
+    progress: Progress | None = None,
+    orders: bool = True,
 ) -> Ledger:
-    """The ledger of one loaded spec: counted, then traced and timed where that is asked for.
+    """The ledger of one loaded spec: counted (its rows with their orders or without), then traced and timed.
 
     Raises:
         XfcostError: bad input; a DeviceError where memory runs out, with bytes.
@@ -154,7 +161,7 @@ def account(
             check_device(str(device))
         architecture = place(loaded, run)
         check_generation(loaded, run, architecture)
-        ledger = with_rebuilt_note(count(architecture), loaded, architecture)
+        ledger = with_rebuilt_note(count(architecture, orders=orders), loaded, architecture)
         if run.plan is not None:
             ledger = with_training(ledger, architecture, run.plan)
         ledger = (
