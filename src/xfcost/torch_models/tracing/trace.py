@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from xfcost.ledger.accounts import MEASURED
 from xfcost.ledger.operation import Operation
 from xfcost.torch_models.shared.cache import Cache
+from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.tracing.graph import (
     Counts,
     Handle,
@@ -103,6 +104,7 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
     analysis = _Analysis(model, tuple(tensor.detach().clone() for tensor in inputs))
     with ExitStack() as stack:
         stack.enter_context(_collector_paused())
+        stack.enter_context(no_compiler())
         stack.enter_context(tracer_may_refuse(model, inputs))
         stack.enter_context(unchanged(model))
         stack.enter_context(handed_to_numpy(unsupported))
