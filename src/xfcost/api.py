@@ -158,10 +158,13 @@ def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: 
     if run.plan is not None:
         ledger = with_training(ledger, architecture, run.plan)
     if trace:
-        from xfcost.torch_models.accounts import traced
+        from xfcost.torch_models.collector import collector_paused
 
         say(f"tracing {ledger.metadata.name} …")
-        ledger = traced(architecture, ledger)
+        with collector_paused():
+            from xfcost.torch_models.accounts import traced
+
+            ledger = traced(architecture, ledger)
     ledger = with_mode(ledger, loaded, run, architecture)
     if trace and ledger.generation is not None and ledger.generation.decode is not None:
         from xfcost.torch_models.accounts import with_traced

@@ -16,7 +16,7 @@ import torch
 
 # torch's wrapper of a function that the compiler skips. It imports the compiler unless this attribute of the function
 # holds what to call.
-_WRAPPER: Final = torch._disable_dynamo(lambda: None).__code__  # noqa: SLF001 - it has no public name
+_WRAPPER: Final = torch._disable_dynamo(lambda: None).__code__  # type: ignore[attr-defined]  # noqa: SLF001 - it has no public name
 _TO_CALL: Final = "__dynamo_disable"
 
 

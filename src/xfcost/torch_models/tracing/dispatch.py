@@ -26,7 +26,7 @@ from xfcost.torch_models.tracing.outside import handed_to_numpy
 from xfcost.torch_models.tracing.rows import rows_by_path
 
 # Longer loops run only a few steps. Each further step is assumed to cost as much as the last one run.
-MOST_STEPS: Final = 256
+MOST_STEPS: Final = 64
 _FEW: Final = 3
 _TOKENS_RANK: Final = 3
 
