@@ -158,7 +158,7 @@ def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: 
     if run.plan is not None:
         ledger = with_training(ledger, architecture, run.plan)
     if trace:
-        from xfcost.torch_models.collector import collector_paused
+        from xfcost.torch_models.shared.collector import collector_paused
 
         say(f"tracing {ledger.metadata.name} …")
         with collector_paused():

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.class_token import ClassToken
-from xfcost.torch_models.shared.prepend import Prepend
+from xfcost.torch_models.shared.tokens import Prepend
 
 
 class ClassTokenEmbedding(nn.Module):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.memory_tokens import MemoryTokens
-from xfcost.torch_models.shared.prepend import Prepend
+from xfcost.torch_models.shared.tokens import Prepend
 
 
 class MemoryTokenEmbedding(nn.Module):

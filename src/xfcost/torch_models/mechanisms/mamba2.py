@@ -14,9 +14,9 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.mamba2 import Mamba2
 from xfcost.torch_models.mechanisms.kernel import State
 from xfcost.torch_models.mechanisms.mamba import Gate
+from xfcost.torch_models.shared.attention import DecayedAttention
 from xfcost.torch_models.shared.cache import RecurrentState, conv_state
 from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
-from xfcost.torch_models.shared.decayed_attention import DecayedAttention
 from xfcost.torch_models.shared.leaves import Add, Linear, Multiply, Pad, WeightedSum
 
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.non_local import NonLocal
 from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.convolution import KeyPooling
 from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.norms import norm
-from xfcost.torch_models.shared.pooled_keys import KeyPooling
 
 
 class NonLocalBlock(nn.Module):

@@ -15,8 +15,8 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.retention import Retention
 from xfcost.torch_models.mechanisms.kernel import State
 from xfcost.torch_models.mechanisms.mamba import Gate
+from xfcost.torch_models.shared.attention import DecayedAttention
 from xfcost.torch_models.shared.cache import RecurrentState
-from xfcost.torch_models.shared.decayed_attention import DecayedAttention
 from xfcost.torch_models.shared.leaves import (
     Add,
     Linear,

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.sagan import Sagan
 from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.convolution import KeyPooling
 from xfcost.torch_models.shared.leaves import Linear
-from xfcost.torch_models.shared.pooled_keys import KeyPooling
 
 
 class SaganAttention(nn.Module):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.token_linear import TokenLinear
-from xfcost.torch_models.shared.over_tokens import OverTokens
+from xfcost.torch_models.shared.tokens import OverTokens
 
 
 class TokenMixingLinear(nn.Module):

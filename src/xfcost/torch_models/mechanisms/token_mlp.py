@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.token_mlp import TokenMlp
 from xfcost.torch_models.shared.leaves import ACTIVATIONS
-from xfcost.torch_models.shared.over_tokens import OverTokens
+from xfcost.torch_models.shared.tokens import OverTokens
 
 
 class TokenMixingMlp(nn.Module):

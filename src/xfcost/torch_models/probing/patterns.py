@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
+from torch import nn
+from torch.utils._pytree import tree_flatten, tree_map
 
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.lettered import form_of
 from xfcost.formulas.polynomial import Polynomial
+from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.grid import Grid
 from xfcost.torch_models.probing.calls import CHANGES, Call, changes, tensors
 from xfcost.torch_models.probing.hints import Hints, hints_for
@@ -26,7 +27,7 @@ MOST_PAIRS: Final = 2**21
 _FACTOR: Final = re.compile(r"/?√?[^\W\d_][²³]?")
 
 
-def pattern_differences(mixer: Mixer, place: Place, module: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[str]:
+def pattern_differences(mixer: Mixer, place: Place, module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[str]:
     """Texts about tokens that `mixer` declares to read at `place` and `module` does not, or more; and about pairs."""
     memory, grid = _memory(mixer, place), place.grid
     yield from _pairs_differences(mixer, place)
@@ -47,7 +48,9 @@ def pattern_differences(mixer: Mixer, place: Place, module: nn.Module, inputs: t
 
 
 def _memory(mixer: Mixer, place: Place) -> Grid | None:
-    return place.memory if mixer.reads_memory else None
+    """The memory, where its tokens are read; a recurrence may take only its first state from there."""
+    only_starts = isinstance(mixer, Recurrent) and mixer.attend is None
+    return place.memory if mixer.reads_memory and not only_starts else None
 
 
 def _listed_reads(mixer: Mixer, place: Place) -> Iterator[Sequence[int]]:
@@ -62,13 +65,11 @@ def _pairs_differences(mixer: Mixer, place: Place) -> Iterator[str]:
         yield f"pairs of {place.grid.shape_text()} tokens: declared {pairs:,}; reads lists {listed:,}"
 
 
-def tokens_read(
-    module: nn.Module, inputs: tuple[Tensor, ...], which: int, changed: range, hints: Hints
-) -> list[set[int]]:
+def tokens_read(module: nn.Module, inputs: tuple[Any, ...], which: int, changed: range, hints: Hints) -> list[set[int]]:
     """For each output token of `module`, those of the tokens `changed` of `inputs[which]` whose change changes it."""
     noise = torch.Generator().manual_seed(0)
     module = prepared(module, noise if hints.fresh_weights else None)
-    samples = tuple(torch.randn(tensor.shape, generator=noise, dtype=tensor.dtype) for tensor in inputs)
+    samples = tree_map(lambda tensor: torch.randn(tensor.shape, generator=noise, dtype=tensor.dtype), inputs)
     _, tokens, width = samples[which].shape
     one_token_each = torch.eye(tokens, dtype=torch.bool)[list(changed)].repeat_interleave(width, dim=1)
     with torch.no_grad():

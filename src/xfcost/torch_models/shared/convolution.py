@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.pooled_keys import PooledKeys
 from xfcost.torch_models.shared.cache import ConvState
 
 TOKENS: Final = 3
@@ -75,3 +76,14 @@ class Pooling(nn.Module):
             return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1](x_BDYX, *window)
         pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
         return pool(x_BDYX, *window, count_include_pad=self.count_padding)
+
+
+class KeyPooling(Pooling):
+    """The maximum of each pool: (B, N, D) -> (B, M, D)."""
+
+    def __init__(self, keys: PooledKeys, sides: tuple[int, ...]) -> None:
+        super().__init__("max", keys.kernel)
+        self.sides = sides
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return in_rows(super().forward(on_grid(x_BND, self.sides)))

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from xfcost.ledger.accounts import MEASURED
 from xfcost.ledger.operation import Operation
-from xfcost.torch_models.collector import collector_paused
 from xfcost.torch_models.shared.cache import Cache
+from xfcost.torch_models.shared.collector import collector_paused
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.tracing.graph import (
     Counts,
