@@ -69,7 +69,7 @@ def tokens_read(module: nn.Module, inputs: tuple[Any, ...], which: int, changed:
     """For each output token of `module`, those of the tokens `changed` of `inputs[which]` whose change changes it."""
     noise = torch.Generator().manual_seed(0)
     module = prepared(module, noise if hints.fresh_weights else None)
-    samples = tree_map(lambda tensor: torch.randn(tensor.shape, generator=noise, dtype=tensor.dtype), inputs)
+    samples = tree_map(lambda tensor: torch.randn(tensor.shape, generator=noise, dtype=torch.float64), inputs)
     _, tokens, width = samples[which].shape
     one_token_each = torch.eye(tokens, dtype=torch.bool)[list(changed)].repeat_interleave(width, dim=1)
     with torch.no_grad():
