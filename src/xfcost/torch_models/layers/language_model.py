@@ -29,7 +29,7 @@ class LanguageModelHead(nn.Module):
         self.scale = Scale(place.dim**-0.5) if config.scale == "rsqrt_dim" else None
         self.last = Last() if place.logits == "last" else None
         shared = tables[config.share] if config.share else None
-        self.linear = Scoring(place.vocabulary, place.dim, shared, bias=config.bias)
+        self.linear = Scoring(place.vocabulary, place.dim, shared=shared, bias=config.bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         x_BND = x_BND if self.norm is None else self.norm(x_BND)

@@ -19,7 +19,7 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         shared = tables[config.share] if config.share else None
         width = config.out(place)[1]
-        self.lookup = Lookup(place.vocabulary, width, shared)
+        self.lookup = Lookup(place.vocabulary, width, shared=shared)
         self.scale = Scale(width**0.5) if config.scale == "sqrt_dim" else None
 
     def forward(self, numbers_BN: Tensor) -> Tensor:

@@ -108,7 +108,5 @@ def _walked(architecture: Architecture, run: Callable[[Live], None], edges: tupl
     with HeapBytes(usual, worst) as alive:
         run(build(architecture))
     return ProcessMemory(
-        predicted=usual.peak,
-        low=min(alive.peak, usual.peak),
-        high=max(worst.peak, usual.peak) + _FIRST_USE,
+        predicted=usual.peak, low=min(alive.peak, usual.peak), high=max(worst.peak, usual.peak) + _FIRST_USE
     )

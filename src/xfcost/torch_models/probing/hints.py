@@ -258,9 +258,7 @@ HINTS: Final[dict[str, Hints]] = {
         positional=lambda component: _names("mask", "softmax", *(() if "dense" in component.form else ("synthesis",)))
     ),
     "window": Hints(
-        whole=lambda component: component.size,
-        positional=_always("relative_bias", "cpb_lookup"),
-        masks=_names("mask"),
+        whole=lambda component: component.size, positional=_always("relative_bias", "cpb_lookup"), masks=_names("mask")
     ),
     "window_pooling": Hints(
         whole=lambda component: component.window,

@@ -153,12 +153,8 @@ def _running_modules(model: nn.Module, watch: _Watch) -> Iterator[None]:
     def leaving(module: nn.Module, inputs: Any, outputs: Any) -> None:
         watch.running.pop()
 
-    handles = []
-    for name, module in model.named_modules():
-        handles.append(module.register_forward_pre_hook(entering(name)))
-        handles.append(module.register_forward_hook(leaving, always_call=True))
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            hooks.enter_context(module.register_forward_pre_hook(entering(name)))
+            hooks.enter_context(module.register_forward_hook(leaving, always_call=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
