@@ -13,7 +13,6 @@ from xfcost.torch_models.shared.leaves import (
     Fused,
     GroupedScores,
     GroupedSum,
-    Multiply,
     Scale,
     Scores,
     Softmax,
@@ -83,16 +82,3 @@ class Core(nn.Module):
             first, sizes = 0, (batch, groups)
         parts = (part.flatten(first, first + 1) for part in (q_BGHNK, k_BGHMK, v_BGHMV))
         return self.attention(*parts, bias).unflatten(first, sizes)
-
-
-class DecayedAttention(nn.Module):
-    """(QKᵀ∘D)V: (…, T, K) twice, (…, T, V), (…, T, T) -> (…, T, V)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scores = Scores()
-        self.weigh = Multiply()
-        self.weighted_sum = WeightedSum()
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, decays: Tensor) -> Tensor:
-        return self.weighted_sum(self.weigh(self.scores(q, k), decays), v)
