@@ -6,14 +6,13 @@ B batch, N tokens, C channels, D width, Y and X the grid's sides.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.pooled_keys import PooledKeys
 from xfcost.torch_models.shared.cache import ConvState
 
 TOKENS: Final = 3
@@ -48,6 +47,17 @@ class Convolution(nn.Module):
         return convolve(x, self.weight, self.bias, *slides, self.groups)
 
 
+class TokenConvolution(Convolution):
+    """`Convolution` of tokens on a grid of `sides`: (B, N, D) -> (B, N', D')."""
+
+    def __init__(self, sides: tuple[int, ...], *sizes: Any, **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        self.sides = sides
+
+    def forward(self, x: Tensor) -> Tensor:
+        return in_rows(super().forward(on_grid(x, self.sides)))
+
+
 def causal_depthwise(width: int, taps: int, *, padded: bool) -> Convolution:
     """One filter per channel over the last `taps` tokens. A decode step has them in a cache and pads nothing."""
     kernel = Kernel((taps,), (1,), (taps - 1 if padded else 0,))
@@ -78,12 +88,12 @@ class Pooling(nn.Module):
         return pool(x_BDYX, *window, count_include_pad=self.count_padding)
 
 
-class KeyPooling(Pooling):
-    """The maximum of each pool: (B, N, D) -> (B, M, D)."""
+class TokenPooling(Pooling):
+    """`Pooling` of tokens on a grid of `sides`: (B, N, D) -> (B, N', D)."""
 
-    def __init__(self, keys: PooledKeys, sides: tuple[int, ...]) -> None:
-        super().__init__("max", keys.kernel)
+    def __init__(self, sides: tuple[int, ...], form: str, kernel: Kernel, *, count_padding: bool = True) -> None:
+        super().__init__(form, kernel, count_padding=count_padding)
         self.sides = sides
 
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return in_rows(super().forward(on_grid(x_BND, self.sides)))
+    def forward(self, x: Tensor) -> Tensor:
+        return in_rows(super().forward(on_grid(x, self.sides)))
