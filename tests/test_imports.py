@@ -64,6 +64,13 @@ def test_the_probe_sees_torch_where_it_is_imported():
     assert "torch" in imported(_PROBE.format(arguments=["analyze", "vit-ti16", "--trace"], heavy=HEAVY))
 
 
+def test_a_traced_answer_leaves_torch_s_compiler_alone():
+    # torch imports it, over a second, to keep it out of its own shape formulas and dispatch modes.
+    assert imported(
+        _PROBE.format(arguments=["analyze", "vit"], heavy=("torch._dynamo", "torch._meta_registrations"))
+    ) == ["torch._meta_registrations"]
+
+
 # The kinds that ViT's spec names; `enter`, windows and experts stay unread.
 VIT = ["layers.class_token", "layers.classifier", "layers.mlp", "layers.patch", "layers.position", "mechanisms.full"]
 _KINDS = (

@@ -58,6 +58,22 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Window, "operations", wrong)
 
 
+def one_less(reads: Any) -> Any:
+    return lambda self, grid, token, memory=None: reads(self, grid, token, memory)[1:]
+
+
+def one_more(pairs: Any) -> Any:
+    return lambda self, grid, memory=None: pairs(self, grid, memory) + 1
+
+
+def other_letter(operations: Any) -> Any:
+    def wrong(self: Window, place: Place) -> Iterator[Operation]:
+        for row in operations(self, place):
+            yield msgspec.structs.replace(row, reads="h²") if row.path == "scores" else row
+
+    return wrong
+
+
 def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["analyze", *arguments])
 
@@ -105,6 +121,30 @@ def test_a_row_declared_wrongly_is_named_and_ends_with_1(tiny: str) -> None:
     assert "the running model DISAGREES in 3 of" in text
     for path in ("stages.0.pattern.0.0", "stages.0.pattern.1.0", "stages.1.block.0"):
         assert f"{path}.scores: declared global, reads 9; found local, reads 9" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "plant", "text"),
+    [
+        ("reads", one_less, "token 1 of 36 (6×6): declared to read 1, 2, 6, 7, 8, 12, 13, 14; reads 0, 1, 2, 6, 7, 8,"),
+        ("pairs", one_more, "pairs of 36 (6×6) tokens: declared 325; reads lists 324"),
+        ("operations", other_letter, "scores: reads h² is declared; its number is W² in letters"),
+    ],
+    ids=["the set", "the pairs", "the letter"],
+)
+def test_a_pattern_declared_wrongly_is_named_and_ends_with_1(
+    name: str, plant: Any, text: str, tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "the tokens and pairs read are those declared, in all 3 mixers" in run(tiny, "--no-trace", "--probe").output
+    monkeypatch.setattr(Window, name, plant(getattr(Window, name)))
+    done = run(tiny, "--no-trace", "--probe")
+    assert done.exit_code == 1
+    printed = " ".join(done.output.split())
+    assert "probe: the tokens read are NOT those declared in 3 of 3 mixers" in printed
+    assert f"stages.1.block.0: {text}" in printed
+    told = json.loads(run(tiny, "--no-trace", "--probe", "--format", "json").stdout)["probe"]
+    assert told["exact"] is False
+    assert any(each.startswith(text) for each in told["patterns"]["stages.1.block.0"])
 
 
 @pytest.mark.usefixtures("planted")

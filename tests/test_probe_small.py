@@ -41,7 +41,7 @@ def place(*sides: int, dim: int = 768, out_dim: int | None = None, extra: int = 
 
 
 def rows_of(component: Component, at: Place) -> dict[str, ProbedRow]:
-    rows, _ = probed_part(Part("it", component, at, "none"), {}, lambda text: None)
+    rows = probed_part(Part("it", component, at, "none"), {}, lambda text: None).rows
     return {row.path: row for row in rows}
 
 

@@ -84,7 +84,7 @@ def test_the_walk_sees_what_construction_and_conversion_hold():
     with HeapBytes(Heap()) as alive, torch.device("meta"):
         model = nn.Linear(100, 100, bias=False).to(torch.bfloat16)
     assert alive.peak == 60_000
-    assert alive.live == sum(weight.nbytes for weight in model.parameters()) == 20_000
+    assert alive.now == sum(weight.nbytes for weight in model.parameters()) == 20_000
 
 
 @pytest.mark.parametrize(

@@ -172,10 +172,14 @@ def account(
 
 def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:
     """`ledger` joined with the trace, and with the results of its mode; of a generation, some steps are traced."""
-    from xfcost.torch_models.accounts import traced, with_traced
+    from xfcost.torch_models.shared.collector import collector_paused
 
     say(f"tracing {ledger.metadata.name} …")
-    ledger = with_mode(traced(architecture, ledger), loaded, run, architecture)
+    with collector_paused():
+        from xfcost.torch_models.accounts import traced, with_traced
+
+        ledger = traced(architecture, ledger)
+    ledger = with_mode(ledger, loaded, run, architecture)
     if ledger.generation is None or ledger.generation.decode is None:
         return ledger
     sizes = traced_steps(ledger.generation)

@@ -54,7 +54,8 @@ def probe_object(ledger: Ledger) -> dict[str, Any]:
     if ledger.probe is None:
         return {}
     rows = [msgspec.to_builtins(row) | {"agrees": row.agrees} for row in ledger.probe.rows]
-    return {"probe": {"exact": ledger.probe.exact, "sizes": ledger.probe.sizes, "rows": rows}}
+    probe = ledger.probe
+    return {"probe": {"exact": probe.exact, "sizes": probe.sizes, "patterns": probe.patterns, "rows": rows}}
 
 
 def grouped(ledger: Ledger, by: View) -> list[dict[str, Any]]:

@@ -42,11 +42,13 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ProbedRow, ...]
     sizes: dict[str, str] = {}
     """How each component was made small enough to probe, by its path."""
+    patterns: dict[str, tuple[str, ...]] = {}
+    """What differs between the tokens that a whole mixer declares to read and those that it reads, by its path."""
 
     @property
     def exact(self) -> bool:
-        """Does every row that could be probed agree?"""
-        return not self.differences
+        """Does every row that could be probed agree, and every mixer's pattern?"""
+        return not self.differences and not any(self.patterns.values())
 
     @property
     def differences(self) -> tuple[ProbedRow, ...]:

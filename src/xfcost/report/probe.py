@@ -64,15 +64,42 @@ def _sentence(mixes: Mixes) -> str:
 
 
 def _verdict_texts(probe: Probe) -> Iterator[Text]:
-    """One line where all agree, else every row that differs."""
+    """One line where all rows agree, else every one that differs; then the patterns of mixers."""
     count = len(probe.rows) - len(probe.left_out)
-    if probe.exact:
-        agrees = f"probe: the running model agrees, in all {count} operations that could be probed"
-        yield Text(agrees, style="bold green")
-        return
-    number = len(probe.differences)
-    yield Text(f"probe: the running model DISAGREES in {number} of {count} operations", style="bold red")
+    if not probe.differences:
+        yield Text(
+            f"probe: the running model agrees, in all {count} operations that could be probed", style="bold green"
+        )
+    else:
+        number = len(probe.differences)
+        yield Text(f"probe: the running model DISAGREES in {number} of {count} operations", style="bold red")
     for row in probe.differences:
         if row.found is not None:
-            difference = f"  {row.path}: declared {_sentence(row.declared)}; found {_sentence(row.found)}"
-            yield Text(difference, style="red")
+            yield Text(f"  {row.path}: declared {_sentence(row.declared)}; found {_sentence(row.found)}", style="red")
+    yield from _pattern_texts(probe.patterns)
+
+
+def _pattern_texts(patterns: dict[str, tuple[str, ...]]) -> Iterator[Text]:
+    """One line where the tokens and pairs of all mixers are those declared, else every one that differs."""
+    different = {path: texts for path, texts in patterns.items() if texts}
+    if different:
+        number = f"{len(different)} of {len(patterns)}"
+        yield Text(f"probe: the tokens read are NOT those declared in {number} mixers", style="bold red")
+    elif patterns:
+        yield Text(f"probe: the tokens and pairs read are those declared, in all {len(patterns)} mixers", style="green")
+    for path, texts in different.items():
+        yield from (Text(f"  {path}: {text}", style="red") for text in texts)
+
+
+def _by_size(probe: Probe) -> dict[str, list[str]]:
+    sizes: dict[str, list[str]] = {}
+    for path, size in probe.sizes.items():
+        sizes.setdefault(size, []).append(path)
+    return sizes
+
+
+def _by_reason(probe: Probe) -> dict[str, list[ProbedRow]]:
+    reasons: dict[str, list[ProbedRow]] = {}
+    for row in probe.left_out:
+        reasons.setdefault(row.reason or "", []).append(row)
+    return reasons

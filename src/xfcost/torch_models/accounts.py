@@ -22,6 +22,7 @@ from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import check_addressable, check_room, on_cpu, peak_bytes
 from xfcost.torch_models.memory.process import forward_memory
+from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.clock import check_device, time_model, time_steps
 from xfcost.torch_models.tracing.dispatch import dispatched_rows
 from xfcost.torch_models.tracing.trace import traced_rows
@@ -38,7 +39,7 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
         DeviceError: a tensor of the model would be larger than torch can address, even on `meta`.
     """
     check_addressable(ledger)
-    with _within_torch(ledger.metadata.name):
+    with _within_torch(ledger.metadata.name), no_compiler():
         live = build(architecture)
         joined = reconciled(_with_versions(ledger), live.model, live.inputs, live.rows)
         return joined if ledger.training is None else walked(live, joined)
@@ -112,7 +113,7 @@ def _room_for(architecture: Architecture, name: str, device: str) -> tuple[int, 
     Raises:
         DeviceError: `device` has fewer bytes free.
     """
-    with _within_torch(name):
+    with _within_torch(name), no_compiler():
         on_meta = build(architecture)
         predicted = peak_bytes(on_meta.model, on_meta.inputs)
         process = forward_memory(architecture) if on_cpu(device) else None

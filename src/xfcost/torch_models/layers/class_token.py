@@ -5,7 +5,7 @@ from __future__ import annotations
 from xfcost.formulas.component import Place
 from xfcost.layers.class_token import ClassToken
 from xfcost.torch_models.shared.chain import Chain
-from xfcost.torch_models.shared.prepend import Prepend
+from xfcost.torch_models.shared.tokens import Prepend
 
 
 class ClassTokenEmbedding(Chain):

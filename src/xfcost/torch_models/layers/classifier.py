@@ -11,7 +11,7 @@ from xfcost.formulas.component import Place
 from xfcost.layers.classifier import Classifier
 from xfcost.torch_models.shared.leaves import Leaf, Linear, through
 from xfcost.torch_models.shared.norms import norm
-from xfcost.torch_models.shared.token_pool import Pool
+from xfcost.torch_models.shared.tokens import Pool
 
 
 def average(x: Tensor, y: Tensor) -> Tensor:

@@ -25,5 +25,5 @@ class LanguageModelHead(Chain):
             norm=norm(config.norm, place.dim),
             scale=Scale(place.dim**-0.5) if config.scale == "rsqrt_dim" else None,
             last=Leaf(last_position) if place.logits == "last" else None,
-            linear=Scoring(place.vocabulary, place.dim, shared, bias=config.bias),
+            linear=Scoring(place.vocabulary, place.dim, shared=shared, bias=config.bias),
         )

@@ -9,7 +9,7 @@ from xfcost.layers.pooler import Pooler
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
 from xfcost.torch_models.shared.norms import norm
-from xfcost.torch_models.shared.token_pool import Pool
+from xfcost.torch_models.shared.tokens import Pool
 
 
 class PoolerHead(Chain):

@@ -15,4 +15,4 @@ class TokenEmbedding(Chain):
         shared = tables[config.share] if config.share else None
         width = config.out(place)[1]
         scale = Scale(width**0.5) if config.scale == "sqrt_dim" else None
-        super().__init__(lookup=Lookup(place.vocabulary, width, shared), scale=scale)
+        super().__init__(lookup=Lookup(place.vocabulary, width, shared=shared), scale=scale)

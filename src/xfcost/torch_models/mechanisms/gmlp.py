@@ -11,7 +11,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.gmlp import Gmlp
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear, Multiply, through
 from xfcost.torch_models.shared.norms import norm
-from xfcost.torch_models.shared.over_tokens import OverTokens
+from xfcost.torch_models.shared.tokens import OverTokens
 
 
 class GmlpBlock(nn.Module):

@@ -5,13 +5,12 @@ B batch, N tokens, R rows (rank), D width, H heads, K head width.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.low_rank import LowRank
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Table, Tables, join_heads, split_heads, weight_of
+from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Table, Tables, TableUser, join_heads, split_heads
 
 
 class LowRankAttention(nn.Module):
@@ -41,18 +40,16 @@ class LowRankAttention(nn.Module):
         return self.out(join_heads(self.core(q, k_BHRK, v_BHRK)))
 
 
-class ProjectTokens(nn.Module):
+class ProjectTokens(TableUser):
     """Eᵀx along the tokens: (B, H, N, K) -> (B, H, R, K). `shared` is a shared table.
 
     The weights are (N, R), or (H, N, R) with one matrix per head.
     """
 
     def __init__(self, shape: tuple[int, ...], shared: Table | None = None) -> None:
-        super().__init__()
-        self.weight = None if shared else nn.Parameter(torch.empty(shape))
-        self.shared_table = (shared,)  # in a tuple, so that torch does not register it
+        super().__init__(*shape, shared=shared)
         if self.weight is not None and not self.weight.is_meta:
             nn.init.normal_(self.weight, std=shape[-1] ** -0.5)  # Wang et al. 2020, theorem 2: N(0, 1/k)
 
     def forward(self, x_BHNK: Tensor) -> Tensor:
-        return weight_of(self).mT @ x_BHNK
+        return self.table.mT @ x_BHNK

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.token_linear import TokenLinear
 from xfcost.torch_models.shared.chain import Chain
-from xfcost.torch_models.shared.over_tokens import OverTokens
+from xfcost.torch_models.shared.tokens import OverTokens
 
 
 class TokenMixingLinear(Chain):

@@ -9,7 +9,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.token_mlp import TokenMlp
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import ACTIVATIONS
-from xfcost.torch_models.shared.over_tokens import OverTokens
+from xfcost.torch_models.shared.tokens import OverTokens
 
 
 class TokenMixingMlp(Chain):

@@ -56,15 +56,19 @@ class LiveBytes(TorchDispatchMode):
     def see(self, tensor: Tensor) -> None:
         """Count a tensor's storage once, until it is freed."""
         storage = tensor.untyped_storage()
-        key, held = storage._cdata, storage.nbytes()  # noqa: SLF001 - the storage's identity
-        if key in self._seen:
-            return
+        key = storage._cdata  # noqa: SLF001 - the storage's identity
+        if key not in self._seen:
+            self.take(key, storage.nbytes())
+            weakref.finalize(storage, self.give, key)
+
+    def take(self, key: int, held: int) -> None:
+        """A storage has got its bytes."""
         self._seen[key] = held
         self.now += held
         self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._forget, key)
 
-    def _forget(self, key: int) -> None:
+    def give(self, key: int) -> None:
+        """It has given them back."""
         self.now -= self._seen.pop(key, 0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

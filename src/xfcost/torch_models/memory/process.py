@@ -7,21 +7,17 @@ and its libraries are not part of it: they are loaded before.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from math import prod
 from typing import Any, Final
 
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
 from xfcost.ledger.metadata import ProcessMemory
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import Live, build
 from xfcost.torch_models.memory.heap import Heap
-from xfcost.torch_models.memory.peak import FusedOnMeta
+from xfcost.torch_models.memory.peak import FusedOnMeta, LiveBytes
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.tracing.kernels import KernelOnMeta, NumbersOnMeta
 
@@ -35,45 +31,33 @@ _EDGES_TRAINING: Final = (20, 320)
 _FIRST_USE: Final = 32 * 2**20
 
 
-class HeapBytes(TorchDispatchMode):
+class HeapBytes(LiveBytes):
     """Takes the storage of live tensors from simulated heaps; current bytes, and their peak with workspace."""
 
     def __init__(self, *heaps: Heap) -> None:
         super().__init__()
         self.heaps = heaps
-        self.live = 0
-        self.peak = 0
-        self._blocks: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+        self._blocks: dict[int, list[tuple[int, int]]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for value in tree_iter(result):
-            if isinstance(value, Tensor):
-                self._see(value)
+        result = super().__torch_dispatch__(func, types, args, kwargs)
         self._pass_through(workspace_bytes(func._schema.name, args, result))  # noqa: SLF001 - an operator's name
         return result
 
-    def _see(self, tensor: Tensor) -> None:
-        storage = tensor.untyped_storage()
-        key, held = storage._cdata, storage.nbytes()  # noqa: SLF001 - the storage's identity
-        if key in self._blocks:
-            return
-        self._blocks[key] = held, [heap.take(held) for heap in self.heaps]
-        self.live += held
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._forget, key)
+    def take(self, key: int, held: int) -> None:
+        super().take(key, held)
+        self._blocks[key] = [heap.take(held) for heap in self.heaps]
 
-    def _forget(self, key: int) -> None:
-        held, blocks = self._blocks.pop(key)
-        self.live -= held
-        for heap, block in zip(self.heaps, blocks, strict=True):
+    def give(self, key: int) -> None:
+        super().give(key)
+        for heap, block in zip(self.heaps, self._blocks.pop(key), strict=True):
             heap.give(block)
 
     def _pass_through(self, held: int) -> None:
         """A block that is taken and freed within one kernel."""
         if not held:
             return
-        self.peak = max(self.peak, self.live + held)
+        self.peak = max(self.peak, self.now + held)
         for heap in self.heaps:
             heap.give(heap.take(held))
 
@@ -124,7 +108,5 @@ def _walked(architecture: Architecture, run: Callable[[Live], None], edges: tupl
     with HeapBytes(usual, worst) as alive:
         run(build(architecture))
     return ProcessMemory(
-        predicted=usual.peak,
-        low=min(alive.peak, usual.peak),
-        high=max(worst.peak, usual.peak) + _FIRST_USE,
+        predicted=usual.peak, low=min(alive.peak, usual.peak), high=max(worst.peak, usual.peak) + _FIRST_USE
     )

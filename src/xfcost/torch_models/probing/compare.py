@@ -58,9 +58,7 @@ def readings(module: nn.Module, inputs: tuple[Any, ...], component: Component, p
 def not_probed(row: Operation, reason: str, tokens: tuple[int, ...] = ()) -> ProbedRow:
     """A row as declared, with the reason why its leaf was not compared."""
     declared = Mixes(
-        mixing=row.mixing,
-        reads_tokens=row.reads_tokens,
-        content_dependent=row.content_dependent if row.mixes else None,
+        mixing=row.mixing, reads_tokens=row.reads_tokens, content_dependent=row.content_dependent if row.mixes else None
     )
     return ProbedRow(path=row.path, title=row.title, declared=declared, tokens=tokens, reason=reason)
 

@@ -54,6 +54,8 @@ class Hints(NamedTuple):
     """False if the weights take part in a choice that noise would change."""
     rounding: float = 0.0
     """Part of the largest number up to which a difference is rounding (an FFT's over all tokens), and no reading."""
+    letters: dict[str, str] = {}  # noqa: RUF012 - never written to
+    """Letters in the text of the tokens read -> those that the fields behind them have."""
 
     def given_by_position(self, component: Component, place: Place) -> Names:
         """The rows whose readings are invisible; only their weights are known."""
@@ -161,7 +163,7 @@ HINTS: Final[dict[str, Hints]] = {
         positional=_always("position_scores", "position_shift", "type_pick", "type_add", "cls_mask"),
         uncounted=_names("position_scores"),
     ),
-    "global_local": Hints(more={"scores": lambda component, place: component.radius + 2}),
+    "global_local": Hints(more={"scores": lambda component, place: component.radius + 2}, letters={"r": "w"}),
     "gru": _READER,
     "hyena": Hints(rounding=1e-13),
     "kernel": Hints(
@@ -256,13 +258,12 @@ HINTS: Final[dict[str, Hints]] = {
         positional=lambda component: _names("mask", "softmax", *(() if "dense" in component.form else ("synthesis",)))
     ),
     "window": Hints(
-        whole=lambda component: component.size,
-        positional=_always("relative_bias", "cpb_lookup"),
-        masks=_names("mask"),
+        whole=lambda component: component.size, positional=_always("relative_bias", "cpb_lookup"), masks=_names("mask")
     ),
     "window_pooling": Hints(
         whole=lambda component: component.window,
         positional=_always("position_scores", "spread"),
         uncounted=_names("position_scores"),
+        letters={"K": "W", "/l²": ""},
     ),
 }

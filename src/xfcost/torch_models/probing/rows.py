@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, Final
 
 import torch
@@ -74,15 +75,12 @@ def probe_rows(  # noqa: PLR0913 - the call, in its parts
 
 
 def _watch(
-    module: nn.Module,
-    inputs: tuple[Any, ...],
-    see: Callable[[str, Call], None],
-    change: Callable[[Any], Any],
+    module: nn.Module, inputs: tuple[Any, ...], see: Callable[[str, Call], None], change: Callable[[Any], Any]
 ) -> None:
     """Run `module`. `see` gets each call of a leaf; `change` replaces its output."""
     busy: list[nn.Module] = []  # `see` may call the leaf again
     entering: list[tuple[list[Any], Any]] = []
-    hooks = []
+    hooks = ExitStack()
     for name, leaf in module.named_modules():
         if next(leaf.children(), None) is not None:
             continue
@@ -100,12 +98,10 @@ def _watch(
             busy.pop()
             return answer
 
-        hooks.append(leaf.register_forward_pre_hook(enter, with_kwargs=True))
-        hooks.append(leaf.register_forward_hook(seen, with_kwargs=True))
-    with torch.no_grad():
+        hooks.enter_context(leaf.register_forward_pre_hook(enter, with_kwargs=True))
+        hooks.enter_context(leaf.register_forward_hook(seen, with_kwargs=True))
+    with hooks, torch.no_grad():
         module(*inputs)
-    for hook in hooks:
-        hook.remove()
 
 
 def _copied(value: Any) -> Any:

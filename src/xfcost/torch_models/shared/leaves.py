@@ -6,7 +6,7 @@ Shapes: B batch, N query tokens, M key tokens, D width, H heads, K = D/H, G grou
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -181,64 +181,48 @@ class Fused(nn.Module):
         )
 
 
-class Lookup(nn.Module):
-    """Rows of a table for token numbers: (B, N) -> (B, N, D). `shared` is a shared table."""
+class TableUser(nn.Module):
+    """A leaf with a table of its own, or with a shared one."""
 
-    def __init__(self, rows: int, columns: int, shared: Table | None = None) -> None:
+    def __init__(self, *shape: int, shared: Table | None = None) -> None:
         super().__init__()
-        self.weight = None if shared else Table(rows, columns).weight
+        self.weight = None if shared else Table(*shape).weight
         self.shared_table = (shared,)  # in a tuple, so that torch does not register it
 
+    @property
+    def table(self) -> Tensor:
+        """The shared table, or its own."""
+        (shared,) = self.shared_table
+        return shared.weight if shared else self.get_parameter("weight")
+
+
+class Lookup(TableUser):
+    """Rows of a table for token numbers: (B, N) -> (B, N, D)."""
+
     def forward(self, numbers_BN: Tensor) -> Tensor:
-        return F.embedding(numbers_BN, weight_of(self))
+        return F.embedding(numbers_BN, self.table)
 
 
-class Scoring(nn.Module):
-    """x · tableᵀ + b: (B, N, D) -> (B, N, V). `shared` is a shared table."""
+class Scoring(TableUser):
+    """x · tableᵀ + b: (B, N, D) -> (B, N, V)."""
 
-    def __init__(self, rows: int, columns: int, shared: Table | None = None, *, bias: bool = False) -> None:
-        super().__init__()
-        self.weight = None if shared else Table(rows, columns).weight
+    def __init__(self, rows: int, columns: int, *, shared: Table | None = None, bias: bool = False) -> None:
+        super().__init__(rows, columns, shared=shared)
         self.bias = nn.Parameter(torch.zeros(rows)) if bias else None
-        self.shared_table = (shared,)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        return F.linear(x_BND, weight_of(self), self.bias)
+        return F.linear(x_BND, self.table, self.bias)
 
 
-class HeadBias(nn.Module):
+class HeadBias(TableUser):
     """x + u: (B, N, D) -> (B, N, D). With `shared`, u is a row of a shared table."""
 
     def __init__(self, width: int, shared: Table | None = None, *, row: int = 0) -> None:
-        super().__init__()
+        super().__init__(1, width, shared=shared)
         self.row = row if shared else 0
-        self.weight = None if shared else Table(1, width).weight
-        self.shared_table = (shared,)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        return x_BND + weight_of(self)[self.row]
-
-
-class TableUser(Protocol):
-    """A leaf with its own table or a shared one."""
-
-    @property
-    def weight(self) -> Tensor | None:
-        """Its own table."""
-
-    @property
-    def shared_table(self) -> tuple[Table | None]:
-        """The shared table, in a tuple, or (None,)."""
-
-
-def weight_of(leaf: TableUser) -> Tensor:
-    """The leaf's own table, or the shared one."""
-    (shared,) = leaf.shared_table
-    if shared is not None:
-        return shared.weight
-    if leaf.weight is None:
-        raise TypeError(f"{type(leaf).__name__} has neither a table of its own nor a shared one")
-    return leaf.weight
+        return x_BND + self.table[self.row]
 
 
 class GeluTanh(nn.GELU):

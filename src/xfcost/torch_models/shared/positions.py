@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.position_buckets import Buckets
 from xfcost.torch_models.shared.cache import Positioned
-from xfcost.torch_models.shared.leaves import Table, weight_of
+from xfcost.torch_models.shared.leaves import Table, TableUser
 
 
 class Rotary(nn.Module):
@@ -57,21 +57,19 @@ def alibi(tokens: int, heads: int) -> Tensor:
     return bias_HN[:, None]
 
 
-class BucketBias(nn.Module):
+class BucketBias(TableUser):
     """The bias of each pair by its distance: -> (H, N, N), a view of T numbers per head."""
 
     rows_T: Tensor
 
     def __init__(self, buckets: Buckets, tokens: int, heads: int, shared: Table | None, *, causal: bool) -> None:
-        super().__init__()
+        super().__init__(buckets.count, heads, shared=shared)
         self.tokens = tokens
-        self.weight = None if shared else Table(buckets.count, heads).weight
-        self.shared_table = (shared,)
         distance_T = torch.arange(1 - tokens, tokens)
         self.register_buffer("rows_T", bucket_rows(distance_T, buckets, causal=causal), persistent=False)
 
     def forward(self) -> Tensor:
-        by_distance_HT = weight_of(self)[self.rows_T].transpose(0, 1)
+        by_distance_HT = self.table[self.rows_T].transpose(0, 1)
         # overlapping rows of N, the last query's first, because a view cannot run backwards
         return by_distance_HT.unfold(-1, self.tokens, 1).flip(1)
 
@@ -81,7 +79,7 @@ class BucketBiasAtPosition(BucketBias, Positioned):
 
     def forward(self) -> Tensor:
         last = self.tokens
-        return weight_of(self)[self.rows_T[last - 1 - self.position : last]].transpose(0, 1)[:, None]
+        return self.table[self.rows_T[last - 1 - self.position : last]].transpose(0, 1)[:, None]
 
 
 def bucket_rows(distance_T: Tensor, buckets: Buckets, *, causal: bool) -> Tensor:

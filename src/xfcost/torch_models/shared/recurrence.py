@@ -115,12 +115,7 @@ rnn_relu = sequential(f"rnn_relu({_INPUTS}, bool reverse) -> Tensor", _hidden)(_
 
 @sequential(f"lstm({_INPUTS}, Tensor? c, bool reverse) -> (Tensor, Tensor)", _hidden_and_cells)
 def lstm(
-    x_BNG: Tensor,
-    weight_GH: Tensor,
-    bias_G: Tensor | None,
-    h_BH: Tensor | None,
-    c_BH: Tensor | None,
-    reverse: bool,
+    x_BNG: Tensor, weight_GH: Tensor, bias_G: Tensor | None, h_BH: Tensor | None, c_BH: Tensor | None, reverse: bool
 ) -> tuple[Tensor, Tensor]:
     """Gates i, f, g, o in torch's order: (B, N, 4·H) -> (B, N, H) and the last cells (B, H)."""
     h_BH, c_BH = _first(h_BH, x_BNG, weight_GH), _first(c_BH, x_BNG, weight_GH)
@@ -135,11 +130,7 @@ def lstm(
 
 @sequential(f"gru_reset_after({_INPUTS}, bool reverse) -> Tensor", _hidden)
 def gru_reset_after(
-    x_BNG: Tensor,
-    weight_GH: Tensor,
-    bias_G: Tensor | None,
-    h_BH: Tensor | None,
-    reverse: bool,
+    x_BNG: Tensor, weight_GH: Tensor, bias_G: Tensor | None, h_BH: Tensor | None, reverse: bool
 ) -> Tensor:
     """Gates r, z, n in torch's order: (B, N, 3·H) -> (B, N, H)."""
     h_BH, steps, width = _first(h_BH, x_BNG, weight_GH), [], weight_GH.shape[1]
@@ -155,11 +146,7 @@ def gru_reset_after(
 
 @sequential(f"gru_reset_before({_INPUTS}, bool reverse) -> Tensor", _hidden)
 def gru_reset_before(
-    x_BNG: Tensor,
-    weight_GH: Tensor,
-    bias_G: Tensor | None,
-    h_BH: Tensor | None,
-    reverse: bool,
+    x_BNG: Tensor, weight_GH: Tensor, bias_G: Tensor | None, h_BH: Tensor | None, reverse: bool
 ) -> Tensor:
     """The same, but the state is reset before its map: the third gate's product needs the first two gates."""
     h_BH, steps, width = _first(h_BH, x_BNG, weight_GH), [], weight_GH.shape[1]

@@ -9,15 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import (
-    HeadBias,
-    Linear,
-    Scale,
-    Scores,
-    Table,
-    join_heads,
-    split_heads,
-)
+from xfcost.torch_models.shared.leaves import HeadBias, Linear, Scale, Scores, Table, join_heads, split_heads
 
 
 class RelativeCore(nn.Module):

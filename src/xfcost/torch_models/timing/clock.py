@@ -6,7 +6,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -181,17 +181,13 @@ def _timed_leaves(
 
         return hook
 
-    handles = []
-    for name, module in live.model.named_modules():
-        path = row_path(name, live.rows)
-        if path is not None and next(module.children(), None) is None:
-            handles.append(module.register_forward_pre_hook(start(name)))
-            handles.append(module.register_forward_hook(stop(name, path)))
-    try:
+    with ExitStack() as hooks:
+        for name, module in live.model.named_modules():
+            path = row_path(name, live.rows)
+            if path is not None and next(module.children(), None) is None:
+                hooks.enter_context(module.register_forward_pre_hook(start(name)))
+                hooks.enter_context(module.register_forward_hook(stop(name, path)))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _waiter(device: str) -> Callable[[], None]:

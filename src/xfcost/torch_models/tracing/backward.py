@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -41,7 +41,7 @@ def _convolution_backward(gradient: Tensor, x: Tensor, weight: Tensor, *others: 
 
 # Formulas that torch's table lacks or has wrong.
 CORRECTED: Final[dict[Any, Callable[..., int]]] = CONTRACTIONS | {
-    torch.ops.aten.convolution_backward: _convolution_backward,
+    torch.ops.aten.convolution_backward: _convolution_backward
 }
 
 
@@ -130,16 +130,12 @@ class _Walk(TorchDispatchMode):
     @contextmanager
     def _tracking(self, model: nn.Module) -> Iterator[None]:
         """Track the running leaf. A reversible run saves its tensors outside its leaves."""
-        handles = []
-        for name, module in model.named_modules():
-            if next(module.children(), None) is None or isinstance(module, ReversibleRun):
-                handles.append(module.register_forward_pre_hook(self._entering(name)))
-                handles.append(module.register_forward_hook(self._leaving))
-        try:
+        with ExitStack() as hooks:
+            for name, module in model.named_modules():
+                if next(module.children(), None) is None or isinstance(module, ReversibleRun):
+                    hooks.enter_context(module.register_forward_pre_hook(self._entering(name)))
+                    hooks.enter_context(module.register_forward_hook(self._leaving))
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def _entering(self, name: str) -> Callable[[nn.Module, Any], None]:
         def hook(module: nn.Module, inputs: Any) -> None:

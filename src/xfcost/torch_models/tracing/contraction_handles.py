@@ -97,11 +97,7 @@ def tensordot(inputs: list[Value], outputs: list[Value]) -> Counts:
 def product_chain(inputs: list[Value], outputs: list[Value]) -> Counts:
     """`multi_dot` and `chain_matmul`, in the order with the fewest multiply-accumulates, as torch chooses."""
     first, *middle, last = (shape(value) for value in elements_of(inputs[0]))
-    matrices = [
-        [1] * (2 - len(first)) + first,
-        *middle,
-        last + [1] * (2 - len(last)),
-    ]  # a vector counts as a matrix
+    matrices = [[1] * (2 - len(first)) + first, *middle, last + [1] * (2 - len(last))]  # a vector counts as a matrix
     sides = [matrices[0][0], *(columns for _, columns in matrices)]
     return contraction(outputs[0], _fewest_macs(sides))
 

@@ -26,7 +26,7 @@ from xfcost.torch_models.tracing.outside import handed_to_numpy
 from xfcost.torch_models.tracing.rows import rows_by_path
 
 # Longer loops run only a few steps. Each further step is assumed to cost as much as the last one run.
-MOST_STEPS: Final = 256
+MOST_STEPS: Final = 64
 _FEW: Final = 3
 _TOKENS_RANK: Final = 3
 
@@ -153,12 +153,8 @@ def _running_modules(model: nn.Module, watch: _Watch) -> Iterator[None]:
     def leaving(module: nn.Module, inputs: Any, outputs: Any) -> None:
         watch.running.pop()
 
-    handles = []
-    for name, module in model.named_modules():
-        handles.append(module.register_forward_pre_hook(entering(name)))
-        handles.append(module.register_forward_hook(leaving, always_call=True))
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            hooks.enter_context(module.register_forward_pre_hook(entering(name)))
+            hooks.enter_context(module.register_forward_hook(leaving, always_call=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,6 +18,8 @@ from torch import Tensor, nn
 from xfcost.ledger.accounts import MEASURED
 from xfcost.ledger.operation import Operation
 from xfcost.torch_models.shared.cache import Cache
+from xfcost.torch_models.shared.collector import collector_paused
+from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.tracing.graph import (
     Counts,
     Handle,
@@ -102,7 +103,8 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
     unsupported, used = Counter[str](), set[str]()
     analysis = _Analysis(model, tuple(tensor.detach().clone() for tensor in inputs))
     with ExitStack() as stack:
-        stack.enter_context(_collector_paused())
+        stack.enter_context(collector_paused())
+        stack.enter_context(no_compiler())
         stack.enter_context(tracer_may_refuse(model, inputs))
         stack.enter_context(unchanged(model))
         stack.enter_context(handed_to_numpy(unsupported))
@@ -221,18 +223,6 @@ def _without_fast_path() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(was_on)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """A trace creates almost no garbage. Pausing the collector saves a few percent."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def traced_rows(

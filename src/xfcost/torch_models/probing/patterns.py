@@ -1,0 +1,104 @@
+"""Compares a whole mixer with its running module: the tokens it reads, their pairs, and their number in letters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_flatten, tree_map
+
+from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.lettered import form_of
+from xfcost.formulas.polynomial import Polynomial
+from xfcost.formulas.recurrent import Recurrent
+from xfcost.ledger.grid import Grid
+from xfcost.torch_models.probing.calls import CHANGES, Call, changes, tensors
+from xfcost.torch_models.probing.hints import Hints, hints_for
+from xfcost.torch_models.probing.prepared import prepared
+
+# Of a wider component, fewer tokens are changed, one after the other.
+MOST_MACS: Final = 2**35
+# More pairs than that are not listed.
+MOST_PAIRS: Final = 2**21
+# A letter in a text such as `N/R²`, with its power and its stroke.
+_FACTOR: Final = re.compile(r"/?√?[^\W\d_][²³]?")
+
+
+def pattern_differences(mixer: Mixer, place: Place, module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[str]:
+    """Texts about tokens that `mixer` declares to read at `place` and `module` does not, or more; and about pairs."""
+    memory, grid = _memory(mixer, place), place.grid
+    yield from _pairs_differences(mixer, place)
+    if mixer.content_selects_tokens:  # `reads` then lists the candidates
+        return
+    declared = [set(tokens) for tokens in _listed_reads(mixer, place)]
+    work = 2 * CHANGES * (memory or grid).total * sum(row.macs for row in mixer.operations(place))
+    changed = range(0, (memory or grid).total, 1 + work // MOST_MACS)
+    found = tokens_read(module, inputs, 1 if memory else 0, changed, hints_for(mixer))
+    same_tokens = memory is None and mixer.out(place)[0] == grid
+    for token, (tokens, seen) in enumerate(zip(declared, found, strict=True)):
+        read = tokens & set(changed)
+        if same_tokens and tokens and token not in tokens:
+            seen.discard(token)  # its query chooses among the others
+        if read != seen:
+            yield f"token {token} of {grid.shape_text()}: declared to read {_listed(read)}; reads {_listed(seen)}"
+            return
+
+
+def _memory(mixer: Mixer, place: Place) -> Grid | None:
+    """The memory, where its tokens are read; a recurrence may take only its first state from there."""
+    only_starts = isinstance(mixer, Recurrent) and mixer.attend is None
+    return place.memory if mixer.reads_memory and not only_starts else None
+
+
+def _listed_reads(mixer: Mixer, place: Place) -> Iterator[Sequence[int]]:
+    """The tokens that each output token is declared to read."""
+    outputs = place.grid.extra if mixer.special_tokens_only else mixer.out(place)[0].total
+    return (mixer.reads(place.grid, token, _memory(mixer, place)) for token in range(outputs))
+
+
+def _pairs_differences(mixer: Mixer, place: Place) -> Iterator[str]:
+    pairs, listed = mixer.pairs(place.grid, _memory(mixer, place)), sum(map(len, _listed_reads(mixer, place)))
+    if pairs != listed:
+        yield f"pairs of {place.grid.shape_text()} tokens: declared {pairs:,}; reads lists {listed:,}"
+
+
+def tokens_read(module: nn.Module, inputs: tuple[Any, ...], which: int, changed: range, hints: Hints) -> list[set[int]]:
+    """For each output token of `module`, those of the tokens `changed` of `inputs[which]` whose change changes it."""
+    noise = torch.Generator().manual_seed(0)
+    module = prepared(module, noise if hints.fresh_weights else None)
+    samples = tree_map(lambda tensor: torch.randn(tensor.shape, generator=noise, dtype=torch.float64), inputs)
+    _, tokens, width = samples[which].shape
+    one_token_each = torch.eye(tokens, dtype=torch.bool)[list(changed)].repeat_interleave(width, dim=1)
+    with torch.no_grad():
+        call = Call(module, *tree_flatten((samples, {})), tensors(module(*samples))[:1])
+        differs, *_ = changes(call, which, one_token_each, noise, hints.rounding)
+    differs_MN = differs.reshape(len(changed), call.outputs[0].shape[1], -1).any(-1)
+    return [{changed[index] for index in column.nonzero().flatten().tolist()} for column in differs_MN.T]
+
+
+def _listed(tokens: set[int]) -> str:
+    return ", ".join(map(str, sorted(tokens))) or "none"
+
+
+def declared_differences(mixer: Mixer, place: Place) -> Iterator[str]:
+    """Rows whose text of the tokens read, such as `W²`, has other letters than their number; and pairs at full size."""
+    if mixer.pairs(place.grid, _memory(mixer, place)) <= MOST_PAIRS:
+        yield from _pairs_differences(mixer, place)
+    letters = hints_for(mixer).letters
+    lettered, lettered_place = mixer.in_letters(place)
+    for row in lettered.operations(lettered_place):
+        form = form_of(row.reads_tokens or 0)
+        terms = {factor for powers in form.terms for factor in _factors(Polynomial({powers: 1}))}
+        if row.mixes and terms:  # a number without letters is one of the mechanism, not of a field
+            text = row.reads or ""
+            for letter, in_form in letters.items():
+                text = text.replace(letter, in_form)
+            if not _factors(form) <= set(_FACTOR.findall(text)) <= terms:
+                yield f"{row.path}: reads {row.reads} is declared; its number is {form.order()[2:-1]} in letters"
+
+
+def _factors(form: Polynomial) -> set[str]:
+    return set(_FACTOR.findall(form.order()[2:-1]))

@@ -1,0 +1,36 @@
+"""Operations on `meta` without torch's compiler.
+
+torch keeps its compiler out of shape formulas, dispatch modes and optimizers, and imports it for that at the first
+call: over a second, a third of a traced answer.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Final
+
+import torch
+
+# torch's wrapper of a function that the compiler skips. It imports the compiler unless this attribute of the function
+# holds what to call.
+_WRAPPER: Final = torch._disable_dynamo(lambda: None).__code__  # type: ignore[attr-defined]  # noqa: SLF001 - it has no public name
+_TO_CALL: Final = "__dynamo_disable"
+
+
+@contextmanager
+def no_compiler() -> Iterator[None]:
+    """Let torch's wrappers call their functions without the compiler."""
+    place = _WRAPPER.co_freevars.index("fn")
+    wrappers = [each for each in gc.get_referrers(_WRAPPER) if isinstance(each, FunctionType)]
+    functions = {wrapper.__closure__[place].cell_contents for wrapper in wrappers if wrapper.__closure__}
+    functions = {function for function in functions if not hasattr(function, _TO_CALL)}
+    for function in functions:
+        setattr(function, _TO_CALL, function)
+    try:
+        yield
+    finally:
+        for function in functions:
+            delattr(function, _TO_CALL)
