@@ -89,17 +89,3 @@ def _pattern_texts(patterns: dict[str, tuple[str, ...]]) -> Iterator[Text]:
         yield Text(f"probe: the tokens and pairs read are those declared, in all {len(patterns)} mixers", style="green")
     for path, texts in different.items():
         yield from (Text(f"  {path}: {text}", style="red") for text in texts)
-
-
-def _by_size(probe: Probe) -> dict[str, list[str]]:
-    sizes: dict[str, list[str]] = {}
-    for path, size in probe.sizes.items():
-        sizes.setdefault(size, []).append(path)
-    return sizes
-
-
-def _by_reason(probe: Probe) -> dict[str, list[ProbedRow]]:
-    reasons: dict[str, list[ProbedRow]] = {}
-    for row in probe.left_out:
-        reasons.setdefault(row.reason or "", []).append(row)
-    return reasons
