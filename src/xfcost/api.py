@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xfcost.counting.decoding import run_at, traced_steps, with_mode, with_traced_steps
@@ -56,9 +57,12 @@ def _with_run_options(function: Made) -> Made:
 
 
 @_with_run_options
-def analyze(
-    spec: str | os.PathLike[str],
+def analyze(  # noqa: PLR0913 - options
+    spec: str | os.PathLike[str] | torch.nn.Module,
     *,
+    example_inputs: Any = None,
+    example_kwargs: Mapping[str, Any] | None = None,
+    strict: bool = False,
     settings: Sequence[str] | None = (),
     trace: bool = True,
     device: str | None = None,
@@ -69,7 +73,10 @@ def analyze(
     """Count `spec` in closed form; trace the real model and join the two accounts; with `device`, time it too.
 
     Args:
-        spec: a preset's name or a path to a YAML file.
+        spec: a preset's name or a path to a YAML file; or a torch module, with inputs.
+        example_inputs: of a module: one tensor, a tuple of positional inputs or a dictionary of keyword ones.
+        example_kwargs: of a module: keyword inputs beside positional ones.
+        strict: refuse a ledger that leaves an operation of the module uncounted.
         settings: overrides, `key.path=value` each.
         trace: False answers without importing torch.
         device: `cpu`, `cuda` or `mps` also runs the model.
@@ -83,6 +90,11 @@ def analyze(
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
+    if not isinstance(spec, str | os.PathLike) and is_module(spec):
+        _refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
+        return _module_account(spec, example_inputs, example_kwargs, trace=trace, strict=strict)
+    if example_inputs is not None or example_kwargs is not None:
+        raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
     loaded, run = load(spec_name(spec), settings_texts(settings)), make_run(**options)
     if probe and run.mode in {"decode", "generate"}:
         raise UsageError(
@@ -90,6 +102,53 @@ def analyze(
         )
     ledger = account(loaded, run, trace=trace, device=device, progress=progress)
     return _probed(loaded, run, ledger, progress or (lambda text: None)) if probe else ledger
+
+
+def is_module(given: Any) -> bool:
+    """Is it a torch module? torch is not imported for the question."""
+    torch_loaded = sys.modules.get("torch")
+    return torch_loaded is not None and isinstance(given, torch_loaded.nn.Module)
+
+
+def _refuse_of_specs_alone(**options: Any) -> None:
+    """Refuse options that have a meaning for specs alone.
+
+    Raises:
+        UsageError: one of them is given.
+    """
+    defaults = {"settings": (), "device": None, "probe": False} | {name: one.default for name, one in OPTIONS.items()}
+    for name, given in options.items():
+        if given != defaults.get(name):
+            raise UsageError(
+                f"{name}={shown(given)}: that is of specs; a module is counted as it is, on the inputs that it is given"
+            )
+
+
+def _module_account(
+    module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None, *, trace: bool, strict: bool
+) -> Ledger:
+    from xfcost.torch_models.memory.shortage import memory_may_run_out
+
+    with memory_may_run_out(type(module).__name__, "running it"):
+        from xfcost.torch_models.any_model.inputs import example_inputs
+        from xfcost.torch_models.any_model.ledger import module_ledger
+
+        given = example_inputs(inputs, keywords)
+        return module_ledger(module, given.args, given.kwargs, trace=trace, strict=strict)
+
+
+def register(operation: str) -> Callable[[Made], Made]:
+    """A decorator for a function that counts a custom operation `ns::op` wherever a module runs it.
+
+    The function takes the operation's arguments and `out`, its result: tensors, of which only shapes may be read. It
+    returns MACs, or a dictionary with any of `macs`, `flops`, `comparisons` and `moved`.
+
+    Raises:
+        UsageError: that is no name of an operation, or it has a count already.
+    """
+    from xfcost.torch_models.any_model.registry import register as registered
+
+    return registered(operation)
 
 
 @_with_run_options
@@ -207,7 +266,7 @@ def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:
     return trace_module(model, inputs)
 
 
-def spec_name(spec: str | os.PathLike[str]) -> str:
+def spec_name(spec: Any) -> str:
     """A preset's name or a path, as text.
 
     Raises:

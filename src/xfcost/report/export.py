@@ -10,28 +10,31 @@ from typing import Any
 from xfcost.counting.comparison_result import Comparison, comparison_json
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.objects import View, grouped, ledger_json, records
+from xfcost.ledger.objects import AnyView, grouped, ledger_json, records
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.visible import csv_cell, markdown
+from xfcost.report.header import at_least
 from xfcost.report.input_description import circumstances, image_cell
 from xfcost.report.output import Format
 
 
-def ledger_text(ledger: Ledger, form: Format, by: View | None = None, *, verbose: bool = False) -> str:
-    """The report of `analyze` in a format."""
+def ledger_text(
+    ledger: Ledger, form: Format, by: AnyView | None = None, *, verbose: bool = False, depth: int | None = None
+) -> str:
+    """The report of `analyze` in a format. By `module` the tree of modules down to `depth`."""
     if form == "json":
         return ledger_json(ledger)
     if form == "csv":
-        return to_csv(grouped(ledger, by) if by else records(ledger))
+        return to_csv(grouped(ledger, by, depth) if by else records(ledger))
     if form == "table":
         from xfcost.report.table import ledger_plain
 
-        return ledger_plain(ledger, by, verbose=verbose)
+        return ledger_plain(ledger, by, verbose=verbose, depth=depth)
     if form == "markdown":
-        return _preamble([ledger], form) + to_markdown(_rounded(ledger, by))
+        return _preamble([ledger], form) + to_markdown(_rounded(ledger, by, depth))
     from xfcost.report.latex_reports import groups_latex, ledger_latex
 
-    groups = groups_latex(by, grouped(ledger, by), traced=ledger.agreement is not None) if by else None
+    groups = groups_latex(by, grouped(ledger, by, depth), traced=ledger.agreement is not None) if by else None
     return _preamble([ledger], form) + (groups or ledger_latex(ledger))
 
 
@@ -45,7 +48,10 @@ def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
         quantities = ["params", "macs", "flops"]
         if ledger.total("active_params") != ledger.total("params"):
             quantities.insert(1, "active_params")
-        totals = ", ".join(f"{units.exact(ledger.total(quantity))} {quantity}" for quantity in quantities)
+        totals = ", ".join(
+            f"{'' if 'params' in quantity else at_least(ledger)}{units.exact(ledger.total(quantity))} {quantity}"
+            for quantity in quantities
+        )
         text = f"{ledger.metadata.name}: {' '.join(circumstances(ledger.metadata).split())}; {totals}"
         lines.append(latex(text) if form == "latex" else markdown(text))
     lines += [latex(CONVENTION), "needs the package booktabs"] if form == "latex" else [CONVENTION]
@@ -100,14 +106,14 @@ def to_markdown(rows: Iterable[dict[str, str]]) -> str:
     return str(tabulate(written, headers="keys", tablefmt="github", disable_numparse=True)) + "\n"
 
 
-def _rounded(ledger: Ledger, by: View | None) -> list[dict[str, str]]:
+def _rounded(ledger: Ledger, by: AnyView | None, depth: int | None) -> list[dict[str, str]]:
     """Rows for a paper: text, totals over all blocks."""
     if by:
         return [
             {by: group[by], "params": units.count(group["params"]), "MACs": units.count(group["macs"])}
             | _backward(group.get("backward_macs"))
             | {"FLOPs": units.count(group["flops"]), "traced MACs": units.count(group["traced_macs"])}
-            for group in grouped(ledger, by)
+            for group in grouped(ledger, by, depth)
         ]
     learns = ledger.training is not None
     return [_rounded_row(row) | _backward(row.backward_macs if learns else None) for row in ledger.rows]
@@ -121,7 +127,7 @@ def _rounded_row(row: Operation) -> dict[str, str]:
     return {
         "block": row.block,
         "operation": row.title,
-        "mixing": row.mixing,
+        "mixing": units.DASH if row.mixing == "unknown" else row.mixing,
         "order": row.order or units.DASH,
         "reads": row.reads or units.DASH,
         "times": str(row.times),

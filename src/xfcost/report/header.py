@@ -29,6 +29,11 @@ def active_params(ledger: Ledger) -> int | None:
     return None if active == ledger.total("params") else active
 
 
+def at_least(ledger: Ledger) -> str:
+    """`at least ` before the totals of a module that runs an operation that nothing counts."""
+    return "at least " if ledger.module is not None and not ledger.module.complete else ""
+
+
 def _answers(ledger: Ledger) -> Iterator[Text]:
     yield from training_answers(ledger)
     yield from decoding_answers(ledger)
@@ -48,6 +53,5 @@ def _totals(ledger: Ledger) -> Text:
     params = f"{units.exact(ledger.total('params'))} parameters{used}"
     if ledger.generation is not None and ledger.generation.with_cache is not None:
         return Text(params)  # its MACs and FLOPs are above
-    return Text(
-        f"{params}   {units.exact(ledger.total('macs'))} MACs   {units.exact(ledger.total('flops'))} FLOPs{work}"
-    )
+    macs, flops = (f"{at_least(ledger)}{units.exact(ledger.total(quantity))}" for quantity in ("macs", "flops"))
+    return Text(f"{params}   {macs} MACs   {flops} FLOPs{work}")

@@ -22,7 +22,9 @@ def circumstances(metadata: Metadata) -> str:
 
 
 def input_text(metadata: Metadata) -> str:
-    """The input: `image 224×224   tokens 784 (28×28) + 1`."""
+    """The input: `image 224×224   tokens 784 (28×28) + 1`; of a module its tensors."""
+    if metadata.inputs is not None:
+        return f"inputs {metadata.inputs}"
     return "   ".join(text for text in (_image_text(metadata), f"tokens {metadata.tokens}") if text)
 
 
@@ -38,6 +40,8 @@ def common_input_text(systems: Sequence[Metadata]) -> str:
 def run_text(metadata: Metadata) -> str:
     """Batch, dtype, attention and mode, the same for all systems of a comparison; settings below."""
     settings = "   ".join(f"--set {setting}" for setting in metadata.settings)
+    if metadata.inputs is not None:
+        return f"{metadata.dtype}   {metadata.attention} attention"
     run = f"batch {metadata.batch}   {metadata.dtype}   {metadata.attention} attention{mode_text(metadata)}"
     return f"{run}\n{settings}" if settings else run
 

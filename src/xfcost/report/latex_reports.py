@@ -47,7 +47,12 @@ def _cells(row: Operation, ledger: Ledger) -> list[str]:
     counts = [row.params, row.macs, *([row.backward_macs] if ledger.training else []), row.flops]
     counts += [row.figure("traced_macs")] if ledger.agreement else []
     share = units.percent(row.times_over("macs") or 0, ledger.total("macs") or 0) if row.macs else units.DASH
-    words = [title(row.title), latex(row.mixing), formula(row.order or units.DASH), formula(row.reads or units.DASH)]
+    words = [
+        title(row.title),
+        latex(units.DASH if row.mixing == "unknown" else row.mixing),
+        formula(row.order or units.DASH),
+        formula(row.reads or units.DASH),
+    ]
     return [*words, *(number(units.count(value or None)) for value in counts), number(share)]
 
 

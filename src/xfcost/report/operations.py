@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from xfcost.ledger import units
+from xfcost.ledger.accounts import RUN
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.report.aligned import Aligned, Row
@@ -46,6 +47,12 @@ def _bytes(value: int) -> str:
     return units.size(value, 3) if value else units.DASH
 
 
+def _shapes(row: Operation) -> str:
+    """The shape of the first output of an ATen operation."""
+    shapes = row.figure("output_shapes")
+    return str(shapes).partition(",")[0] if shapes else units.DASH
+
+
 def order_cell(row: Operation) -> str:
     """The order of its work; parameters have their own column."""
     if row.order is None or not (row.flops or row.comparisons):
@@ -61,12 +68,14 @@ def _agreement(row: Operation, totals: Totals) -> str:
 
 COLUMNS: Final = (
     Column("operation", 24, 9, lambda row, totals: row.title, right=False),
-    Column("mixing", 9, 9, lambda row, totals: row.mixing, right=False),
+    Column("mixing", 9, 9, lambda row, totals: units.DASH if row.mixing == "unknown" else row.mixing, right=False),
     Column("order", 11, 7, lambda row, totals: order_cell(row), right=False),
     Column("reads", 5, 2, lambda row, totals: row.reads or units.DASH, right=False),
+    Column("output", 16, 6, lambda row, totals: _shapes(row), right=False),
+    Column("calls", 5, 3, lambda row, totals: units.count(row.figure("calls"))),
     Column("params", 7, 8, lambda row, totals: _nonzero(row.params)),
     Column("active", 7, 8, lambda row, totals: _nonzero(row.active_params)),
-    Column("MACs", 7, 9, lambda row, totals: _nonzero(row.macs)),
+    Column("MACs", 7, 9, lambda row, totals: "?" if row.figure("uncounted") else _nonzero(row.macs)),
     Column("backward", 8, 8, lambda row, totals: _nonzero(row.backward_macs or 0)),
     Column("saved", 8, 4, lambda row, totals: _bytes(row.figure("kept_bytes") or 0)),
     Column("FLOPs", 7, 1, lambda row, totals: _nonzero(row.flops)),
@@ -97,7 +106,14 @@ def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
 def _totals(ledger: Ledger) -> Totals:
     agreement = ledger.agreement
     differing = None if agreement is None else frozenset(str(one["path"]) for one in agreement.differences)
+    if ledger.module is not None:  # its differences are of modules, not of rows
+        differing = frozenset(row.path for row in ledger.rows if _trace_differs(row))
     return Totals(ledger.total("macs") or 0, ledger.bytes_per_element, differing)
+
+
+def _trace_differs(row: Operation) -> bool:
+    """Has the trace other figures than a row of a module? Parameters alone have nothing to trace."""
+    return row.ran is not None and any(row.figure(f"traced_{name}") != getattr(row, name) for name in RUN)
 
 
 def fitting_columns(ledger: Ledger, width: int) -> list[Column]:
@@ -123,9 +139,24 @@ def filled_columns(ledger: Ledger) -> list[Column]:
         empty.add("backward")
     if not ledger.total("kept_bytes"):
         empty.add("saved")
-    if ledger.agreement is None:
+    if ledger.agreement is None or (ledger.module is not None and not ledger.agreement.accounts):
         empty.add("trace")
+    empty |= _of_specs_alone(ledger) if ledger.module is not None else {"output", "calls"}
     return [column for column in COLUMNS if column.title not in empty]
+
+
+def _of_specs_alone(ledger: Ledger) -> set[str]:
+    """Columns in which no row of a module has a value."""
+    empty = {title for title, field in (("order", "order"), ("reads", "reads")) if not _any(ledger, field)}
+    if all(row.mixing == "unknown" for row in ledger.rows):
+        empty.add("mixing")
+    if all((row.figure("calls") or 1) == 1 for row in ledger.rows):
+        empty.add("calls")
+    return empty
+
+
+def _any(ledger: Ledger, field: str) -> bool:
+    return any(getattr(row, field) is not None for row in ledger.rows)
 
 
 def _grid(columns: list[Column], rows: list[Row]) -> Aligned:

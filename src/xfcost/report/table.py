@@ -11,7 +11,7 @@ from rich.text import Text
 
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.objects import View, grouped
+from xfcost.ledger.objects import AnyView, grouped
 from xfcost.report.agreement import timing_texts
 from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.costs import comparison_texts, mask_texts, memory_text, movement_texts, traffic_texts
@@ -27,14 +27,14 @@ from xfcost.report.training import training_parts
 CONVENTION: Final = "1 MAC = 1 multiply-add of the dense matmul; FLOPs = 2·MACs + element-wise"
 
 
-def print_ledger(ledger: Ledger, by: View | None = None, *, verbose: bool = False) -> None:
-    """The report of `analyze` on the terminal."""
-    show(lambda width: report(ledger, by, width, verbose=verbose))
+def print_ledger(ledger: Ledger, by: AnyView | None = None, *, verbose: bool = False, depth: int | None = None) -> None:
+    """The report of `analyze` on the terminal. By `module` the tree of modules down to `depth`."""
+    show(lambda width: report(ledger, by, width, verbose=verbose, depth=depth))
 
 
-def ledger_plain(ledger: Ledger, by: View | None = None, *, verbose: bool = False) -> str:
+def ledger_plain(ledger: Ledger, by: AnyView | None = None, *, verbose: bool = False, depth: int | None = None) -> str:
     """The same as text without colour, 100 columns wide."""
-    return plain_text(lambda width: report(ledger, by, width, verbose=verbose))
+    return plain_text(lambda width: report(ledger, by, width, verbose=verbose, depth=depth))
 
 
 def ledger_html(ledger: Ledger) -> str:
@@ -42,11 +42,12 @@ def ledger_html(ledger: Ledger) -> str:
     return rich_html(lambda width: report(ledger, None, width))
 
 
-def report(ledger: Ledger, by: View | None, width: int, *, verbose: bool = False) -> Group:
+def report(ledger: Ledger, by: AnyView | None, width: int, *, verbose: bool = False, depth: int | None = None) -> Group:
     """The answer first, then the tables, then the notes; with `verbose` every note."""
     parts: list[RenderableType] = [header(ledger), Text()]
-    parts += [groups_table(ledger, by)] if by else list(operation_tables(ledger, width))
-    parts += [Text(), mixing_table(ledger), Text(), memory_text(ledger), *comparison_texts(ledger)]
+    parts += [_groups(ledger, by, depth)] if by else list(operation_tables(ledger, width))
+    parts += [Text(), mixing_table(ledger)] if _kinds_known(ledger) else []
+    parts += [Text(), memory_text(ledger), *comparison_texts(ledger)]
     parts += [*(movement_texts(ledger) if verbose else ()), *traffic_texts(ledger), *mask_texts(ledger)]
     parts += [*matrix_multiply_texts(ledger)]
     if ledger.generation is not None:
@@ -59,7 +60,24 @@ def report(ledger: Ledger, by: View | None, width: int, *, verbose: bool = False
     return Group(*parts)
 
 
-def groups_table(ledger: Ledger, by: View) -> Table:
+def _groups(ledger: Ledger, by: AnyView, depth: int | None) -> Table:
+    return module_table(ledger, depth) if by == "module" else groups_table(ledger, by)
+
+
+def module_table(ledger: Ledger, depth: int | None = None) -> Table:
+    """The tree of modules down to `depth`, each with the totals of everything inside it."""
+    table = _plain_table("module", "params", "MACs", "share", "FLOPs", "attention entries", "traced MACs")
+    total = ledger.total("macs") or 0
+    for group in grouped(ledger, "module", depth):
+        name = group["module"].rpartition(".")[2] or ledger.metadata.name
+        cells = [units.count(group[quantity]) for quantity in ("params", "macs")]
+        others = [units.count(group[quantity]) for quantity in ("flops", "attention_entries", "traced_macs")]
+        share = units.percent(group["macs"] or 0, total)
+        table.add_row("  " * group["depth"] + name, *cells, share, *others)
+    return table
+
+
+def groups_table(ledger: Ledger, by: AnyView) -> Table:
     """Totals of `--by operation|block|stage|mixing`, over all blocks."""
     shown = {"flops": "FLOPs", "attention_entries": "attention entries", "traced_macs": "traced MACs"}
     shown |= {"cached": "cached"} if ledger.step else {}
@@ -71,6 +89,11 @@ def groups_table(ledger: Ledger, by: View) -> Table:
         cells = [units.count(group[quantity]) for quantity in ("params", "macs", *shown)]
         table.add_row(str(group[by]), *cells[:2], units.percent(group["macs"] or 0, total), *cells[2:], style=style)
     return table
+
+
+def _kinds_known(ledger: Ledger) -> bool:
+    """Is the mixing kind of any operation known?"""
+    return any(row.mixing != "unknown" for row in ledger.rows) or ledger.module is None
 
 
 def mixing_table(ledger: Ledger) -> Table:
@@ -105,7 +128,8 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int, verbose: bool) -> Iter
     if listed:
         yield from _hidden(ledger, width, verbose=verbose)
         shown = [text for row in ledger.rows for text in (order_cell(row), row.reads) if text]
-        yield Text(f"letters: {letters_text(shown)}", style="dim")
+        if ledger.module is None or any(text != units.DASH for text in shown):
+            yield Text(f"letters: {letters_text(shown)}", style="dim")
     saved = "saved is of all blocks, " if ledger.total("kept_bytes") else ""
     each = f"operations are per block, {saved}share is of the model's MACs; " if listed else ""
     yield Text(f"{each}{CONVENTION}", style="dim")
