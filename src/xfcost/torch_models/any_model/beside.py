@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import XfcostError, printable
+from xfcost.torch_models.any_model.stand_in import reached
 
 Costs = Mapping[str, int]
 
@@ -37,7 +39,7 @@ class _Flat(nn.Module):
 
     def forward(self, *tensors: Tensor) -> Any:
         leaves = list(self.constants)
-        for place, tensor in zip(self.places, tensors, strict=True):
+        for place, tensor in zip(self.places, tensors, strict=False):
             leaves[place] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, self.structure)
         return self.model(*args, **kwargs)
@@ -48,8 +50,8 @@ def traced_beside(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     from xfcost.torch_models.tracing.trace import trace
 
     tensors = tuple(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
-    if not tensors:
-        return Beside({}, {}, "it has no tensor among its inputs")
+    if not tensors:  # the tracer needs one
+        tensors = (torch.empty(1, device=_device(model, (args, kwargs))),)
     try:
         traced = trace(_Flat(model, (args, kwargs)), tensors)
     except XfcostError as error:
@@ -63,6 +65,12 @@ def traced_beside(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
         if name
     }
     return Beside(modules, traced.unsupported)
+
+
+def _device(model: nn.Module, inputs: Any) -> torch.device:
+    """Where the model is, or its inputs."""
+    tensors = (*model.parameters(), *model.buffers(), *reached(inputs))
+    return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
 
 def differences(ours: Mapping[str, Costs], beside: Beside) -> list[dict[str, Any]]:

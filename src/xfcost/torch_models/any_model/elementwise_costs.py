@@ -176,6 +176,11 @@ def _embedding_bag(args: tuple[Any, ...], result: Any) -> Costs:
     return Counter(moved=elements, flops=elements * work)
 
 
+def _renormed(args: tuple[Any, ...], result: Any) -> Costs:
+    """(table (V, d), indices, …): the length of every row that is looked up."""
+    return Counter(flops=args[1].numel() * args[0].shape[-1] * FLOPS_PER_ELEMENT["norm"])
+
+
 def _picked(args: tuple[Any, ...], result: Any) -> Costs:
     """(log probabilities, targets, …): one number per target, and their mean."""
     return Counter(moved=args[1].numel(), flops=args[1].numel() * FLOPS_PER_ELEMENT["mean"])
@@ -268,6 +273,7 @@ ELEMENTWISE: Final[dict[Any, Formula]] = {
     aten.adaptive_max_pool2d: _adaptive_max_pool(2),
     aten.adaptive_max_pool3d: _adaptive_max_pool(3),
     aten.avg_pool1d: _average_pool,
+    aten.embedding_renorm_: _renormed,
     aten.native_batch_norm: _batch_norm(5),
     aten.cudnn_batch_norm: _batch_norm(5),
     aten._native_batch_norm_legit: _legit_batch_norm,  # noqa: SLF001

@@ -16,7 +16,7 @@ from xfcost.ledger.ran import ModuleRun
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
 from xfcost.torch_models.any_model.beside import Beside, differences, traced_beside
 from xfcost.torch_models.any_model.inputs import Given
-from xfcost.torch_models.any_model.parameters import homes_of, sizes
+from xfcost.torch_models.any_model.parameters import homes_of
 from xfcost.torch_models.any_model.recorder import uncounted
 from xfcost.torch_models.any_model.rows import costs_by_module, module_rows, names_of
 from xfcost.torch_models.any_model.run import Run, run, stand_ins
@@ -47,8 +47,7 @@ def module_ledger(
     """
     model, given = original(module), Given(args, kwargs or {})
     found = run(model, given.args, given.kwargs)
-    elements = sizes(model)
-    of_parameters = homes_of(elements, found.works)
+    of_parameters = homes_of(found.elements, found.works)
     missing = dict(sorted(uncounted(found.works).items()))
     title = name or type(model).__name__
     if strict and missing:
@@ -59,7 +58,7 @@ def module_ledger(
     dtype = _dtype(model, given)
     return Ledger(
         metadata=_metadata(model, title, given, dtype, _attention(found.works)),
-        rows=tuple(module_rows(found.works, of_parameters, elements, traced, title)),
+        rows=tuple(module_rows(found.works, of_parameters, found.elements, traced, title)),
         agreement=agreement,
         module=ModuleRun(
             module=f"{type(model).__module__}.{type(model).__qualname__}",

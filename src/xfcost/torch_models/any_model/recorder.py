@@ -45,7 +45,8 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.works: dict[tuple[Any, ...], Work] = {}
         self.running: list[str] = [""]
-        self.visited: dict[str, int] = {"": 1}
+        self.ran = 0
+        """How many ATen operations ran, free ones and views included."""
         self.inside: Work | None = None
         """The function that is running, if it counts as one operation."""
         self.counts_inside: Literal["all", "contractions", "nothing"] = "all"
@@ -63,6 +64,7 @@ class Recorder(TorchDispatchMode):
             found = self._count(func, args, given, result, found)
         for tensor in results:
             note(tensor, found)
+        self.ran += 1
         return result
 
     def _count(self, func: Any, args: Any, kwargs: Any, result: Any, found: Lineage) -> Lineage:
@@ -72,6 +74,7 @@ class Recorder(TorchDispatchMode):
         if costs is not None and not any(costs.values()):
             return found
         work = self.work(operation_name(func), sys._getframe(2))  # noqa: SLF001 - the call's place in the source
+        work.sequence.append(self.ran)
         _add(work, costs, tensors_in((*args, *kwargs.values())), tensors_in((result,)))
         if packet in SOFTMAXES:
             note_softmax(work, args[0], args[1])
@@ -84,6 +87,7 @@ class Recorder(TorchDispatchMode):
         """Of a function's parts, count contractions; and name those that nothing is known of."""
         packet = getattr(func, "overloadpacket", None)
         found = operation_costs(func, args, kwargs, result)
+        work.sequence.append(self.ran)
         if found is None and packet not in PARTS:
             work.uncounted[operation_name(func)] += 1
         elif found:
@@ -136,6 +140,7 @@ class WholeFunctions(TorchFunctionMode):
         if any(inside.costs.values()) or inside.uncounted:
             work = recorder.work(func.__name__, sys._getframe(1))  # noqa: SLF001 - the call's place in the source
             work.uncounted.update(inside.uncounted)
+            work.sequence += inside.sequence
             _add(work, inside.costs, tensors_in((*args, *given.values())), tensors_in((result,)))
             if func is F.scaled_dot_product_attention:
                 note_fused(work, *_queries_keys_values(args, given))
@@ -173,11 +178,7 @@ def _running_modules(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Track the running module; hooks are removed at the end."""
 
     def entering(name: str) -> Callable[[nn.Module, Any], None]:
-        def enter(module: nn.Module, inputs: Any) -> None:
-            recorder.running.append(name)
-            recorder.visited[name] = recorder.visited.get(name, 0) + 1
-
-        return enter
+        return lambda module, inputs: recorder.running.append(name)
 
     def leaving(module: nn.Module, inputs: Any, outputs: Any) -> None:
         recorder.running.pop()

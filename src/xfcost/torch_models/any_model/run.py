@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from xfcost.ledger.errors import XfcostError
+from xfcost.torch_models.any_model.parameters import sizes
 from xfcost.torch_models.any_model.recorder import Recorder, recording
 from xfcost.torch_models.any_model.stand_in import How, copied_inputs, copier, needs_elements, reached, stand_in
 from xfcost.torch_models.any_model.user_errors import refused
@@ -33,8 +34,8 @@ class Run(NamedTuple):
     how: How
     reason: str | None
     """Why it did not run on `meta`."""
-    visited: dict[str, int]
-    """The paths of modules that were called, with how often."""
+    elements: dict[str, int]
+    """The names of the parameters, with their elements."""
 
 
 def run(model: nn.Module, args: Args, kwargs: Kwargs) -> Run:
@@ -76,8 +77,9 @@ def run_on(how: How, model: nn.Module, args: Args, kwargs: Kwargs) -> Run:
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(recording(model, recorder))
         model(*own_args, **own_kwargs)
+        elements = sizes(model)
     works = [*recorder.works.values(), *([outside] if outside.uncounted else [])]
-    return Run(works, how, None, recorder.visited)
+    return Run(works, how, None, elements)
 
 
 @contextmanager

@@ -22,6 +22,8 @@ class Work:
         self.costs: Counter[str] = Counter()
         self.uncounted: Counter[str] = Counter()
         self.calls = 0
+        self.sequence: list[int] = []
+        """The numbers of its ATen operations in the order in which the run's operations ran, from 0."""
         self.inputs: Shapes = ()
         self.outputs: Shapes = ()
         self.varied = False
