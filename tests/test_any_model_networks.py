@@ -244,6 +244,10 @@ NETWORKS: dict[str, Network] = {
         lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (1, 2, 4, 4), macs=0, flops=128 * 8
     ),
     # 2·3·30 distances, more than 25 vectors: a product of width 4 + 2
+    # by the written convention: 6, 3 and 3 per (pair of) elements
+    "cosine similarity": call(F.cosine_similarity, (4, 8), (4, 8), macs=0, flops=32 * 6),
+    "pairwise distance": call(F.pairwise_distance, (4, 8), (4, 8), macs=0, flops=32 * 3),
+    "selu": call(F.selu, (4, 8), macs=0, flops=32 * 3),
     "distances": call(
         torch.cdist, (2, 3, 4), (2, 30, 4), macs=180 * 6, flops=180 * 12 + (24 + 240) * 2 + 24 + 180 * 2
     ),
@@ -262,6 +266,24 @@ def test_every_figure_is_the_one_worked_out_by_hand(name, device):
     ledger = xfcost.analyze(
         network.module().to(device), example_inputs=inputs, example_kwargs=network.keywords, trace=False, strict=True
     )
+    assert {quantity: ledger.total(quantity) for quantity in network.expected} == network.expected
+
+
+@pytest.mark.parametrize("name", ["linear", "conv2d grouped, dilated", "einsum of three", "encoder in evaluation"])
+def test_inference_mode_hides_nothing(name):
+    network = NETWORKS[name]
+
+    class Hidden(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = network.module()
+
+        @torch.inference_mode()
+        def forward(self, *inputs: Tensor) -> Tensor:
+            return self.inner(*inputs)
+
+    inputs = tuple(example(shape, "cpu") for shape in network.shapes)
+    ledger = xfcost.analyze(Hidden(), example_inputs=inputs, trace=False, strict=True)
     assert {quantity: ledger.total(quantity) for quantity in network.expected} == network.expected
 
 

@@ -35,6 +35,16 @@ def operation_name(func: Any) -> str:
     return str(func) if packet is None else str(packet._qualified_op_name)  # noqa: SLF001
 
 
+_COMPOSITE: dict[Any, bool] = {}
+
+
+def is_composite(func: Any) -> bool:
+    """Is it made of other operations alone? Under `torch.inference_mode` the dispatcher sees it, and not its parts."""
+    if func not in _COMPOSITE:
+        _COMPOSITE[func] = isinstance(func, torch._ops.OpOverload) and func._can_decompose()  # noqa: SLF001
+    return _COMPOSITE[func]
+
+
 def operation_costs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Costs | None:
     """The costs of one call; None where no table knows the operation."""
     name = operation_name(func)
@@ -76,6 +86,21 @@ def _scaled_and_shifted(args: tuple[Any, ...], kwargs: dict[str, Any], result: A
     return Counter(flops=result.numel() * FLOPS_PER_ELEMENT["affine"] if training else 0)
 
 
+def _each(work: str) -> Whole:
+    """`work` per element of the output."""
+    return lambda args, kwargs, result: Counter(flops=result.numel() * FLOPS_PER_ELEMENT[work])
+
+
+def _each_pair(work: str) -> Whole:
+    """`work` per pair of elements of two tensors, broadcast."""
+
+    def costs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Costs:
+        left, right = (*args, *kwargs.values())[:2]
+        return Counter(flops=torch.broadcast_shapes(left.shape, right.shape).numel() * FLOPS_PER_ELEMENT[work])
+
+    return costs
+
+
 # Functions that count as one operation; their contractions are counted as they run.
 OUTER: Final[dict[Any, Whole]] = dict(WHOLE)
 # Functions that count as one operation, contractions included: nothing inside counts.
@@ -84,6 +109,9 @@ COMPLETE: Final[dict[Any, Whole]] = {
     torch.gru: recurrent(3, FLOPS_PER_ELEMENT["gru"]),
     torch.rnn_tanh: recurrent(1, FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["tanh"]),
     torch.rnn_relu: recurrent(1, FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["relu"]),
+    **dict.fromkeys((F.selu, torch.selu, torch.selu_), _each("selu")),
+    **dict.fromkeys((torch.cosine_similarity, F.cosine_similarity), _each_pair("cosine_similarity")),
+    **dict.fromkeys((torch.pairwise_distance, F.pairwise_distance), _each_pair("distance")),
     **dict.fromkeys((torch.dropout, torch.dropout_, torch.feature_dropout, torch.feature_dropout_), _nothing),
     **dict.fromkeys((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d), _nothing),
     **dict.fromkeys((torch.alpha_dropout, torch.alpha_dropout_, torch.feature_alpha_dropout), _scaled_and_shifted),

@@ -212,6 +212,7 @@ _BY_OUTPUT: Final[dict[tuple[str, ...], str]] = {
     ("add", "multiply"): "addcmul addcmul_ addcdiv addcdiv_ dequantize addr",
     ("add", "multiply", "add"): "lerp lerp_",
     ("multiply", "abs"): "quantize_per_tensor quantize_per_channel",
+    ("exp", "multiply"): "xlogy",
     ("norm", "multiply"): "_weight_norm_interface",
     ("rms_norm",): "_fused_rms_norm",
     ("group_norm",): "_batch_norm_with_update",
@@ -224,6 +225,9 @@ _BY_INPUT: Final[dict[tuple[str, ...], str]] = {
     ("variance",): "var std var_mean std_mean",
     ("norm",): "norm",
     ("add", "multiply", "mean"): "mse_loss",
+    ("add", "multiply", "softplus", "add", "mean"): "binary_cross_entropy_with_logits",
+    ("exp", "exp", "multiply", "multiply", "add", "add", "mean"): "binary_cross_entropy",
+    ("add", "abs", "multiply", "multiply", "add", "mean"): "smooth_l1_loss huber_loss",
 }
 _MOVES: Final = """
 reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d masked_select

@@ -17,7 +17,14 @@ from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from xfcost.torch_models.any_model.attention import note_fused, note_softmax
-from xfcost.torch_models.any_model.costs import COMPLETE, OUTER, operation_costs, operation_name, tensors_in
+from xfcost.torch_models.any_model.costs import (
+    COMPLETE,
+    OUTER,
+    is_composite,
+    operation_costs,
+    operation_name,
+    tensors_in,
+)
 from xfcost.torch_models.any_model.lineage import SOFTMAXES, Lineage, inherited, lineage, multiplies_activations, note
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.tracing.dispatch_costs import Costs
@@ -53,6 +60,9 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
+        if is_composite(func):
+            with self:
+                return func.decompose(*args, **given)
         result = func(*args, **given)
         tensors, results = tensors_in((*args, *given.values())), tensors_in((result,))
         found = inherited(tensors, results)
@@ -110,9 +120,14 @@ def _add(work: Work, found: Costs | None, given: Sequence[Tensor], results: Sequ
         work.uncounted[work.operation] += 1
     else:
         work.costs.update(found)
-    work.called([tuple(one.shape) for one in given], [tuple(one.shape) for one in results])
+    work.called([_shape(one) for one in given], [_shape(one) for one in results])
     for tensor in given:
         work.weights.update(dict.fromkeys(sorted(lineage(tensor).weights)))
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    """The sizes of a tensor; a nested one has none."""
+    return () if tensor.is_nested else tuple(tensor.shape)
 
 
 class WholeFunctions(TorchFunctionMode):

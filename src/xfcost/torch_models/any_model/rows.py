@@ -44,7 +44,9 @@ def _placed(work: Work, params: int, elements: Mapping[str, int]) -> Placed:
     row = Operation(
         path=work.name,
         title=work.name,
-        mixing="unknown",
+        mixing=work.mixing,
+        content_dependent=work.content_dependent,
+        reads_tokens=work.reads_tokens,
         params=params,
         attention_entries=work.entries,
         matrix=work.matrix,

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix
+from xfcost.ledger.operation import Mixing
 
 Shapes = tuple[tuple[int, ...], ...]
 _MOST_SHAPES: Final = 4
@@ -39,6 +40,10 @@ class Work:
         self.matrix: Matrix | None = None
         self.core: AttentionCore | None = None
         self.heads: int | None = None
+        self.mixing: Mixing = "unknown"
+        """Its kind, if somebody finds it."""
+        self.content_dependent = False
+        self.reads_tokens: int | None = None
 
     @property
     def name(self) -> str:
@@ -59,7 +64,7 @@ class Work:
         costs, uncounted = (tuple(sorted(each.items())) for each in (self.costs, self.uncounted))
         ran = (self.operation, costs, uncounted, self.calls, self.inputs, self.outputs, self.varied)
         attention = (self.entries, self.fused_entries, self.fused_statistics, self.matrix, self.core, self.heads)
-        return (*ran, *attention)
+        return (*ran, *attention, self.mixing, self.content_dependent, self.reads_tokens)
 
 
 def shapes_text(shapes: Shapes) -> str:
