@@ -92,6 +92,18 @@ class TestRows:
         assert ledger.weights_read() == 40 + 4 * (192 + 64) + 88
         assert ledger.total("params") == sum(one.numel() for one in Model().parameters())
 
+    def test_parameters_live_where_they_are_first_taken(self):
+        class Tied(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.ones(8, 4))
+
+            def forward(self, x: Tensor) -> Tensor:
+                code = x @ self.weight
+                return code @ self.weight.T
+
+        assert rows(module_ledger(Tied(), (torch.ones(2, 8),))) == [("mm", 1, 32, 64), ("mm_2", 1, 0, 64)]
+
     def test_a_block_of_another_width_stays_its_own(self):
         model = Model()
         model.blocks[2].out = nn.Linear(8, 8)
@@ -248,6 +260,15 @@ def test_every_way_counts_the_same(how):
     assert [(work.path, work.operation, work.costs) for work in first] == [
         (work.path, work.operation, work.costs) for work in other
     ]
+
+
+def test_the_fast_path_of_an_encoder_is_off_on_real_tensors_too():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2).eval()
+    on_meta, on_real = (run_on(how, encoder, (torch.ones(2, 5, 8),), {}).works for how in ("meta", "real"))
+    macs = [sum(work.costs["macs"] for work in works) for works in (on_meta, on_real)]
+    # 10 tokens of 4·d² + 2·d·f, and d per pair for QKᵀ and AV
+    assert macs == [2 * 10 * (4 * 64 + 2 * 128 + 2 * 5 * 8)] * 2
 
 
 def test_code_that_looks_at_values_runs_on_real_tensors_and_says_so():
