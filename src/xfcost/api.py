@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xfcost.counting.decoding import run_at, traced_steps, with_mode, with_traced_steps
@@ -13,13 +14,14 @@ from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.run_options import make_run
 from xfcost.counting.training import with_training
 from xfcost.ledger import notebook
-from xfcost.ledger.errors import UsageError, shown
+from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import OPTIONS, RunOptions, spelled_out
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded, expanded, load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.spec.targets import ModuleTarget, module_target
 
 if TYPE_CHECKING:
     import torch
@@ -62,6 +64,8 @@ def analyze(  # noqa: PLR0913 - options
     *,
     example_inputs: Any = None,
     example_kwargs: Mapping[str, Any] | None = None,
+    inputs: Sequence[str] = (),
+    build: Sequence[str] = (),
     strict: bool = False,
     settings: Sequence[str] | None = (),
     trace: bool = True,
@@ -73,9 +77,12 @@ def analyze(  # noqa: PLR0913 - options
     """Count `spec` in closed form; trace the real model and join the two accounts; with `device`, time it too.
 
     Args:
-        spec: a preset's name or a path to a YAML file; or a torch module, with inputs.
+        spec: a preset's name or a path to a YAML file; or a torch module, with inputs; or the name of one:
+            `model.py:Net` or `package.module:Net`, whose code is executed, or a config.json of transformers.
         example_inputs: of a module: one tensor, a tuple of positional inputs or a dictionary of keyword ones.
         example_kwargs: of a module: keyword inputs beside positional ones.
+        inputs: of a named module: `1x3x224x224` or `input_ids=1xN:int64`, each input; N and batch stand for letters.
+        build: of a named class or function: its arguments, `depth=12` each.
         strict: refuse a ledger that leaves an operation of the module uncounted.
         settings: overrides, `key.path=value` each.
         trace: False answers without importing torch.
@@ -95,7 +102,16 @@ def analyze(  # noqa: PLR0913 - options
         return _module_account(spec, example_inputs, example_kwargs, trace=trace, strict=strict)
     if example_inputs is not None or example_kwargs is not None:
         raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
-    loaded, run = load(spec_name(spec), settings_texts(settings)), make_run(**options)
+    name = spec_name(spec)
+    target = module_target(name)
+    loaded = _imported(target, settings, progress) if target is not None and target.kind == "config" else None
+    if target is not None and loaded is None:
+        shape = {"tokens": options.pop("N", None), "batch": options.pop("batch", 1)}
+        _refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
+        return _named_module_account(target, inputs=inputs, build=build, trace=trace, strict=strict, **shape)
+    if inputs or build:
+        raise UsageError("--input and --build are of torch modules; a spec knows its inputs (--N, --size, --batch)")
+    loaded, run = loaded or load(name, settings_texts(settings)), make_run(**options)
     if probe and run.mode in {"decode", "generate"}:
         raise UsageError(
             f"--probe: of --mode {run.mode} a step reads its cache; probe the forward, and leave --mode out"
@@ -135,6 +151,31 @@ def _module_account(
 
         given = example_inputs(inputs, keywords)
         return module_ledger(module, given.args, given.kwargs, trace=trace, strict=strict)
+
+
+def _imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Progress | None) -> Loaded | None:
+    """The spec of a config.json; None where no spec can be made of it, and the model of transformers is looked at."""
+    from xfcost.importing import loaded_config
+
+    try:
+        return loaded_config(Path(target.place), settings_texts(settings))
+    except SpecError as error:
+        if not os.path.isfile(target.place):
+            raise
+        if progress is not None:
+            reason = str(error).removeprefix(target.place).partition(";")[0].lstrip(":0123456789 ")
+            progress(f"no spec of it ({printable(reason, 200)}); its class in transformers is run")
+        return None
+
+
+def _named_module_account(target: ModuleTarget, **given: Any) -> Ledger:
+    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+
+    check_torch_loads()
+    with memory_may_run_out(target.text, "running it"):
+        from xfcost.torch_models.any_model.targets import target_ledger
+
+        return target_ledger(target, **given)
 
 
 def register(operation: str) -> Callable[[Made], Made]:

@@ -7,12 +7,15 @@ from typing import Annotated, Any, Final, get_args
 import typer
 
 from xfcost.commands.options import (
+    Build,
     Device,
     Force,
     FormatOption,
+    Inputs,
     Output,
     Probe,
     Settings,
+    Strict,
     Trace,
     Verbose,
     any_of,
@@ -32,8 +35,17 @@ VIEWS: Final = get_args(View)
 
 @run_options()
 def run(  # noqa: PLR0913 - options
-    spec: Annotated[str, spec_argument("A preset or a path to a YAML file.")],
+    spec: Annotated[
+        str,
+        spec_argument(
+            "A preset or a path to a YAML file; a torch module as model.py:NAME or package.module:NAME, whose code is "
+            "executed; or a config.json of transformers."
+        ),
+    ],
     settings: Settings = None,
+    inputs: Inputs = None,
+    build: Build = None,
+    strict: Strict = False,
     by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {any_of(VIEWS)}.")] = None,
     trace: Trace = True,
     device: Device = None,
@@ -57,6 +69,9 @@ def run(  # noqa: PLR0913 - options
     ledger = analyze(
         spec,
         settings=settings or (),
+        inputs=inputs or (),
+        build=build or (),
+        strict=strict,
         trace=trace,
         device=device,
         probe=probe,

@@ -79,6 +79,21 @@ Output = Annotated[
     typer.Option("-o", "--output", help="Write the report to a file; its ending says the format."),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", help="All figures, searches and notes of the table.")]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="SHAPE",
+        help="Of a torch module: 1x3x224x224, or input_ids=1xN:int64. N and B stand for --N and --batch. Repeatable.",
+    ),
+]
+Build = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--build", metavar="KEY=VALUE", help="Of a class or function that makes one: an argument. Repeatable."
+    ),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Of a torch module: exit 1 where an operation is not counted.")]
 Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite an existing file.")]
 
 ENDINGS: Final[dict[str, Format]] = {

@@ -45,21 +45,29 @@ def original(model: Any) -> nn.Module:
 
 def refused(model: nn.Module, error: Exception, hint: str = "") -> UsageError:
     """`error`, raised by a run of `model`, as one message with the user's own line."""
-    name = type(model).__name__
-    first = printable(str(error).partition("\n")[0], 300)
-    what = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    place = own_line(error) or _forward_line(model)
     return UsageError(
-        f"{name} does not run on these inputs: {what} ({_place(model, error)}){hint}{_inputs(model, error)}"
+        f"{type(model).__name__} does not run on these inputs: {raised(error)} ({place}){hint}{_inputs(model, error)}"
     )
 
 
-def _place(model: nn.Module, error: Exception) -> str:
-    """`file:line` of the innermost frame outside torch, Python and this package; else of the module's forward."""
+def raised(error: BaseException) -> str:
+    """`ValueError: the first line of its message`."""
+    first = printable(str(error).partition("\n")[0], 300)
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def own_line(error: BaseException) -> str | None:
+    """`file:line` of the innermost frame outside torch, Python and this package, if there is one."""
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    own = [place for place in frames if not _is_foreign(place[0])]
-    if own:
-        file, line = own[-1]
-        return f"{file}:{line}"
+    if isinstance(error, SyntaxError) and error.filename:
+        frames.append((error.filename, error.lineno or 1))
+    own = [f"{file}:{line}" for file, line in frames if not _is_foreign(file)]
+    return own[-1] if own else None
+
+
+def _forward_line(model: nn.Module) -> str:
+    """`file:line` of the module's forward."""
     try:
         forward = type(model).forward
         return f"{inspect.getsourcefile(forward)}:{inspect.getsourcelines(forward)[1]}"
