@@ -154,6 +154,15 @@ class TestViews:
             "": 4 * block + 440, "table": 0, "blocks": 4 * block, "blocks.*": 4 * block, "head": 440,
         }  # fmt: skip
 
+    def test_a_name_that_begins_like_another_is_not_inside_it(self):
+        from xfcost.ledger.objects import module_tree
+
+        model = nn.Sequential()
+        model.add_module("map", nn.Linear(8, 8))
+        model.add_module("mapped", nn.Linear(8, 4))
+        tree = {node["module"]: node["params"] for node in module_tree(module_ledger(model, (torch.ones(2, 8),)))}
+        assert tree == {"": 72 + 36, "map": 72, "mapped": 36}
+
     def test_groups_by_module_to_a_depth(self):
         groups = module_ledger(Model(), (TOKENS,)).by("module", depth=1)
         assert {name: len(found) for name, found in groups.items()} == {"table": 1, "blocks": 5, "": 1, "head": 1}

@@ -337,6 +337,24 @@ def test_an_integer_product_counts():
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(
+    ("left", "right", "ends", "macs"),
+    [
+        ((6, 8), (2, 8, 16), [2, 6], 6 * 16 * 8),  # every row meets one matrix
+        ((2, 6, 8), (2, 8, 8), None, 2 * 6 * 8 * 8),
+        ((6, 16), (16, 8), [4, 16], 6 * 8 * 16),  # two products of (6, 8), over 4 and over 12
+    ],
+    ids=["rows", "batches", "summed axis"],
+)
+def test_a_grouped_product_feeds_the_next_operation(left, right, ends, macs, device):
+    groups = None if ends is None else torch.tensor(ends, dtype=torch.int32, device=device)
+    inputs = (torch.ones(left, device=device), torch.ones(right, device=device), groups)
+    ledger = xfcost.analyze(Call(lambda x, w, offs: F.grouped_mm(x, w, offs=offs).relu()), example_inputs=inputs)
+    # each has 96 results, and a ReLU of each
+    assert (ledger.total("macs"), ledger.total("flops")) == (macs, 2 * macs + 96)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_grouped_products_of_experts_count_every_row_once(device):
     rows, experts = torch.ones(6, 8, device=device), torch.ones(2, 8, 16, device=device)
     ends = torch.tensor([2, 6], dtype=torch.int32, device=device)
