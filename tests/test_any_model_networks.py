@@ -45,6 +45,31 @@ def eager_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q @ k.transpose(-2, -1)).softmax(-1) @ v
 
 
+class TalkingHeads(nn.Module):
+    """Scores of 3 heads, mixed by a learned map before and after the softmax (Shazeer et al. 2020)."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = self.before((q @ k.mT).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return self.after(scores.softmax(-1).permute(0, 2, 3, 1)).permute(0, 3, 1, 2) @ v
+
+
+class SoftmaxOverClasses(nn.Module):
+    """Attention, and a map of the same size whose classes are chosen by a softmax: no attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(8, 8, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
+        weights = (heads @ heads.mT).softmax(-1)
+        return self.map((weights @ heads).transpose(1, 2).flatten(2)).softmax(-1)
+
+
 class DroppedResult(nn.Module):
     """An auxiliary head whose result nobody reads."""
 
@@ -216,6 +241,15 @@ NETWORKS: dict[str, Network] = {
     "eager attention": call(
         eager_attention, (2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4),
         macs=210 * 8, flops=210 * (16 + SOFTMAX), attention_entries=210,
+    ),
+    # as above with 3 heads, and two maps of 3 products for each of 2·5·7 pairs
+    "talking heads": Network(
+        TalkingHeads, ((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4)),
+        {"macs": 210 * 8 + 2 * 210 * 3, "attention_entries": 210},
+    ),
+    # 2 heads of 5·5
+    "a softmax over classes is no attention": Network(
+        SoftmaxOverClasses, ((1, 5, 8),), {"macs": 50 * 8 + 5 * 64, "attention_entries": 50}
     ),
     "a softmax of projected inputs is no attention": Network(
         lambda: nn.Sequential(nn.Linear(4, 3, bias=False), nn.Softmax(-1)),

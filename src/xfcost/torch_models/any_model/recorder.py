@@ -25,7 +25,15 @@ from xfcost.torch_models.any_model.costs import (
     operation_name,
     tensors_in,
 )
-from xfcost.torch_models.any_model.lineage import SOFTMAXES, Lineage, inherited, lineage, multiplies_activations, note
+from xfcost.torch_models.any_model.lineage import (
+    SOFTMAXES,
+    Lineage,
+    after_contraction,
+    inherited,
+    lineage,
+    multiplies_activations,
+    note,
+)
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.tracing.dispatch import Watch
@@ -92,7 +100,8 @@ class Recorder(TorchDispatchMode):
             note_softmax(work, args[0], args[1])
             return found._replace(scores=None)
         if costs and costs["macs"]:
-            return found._replace(scores=work if multiplies_activations(packet, args) else None)
+            product = work if multiplies_activations(packet, args) else None
+            return after_contraction(found, tensors_in(args), tensors_in((result,))[0], product)
         return found
 
     def _count_inside(self, work: Work, func: Any, args: Any, kwargs: Any, result: Any) -> None:
