@@ -7,13 +7,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.formulas.component import NormKind, Place, Rows
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.component import ComponentError, Letter, NormKind, Number, Operation, Place, Rows
 from xfcost.formulas.layer import Head
-from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import elementwise, linear, move, norm
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.operation import Operation
+from xfcost.formulas.rows import elementwise, linear, move, norm, on_raw_input
 
 # Two tokens, each with a classifier of its own, in either order.
 TwoTokens = Annotated[list[Literal["class_token", "distillation_token"]], msgspec.Meta(min_length=2, max_length=2)]
@@ -76,9 +72,12 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
         elif self.pool != "none":
             yield move("pool", "Take the class token")
         yield from normed if self.norm_after_pool else ()
-        yield linear("linear", "Classifier", n if self.pool == "none" else 1, d, self.classes, bias=self.bias)
+        yield self._linear("linear", "Classifier", n if self.pool == "none" else 1, d)
         if self.distilled:
             yield move("distillation_pool", "Take the distillation token")
-            yield linear("distillation_linear", "Classifier (distillation)", 1, d, self.classes, bias=self.bias)
-            work = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["multiply"]
-            yield Operation(path="average", title="Average of both classifiers", flops=self.classes * work)
+            yield self._linear("distillation_linear", "Classifier (distillation)", 1, d)
+            yield elementwise("average", "Average of both classifiers", "add + multiply", self.classes)
+
+    def _linear(self, path: str, title: str, n: Number, d: Number) -> Operation:
+        row = linear(path, title, n, d, self.classes, bias=self.bias)
+        return on_raw_input(row) if self.norm == "none" else row

@@ -8,14 +8,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import ActKind, Place, Width, check_class_token
+from xfcost.formulas.component import ActKind, ComponentError, Grid, Number, Operation, Place, Width, check_class_token
 from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, linear, move, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
@@ -79,7 +75,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, width = self._tokens(place), place.dim, self.width(place)
         hidden = self.inner(d)
-        yield linear("fc1", "MLP up-projection", n, d, hidden, bias=self.bias)
+        yield on_raw_input(linear("fc1", "MLP up-projection", n, d, hidden, bias=self.bias))
         yield elementwise("act", "MLP activation", self.act, n * hidden)
         yield linear("fc2", "MLP down-projection", n, hidden, width, bias=self.bias)
         if self.chunks > 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from torch import Tensor
 
 from xfcost.ledger.attention_core import AttentionCore
@@ -13,7 +15,7 @@ from xfcost.torch_models.any_model.work import Work
 def note_softmax(softmax: Work, scores: Tensor, axis: int) -> None:
     """If `scores` are a product of two activations, they are attention scores, and the softmax makes the weights."""
     product: Work | None = lineage(scores).scores
-    if product is None:
+    if product is None or (lineage(scores).mapped and not _same_matrix(product, scores, axis)):
         return
     entries = scores.numel()
     keys = scores.shape[axis]
@@ -22,6 +24,13 @@ def note_softmax(softmax: Work, scores: Tensor, axis: int) -> None:
     product.matrix = _with(product.matrix, entries, alive=entries, kept=0)
     softmax.matrix = _with(softmax.matrix, entries, alive=2 * entries, kept=entries)
     softmax.fused_statistics += entries // keys if keys else 0
+
+
+def _same_matrix(product: Work, scores: Tensor, axis: int) -> bool:
+    """Do `scores` have the product's elements, queries and keys? Otherwise a map has made something else."""
+    made = product.outputs[0]
+    queries, keys = scores.shape[-2:] if axis in (-1, scores.ndim - 1) else (0, 0)
+    return prod(made) == scores.numel() and {queries, keys} == set(made[-2:])
 
 
 def _with(before: Matrix | None, entries: int, *, alive: int, kept: int) -> Matrix:

@@ -41,7 +41,8 @@ _COMPOSITE: dict[Any, bool] = {}
 def is_composite(func: Any) -> bool:
     """Is it made of other operations alone? Under `torch.inference_mode` the dispatcher sees it, and not its parts."""
     if func not in _COMPOSITE:
-        _COMPOSITE[func] = isinstance(func, torch._ops.OpOverload) and func._can_decompose()  # noqa: SLF001
+        known = isinstance(func, torch._ops.OpOverload) and func.namespace != "prim"  # noqa: SLF001 - prim has no kernels
+        _COMPOSITE[func] = known and func._can_decompose()  # noqa: SLF001
     return _COMPOSITE[func]
 
 

@@ -27,6 +27,8 @@ class Lineage(NamedTuple):
     """The parameters that it is a view of, or computed from alone."""
     scores: Any = None
     """The operation that made it, if that is a product of two activations; views and element-wise work keep it."""
+    mapped: bool = False
+    """Did a learned map of the same size follow, such as one that mixes heads?"""
 
 
 NOTHING: Final = Lineage()
@@ -49,8 +51,21 @@ def inherited(given: Sequence[Tensor], results: Sequence[Tensor]) -> Lineage:
     varies = any(one.varies for one in notes)
     weights = frozenset() if varies else frozenset[str]().union(*(one.weights for one in notes))
     size = results[0].numel() if results else 0
-    kept = (one.scores for one, tensor in zip(notes, given, strict=True) if one.scores and tensor.numel() <= size)
-    return Lineage(varies, weights, next(kept, None) if varies else None)
+    kept = [one for one, tensor in zip(notes, given, strict=True) if one.scores and tensor.numel() <= size]
+    if not varies or not kept:
+        return Lineage(varies, weights)
+    return kept[0]._replace(varies=True, weights=weights)
+
+
+def after_contraction(found: Lineage, given: Sequence[Tensor], result: Tensor, product: Any) -> Lineage:
+    """The lineage of a contraction's result: `product`, if it multiplies activations.
+
+    A learned map of the same size keeps the scores that it is given.
+    """
+    if product is not None:
+        return found._replace(scores=product, mapped=False)
+    same_size = any(lineage(one).scores is found.scores and one.numel() == result.numel() for one in given)
+    return found._replace(scores=found.scores if same_size else None, mapped=True)
 
 
 def multiplies_activations(packet: Any, args: tuple[Any, ...]) -> bool:

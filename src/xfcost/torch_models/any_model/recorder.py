@@ -25,8 +25,18 @@ from xfcost.torch_models.any_model.costs import (
     operation_name,
     tensors_in,
 )
-from xfcost.torch_models.any_model.lineage import SOFTMAXES, Lineage, inherited, lineage, multiplies_activations, note
+from xfcost.torch_models.any_model.lineage import (
+    SOFTMAXES,
+    Lineage,
+    after_contraction,
+    inherited,
+    lineage,
+    multiplies_activations,
+    note,
+)
 from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.shared.recurrence import in_few_steps
+from xfcost.torch_models.tracing.dispatch import Watch
 from xfcost.torch_models.tracing.dispatch_costs import Costs
 from xfcost.torch_models.tracing.dispatch_functions import PARTS
 
@@ -90,7 +100,8 @@ class Recorder(TorchDispatchMode):
             note_softmax(work, args[0], args[1])
             return found._replace(scores=None)
         if costs and costs["macs"]:
-            return found._replace(scores=work if multiplies_activations(packet, args) else None)
+            product = work if multiplies_activations(packet, args) else None
+            return after_contraction(found, tensors_in(args), tensors_in((result,))[0], product)
         return found
 
     def _count_inside(self, work: Work, func: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -112,6 +123,18 @@ class Recorder(TorchDispatchMode):
         if key not in self.works:
             self.works[key] = Work(self.running[-1], name)
         return self.works[key]
+
+    def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """One of our own recurrences: all its steps, or of very many a few, the others alike."""
+        watch = Watch()
+        result = watch.loop(loop, shapes, args)
+        if watch.costs:
+            results = tensors_in((result,))
+            work = self.work(f"xfcost::{loop.__name__}", sys._getframe(1))  # noqa: SLF001 - the call's place
+            _add(work, watch.costs[""], tensors_in(args), results)
+            for tensor in results:
+                note(tensor, Lineage(varies=True))
+        return result
 
 
 def _add(work: Work, found: Costs | None, given: Sequence[Tensor], results: Sequence[Tensor]) -> None:
@@ -184,6 +207,7 @@ def recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(_running_modules(model, recorder))
         stack.enter_context(WholeFunctions(recorder))
+        stack.enter_context(in_few_steps(recorder.loop))
         stack.enter_context(recorder)
         yield
 
