@@ -27,10 +27,10 @@ from xfcost.commands.options import (
     verdict,
 )
 from xfcost.ledger.errors import UsageError, printable
-from xfcost.ledger.objects import View
+from xfcost.ledger.objects import AnyView
 from xfcost.report.output import check_target
 
-VIEWS: Final = get_args(View)
+VIEWS: Final = get_args(AnyView)
 
 
 @run_options()
@@ -47,6 +47,9 @@ def run(  # noqa: PLR0913 - options
     build: Build = None,
     strict: Strict = False,
     by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {any_of(VIEWS)}.")] = None,
+    depth: Annotated[
+        int | None, typer.Option("--depth", metavar="INT", min=1, help="With --by module: levels of the tree.")
+    ] = None,
     trace: Trace = True,
     device: Device = None,
     probe: Probe = False,
@@ -64,6 +67,8 @@ def run(  # noqa: PLR0913 - options
     from xfcost.api import analyze
 
     view = _view(by)
+    if depth is not None and view != "module":
+        raise UsageError("--depth: it cuts the tree of modules; give --by module too")
     form = chosen_format(format_, output)
     check_target(output, force=force)
     ledger = analyze(
@@ -81,15 +86,15 @@ def run(  # noqa: PLR0913 - options
     if form == "table" and output is None:
         from xfcost.report.table import print_ledger
 
-        print_ledger(ledger, view, verbose=verbose)
+        print_ledger(ledger, view, verbose=verbose, depth=depth)
     else:
         from xfcost.report.export import ledger_text
 
-        deliver(ledger_text(ledger, form, view, verbose=verbose), output, force=force)
+        deliver(ledger_text(ledger, form, view, verbose=verbose, depth=depth), output, force=force)
     verdict([ledger])
 
 
-def _view(by: str | None) -> View | None:
+def _view(by: str | None) -> AnyView | None:
     if by is not None and by not in VIEWS:
         raise UsageError(f"--by {printable(by)}: expected one of {', '.join(VIEWS)}")
     return by  # type: ignore[return-value]
