@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -88,6 +90,13 @@ def test_a_class_a_function_and_a_module_of_a_file(code: Path) -> None:
     assert macs(f"{code}:made", "--build", "width=4") == 5 * 16
     assert macs(f"{code}:ready") == 3 * 5 * 16
     assert macs(f"{code}:Looks", "--input", "6x3") == 6 * 3 * 2, "its constructor looks at numbers: no meta tensors"
+
+
+def test_the_tree_of_modules(code: Path) -> None:
+    told = xf("analyze", f"{code}:Net", "--by", "module", "--depth", "1", "--format", "csv").stdout
+    rows = list(csv.DictReader(io.StringIO(told)))
+    assert [(row["module"], row["macs"]) for row in rows] == [("", "160"), ("layers", "160")]
+    assert "give --by module too" in xf("analyze", f"{code}:Net", "--depth", "1").stderr
 
 
 def test_a_module_of_a_package() -> None:
