@@ -12,17 +12,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xfcost.api import analyze, compare, trace
+    from xfcost.api import analyze, compare, register, trace
     from xfcost.ledger.errors import XfcostError
     from xfcost.ledger.ledger import Ledger
     from xfcost.ledger.operation import Operation
 
 __version__ = "0.1.0"
-__all__ = ["Ledger", "Operation", "XfcostError", "analyze", "compare", "trace"]
+__all__ = ["Ledger", "Operation", "XfcostError", "analyze", "compare", "register", "trace"]
 
 _MODULES = {
     "analyze": "xfcost.api",
     "compare": "xfcost.api",
+    "register": "xfcost.api",
     "trace": "xfcost.api",
     "Ledger": "xfcost.ledger.ledger",
     "Operation": "xfcost.ledger.ledger",

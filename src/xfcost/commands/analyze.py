@@ -7,19 +7,32 @@ from typing import Annotated, Any, Final, get_args
 import typer
 
 from xfcost.commands import options as shared
-from xfcost.ledger.objects import View
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.objects import AnyView
 from xfcost.ledger.option_readers import one_of
 from xfcost.report.messages import say
 from xfcost.report.output import check_target
 
-VIEWS: Final = get_args(View)
+VIEWS: Final = get_args(AnyView)
 
 
 @shared.run_options()
 def run(  # noqa: PLR0913 - options
-    spec: Annotated[str, shared.spec_argument("A preset or a path to a YAML file.")],
+    spec: Annotated[
+        str,
+        shared.spec_argument(
+            "A preset or a path to a YAML file; a torch module as model.py:NAME or package.module:NAME, whose code is "
+            "executed; or a config.json of transformers."
+        ),
+    ],
     settings: shared.Settings = None,
+    inputs: shared.Inputs = None,
+    build: shared.Build = None,
+    strict: shared.Strict = False,
     by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {shared.any_of(VIEWS)}.")] = None,
+    depth: Annotated[
+        int | None, typer.Option("--depth", metavar="INT", min=1, help="With --by module: levels of the tree.")
+    ] = None,
     trace: shared.Trace = True,
     device: shared.Device = None,
     probe: shared.Probe = False,
@@ -38,13 +51,26 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.export import ledger_text
     from xfcost.report.table import report
 
-    view: View | None = one_of("--by", VIEWS)(by) if by is not None else None  # type: ignore[assignment]
+    view: AnyView | None = one_of("--by", VIEWS)(by) if by is not None else None  # type: ignore[assignment]
+    if depth is not None and view != "module":
+        raise UsageError("--depth: it cuts the tree of modules; give --by module too")
     form = shared.chosen_format(format_, output)
     check_target(output, force=force)
-    ledger = analyze(spec, settings=settings, trace=trace, device=device, probe=probe, progress=say, **options)
+    ledger = analyze(
+        spec,
+        settings=settings,
+        inputs=inputs or (),
+        build=build or (),
+        strict=strict,
+        trace=trace,
+        device=device,
+        probe=probe,
+        progress=say,
+        **options,
+    )
     shared.deliver_report(
-        lambda width: report(ledger, view, width, verbose=verbose),
-        lambda: ledger_text(ledger, form, view, verbose=verbose),
+        lambda width: report(ledger, view, width, verbose=verbose, depth=depth),
+        lambda: ledger_text(ledger, form, view, verbose=verbose, depth=depth),
         form,
         output,
         force=force,

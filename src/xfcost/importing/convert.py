@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -12,11 +12,12 @@ import msgspec
 from xfcost.importing.families import FAMILIES, family_of
 from xfcost.importing.family import Family, name_in_file, read_family
 from xfcost.importing.file import ConfigFile, read_config
-from xfcost.ledger.errors import ComponentError, SpecError, UsageError, nearest, printable
+from xfcost.ledger.errors import ComponentError, SpecError, UsageError, combined_message, nearest, printable
 from xfcost.spec.error_messages import spec_error
 from xfcost.spec.grammar import Spec
 from xfcost.spec.kinds import converted
 from xfcost.spec.load import Loaded
+from xfcost.spec.overrides import apply_settings
 from xfcost.spec.placement import place
 from xfcost.spec.reader import read, shown_value
 from xfcost.spec.run import Run
@@ -158,9 +159,24 @@ def _name(path: Path, file: ConfigFile) -> str:
 
 def _check(text: str, file: ConfigFile) -> None:
     """Load the spec, and check every component in its place."""
-    data, source = read(text, f"{file.name}: the spec that it makes")
+    place(_loaded(text, file.name), Run())
+
+
+def _loaded(text: str, name: str, settings: Sequence[str] = ()) -> Loaded:
+    data, source = read(text, f"{name}: the spec that it makes")
+    if unset := apply_settings(data, source, settings):
+        raise UsageError(combined_message(unset))
     try:
-        loaded = Loaded(converted(data, Spec), data, source, file.name)
+        return Loaded(converted(data, Spec), data, source, name, tuple(settings))
     except msgspec.ValidationError as error:
         raise spec_error(str(error), data, source) from None
-    place(loaded, Run())
+
+
+def loaded_config(path: Path, settings: Sequence[str] = ()) -> Loaded:
+    """The spec of the config at `path`, loaded, with the `--set` options.
+
+    Raises:
+        SpecError: the file is no config, or a spec cannot express it.
+        UsageError: a setting matches nothing.
+    """
+    return _loaded(import_config(path).text, printable(str(path), most=200), settings)

@@ -70,6 +70,8 @@ class TrainingFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 TRACED: Final = tuple(f"traced_{quantity}" for quantity in MEASURED)
 DISPATCHED: Final = tuple(f"dispatched_{quantity}" for quantity in RUN)
+# How an operation of a module ran.
+RAN: Final = ("aten", "input_shapes", "output_shapes", "calls", "uncounted")
 TRAFFIC: Final = ("plain_traffic_bytes", "tiled_traffic_bytes")
 # Figures of a training step.
 LEARNING: Final = ("backward_macs", "traced_backward_macs", "kept_bytes")
@@ -78,6 +80,7 @@ LEARNING: Final = ("backward_macs", "traced_backward_macs", "kept_bytes")
 FIGURES: Final[dict[str, tuple[str, str, int | None]]] = {
     **{f"traced_{quantity}": ("traced", quantity, None) for quantity in MEASURED},
     **{f"dispatched_{quantity}": ("dispatched", quantity, None) for quantity in RUN},
+    **{name: ("ran", name, None) for name in RAN},
     "cached": ("cache", "elements", 0),
     "cached_per_token": ("cache", "per_token", 0),
     "read": ("weights_read", "elements", None),

@@ -4,6 +4,7 @@ XfcostError            exit code 2, one message, no traceback
 ├── SpecError          an invalid spec: file:line, path, what was expected, how to fix it
 ├── UsageError         an invalid option or argument of the command line or of the Python API
 ├── OutputError        a file can't be written
+├── IncompleteError    operations of a module that nothing counts, with `strict`; exit code 1
 └── DeviceError        a device is absent, or the model doesn't fit on it
 
 `ComponentError` is internal: a component raises it with its field's name, and the loader adds file and line in a
@@ -12,7 +13,7 @@ SpecError.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 # A message lists this many names, then "…".
@@ -82,6 +83,26 @@ class OutputError(XfcostError):
 
 class DeviceError(XfcostError):
     """A device that is absent, or a model that doesn't fit on it."""
+
+
+class IncompleteError(XfcostError):
+    """Operations of a module that no formula knows.
+
+    Args:
+        name: the module's name.
+        uncounted: the operations, with how often they ran.
+    """
+
+    exit_code = 1
+
+    def __init__(self, name: str, uncounted: Mapping[str, int]) -> None:
+        names = ", ".join(f"{operation} ({times}×)" for operation, times in uncounted.items())
+        first = next(iter(uncounted))
+        super().__init__(
+            f"{name}: not counted, because no formula knows it: {names}; totals would be lower bounds "
+            f'(count it yourself: @xfcost.register("{first}"))'
+        )
+        self.uncounted = dict(uncounted)
 
 
 class ComponentError(Exception):

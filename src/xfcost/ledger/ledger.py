@@ -18,6 +18,7 @@ from xfcost.ledger.metadata import Agreement, Metadata, Timing
 from xfcost.ledger.modes import Cache, Generation, Step
 from xfcost.ledger.operation import COUNTED, MIXINGS, QUANTITIES, Operation
 from xfcost.ledger.probe import Probe
+from xfcost.ledger.ran import ModuleRun
 from xfcost.ledger.training import Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 
@@ -51,6 +52,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """The training step and run, in the mode `train`."""
     probe: Probe | None = None
     """What the running model reads, with `--probe`."""
+    module: ModuleRun | None = None
+    """The run that was counted, of a module without a spec."""
 
     def total(self, quantity: str, where: Callable[[Operation], bool] | None = None) -> int | None:
         """The sum of `quantity` over all blocks; None where no row has it.
@@ -66,11 +69,17 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
             return 0 if quantity in (*COUNTED, "active_params") or self.agreement is not None else None
         return sum(present) if present else None
 
-    def by(self, key: Literal["mixing", "stage", "block", "operation"]) -> dict[str, tuple[Operation, ...]]:
-        """Rows grouped by `key`, groups in order of first appearance (by `mixing` always all three kinds)."""
+    def by(
+        self, key: Literal["mixing", "stage", "block", "operation", "module"], depth: int | None = None
+    ) -> dict[str, tuple[Operation, ...]]:
+        """Rows grouped by `key`, groups in order of first appearance (by `mixing` always all three kinds).
+
+        By `module`, `depth` counts the parts of a path: what is deeper belongs to the module at that depth.
+        """
         groups: dict[str, list[Operation]] = {kind: [] for kind in MIXINGS} if key == "mixing" else {}
         for row in self.rows:
-            groups.setdefault(getattr(row, key), []).append(row)
+            name = ".".join(row.component.split(".")[:depth]) if key == "module" else getattr(row, key)
+            groups.setdefault(name, []).append(row)
         return {name: tuple(rows) for name, rows in groups.items()}
 
     def with_note(self, note: str) -> Ledger:

@@ -14,6 +14,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     tokens: str
     """Tokens of the first stage, as text: `784 (28×28) + 1`."""
     grid_tokens: int
+    """0 of a module, whose tokens are not known."""
     extra_tokens: int = 0
     batch: int = 1
     dtype: str = "float32"
@@ -49,6 +50,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """The `--set` options, `key=value` each."""
     published_left_out: int = 0
     """Number of published figures left out: they are of the unchanged spec at its own size with a batch of 1."""
+    inputs: str | None = None
+    """The input tensors of a module, `x: 1×3×224×224 float32`; None of a spec."""
     versions: dict[str, str] = {}
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
+from xfcost.ledger.accounts import DISPATCHED, LEARNING, RAN, TRACED, TRAFFIC
 from xfcost.ledger.operation import COUNTED
 from xfcost.ledger.probe import Mixes, ProbedRow
 from xfcost.ledger.visible import json_visible
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 View = Literal["operation", "block", "stage", "mixing"]
 """What rows can be grouped by."""
+AnyView = Literal["operation", "block", "stage", "mixing", "module"]
+"""And the tree of modules."""
 
 _FIELDS: Final = (
     "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
@@ -40,6 +43,7 @@ def records(ledger: Ledger) -> list[dict[str, Any]]:
 
 def _operations(ledger: Ledger) -> list[dict[str, Any]]:
     fields = _FIELDS if ledger.training is None else (*_FIELDS, *LEARNING, "backward_saved")
+    fields = fields if ledger.module is None else (*fields, *RAN)
     return [{field: row.figure(field) for field in fields} for row in ledger.rows]
 
 
@@ -58,14 +62,50 @@ def probe_object(ledger: Ledger) -> dict[str, Any]:
     return {"probe": {"exact": probe.exact, "sizes": probe.sizes, "patterns": probe.patterns, "rows": rows}}
 
 
-def grouped(ledger: Ledger, by: View) -> list[dict[str, Any]]:
-    """One plain dict per group, with its totals over all blocks; by mixing always all three kinds."""
+def grouped(ledger: Ledger, by: AnyView, depth: int | None = None) -> list[dict[str, Any]]:
+    """One plain dict per group, with its totals over all blocks; by mixing always all three kinds.
+
+    By module every module down to `depth`, with the totals of everything inside it.
+    """
+    if by == "module":
+        return module_tree(ledger, depth)
     result = []
     quantities = (*COUNTED, "active_params", *TRACED, *DISPATCHED, *(LEARNING if ledger.training else ()))
     for name, rows in ledger.by(by).items():
         part = ledger.part(rows)
         result.append({by: name} | {quantity: part.total(quantity) for quantity in quantities})
     return result
+
+
+def module_tree(ledger: Ledger, depth: int | None = None) -> list[dict[str, Any]]:
+    """One plain dict per module down to `depth`, each with the totals of everything inside it; the whole first."""
+    paths: dict[str, None] = {"": None}
+    for row in ledger.rows:
+        parts = row.component.split(".") if row.component else []
+        deepest = len(parts) if depth is None else min(depth, len(parts))
+        paths.update({".".join(parts[:length]): None for length in range(1, deepest + 1)})
+    result = []
+    for path in _in_tree_order(paths):
+        part = ledger.part(row for row in ledger.rows if _is_inside(row.component, path))
+        level = path.count(".") + 1 if path else 0
+        totals = {quantity: part.total(quantity) for quantity in (*COUNTED, "active_params", *TRACED)}
+        result.append({"module": path, "depth": level} | totals)
+    return result
+
+
+def _is_inside(component: str, path: str) -> bool:
+    return not path or component == path or component.startswith(f"{path}.")
+
+
+def _in_tree_order(paths: Iterable[str]) -> list[str]:
+    """Every module before its children, modules in the order in which they first ran."""
+    first: dict[str, int] = {path: place for place, path in enumerate(paths)}
+
+    def key(path: str) -> list[int]:
+        parts = path.split(".") if path else []
+        return [first[".".join(parts[:length])] for length in range(1, len(parts) + 1)]
+
+    return sorted(first, key=key)
 
 
 def ledger_object(ledger: Ledger) -> dict[str, Any]:
@@ -75,7 +115,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "name": metadata.name,
         "spec": metadata.source,
         "paper": metadata.paper,
-        "tokens": metadata.grid_tokens,
+        "tokens": metadata.grid_tokens if ledger.module is None else None,
         "extra_tokens": metadata.extra_tokens,
         "grid": metadata.tokens,
         "image": None if metadata.image is None else list(metadata.image),
@@ -96,6 +136,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         **probe_object(ledger),
         "notes": list(metadata.notes),
         "versions": metadata.versions,
+        **({} if ledger.module is None else {"module": msgspec.to_builtins(ledger.module)}),
     }
 
 

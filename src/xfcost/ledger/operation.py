@@ -12,8 +12,10 @@ import msgspec
 from xfcost.ledger.accounts import FIGURES, Cached, Measured, Traffic, TrainingFigures, WeightsRead
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix
+from xfcost.ledger.ran import Ran
 
-Mixing = Literal["per-token", "local", "global"]
+Mixing = Literal["per-token", "local", "global", "unknown"]
+"""`unknown`: an operation of a module without a spec, whose kind was not found."""
 
 
 MIXINGS: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
@@ -103,6 +105,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Main-memory traffic of its attention core, with `--memory-level`."""
     training: TrainingFigures | None = None
     """In the mode `train`."""
+    ran: Ran | None = None
+    """The ATen operation, in the ledger of a module."""
     traced: Measured | None = None
     dispatched: Measured | None = None
     seconds: float | None = None
@@ -145,13 +149,14 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mixes(self) -> bool:
         """Does it mix tokens, locally or globally?"""
-        return self.mixing != "per-token"
+        return self.mixing in {"local", "global"}
 
     @property
     def only_moves(self) -> bool:
         """Is it only data movement or a mask (roll, pad, gather): no parameters, no FLOPs?"""
         work = self.macs or self.flops or self.comparisons
-        return not (work or self.params or self.attention_entries or self.shared)
+        uncounted = self.ran is not None and self.ran.uncounted
+        return not (work or self.params or self.attention_entries or self.shared or uncounted)
 
     def figure(self, name: str) -> Any:
         """The figure `name`: a counted one (`macs`), or another account's (`traced_macs`)."""

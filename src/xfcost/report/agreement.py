@@ -10,6 +10,7 @@ from rich.text import Text
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, Timing
+from xfcost.ledger.ran import ModuleRun
 
 
 def timing_texts(ledger: Ledger) -> Iterator[Text]:
@@ -46,6 +47,9 @@ def agreement_texts(ledger: Ledger) -> Iterator[Text]:
     if agreement is None:
         yield Text(COUNTED_ONLY, style="dim")
         return
+    if ledger.module is not None:
+        yield from _module_texts(ledger.module, agreement)
+        return
     joined = " and ".join(_ACCOUNTS[name] for name in agreement.accounts)
     if agreement.exact:
         text, steps = f"{joined}: the real torch model agrees exactly, in all {len(ledger.rows)} operations", ""
@@ -62,6 +66,28 @@ def agreement_texts(ledger: Ledger) -> Iterator[Text]:
         yield Text(f"  {difference['path']} {difference['quantity']}: {found}", style="red")
     for line in agreement.uncounted:
         yield Text(f"  not counted: {line}", style="red")
+
+
+# Of a module's differences between trace and dispatcher, this many are listed.
+_MOST_DIFFERENCES: Final = 5
+
+
+def _module_texts(run: ModuleRun, agreement: Agreement) -> Iterator[Text]:
+    """What a module's ledger counts, what it leaves out, and how fvcore's trace compares."""
+    tensors = {"meta": "meta tensors", "fake": "fake tensors", "real": "real tensors"}[run.tensors]
+    why = f", for its code looks at values ({run.reason})" if run.reason else ""
+    yield Text(f"dispatcher: every ATen operation of one forward on {tensors}{why}", style="bold green")
+    for operation, times in run.uncounted.items():
+        yield Text(f"  not counted, for no formula knows it: {operation} ({times:,}×)", style="red")
+    if run.uncalled:
+        yield Text(f"  parameters that no operation took: {', '.join(run.uncalled)}", style="dim")
+    if run.traced:
+        yield Text(f"trace: {run.traced}", style="" if agreement.differences else "green")
+    for difference in agreement.differences[:_MOST_DIFFERENCES]:
+        figures = f"dispatched {units.exact(difference['counted'])}, traced {units.exact(difference['traced'])}"
+        yield Text(f"  {difference['path'] or 'the model itself'} {difference['quantity']}: {figures}")
+    if (more := len(agreement.differences) - _MOST_DIFFERENCES) > 0:
+        yield Text(f"  and {_number(more, 'difference')} more; json has all")
 
 
 def _disagreement(ledger: Ledger, agreement: Agreement) -> str:

@@ -10,29 +10,32 @@ from typing import Any
 from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.objects import View, grouped, records
+from xfcost.ledger.objects import AnyView, grouped, records
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.visible import csv_cell, markdown
+from xfcost.report.header import active_params, at_least
 from xfcost.report.input_description import circumstances, image_cell
 from xfcost.report.output import Format
 
 
-def ledger_text(ledger: Ledger, form: Format, by: View | None = None, *, verbose: bool = False) -> str:
-    """The report of `analyze` in a format."""
+def ledger_text(
+    ledger: Ledger, form: Format, by: AnyView | None = None, *, verbose: bool = False, depth: int | None = None
+) -> str:
+    """The report of `analyze` in a format. By `module` the tree of modules down to `depth`."""
     if form == "json":
         return ledger.to_json()
     if form == "csv":
-        return to_csv(grouped(ledger, by) if by else records(ledger))
+        return to_csv(grouped(ledger, by, depth) if by else records(ledger))
     if form == "table":
         from xfcost.report.table import ledger_plain
 
-        return ledger_plain(ledger, by, verbose=verbose)
+        return ledger_plain(ledger, by, verbose=verbose, depth=depth)
     counts = _counts(ledger, traced=form == "markdown" or ledger.agreement is not None)
     if form == "markdown":
-        return _preamble([ledger], form) + to_markdown(_rounded(ledger, by, counts))
+        return _preamble([ledger], form) + to_markdown(_rounded(ledger, by, counts, depth))
     from xfcost.report.latex_reports import groups_latex, ledger_latex
 
-    table = groups_latex(by, grouped(ledger, by), counts) if by else ledger_latex(ledger, counts)
+    table = groups_latex(by, grouped(ledger, by, depth), counts) if by else ledger_latex(ledger, counts)
     return _preamble([ledger], form) + table
 
 
@@ -46,13 +49,16 @@ def _counts(ledger: Ledger, *, traced: bool) -> dict[str, str]:
 def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
     """Names, runs and totals above the table; in LaTeX as comments, with the package that the table needs."""
     from xfcost.report.latex import latex
-    from xfcost.report.table import CONVENTION, active_params
+    from xfcost.report.table import CONVENTION
 
     lines = []
     for ledger in ledgers:
         active = ["active_params"] if active_params(ledger) is not None else []
         quantities = ["params", *active, "macs", "flops"]
-        totals = ", ".join(f"{units.exact(ledger.total(quantity))} {quantity}" for quantity in quantities)
+        totals = ", ".join(
+            f"{'' if 'params' in quantity else at_least(ledger)}{units.exact(ledger.total(quantity))} {quantity}"
+            for quantity in quantities
+        )
         text = f"{ledger.metadata.name}: {' '.join(circumstances(ledger.metadata).split())}; {totals}"
         lines.append(latex(text) if form == "latex" else markdown(text))
     lines += [latex(CONVENTION), "needs the package booktabs"] if form == "latex" else [CONVENTION]
@@ -107,11 +113,11 @@ def to_markdown(rows: Iterable[dict[str, str]]) -> str:
     return str(tabulate(written, headers="keys", tablefmt="github", disable_numparse=True)) + "\n"
 
 
-def _rounded(ledger: Ledger, by: View | None, counts: dict[str, str]) -> list[dict[str, str]]:
+def _rounded(ledger: Ledger, by: AnyView | None, counts: dict[str, str], depth: int | None) -> list[dict[str, str]]:
     """Rows for a paper, as text: of groups the totals over all blocks, of operations those of one block."""
     if by:
         rows: list[tuple[dict[str, str], Callable[[str], Any]]]
-        rows = [({by: group[by]}, group.__getitem__) for group in grouped(ledger, by)]
+        rows = [({by: group[by]}, group.__getitem__) for group in grouped(ledger, by, depth)]
     else:
         rows = [(_words(row), row.figure) for row in ledger.rows]
         counts = dict(sorted(counts.items(), key=lambda count: count[1] == "backward_macs"))  # behind the others
@@ -119,5 +125,9 @@ def _rounded(ledger: Ledger, by: View | None, counts: dict[str, str]) -> list[di
 
 
 def _words(row: Operation) -> dict[str, str]:
-    words = {"block": row.block, "operation": row.title, "mixing": row.mixing}
+    words = {
+        "block": row.block,
+        "operation": row.title,
+        "mixing": units.DASH if row.mixing == "unknown" else row.mixing,
+    }
     return words | {"order": row.order or units.DASH, "reads": row.reads or units.DASH, "times": str(row.times)}

@@ -22,7 +22,9 @@ def circumstances(metadata: Metadata) -> str:
 
 
 def input_text(metadata: Metadata) -> str:
-    """The input: `image 224×224   tokens 784 (28×28) + 1`."""
+    """The input: `image 224×224   tokens 784 (28×28) + 1`; of a module its tensors."""
+    if metadata.inputs is not None:
+        return f"inputs {metadata.inputs}"
     return f"{_image_text(metadata)}tokens {metadata.tokens}"
 
 
@@ -40,6 +42,8 @@ def run_text(metadata: Metadata) -> str:
     if metadata.logits is not None and metadata.mode in PROMPTED:
         run += ", logits of " + ("the last position" if metadata.logits == "last" else "all positions")
     settings = "   ".join(f"--set {setting}" for setting in metadata.settings)
+    if metadata.inputs is not None:
+        return f"{metadata.dtype}   {metadata.attention} attention"
     return f"{run}\n{settings}" if settings else run
 
 

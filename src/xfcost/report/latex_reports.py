@@ -36,7 +36,12 @@ def _blocks(ledger: Ledger, counts: Counts) -> Iterator[Group]:
 
 
 def _cells(row: Operation, ledger: Ledger, counts: Counts) -> list[str]:
-    words = [title(row.title), latex(row.mixing), formula(row.order or units.DASH), formula(row.reads or units.DASH)]
+    words = [
+        title(row.title),
+        latex(units.DASH if row.mixing == "unknown" else row.mixing),
+        formula(row.order or units.DASH),
+        formula(row.reads or units.DASH),
+    ]
     figures = [units.count(row.figure(quantity) or None) for quantity in counts.values()]
     return [*words, *map(number, [*figures, share_cell(row, ledger.total("macs") or 0)])]
 

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from xfcost.ledger import units
+from xfcost.ledger.accounts import RUN
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.report.aligned import Aligned, Row
@@ -48,6 +49,12 @@ def _bytes(value: int) -> str:
     return units.size(value, 3) if value else units.DASH
 
 
+def _shapes(row: Operation) -> str:
+    """The shape of the first output of an ATen operation."""
+    shapes = row.figure("output_shapes")
+    return str(shapes).partition(",")[0] if shapes else units.DASH
+
+
 def order_cell(row: Operation) -> str:
     """The order of its work; parameters have their own column."""
     if row.order is None or not (row.flops or row.comparisons):
@@ -63,12 +70,14 @@ def _agreement(row: Operation, totals: Totals) -> str:
 
 COLUMNS: Final = (
     Column("operation", 24, 9, lambda row, totals: row.title, right=False),
-    Column("mixing", 9, 9, lambda row, totals: row.mixing, right=False),
+    Column("mixing", 9, 9, lambda row, totals: units.DASH if row.mixing == "unknown" else row.mixing, right=False),
     Column("order", 11, 7, lambda row, totals: order_cell(row), right=False),
     Column("reads", 5, 2, lambda row, totals: row.reads or units.DASH, right=False),
+    Column("output", 16, 6, lambda row, totals: _shapes(row), right=False),
+    Column("calls", 5, 3, lambda row, totals: units.count(row.figure("calls"))),
     Column("params", 7, 8, lambda row, totals: _nonzero(row.params)),
     Column("active", 7, 8, lambda row, totals: _nonzero(row.active_params)),
-    Column("MACs", 7, 9, lambda row, totals: _nonzero(row.macs)),
+    Column("MACs", 7, 9, lambda row, totals: "?" if row.figure("uncounted") else _nonzero(row.macs)),
     Column("backward", 8, 8, lambda row, totals: _nonzero(row.backward_macs or 0)),
     Column("saved", 8, 4, lambda row, totals: _bytes(row.figure("kept_bytes") or 0)),
     Column("FLOPs", 7, 1, lambda row, totals: _nonzero(row.flops)),
@@ -84,9 +93,7 @@ COLUMNS: Final = (
 
 def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
     """One table per block under its name, columns aligned throughout; operations that only move data are left out."""
-    columns, agreement = fitting_columns(ledger, width), ledger.agreement
-    differing = None if agreement is None else frozenset(str(one["path"]) for one in agreement.differences)
-    totals = Totals(ledger.total("macs") or 0, ledger.bytes_per_element, differing)
+    columns, totals = fitting_columns(ledger, width), _totals(ledger)
     grid = partial(Aligned, [column.width for column in columns], [column.right for column in columns])
     yield grid([Row([column.title for column in columns], "bold")])
     for block, rows in ledger.by("block").items():
@@ -96,6 +103,19 @@ def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
         times = f" ×{rows[0].times}" if rows[0].times > 1 else ""
         yield Text(f"{block}{times}", style="bold")
         yield grid([Row([column.cell(row, totals) for column in columns], TERMINAL[row.mixing]) for row in shown])
+
+
+def _totals(ledger: Ledger) -> Totals:
+    agreement = ledger.agreement
+    differing = None if agreement is None else frozenset(str(one["path"]) for one in agreement.differences)
+    if ledger.module is not None:  # its differences are of modules, not of rows
+        differing = frozenset(row.path for row in ledger.rows if _trace_differs(row))
+    return Totals(ledger.total("macs") or 0, ledger.bytes_per_element, differing)
+
+
+def _trace_differs(row: Operation) -> bool:
+    """Has the trace other figures than a row of a module? Parameters alone have nothing to trace."""
+    return row.ran is not None and any(row.figure(f"traced_{name}") != getattr(row, name) for name in RUN)
 
 
 def fitting_columns(ledger: Ledger, width: int) -> list[Column]:
@@ -108,7 +128,13 @@ def fitting_columns(ledger: Ledger, width: int) -> list[Column]:
 
 def filled_columns(ledger: Ledger) -> list[Column]:
     """The columns in which some row has a value."""
+    module = ledger.module is not None
     filled = {
+        "mixing": not module or any(row.mixing != "unknown" for row in ledger.rows),
+        "order": not module or any(row.order is not None for row in ledger.rows),
+        "reads": not module or any(row.reads is not None for row in ledger.rows),
+        "output": module,
+        "calls": module and any((row.figure("calls") or 1) > 1 for row in ledger.rows),
         "traffic": ledger.metadata.memory_level is not None,
         "tiled": ledger.metadata.memory_level is not None,
         "compares": ledger.total("comparisons"),
@@ -117,6 +143,6 @@ def filled_columns(ledger: Ledger) -> list[Column]:
         "time": any(row.seconds for row in ledger.rows),
         "backward": ledger.training is not None,
         "saved": ledger.total("kept_bytes"),
-        "trace": ledger.agreement is not None,
+        "trace": ledger.agreement is not None and (not module or ledger.agreement.accounts),
     }
     return [column for column in COLUMNS if filled.get(column.title, True)]

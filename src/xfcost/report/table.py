@@ -11,30 +11,31 @@ from rich.text import Text
 
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.objects import View, grouped
-from xfcost.report.agreement import agreement_texts, timing_texts
+from xfcost.ledger.objects import AnyView, grouped
+from xfcost.report.agreement import timing_texts
 from xfcost.report.console import bare_table, note_texts, plain_text
 from xfcost.report.costs import mask_texts, matrix_multiply_texts, memory_text, traffic_texts
-from xfcost.report.decoding import decoding_answers, generation_table
-from xfcost.report.input_description import circumstances
+from xfcost.report.decoding import generation_table
+from xfcost.report.header import active_params, header
 from xfcost.report.operations import filled_columns, fitting_columns, operation_tables, order_cell
 from xfcost.report.probe import probe_parts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
-from xfcost.report.training import training_answers, training_parts
+from xfcost.report.training import training_parts
 
 CONVENTION: Final = "1 MAC = 1 multiply-add of the dense matmul; FLOPs = 2·MACs + element-wise"
 
 
-def ledger_plain(ledger: Ledger, by: View | None = None, *, verbose: bool = False) -> str:
+def ledger_plain(ledger: Ledger, by: AnyView | None = None, *, verbose: bool = False, depth: int | None = None) -> str:
     """The report of `analyze` as text without colour, 100 columns wide."""
-    return plain_text(lambda width: report(ledger, by, width, verbose=verbose))
+    return plain_text(lambda width: report(ledger, by, width, verbose=verbose, depth=depth))
 
 
-def report(ledger: Ledger, by: View | None, width: int, *, verbose: bool = False) -> Group:
-    """The answer first, then the tables, then the notes; with `verbose` every note."""
+def report(ledger: Ledger, by: AnyView | None, width: int, *, verbose: bool = False, depth: int | None = None) -> Group:
+    """The answer first, then the tables, then the notes, with `verbose` all; a tree of modules goes down to `depth`."""
     parts: list[RenderableType] = [header(ledger), Text()]
-    parts += [groups_table(ledger, by)] if by else list(operation_tables(ledger, width))
-    parts += [Text(), mixing_table(ledger), Text(), memory_text(ledger)]
+    parts += [groups_table(ledger, by, depth)] if by else list(operation_tables(ledger, width))
+    parts += [Text(), mixing_table(ledger)] if _kinds_known(ledger) else []
+    parts += [Text(), memory_text(ledger)]
     parts += [*traffic_texts(ledger, verbose=verbose), *mask_texts(ledger), *matrix_multiply_texts(ledger)]
     if ledger.generation is not None:
         parts += [Text(), generation_table(ledger.generation)]
@@ -46,53 +47,29 @@ def report(ledger: Ledger, by: View | None, width: int, *, verbose: bool = False
     return Group(*parts)
 
 
-def header(ledger: Ledger) -> Text:
-    """Name and run; what the mode asks; parameters, MACs, FLOPs; attention memory; how the accounts agree."""
-    metadata = ledger.metadata
-    title = Text(metadata.name, style="bold")
-    if metadata.paper:
-        title.append(f"   {metadata.paper}", style="not bold dim")
-    return Text("\n").join([title, Text(circumstances(metadata)), *_answers(ledger), *agreement_texts(ledger)])
-
-
-def active_params(ledger: Ledger) -> int | None:
-    """Parameters that a token uses, where those are not all."""
-    active = ledger.total("active_params")
-    return None if active == ledger.total("params") else active
-
-
-def _answers(ledger: Ledger) -> Iterator[Text]:
-    yield from training_answers(ledger)
-    yield from decoding_answers(ledger)
-    yield _totals(ledger)
-    memory = ledger.attention_memory()
-    if ledger.metadata.mode in ("forward", "prefill") and memory["peak"]:
-        yield Text(
-            f"attention memory: {units.size(memory['all_layers'])} in all layers (training), "
-            f"{units.size(memory['peak'])} peak (inference)"
-        )
-
-
-def _totals(ledger: Ledger) -> Text:
-    active = active_params(ledger)
-    used = f" ({units.exact(active)} active)" if active is not None else ""
-    work = {"decode": " per step", "train": " forward"}.get(ledger.metadata.mode, "")
-    params = f"{units.exact(ledger.total('params'))} parameters{used}"
-    if ledger.generation is not None and ledger.generation.with_cache is not None:
-        return Text(params)  # its MACs and FLOPs are above
-    return Text(
-        f"{params}   {units.exact(ledger.total('macs'))} MACs   {units.exact(ledger.total('flops'))} FLOPs{work}"
-    )
-
-
-def groups_table(ledger: Ledger, by: View) -> Table:
-    """Totals of `--by operation|block|stage|mixing`, over all blocks."""
+def groups_table(ledger: Ledger, by: AnyView, depth: int | None = None) -> Table:
+    """Totals of `--by operation|block|stage|mixing|module`, over all blocks; modules as a tree, with what is inside."""
     shown = {"flops": "FLOPs", "attention_entries": "attention entries", "traced_macs": "traced MACs"}
     shown |= ({"cached": "cached"} if ledger.step else {}) | (
         {"backward_macs": "backward MACs"} if ledger.training else {}
     )
-    lines = [(str(group[by]), group, TERMINAL[group[by]] if by == "mixing" else "") for group in grouped(ledger, by)]
+    lines = [
+        (_group_name(ledger, by, group), group, TERMINAL[group[by]] if by == "mixing" else "")
+        for group in grouped(ledger, by, depth)
+    ]
     return _totals_table(by, lines, shown, ledger.total("macs") or 0)
+
+
+def _group_name(ledger: Ledger, by: AnyView, group: Mapping[str, Any]) -> str:
+    if by != "module":
+        return str(group[by])
+    name: str = group["module"].rpartition(".")[2] or ledger.metadata.name
+    return "  " * int(group["depth"]) + name
+
+
+def _kinds_known(ledger: Ledger) -> bool:
+    """Is the mixing kind of any operation known?"""
+    return any(row.mixing != "unknown" for row in ledger.rows) or ledger.module is None
 
 
 def mixing_table(ledger: Ledger) -> Table:
@@ -139,7 +116,8 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int, verbose: bool) -> Iter
             )
             yield Text(f"hidden: {what} data (0 FLOPs); csv and json list them", style="dim")
         shown = [text for row in ledger.rows for text in (order_cell(row), row.reads) if text]
-        yield Text(f"letters: {letters_text(shown)}", style="dim")
+        if ledger.module is None or any(text != units.DASH for text in shown):
+            yield Text(f"letters: {letters_text(shown)}", style="dim")
         saved = "saved is of all blocks, " if ledger.total("kept_bytes") else ""
         each = f"operations are per block, {saved}share is of the model's MACs; "
     yield Text(f"{each}{CONVENTION}", style="dim")

@@ -42,7 +42,7 @@ class Dispatched(NamedTuple):
 
 def dispatch(model: nn.Module, inputs: tuple[Any, ...]) -> Dispatched:
     """One forward of `model(*inputs)`; each operation counts for the module that runs it."""
-    watch = _Watch()
+    watch = Watch()
     with ExitStack() as stack:
         if any(isinstance(tensor, Tensor) and tensor.is_meta for tensor in inputs):
             stack.enter_context(quick_layer_norm())
@@ -72,7 +72,7 @@ def dispatched_rows(
     return rows_found, [*unknown, *outside]
 
 
-class _Watch(TorchDispatchMode):
+class Watch(TorchDispatchMode):
     """Adds up the costs of all operations, by running module."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class _Watch(TorchDispatchMode):
 
     def _first_steps(self, loop: Callable[..., Any], args: tuple[Any, ...], steps: int) -> Costs:
         """The costs of a loop's first `steps` steps."""
-        inner = _Watch()
+        inner = Watch()
         with torch.utils._python_dispatch._disable_current_modes(), _Conventions(inner), inner:  # noqa: SLF001
             loop(*(_first_tokens(arg, steps) for arg in args))
         self.unknown += inner.unknown
@@ -125,7 +125,7 @@ def _first_tokens(arg: Any, steps: int) -> Any:
 class _Conventions(TorchFunctionMode):
     """Inside a function that counts as one operation by convention, counts only contractions."""
 
-    def __init__(self, watch: _Watch) -> None:
+    def __init__(self, watch: Watch) -> None:
         super().__init__()
         self.watch = watch
 
@@ -144,7 +144,7 @@ class _Conventions(TorchFunctionMode):
 
 
 @contextmanager
-def _running_modules(model: nn.Module, watch: _Watch) -> Iterator[None]:
+def _running_modules(model: nn.Module, watch: Watch) -> Iterator[None]:
     """Track the running module."""
 
     def entering(name: str) -> Callable[[nn.Module, Any], None]:

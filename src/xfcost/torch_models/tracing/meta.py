@@ -33,7 +33,11 @@ def traceable_meta() -> Iterator[None]:
         def shaped(*args: Any) -> Tensor:
             return pool.submit(meta_conv, *args[:9]).result()
 
-        with _kernels(convolution=convolution, _convolution=shaped, native_layer_norm=_layer_norm):
+        def grouped(*args: Any, **kwargs: Any) -> Tensor:
+            return pool.submit(_grouped_mm, *args, **kwargs).result()
+
+        kernels: dict[str, Callable[..., Any]] = {"convolution": convolution, "_convolution": shaped}
+        with _kernels(**kernels, native_layer_norm=_layer_norm, _grouped_mm=grouped):
             yield
 
 
@@ -44,6 +48,13 @@ def quick_layer_norm() -> Iterator[None]:
     torch runs the decomposition in Python: a third of a trace's time, for shapes equal to the input's.
     """
     with _kernels(native_layer_norm=_layer_norm):
+        yield
+
+
+@contextmanager
+def shapes_on_meta() -> Iterator[None]:
+    """The same, and grouped products of any dtype, of which torch computes shapes only in bfloat16."""
+    with _kernels(native_layer_norm=_layer_norm, _grouped_mm=_grouped_mm):
         yield
 
 
@@ -67,3 +78,12 @@ def _layer_norm(x: Tensor, normalized_shape: Any, *others: Any) -> tuple[Tensor,
     for axis in range(1, len(normalized_shape) + 1):
         statistics = statistics.narrow(-axis, 0, 1)
     return torch.empty_like(x), torch.empty_like(statistics), torch.empty_like(statistics)
+
+
+def _grouped_mm(left: Tensor, right: Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Tensor:
+    """(G, n, k) · (G, k, m), or with rows, columns or the summed axis cut into groups: shapes only."""
+    groups = 0 if offs is None else offs.shape[0]
+    sizes = [left.shape[-2], right.shape[-1]]
+    if left.ndim == right.ndim:
+        sizes = [groups if left.ndim == 2 else left.shape[0], *sizes]  # noqa: PLR2004
+    return left.new_empty(sizes, dtype=out_dtype or left.dtype)

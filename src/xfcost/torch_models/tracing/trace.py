@@ -20,6 +20,7 @@ from xfcost.ledger.operation import Operation
 from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.shared.collector import collector_paused
 from xfcost.torch_models.shared.no_compiler import no_compiler
+from xfcost.torch_models.tracing.fast_path import without_fast_path
 from xfcost.torch_models.tracing.graph import (
     Counts,
     Handle,
@@ -109,7 +110,7 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
         stack.enter_context(unchanged(model))
         stack.enter_context(handed_to_numpy(unsupported))
         stack.enter_context(_every_result_read(model, used))
-        stack.enter_context(_without_fast_path())
+        stack.enter_context(without_fast_path())
         if any(tensor.is_meta for tensor in inputs):
             stack.enter_context(traceable_meta())
         stack.enter_context(torch.no_grad())
@@ -212,17 +213,6 @@ def _all_nodes(block: Any) -> Iterator[Any]:
         yield node
         for inner in node.blocks():
             yield from _all_nodes(inner)
-
-
-@contextmanager
-def _without_fast_path() -> Iterator[None]:
-    """torch runs an encoder in evaluation mode as one operation on nested tensors. A trace needs its parts."""
-    was_on = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(was_on)
 
 
 def traced_rows(

@@ -31,7 +31,7 @@ def check_traceable(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         place = f"{name or 'the model itself'} ({type(module).__name__})"
         if isinstance(module, torch.jit.ScriptModule):
             raise UsageError(f"trace: {place} is scripted; pass the module that it was scripted from")
-        if _is_compiled(module):
+        if is_compiled(module):
             raise UsageError(
                 f"trace: {place} is compiled; pass the module that it was compiled from, `model._orig_mod`"
             )
@@ -61,7 +61,7 @@ def _instead(given: Any) -> str:
     return wrap
 
 
-def _is_compiled(module: nn.Module) -> bool:
+def is_compiled(module: nn.Module) -> bool:
     """Is it the result of torch.compile? The class is not imported for this, because that takes seconds."""
     compiler = sys.modules.get("torch._dynamo.eval_frame")
     return compiler is not None and isinstance(module, compiler.OptimizedModule)

@@ -1,0 +1,178 @@
+"""The Python face of the commands: the same ledgers, without a terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from xfcost.api.modules import imported, is_module, module_account, named_module_account, refuse_of_specs_alone
+from xfcost.api.specs import Progress, account, settings_texts, spec_name, with_probe
+from xfcost.counting.run_options import make_run
+from xfcost.ledger import notebook
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.options import OPTIONS, RunOptions, spelled_out
+from xfcost.spec.load import expanded, load
+from xfcost.spec.targets import module_target
+
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import Unpack
+
+    from xfcost.counting.comparison_result import Comparison
+    from xfcost.torch_models.tracing.trace import Traced
+
+__all__ = ["account", "analyze", "compare", "register", "trace"]
+
+Made = TypeVar("Made", bound=Callable[..., Any])
+
+
+def _ledger_html(ledger: Ledger) -> str:
+    from xfcost.report.console import rich_html
+    from xfcost.report.table import report
+
+    return rich_html(lambda width: report(ledger, None, width))
+
+
+def _comparison_html(comparison: Comparison) -> str:
+    from xfcost.report.compare import report
+    from xfcost.report.console import rich_html
+
+    return rich_html(lambda width: report(comparison, width))
+
+
+notebook.register("Ledger", _ledger_html)
+notebook.register("Comparison", _comparison_html)
+
+
+def _with_run_options(function: Made) -> Made:
+    """`function(…, **options)` with every run option in its signature, and in its docstring in place of `**options`."""
+    spelled_out(function, [*OPTIONS], lambda name, option, kind: (option.default, kind), evaluated=False)
+    told = "\n".join(f"        {name}: {option.help} {option.python}".rstrip() for name, option in OPTIONS.items())
+    function.__doc__ = re.sub(r" +\*\*options: .*", lambda _: told, function.__doc__ or "")
+    return function
+
+
+@_with_run_options
+def analyze(  # noqa: PLR0913 - options
+    spec: str | os.PathLike[str] | torch.nn.Module,
+    *,
+    example_inputs: Any = None,
+    example_kwargs: Mapping[str, Any] | None = None,
+    inputs: Sequence[str] = (),
+    build: Sequence[str] = (),
+    strict: bool = False,
+    settings: Sequence[str] | None = (),
+    trace: bool = True,
+    device: str | None = None,
+    probe: bool = False,
+    progress: Progress | None = None,
+    **options: Unpack[RunOptions],
+) -> Ledger:
+    """Count `spec` in closed form; trace the real model and join the two accounts; with `device`, time it too.
+
+    Args:
+        spec: a preset's name or a path to a YAML file; or a torch module, with inputs; or the name of one:
+            `model.py:Net` or `package.module:Net`, whose code is executed, or a config.json of transformers.
+        example_inputs: of a module: one tensor, a tuple of positional inputs or a dictionary of keyword ones.
+        example_kwargs: of a module: keyword inputs beside positional ones.
+        inputs: of a named module: `1x3x224x224` or `input_ids=1xN:int64`, each input; N and batch stand for letters.
+        build: of a named class or function: its arguments, `depth=12` each.
+        strict: refuse a ledger that leaves an operation of the module uncounted.
+        settings: overrides, `key.path=value` each.
+        trace: False answers without importing torch.
+        device: `cpu`, `cuda` or `mps` also runs the model.
+        probe: True also runs every component on small grids, and sees how it mixes tokens: the ledger's `probe`.
+        progress: called with a line of text before each long step.
+        **options: the run's, each as on the command line; numbers may be texts there as here (`128k`).
+
+    Returns:
+        A Ledger: rows, totals, and with a trace `agreement`.
+
+    Raises:
+        XfcostError: bad input; the message says what was expected and how to mend it.
+    """
+    if not isinstance(spec, str | os.PathLike) and is_module(spec):
+        refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
+        return module_account(spec, example_inputs, example_kwargs, trace=trace, strict=strict)
+    if example_inputs is not None or example_kwargs is not None:
+        raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
+    name = spec_name(spec)
+    target = module_target(name)
+    loaded = imported(target, settings, progress) if target is not None and target.kind == "config" else None
+    if target is not None and loaded is None:
+        shape = {"tokens": options.pop("N", None), "batch": options.pop("batch", 1)}
+        refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
+        return named_module_account(target, inputs=inputs, build=build, trace=trace, strict=strict, **shape)
+    if inputs or build:
+        raise UsageError("--input and --build are of torch modules; a spec knows its inputs (--N, --size, --batch)")
+    loaded, run = loaded or load(name, settings_texts(settings)), make_run(**options)
+    if probe and run.mode in {"decode", "generate"}:
+        raise UsageError(
+            f"--probe: of --mode {run.mode} a step reads its cache; probe the forward, and leave --mode out"
+        )
+    ledger = account(loaded, run, trace=trace, device=device, progress=progress)
+    return with_probe(loaded, run, ledger, progress or (lambda text: None)) if probe else ledger
+
+
+@_with_run_options
+def compare(
+    *specs: str | os.PathLike[str],
+    settings: Sequence[str] | None = (),
+    trace: bool = False,
+    device: str | None = None,
+    progress: Progress | None = None,
+    thorough: bool = True,
+    **options: Unpack[RunOptions],
+) -> Comparison:
+    """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
+
+    A pattern (`common-*`) stands for the presets that match it. The arguments are those of `analyze`; the trace, which
+    imports torch, is on demand here. Where it isn't `thorough`, crossovers are looked for at fewer points, and no row
+    has an order.
+    """
+    from xfcost.counting.comparison import compared
+
+    names = expanded([spec_name(spec) for spec in specs])
+    if len(names) < 2:  # noqa: PLR2004 - a comparison has two sides
+        raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
+    run = make_run(**options)
+    loaded = [load(name, settings_texts(settings)) for name in names]
+    ledgers = [account(one, run, trace=trace, device=device, progress=progress, orders=thorough) for one in loaded]
+    return compared(loaded, ledgers, run, thorough=thorough)
+
+
+def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:
+    """Trace any torch module: MACs, FLOPs and parameters module by module, and what they leave out.
+
+    Args:
+        model: on the CPU, where it runs once, or on `meta`, where it takes no memory. It is left as it was.
+        inputs: tensors, as `model` takes them.
+
+    Returns:
+        Traced: `macs`, `flops`, `params`, `modules` by dotted path; `unsupported`, the operations that are not counted.
+        Where there are any, `complete` is False and the totals are lower bounds, printed as "at least".
+
+    Raises:
+        UsageError: `model` is no module, an input is no tensor, or a module can't be traced: it is scripted or
+            compiled, lazy and not yet run, or torch's tracer fails on it. What the model itself raises passes through.
+    """
+    from xfcost.torch_models.tracing.trace import trace as trace_module
+
+    return trace_module(model, inputs)
+
+
+def register(operation: str) -> Callable[[Made], Made]:
+    """A decorator for a function that counts a custom operation `ns::op` wherever a module runs it.
+
+    The function takes the operation's arguments and `out`, its result: tensors, of which only shapes may be read. It
+    returns MACs, or a dictionary with any of `macs`, `flops`, `comparisons` and `moved`.
+
+    Raises:
+        UsageError: that is no name of an operation, or it has a count already.
+    """
+    from xfcost.torch_models.any_model.registry import register as registered
+
+    return registered(operation)

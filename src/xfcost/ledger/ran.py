@@ -1,0 +1,48 @@
+"""What a module's ledger has beside a spec's: how each operation ran, and the run as a whole."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Ran(msgspec.Struct, frozen=True, kw_only=True):
+    """The ATen operation of a row, as the dispatcher saw it."""
+
+    aten: str
+    """Its name (`aten::addmm`), or that of a function that counts as one operation."""
+    input_shapes: str
+    output_shapes: str
+    calls: int = 1
+    """How often it ran in one block; the row's figures are of all its calls."""
+    uncounted: int = 0
+    """Calls of which nothing is counted, because no formula knows the operation."""
+
+
+class ModuleRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The run of a module that its ledger counts."""
+
+    module: str
+    """Its class."""
+    inputs: tuple[str, ...]
+    """`x: 1×3×224×224 float32` for every tensor of its inputs."""
+    tensors: Literal["meta", "fake", "real"]
+    """What it ran on: without elements (`meta`, fake), or on real numbers."""
+    reason: str | None = None
+    """Why not on `meta`."""
+    uncounted: dict[str, int] = {}
+    """Operations that no formula knows, with how often they ran: totals are lower bounds."""
+    uncalled: tuple[str, ...] = ()
+    """Modules with parameters that no operation took."""
+    eager_bytes: int = 0
+    """Bytes of attention matrices saved for training if every softmax(QKᵀ) were written."""
+    fused_bytes: int = 0
+    """The same if every one were fused: log-sum-exps alone."""
+    traced: str = ""
+    """How fvcore's trace compares: `agrees`, `differs`, or why there is none."""
+
+    @property
+    def complete(self) -> bool:
+        """Is all work counted?"""
+        return not self.uncounted

@@ -1,0 +1,42 @@
+"""What a target names, told by its text: a spec, a torch module in Python code, or a config of transformers."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final, Literal, NamedTuple
+
+from xfcost.ledger.errors import UsageError, printable
+
+_IN_FILE: Final = re.compile(r"(?P<place>.+\.py):(?P<name>[A-Za-z_][\w.]*)\Z", re.DOTALL)
+_IN_PACKAGE: Final = re.compile(r"(?P<place>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_][\w.]*)\Z")
+
+
+class ModuleTarget(NamedTuple):
+    """A torch module that has no spec."""
+
+    kind: Literal["file", "package", "config"]
+    place: str
+    """The Python file, the dotted name of the package's module, or the config.json."""
+    name: str
+    """The name in it; empty of a config."""
+    text: str
+    """As it was given."""
+
+
+def module_target(text: str) -> ModuleTarget | None:
+    """The module that `text` names: `model.py:Net`, `package.module:Net` or `config.json`; None of a spec.
+
+    Raises:
+        UsageError: a Python file without a name in it.
+    """
+    if found := _IN_FILE.match(text):
+        return ModuleTarget("file", found["place"], found["name"], text)
+    if found := _IN_PACKAGE.match(text):
+        return ModuleTarget("package", found["place"], found["name"], text)
+    if text.endswith(".py"):
+        raise UsageError(
+            f"{printable(text, 200)}: expected a name in the file, as in {printable(os.path.basename(text), 80)}:Net "
+            "(a module, or a class or function that makes one)"
+        )
+    return ModuleTarget("config", text, "", text) if text.endswith(".json") else None

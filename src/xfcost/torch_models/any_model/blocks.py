@@ -1,0 +1,90 @@
+"""Collapses repeated blocks: numbered siblings with the same rows become one, `layers.*`, with `times`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import msgspec
+
+from xfcost.ledger.operation import Operation
+
+ALL: Final = "*"
+
+
+class Placed(NamedTuple):
+    """A row with the path of its module in parts, and what makes it the same as another."""
+
+    parts: tuple[str, ...]
+    row: Operation
+    same: Hashable
+
+
+def collapsed(rows: Sequence[Placed], depth: int = 0) -> list[Placed]:
+    """The rows with repeated blocks as one, in the order in which each first ran."""
+    children: dict[str, list[Placed]] = {}
+    order: list[Placed | str] = []
+    for one in rows:
+        if len(one.parts) == depth:
+            order.append(one)
+        else:
+            if one.parts[depth] not in children:
+                order.append(one.parts[depth])
+            children.setdefault(one.parts[depth], []).append(one)
+    inner = {name: collapsed(theirs, depth + 1) for name, theirs in children.items()}
+    groups = _groups(inner, depth)
+    result: list[Placed] = []
+    for item in order:
+        if isinstance(item, Placed):
+            result.append(item)
+        elif item in groups:
+            result += [_repeated(one, depth, groups[item], len(children)) for one in inner[item]]
+    return result
+
+
+def _groups(inner: dict[str, list[Placed]], depth: int) -> dict[str, list[str]]:
+    """First name of a group -> the names of all siblings with the same rows; others than numbers are alone.
+
+    Siblings without modules inside belong together only if they follow each other: linear, ReLU, linear stays so.
+    """
+    groups: dict[str, list[str]] = {}
+    first: dict[Hashable, str] = {}
+    before = None
+    for name, rows in inner.items():
+        same = tuple((one.parts[depth + 1 :], one.same, one.row.times) for one in rows)
+        leads = first.get(same)
+        follows = leads is not None and before is not None and groups[leads][-1] == before
+        has_modules = any(len(one.parts) > depth + 1 for one in rows)
+        if name.isdecimal() and leads is not None and (has_modules or follows):
+            groups[leads].append(name)
+        else:
+            groups[name] = [name]
+            if name.isdecimal():
+                first[same] = name
+        before = name
+    return groups
+
+
+def _repeated(one: Placed, depth: int, names: Sequence[str], siblings: int) -> Placed:
+    if len(names) == 1:
+        return one
+    parts = (*one.parts[:depth], names_text(names, siblings), *one.parts[depth + 1 :])
+    return one._replace(parts=parts, row=msgspec.structs.replace(one.row, times=one.row.times * len(names)))
+
+
+def names_text(names: Sequence[str], siblings: int) -> str:
+    """`*` of all, `1-11` of neighbours, `0-10:2` of every second, else `0,2,5`."""
+    if len(names) == siblings:
+        return ALL
+    numbers = [int(name) for name in names]
+    steps = {later - earlier for earlier, later in pairwise(numbers)}
+    if len(steps) > 1:
+        return ",".join(names)
+    step = steps.pop()
+    return f"{numbers[0]}-{numbers[-1]}" + ("" if step == 1 else f":{step}")
+
+
+def is_group(part: str) -> bool:
+    """Does a part of a path stand for several siblings?"""
+    return part == ALL or (part[:1].isdecimal() and not part.isdecimal())

@@ -1,0 +1,43 @@
+"""Example inputs: one tensor, positional ones, keyword ones, nested, dataclasses, caches, none."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+
+class Given(NamedTuple):
+    """The inputs of a call."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def named(self, model: nn.Module) -> list[tuple[str, Tensor]]:
+        """Every tensor among the inputs, with the name of the parameter that takes it and its place there."""
+        try:
+            names = list(inspect.signature(model.forward).parameters)
+        except (TypeError, ValueError):
+            names = []
+        places = [names[place] if place < len(names) else str(place) for place in range(len(self.args))]
+        result = []
+        for name, value in (*zip(places, self.args, strict=True), *self.kwargs.items()):
+            for path, leaf in pytree.tree_flatten_with_path(value)[0]:
+                if isinstance(leaf, Tensor):
+                    result.append((name + pytree.keystr(path), leaf))
+        return result
+
+
+def example_inputs(given: Any, keywords: Mapping[str, Any] | None = None) -> Given:
+    """What a user gives: a tuple or list is positional, a dictionary keywords, everything else the only input."""
+    extra = dict(keywords or {})
+    if given is None:
+        return Given((), extra)
+    if isinstance(given, Mapping):
+        return Given((), {str(name): value for name, value in given.items()} | extra)
+    if isinstance(given, tuple | list) and not hasattr(given, "_fields"):
+        return Given(tuple(given), extra)
+    return Given((given,), extra)

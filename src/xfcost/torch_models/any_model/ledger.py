@@ -1,0 +1,143 @@
+"""The ledger of any `nn.Module` with example inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any, Final
+
+from torch import nn
+
+from xfcost import __version__
+from xfcost.ledger.errors import IncompleteError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Agreement, Metadata
+from xfcost.ledger.ran import ModuleRun
+from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
+from xfcost.torch_models.any_model.beside import Beside, differences, traced_beside
+from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.any_model.parameters import homes_of
+from xfcost.torch_models.any_model.recorder import uncounted
+from xfcost.torch_models.any_model.rows import costs_by_module, module_rows, names_of
+from xfcost.torch_models.any_model.run import Run, run, stand_ins
+from xfcost.torch_models.any_model.stand_in import reached
+from xfcost.torch_models.any_model.user_errors import original
+from xfcost.torch_models.any_model.work import Work
+
+_STATISTIC_BYTES: Final = 4
+
+
+def module_ledger(
+    module: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, trace: bool = True,
+    strict: bool = False, name: str | None = None,
+) -> Ledger:  # fmt: skip
+    """The ledger of one forward of `module(*args, **kwargs)`. The module is left as it was.
+
+    Args:
+        module: on any device; on `meta` it takes no memory. A compiled one is looked at uncompiled.
+        args: its positional inputs, of any structure.
+        kwargs: its keyword inputs.
+        trace: also lay fvcore's trace beside.
+        strict: refuse a ledger that leaves an operation uncounted.
+        name: what the ledger calls it; its class where there is none.
+
+    Raises:
+        UsageError: the module is none, is scripted, or does not run on these inputs.
+        IncompleteError: with `strict`, an operation is not counted.
+    """
+    model, given = original(module), Given(args, kwargs or {})
+    found = run(model, given.args, given.kwargs)
+    of_parameters = homes_of(found.elements, found.works)
+    missing = dict(sorted(uncounted(found.works).items()))
+    title = name or type(model).__name__
+    if strict and missing:
+        raise IncompleteError(title, missing)
+    beside = _beside(model, given, found) if trace else None
+    agreement = _agreement(found, missing, beside)
+    traced = beside.modules if beside is not None and beside.refused is None else {}
+    dtype = _dtype(model, given)
+    return Ledger(
+        metadata=_metadata(model, title, given, dtype, _attention(found.works)),
+        rows=tuple(module_rows(found.works, of_parameters, found.elements, traced, title)),
+        agreement=agreement,
+        module=ModuleRun(
+            module=f"{type(model).__module__}.{type(model).__qualname__}",
+            inputs=tuple(names_of(given.named(model))),
+            tensors=found.how,
+            reason=found.reason,
+            uncounted=missing,
+            uncalled=_uncalled(of_parameters.unused),
+            traced=_traced(beside, agreement),
+            **_attention_bytes(found.works, BYTES_PER_ELEMENT[dtype]),
+        ),
+    )
+
+
+def _beside(model: nn.Module, given: Given, found: Run) -> Beside:
+    """The trace, on real tensors where the run needed them, else on `meta`."""
+    with stand_ins("real" if found.how == "real" else "meta", model, given.args, given.kwargs) as (args, kwargs):
+        return traced_beside(model, args, kwargs)
+
+
+def _metadata(model: nn.Module, name: str, given: Given, dtype: str, attention: str) -> Metadata:
+    return Metadata(
+        name=name,
+        tokens=DASH,
+        grid_tokens=0,
+        inputs=", ".join(names_of(given.named(model))) or "none",
+        dtype=dtype,
+        attention=attention,
+        source=f"{type(model).__module__}:{type(model).__qualname__}",
+        versions={"xfcost": __version__, "torch": version("torch")},
+    )
+
+
+def _agreement(found: Run, missing: dict[str, int], beside: Beside | None) -> Agreement:
+    names = tuple(f"{operation} ran {times} time(s), and no formula knows it" for operation, times in missing.items())
+    if beside is None or beside.refused is not None:
+        return Agreement(exact=not names, uncounted=names)
+    unlike = tuple(differences(costs_by_module(found.works), beside))
+    return Agreement(exact=not names and not unlike, accounts=("traced",), differences=unlike, uncounted=names)
+
+
+def _traced(beside: Beside | None, agreement: Agreement) -> str:
+    """How fvcore's trace compares."""
+    if beside is None:
+        return "not traced" if not agreement.accounts else ""
+    if beside.refused is not None:
+        return f"fvcore can't trace it: {beside.refused}"
+    unknown = ", ".join(f"{name} ({times}×)" for name, times in beside.unsupported.items())
+    return ("differs" if agreement.differences else "agrees") + (
+        f"; the trace does not know {unknown}" if unknown else ""
+    )
+
+
+def _dtype(model: nn.Module, given: Given) -> str:
+    """The dtype of the first floating-point parameter or input."""
+    for tensor in (*model.parameters(), *reached((given.args, given.kwargs))):
+        name = str(tensor.dtype).removeprefix("torch.")
+        if name in BYTES_PER_ELEMENT:
+            return name
+    return "float32"
+
+
+def _attention(works: Sequence[Work]) -> str:
+    """How attention runs: `eager`, `fused`, both or none."""
+    eager = any(work.fused_statistics for work in works)
+    fused = any(work.fused_entries for work in works)
+    return "eager and fused" if eager and fused else "eager" if eager else "fused" if fused else "no"
+
+
+def _attention_bytes(works: Sequence[Work], element: int) -> dict[str, int]:
+    """Bytes saved for training by every attention core: as matrices, and as log-sum-exps."""
+    entries = statistics = 0
+    for work in works:
+        written = work.matrix.kept if work.matrix is not None else 0
+        entries += int(written) + work.fused_entries
+        statistics += work.fused_statistics + (int(work.matrix.statistics) if work.matrix is not None else 0)
+    return {"eager_bytes": entries * element, "fused_bytes": statistics * max(_STATISTIC_BYTES, element)}
+
+
+def _uncalled(unused: Sequence[str]) -> tuple[str, ...]:
+    """The modules whose parameters nothing took."""
+    return tuple(dict.fromkeys(name.rpartition(".")[0] or "the model itself" for name in unused))

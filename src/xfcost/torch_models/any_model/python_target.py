@@ -1,0 +1,112 @@
+"""A torch module out of Python code: `model.py:Net`, `package.module:Net`. The code is executed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from xfcost.ledger.errors import UsageError, nearest, printable
+from xfcost.spec.targets import ModuleTarget
+from xfcost.torch_models.any_model.user_errors import own_line, raised
+
+
+class Found(NamedTuple):
+    """What a target's name stands for, and the example inputs that stand beside it."""
+
+    value: Any
+    inputs: Any
+    """The code's `example_inputs`, called where it is a function; None where there are none."""
+
+
+def found(target: ModuleTarget) -> Found:
+    """Execute the target's code and look its name up.
+
+    Raises:
+        UsageError: no such file, package or name, or the code raises.
+    """
+    code = _executed(target)
+    value: Any = code
+    for part in target.name.split("."):
+        names = [name for name in vars(value) if not name.startswith("_")]
+        if not hasattr(value, part):
+            raise UsageError(f"{printable(target.text, 200)}: {nearest(part, names)}")
+        value = getattr(value, part)
+    inputs = getattr(code, "example_inputs", None)
+    return Found(value, inputs() if callable(inputs) else inputs)
+
+
+def _executed(target: ModuleTarget) -> ModuleType:
+    shown = printable(target.text, 200)
+    if target.kind == "file" and not os.path.isfile(target.place):
+        raise UsageError(f"{shown}: there is no file {printable(target.place, 200)}")
+    folder = os.path.dirname(os.path.abspath(target.place)) if target.kind == "file" else os.getcwd()
+    try:
+        with _importable(folder):
+            return _from_file(target.place) if target.kind == "file" else importlib.import_module(target.place)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == target.place.partition(".")[0]:
+            raise UsageError(f"{shown}: there is no module {target.place} here or in this environment") from None
+        raise UsageError(f"{shown}: importing it raised {_told(error)}") from error
+
+
+def _from_file(path: str) -> ModuleType:
+    name = f"xfcost_target_{Path(path).stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"Python can't import {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickles look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def _importable(folder: str) -> Iterator[None]:
+    """Let code import what stands beside it."""
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)
+
+
+def built(value: Any, arguments: Mapping[str, Any], device: str, shown: str) -> nn.Module:
+    """The module: `value` itself, or what the class or function `value` makes of `arguments` on `device`, to evaluate.
+
+    Raises:
+        UsageError: it makes no module, or raises.
+    """
+    if isinstance(value, nn.Module):
+        if arguments:
+            raise UsageError(f"{shown}: --build passes arguments to a class or function, and this is a module already")
+        return value
+    if not callable(value):
+        raise UsageError(f"{shown}: expected a torch module, or a class or function that makes one, got {_type(value)}")
+    try:
+        with torch.device(device):
+            made = value(**arguments)
+    except Exception as error:
+        raise UsageError(f"{shown}: making it raised {_told(error)}; --build key=value passes arguments") from error
+    if not isinstance(made, nn.Module):
+        raise UsageError(f"{shown}: expected a torch module from it, got {_type(made)}")
+    return made.eval()
+
+
+def _told(error: BaseException) -> str:
+    line = own_line(error)
+    return f"{raised(error)} ({line})" if line else raised(error)
+
+
+def _type(value: Any) -> str:
+    return type(value).__name__

@@ -1,0 +1,239 @@
+"""Records every ATen operation of a run: in which module, from which call, with what costs, shapes and weights."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils import _python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from xfcost.torch_models.any_model.attention import note_fused, note_softmax
+from xfcost.torch_models.any_model.costs import (
+    COMPLETE,
+    OUTER,
+    is_composite,
+    operation_costs,
+    operation_name,
+    tensors_in,
+)
+from xfcost.torch_models.any_model.lineage import (
+    SOFTMAXES,
+    Lineage,
+    after_contraction,
+    inherited,
+    lineage,
+    multiplies_activations,
+    note,
+)
+from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.shared.recurrence import in_few_steps
+from xfcost.torch_models.tracing.dispatch import Watch
+from xfcost.torch_models.tracing.dispatch_costs import Costs
+from xfcost.torch_models.tracing.dispatch_functions import PARTS
+
+_MACHINERY: Final = frozenset(
+    (__file__, _python_dispatch.__file__, torch.overrides.__file__, torch._ops.__file__, torch._tensor.__file__)  # noqa: SLF001
+)
+
+
+class Recorder(TorchDispatchMode):
+    """The operations of a run, in the order in which each first ran.
+
+    An operation is a call in the source: a loop that runs it again adds to it.
+    """
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here; torch would import its compiler, which takes a second."""
+        return False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.works: dict[tuple[Any, ...], Work] = {}
+        self.running: list[str] = [""]
+        self.ran = 0
+        """How many ATen operations ran, free ones and views included."""
+        self.inside: Work | None = None
+        """The function that is running, if it counts as one operation."""
+        self.counts_inside: Literal["all", "contractions", "nothing"] = "all"
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if is_composite(func):
+            with self:
+                return func.decompose(*args, **given)
+        result = func(*args, **given)
+        tensors, results = tensors_in((*args, *given.values())), tensors_in((result,))
+        found = inherited(tensors, results)
+        if self.counts_inside == "nothing":
+            pass
+        elif self.inside is not None:
+            self._count_inside(self.inside, func, args, given, result)
+        else:
+            found = self._count(func, args, given, result, found)
+        for tensor in results:
+            note(tensor, found)
+        self.ran += 1
+        return result
+
+    def _count(self, func: Any, args: Any, kwargs: Any, result: Any, found: Lineage) -> Lineage:
+        """Add the call to its operation; what its result comes from."""
+        packet = getattr(func, "overloadpacket", None)
+        costs = operation_costs(func, args, kwargs, result)
+        if costs is not None and not any(costs.values()):
+            return found
+        work = self.work(operation_name(func), sys._getframe(2))  # noqa: SLF001 - the call's place in the source
+        work.sequence.append(self.ran)
+        _add(work, costs, tensors_in((*args, *kwargs.values())), tensors_in((result,)))
+        if packet in SOFTMAXES:
+            note_softmax(work, args[0], args[1])
+            return found._replace(scores=None)
+        if costs and costs["macs"]:
+            product = work if multiplies_activations(packet, args) else None
+            return after_contraction(found, tensors_in(args), tensors_in((result,))[0], product)
+        return found
+
+    def _count_inside(self, work: Work, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Of a function's parts, count contractions; and name those that nothing is known of."""
+        packet = getattr(func, "overloadpacket", None)
+        found = operation_costs(func, args, kwargs, result)
+        work.sequence.append(self.ran)
+        if found is None and packet not in PARTS:
+            work.uncounted[operation_name(func)] += 1
+        elif found:
+            work.costs.update(macs=found["macs"], flops=2 * found["macs"])
+
+    def work(self, name: str, frame: FrameType) -> Work:
+        """The operation `name` that the running module calls at this place."""
+        place: FrameType | None = frame
+        while place is not None and place.f_code.co_filename in _MACHINERY:
+            place = place.f_back
+        key = (self.running[-1], name, place and place.f_code, place and place.f_lasti)
+        if key not in self.works:
+            self.works[key] = Work(self.running[-1], name)
+        return self.works[key]
+
+    def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """One of our own recurrences: all its steps, or of very many a few, the others alike."""
+        watch = Watch()
+        result = watch.loop(loop, shapes, args)
+        if watch.costs:
+            results = tensors_in((result,))
+            work = self.work(f"xfcost::{loop.__name__}", sys._getframe(1))  # noqa: SLF001 - the call's place
+            _add(work, watch.costs[""], tensors_in(args), results)
+            for tensor in results:
+                note(tensor, Lineage(varies=True))
+        return result
+
+
+def _add(work: Work, found: Costs | None, given: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+    """Add one call: its costs, its shapes if it is the first, the parameters it takes."""
+    if found is None:
+        work.uncounted[work.operation] += 1
+    else:
+        work.costs.update(found)
+    work.called([_shape(one) for one in given], [_shape(one) for one in results])
+    for tensor in given:
+        work.weights.update(dict.fromkeys(sorted(lineage(tensor).weights)))
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    """The sizes of a tensor; a nested one has none."""
+    return () if tensor.is_nested else tuple(tensor.shape)
+
+
+class WholeFunctions(TorchFunctionMode):
+    """Functions that count as one operation by convention, although the dispatcher sees several."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given, recorder = kwargs or {}, self.recorder
+        if func is F.multi_head_attention_forward:
+            with _looked_into(), self:
+                return func(*args, **given)
+        costs = OUTER.get(func) or COMPLETE.get(func)
+        if costs is None or recorder.inside is not None or recorder.counts_inside == "nothing":
+            return func(*args, **given)
+        inside = Work(recorder.running[-1], func.__name__)
+        recorder.inside, recorder.counts_inside = inside, "nothing" if func in COMPLETE else "contractions"
+        try:
+            result = func(*args, **given)
+        finally:
+            recorder.inside, recorder.counts_inside = None, "all"
+        inside.costs.update(costs(args, given, result))
+        if any(inside.costs.values()) or inside.uncounted:
+            work = recorder.work(func.__name__, sys._getframe(1))  # noqa: SLF001 - the call's place in the source
+            work.uncounted.update(inside.uncounted)
+            work.sequence += inside.sequence
+            _add(work, inside.costs, tensors_in((*args, *given.values())), tensors_in((result,)))
+            if func is F.scaled_dot_product_attention:
+                note_fused(work, *_queries_keys_values(args, given))
+        return result
+
+
+@contextmanager
+def _looked_into() -> Iterator[None]:
+    """Let a function of torch run its own lines, instead of asking the mode again."""
+    asks = F.has_torch_function  # type: ignore[attr-defined]
+    F.has_torch_function = lambda tensors: False  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        F.has_torch_function = asks  # type: ignore[attr-defined]
+
+
+def _queries_keys_values(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    named = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
+    return named["query"], named["key"], named["value"]
+
+
+@contextmanager
+def recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Everything that runs inside is recorded, for the module of `model` that runs it."""
+    with ExitStack() as stack:
+        stack.enter_context(_running_modules(model, recorder))
+        stack.enter_context(WholeFunctions(recorder))
+        stack.enter_context(in_few_steps(recorder.loop))
+        stack.enter_context(recorder)
+        yield
+
+
+@contextmanager
+def _running_modules(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Track the running module; hooks are removed at the end."""
+
+    def entering(name: str) -> Callable[[nn.Module, Any], None]:
+        return lambda module, inputs: recorder.running.append(name)
+
+    def leaving(module: nn.Module, inputs: Any, outputs: Any) -> None:
+        recorder.running.pop()
+
+    handles = []
+    for name, module in model.named_modules():
+        if name:
+            handles.append(module.register_forward_pre_hook(entering(name), prepend=True))
+            handles.append(module.register_forward_hook(leaving, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def uncounted(works: Sequence[Work]) -> Counter[str]:
+    """The operations that no table knows, with how often they ran."""
+    return sum((work.uncounted for work in works), Counter[str]())

@@ -1,0 +1,153 @@
+"""From the recorded operations of a run to the rows of a ledger."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from xfcost.ledger.accounts import RUN, Measured, WeightsRead
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.ran import Ran
+from xfcost.torch_models.any_model.blocks import Placed, collapsed, is_group
+from xfcost.torch_models.any_model.parameters import PARAMETERS, Homes
+from xfcost.torch_models.any_model.work import Work, shapes_text
+
+
+def module_rows(
+    works: Sequence[Work],
+    parameters: Homes,
+    elements: Mapping[str, int],
+    traced: Mapping[str, Mapping[str, int]],
+    name: str,
+) -> list[Operation]:
+    """A row per operation of a module, repeated blocks as one. `traced` has the trace of each module that has one."""
+    rows = [_placed(work, parameters.numbers.get(id(work), 0), elements) for work in works]
+    for path, number in parameters.loose.items():
+        _insert(rows, path, number)
+    rows = _with_trace(_named(rows), traced)
+    return [_labelled(one, name) for one in collapsed(rows)]
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(path.split(".")) if path else ()
+
+
+def _placed(work: Work, params: int, elements: Mapping[str, int]) -> Placed:
+    costs: dict[str, Any] = {quantity: work.costs[quantity] for quantity in RUN}
+    read = sum(elements[name] for name in work.weights)
+    if work.name == "embedding" and work.outputs:
+        read = min(read, work.costs["moved"])
+    foreign = [name for name in work.weights if name.rpartition(".")[0] != work.path]
+    row = Operation(
+        path=work.name,
+        title=work.name,
+        mixing=work.mixing,
+        content_dependent=work.content_dependent,
+        reads_tokens=work.reads_tokens,
+        params=params,
+        attention_entries=work.entries,
+        matrix=work.matrix,
+        core=work.core,
+        heads=work.heads,
+        fused=bool(work.fused_entries),
+        shared=foreign[0] if foreign and not params else None,
+        weights_read=None if read == params else WeightsRead(read),
+        ran=Ran(
+            aten=work.operation,
+            input_shapes=shapes_text(work.inputs) + (" (first call)" if work.varied else ""),
+            output_shapes=shapes_text(work.outputs),
+            calls=work.calls,
+            uncounted=sum(work.uncounted.values()),
+        ),
+        **costs,
+    )
+    here = f"{work.path}." if work.path else ""
+    weights = tuple(weight.removeprefix(here) if weight.startswith(here) else "" for weight in work.weights)
+    return Placed(_parts(work.path), row, (work.same_as(), params, weights))
+
+
+def _insert(rows: list[Placed], path: str, number: int) -> None:
+    """Insert a row for parameters of a module in which no operation takes them, after what runs around it."""
+    parts = _parts(path)
+    row = Operation(path=PARAMETERS, title=PARAMETERS, mixing="unknown", params=number, weights_read=WeightsRead(0))
+    end = len(rows)
+    for depth in range(len(parts), -1, -1):
+        inside = [place for place, one in enumerate(rows) if one.parts[:depth] == parts[:depth]]
+        if inside:
+            end = inside[-1] + 1
+            break
+    rows.insert(end, Placed(parts, row, (PARAMETERS, number)))
+
+
+def _named(rows: Sequence[Placed]) -> list[Placed]:
+    """Operations of the same name in a module get numbers: `bmm`, `bmm_2`."""
+    seen: Counter[tuple[tuple[str, ...], str]] = Counter()
+    named = []
+    for one in rows:
+        key = (one.parts, one.row.path)
+        seen[key] += 1
+        name = one.row.path if seen[key] == 1 else f"{one.row.path}_{seen[key]}"
+        row = msgspec.structs.replace(one.row, path=name, title=name)
+        named.append(one._replace(row=row, same=(one.same, name)))
+    return named
+
+
+def _with_trace(rows: Sequence[Placed], traced: Mapping[str, Mapping[str, int]]) -> list[Placed]:
+    """The rows with the trace's figures.
+
+    A trace is by module: where it agrees, every row's figures are its own; where it doesn't, the module's are in its
+    last row.
+    """
+    last = {".".join(one.parts): place for place, one in enumerate(rows)}
+    own: dict[str, Counter[str]] = {}
+    for one in rows:
+        costs = own.setdefault(".".join(one.parts), Counter())
+        costs.update({quantity: getattr(one.row, quantity) for quantity in RUN})
+    result = []
+    for place, one in enumerate(rows):
+        path = ".".join(one.parts)
+        figures: dict[str, int] = {}
+        if path in traced:
+            for quantity in RUN:
+                if traced[path].get(quantity, 0) == own[path][quantity]:
+                    figures[quantity] = getattr(one.row, quantity)
+                elif place == last[path]:
+                    figures[quantity] = traced[path].get(quantity, 0)
+        measured = Measured(**figures) if figures else None
+        same = (one.same, tuple(figures.items()))
+        result.append(one._replace(row=msgspec.structs.replace(one.row, traced=measured), same=same))
+    return result
+
+
+def _labelled(one: Placed, name: str) -> Operation:
+    """A row with its paths: of its module, of the repeated block that it is in, and its title there."""
+    parts, operation = one.parts, one.row.path
+    groups = [place for place, part in enumerate(parts) if is_group(part)]
+    of_block = groups[-1] + 1 if groups else min(len(parts), 1)
+    component, rest = ".".join(parts), ".".join(parts[of_block:])
+    return msgspec.structs.replace(
+        one.row,
+        path=f"{component}.{operation}" if component else operation,
+        title=f"{rest} {operation}" if rest else operation,
+        component=component,
+        stage=parts[0] if parts else name,
+        block=".".join(parts[:of_block]) or name,
+    )
+
+
+def costs_by_module(works: Sequence[Work]) -> dict[str, Counter[str]]:
+    """The costs of every module, its children left out."""
+    found: dict[str, Counter[str]] = {}
+    for work in works:
+        found.setdefault(work.path, Counter()).update(work.costs)
+    return found
+
+
+def names_of(inputs: Sequence[tuple[str, Any]]) -> Iterator[str]:
+    """`x: 1×3×224×224 float32` of every tensor."""
+    for name, tensor in inputs:
+        sizes = "×".join(map(str, tensor.shape)) or "()"
+        yield f"{name}: {sizes} {str(tensor.dtype).removeprefix('torch.')}"

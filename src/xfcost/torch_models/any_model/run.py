@@ -1,0 +1,123 @@
+"""One forward of a module, recorded: on `meta`; where its code looks at values, on fake tensors, else on real ones."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from xfcost.ledger.errors import XfcostError
+from xfcost.torch_models.any_model.parameters import sizes
+from xfcost.torch_models.any_model.recorder import Recorder, recording
+from xfcost.torch_models.any_model.stand_in import How, copied_inputs, copier, needs_elements, reached, stand_in
+from xfcost.torch_models.any_model.user_errors import refused
+from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.tracing.fast_path import without_fast_path
+from xfcost.torch_models.tracing.meta import shapes_on_meta
+from xfcost.torch_models.tracing.outside import handed_to_numpy
+from xfcost.torch_models.tracing.traceable import is_compiled
+from xfcost.torch_models.tracing.unchanged import unchanged
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+class Run(NamedTuple):
+    """What a run did, and on which tensors."""
+
+    works: list[Work]
+    how: How
+    reason: str | None
+    """Why it did not run on `meta`."""
+    elements: dict[str, int]
+    """The names of the parameters, with their elements."""
+
+
+def run(model: nn.Module, args: Args, kwargs: Kwargs) -> Run:
+    """One forward of `model(*args, **kwargs)`, first without elements, then with them if its code looks at them.
+
+    Raises:
+        UsageError: the module does not run on these inputs.
+    """
+    on_meta = _on_meta(model, (args, kwargs))
+    reason = needs_elements(model, (args, kwargs))
+    attempts: list[How] = ["real"] if reason else ["meta", "fake"] if on_meta else ["meta", "fake", "real"]
+    failed: Exception | None = None
+    for how in attempts:
+        try:
+            return run_on(how, model, args, kwargs)._replace(reason=reason)
+        except XfcostError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the next attempt tells whether it is the model's own
+            reason = reason or f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            failed = failed if failed is not None and on_meta else error
+    if failed is None:
+        raise RuntimeError("no attempt was made")
+    hint = "; its parameters are on `meta`, and code that looks at values needs real ones" if on_meta else ""
+    raise refused(model, failed, hint) from failed
+
+
+def _on_meta(model: nn.Module, inputs: Any) -> bool:
+    return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers(), *reached(inputs)))
+
+
+def run_on(how: How, model: nn.Module, args: Args, kwargs: Kwargs) -> Run:
+    """One recorded forward on such tensors. What the model raises passes through."""
+    recorder, outside = Recorder(), Work("", "outside")
+    fake_mode = _fake_mode() if how == "fake" else nullcontext()
+    with stand_ins(how, model, args, kwargs, fake_mode) as (own_args, own_kwargs), ExitStack() as stack:
+        stack.enter_context(_quiet() if how == "fake" else nullcontext())
+        stack.enter_context(fake_mode)
+        stack.enter_context(shapes_on_meta() if how == "meta" else nullcontext())
+        stack.enter_context(handed_to_numpy(outside.uncounted))
+        stack.enter_context(recording(model, recorder))
+        model(*own_args, **own_kwargs)
+        elements = sizes(model)
+    works = [*recorder.works.values(), *([outside] if outside.uncounted else [])]
+    return Run(works, how, None, elements)
+
+
+@contextmanager
+def stand_ins(
+    how: How, model: nn.Module, args: Args, kwargs: Kwargs, fake_mode: Any = None
+) -> Iterator[tuple[Args, Kwargs]]:
+    """Let `model` work on copies of its tensors, and give copies of its inputs; at the end everything is as it was."""
+    with unchanged(model), uncompiled(model), without_fast_path(), torch.no_grad():
+        made = copier(how, fake_mode)
+        stand_in(model, how, made)
+        yield copied_inputs((args, kwargs), made)
+
+
+def _fake_mode() -> Any:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch logs what a fake run raises; the next attempt tells whether that matters."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
+def uncompiled(model: nn.Module) -> Iterator[None]:
+    """Run what is compiled as it was written: modules, modules compiled in place, and functions."""
+    for module in model.modules():
+        for name, child in module._modules.items():  # noqa: SLF001 - `unchanged` puts the child back
+            if child is not None and is_compiled(child):
+                module._modules[name] = child._orig_mod  # type: ignore[assignment]  # noqa: SLF001
+        vars(module)["_compiled_call_impl"] = None
+    with torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext():
+        yield

@@ -1,0 +1,127 @@
+"""Copies that a run works on, so that the module and its inputs stay as they were.
+
+On `meta` and as fake tensors nothing is computed and nothing allocated; real copies share the parameters' memory.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from xfcost.torch_models.any_model.lineage import Lineage, note
+
+How = Literal["meta", "fake", "real"]
+Copy = Callable[[Tensor], Tensor]
+
+
+def copier(how: How, fake_mode: Any = None) -> Copy:
+    """How a tensor is copied: without its elements, or with them."""
+    if how == "meta":
+        return lambda tensor: tensor if tensor.is_meta else tensor.detach().to("meta")
+    if how == "fake":
+        return lambda tensor: fake_mode.from_tensor(tensor.detach())
+    return lambda tensor: tensor.detach().clone()
+
+
+class _Copied(TorchFunctionMode):
+    """`copy.deepcopy` copies tensors by `made`, the same tensor once."""
+
+    def __init__(self, made: Copy) -> None:
+        super().__init__()
+        self.made = made
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.__deepcopy__:
+            tensor, memo = args
+            if id(tensor) not in memo:
+                memo[id(tensor)] = self.made(tensor)
+            return memo[id(tensor)]
+        return func(*args, **(kwargs or {}))
+
+
+def copied_inputs(given: Any, made: Copy) -> Any:
+    """Inputs of any structure, their tensors copied; caches and dataclasses too. Objects that can't be copied stay."""
+    memo: dict[int, Any] = {}
+    for leaf in pytree.tree_leaves(given):
+        if isinstance(leaf, nn.Parameter):
+            memo[id(leaf)] = made(leaf)
+    try:
+        with _Copied(made):
+            result = copy.deepcopy(given, memo)
+    except (TypeError, ValueError, RuntimeError, AttributeError):  # a generator, a lock, a file
+        result = pytree.tree_map_only(Tensor, made, given)
+    for tensor in reached(result):
+        note(tensor, Lineage(varies=True))
+    return result
+
+
+def reached(given: Any, depth: int = 6) -> list[Tensor]:
+    """The tensors in a structure, also those in attributes of its objects, such as a cache's layers."""
+    found: list[Tensor] = []
+    for leaf in pytree.tree_leaves(given):
+        if isinstance(leaf, Tensor):
+            found.append(leaf)
+        elif depth and hasattr(leaf, "__dict__") and not isinstance(leaf, nn.Module | type):
+            found += reached(list(vars(leaf).values()), depth - 1)
+        elif depth and isinstance(leaf, dict | list | tuple | set):
+            found += reached(list(leaf.values()) if isinstance(leaf, dict) else list(leaf), depth - 1)
+    return found
+
+
+def stand_in(model: nn.Module, how: How, made: Copy) -> None:
+    """Give `model` copies of its tensors; each parameter's copy knows its name. `unchanged` takes them back."""
+    copies: dict[int, Any] = {}
+    for name, parameter in model.named_parameters():
+        data = parameter.detach() if how == "real" else made(parameter)
+        copies[id(parameter)] = parameter_copy = nn.Parameter(data, requires_grad=parameter.requires_grad)
+        vars(parameter_copy).update(vars(parameter))
+        note(parameter_copy, Lineage(weights=frozenset((name,))))
+    for buffer in model.buffers():
+        copies.setdefault(id(buffer), made(buffer))
+
+    def copied(tensor: Tensor) -> Any:
+        if id(tensor) not in copies:
+            copies[id(tensor)] = made(tensor)
+        return copies[id(tensor)]
+
+    for module in model.modules():
+        _take(module, copied)
+
+
+def _take(module: nn.Module, copied: Callable[[Tensor], Any]) -> None:
+    """Put copies in the place of a module's parameters, buffers, and tensors in its attributes."""
+    for tensors in (module._parameters, module._buffers):  # noqa: SLF001 - setattr may be a module's own
+        tensors.update({name: copied(one) for name, one in tensors.items() if one is not None})
+    values = vars(module)
+    for name, value in list(values.items()):
+        if isinstance(value, Tensor) or (isinstance(value, dict | list | tuple) and name not in _KEPT):
+            leaves = pytree.tree_leaves(value)
+            if any(isinstance(leaf, Tensor) for leaf in leaves):
+                values[name] = pytree.tree_map_only(Tensor, copied, value)
+
+
+_KEPT = frozenset(("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks"))
+
+
+def needs_elements(model: nn.Module, inputs: Any) -> str | None:
+    """Why `meta` can't stand for the tensors: sparse, nested and quantised ones have no size there; None if it can."""
+    for tensor in (*model.parameters(), *model.buffers(), *reached(inputs)):
+        if tensor.layout is not torch.strided:
+            return f"tensors are {str(tensor.layout).removeprefix('torch.')}"
+        if tensor.is_quantized:
+            return "tensors are quantised"
+    if any(isinstance(value, torch.ScriptObject) for module in model.modules() for value in _objects(module)):
+        return "weights are packed"
+    return None
+
+
+def _objects(module: nn.Module) -> Iterator[Any]:
+    for value in vars(module).values():
+        yield value
+        yield getattr(value, "_packed_params", None)

@@ -1,0 +1,93 @@
+"""One message for a module that does not run: what was raised, and the line of the user's own code."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sysconfig
+import traceback
+from typing import Any, Final
+
+import fvcore
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+import xfcost
+from xfcost.ledger.errors import UsageError, printable
+from xfcost.torch_models.tracing.traceable import is_compiled
+
+_OURS: Final = tuple(os.path.join(os.path.dirname(str(one.__file__)), "") for one in (torch, xfcost, fvcore))
+_PYTHON: Final = os.path.join(sysconfig.get_paths()["stdlib"], "")
+_PACKAGES: Final = os.path.join(sysconfig.get_paths()["purelib"], "")
+
+
+def original(model: Any) -> nn.Module:
+    """The module to look at: of a compiled one the module that it was compiled from.
+
+    Raises:
+        UsageError: it is no module, is scripted, or has parameters without shapes.
+    """
+    if isinstance(model, type):
+        raise UsageError(f"expected a torch module, got the class {model.__name__}; make a module of it")
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"expected a torch module, got {type(model).__name__}")
+    while is_compiled(model):
+        model = model._orig_mod  # noqa: SLF001 - torch's name for it
+    for name, module in model.named_modules():
+        place = f"{name or 'the model itself'} ({type(module).__name__})"
+        if isinstance(module, torch.jit.ScriptModule):
+            raise UsageError(f"{place} is scripted, and its operations can't be told by module; pass the original")
+        if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
+            raise UsageError(f"{place} has no shapes yet; run the model once first")
+    return model
+
+
+def refused(model: nn.Module, error: Exception, hint: str = "") -> UsageError:
+    """`error`, raised by a run of `model`, as one message with the user's own line."""
+    place = own_line(error) or _forward_line(model)
+    return UsageError(
+        f"{type(model).__name__} does not run on these inputs: {raised(error)} ({place}){hint}{_inputs(model, error)}"
+    )
+
+
+def raised(error: BaseException) -> str:
+    """`ValueError: the first line of its message`."""
+    first = printable(str(error).partition("\n")[0], 300)
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def own_line(error: BaseException) -> str | None:
+    """`file:line` of the innermost frame outside torch, Python and this package, if there is one."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        frames.append((error.filename, error.lineno or 1))
+    own = [f"{file}:{line}" for file, line in frames if not _is_foreign(file)]
+    return own[-1] if own else None
+
+
+def _forward_line(model: nn.Module) -> str:
+    """`file:line` of the module's forward."""
+    try:
+        forward = type(model).forward
+        return f"{inspect.getsourcefile(forward)}:{inspect.getsourcelines(forward)[1]}"
+    except (OSError, TypeError):
+        return "in its forward"
+
+
+def _is_foreign(file: str) -> bool:
+    """Is the file torch's, Python's or this package's, and not a library's that is installed beside them?"""
+    if file.startswith("<"):
+        return True
+    return file.startswith(_OURS) or (file.startswith(_PYTHON) and not file.startswith(_PACKAGES))
+
+
+def _inputs(model: nn.Module, error: Exception) -> str:
+    """The inputs that the module takes, where the call itself failed."""
+    if not isinstance(error, TypeError) or "argument" not in str(error):
+        return ""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return ""
+    return f"; it takes ({', '.join(map(str, parameters))})"

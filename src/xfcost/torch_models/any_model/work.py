@@ -1,0 +1,73 @@
+"""One operation of a run: a call in the source of a module, all its repetitions together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from xfcost.ledger.attention_core import AttentionCore
+from xfcost.ledger.matrices import Matrix
+from xfcost.ledger.operation import Mixing
+
+Shapes = tuple[tuple[int, ...], ...]
+_MOST_SHAPES: Final = 4
+
+
+class Work:
+    """What an operation costs, on what shapes, with which weights."""
+
+    def __init__(self, path: str, operation: str) -> None:
+        self.path = path
+        self.operation = operation
+        self.costs: Counter[str] = Counter()
+        self.uncounted: Counter[str] = Counter()
+        self.calls = 0
+        self.sequence: list[int] = []
+        """The numbers of its ATen operations in the order in which the run's operations ran, from 0."""
+        self.inputs: Shapes = ()
+        self.outputs: Shapes = ()
+        self.varied = False
+        """Did a later call have other shapes than the first?"""
+        self.weights: dict[str, None] = {}
+        """The parameters that it takes, in order."""
+        self.entries = 0
+        """Attention scores that it makes, of all calls."""
+        self.fused_entries = 0
+        """Scores that a fused kernel never writes."""
+        self.fused_statistics = 0
+        """Log-sum-exps that a fused kernel would write instead of this softmax."""
+        self.matrix: Matrix | None = None
+        self.core: AttentionCore | None = None
+        self.heads: int | None = None
+        self.mixing: Mixing = "unknown"
+        """Its kind, if somebody finds it."""
+        self.content_dependent = False
+        self.reads_tokens: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name without torch's own namespace."""
+        return self.operation.removeprefix("aten::")
+
+    def called(self, inputs: Sequence[tuple[int, ...]], outputs: Sequence[tuple[int, ...]]) -> None:
+        """One more call with these shapes."""
+        given, made = tuple(inputs), tuple(outputs)
+        if self.calls and (given, made) != (self.inputs, self.outputs):
+            self.varied = True
+        if not self.calls:
+            self.inputs, self.outputs = given, made
+        self.calls += 1
+
+    def same_as(self) -> tuple[Any, ...]:
+        """Everything but its place, to compare repeated blocks."""
+        costs, uncounted = (tuple(sorted(each.items())) for each in (self.costs, self.uncounted))
+        ran = (self.operation, costs, uncounted, self.calls, self.inputs, self.outputs, self.varied)
+        attention = (self.entries, self.fused_entries, self.fused_statistics, self.matrix, self.core, self.heads)
+        return (*ran, *attention, self.mixing, self.content_dependent, self.reads_tokens)
+
+
+def shapes_text(shapes: Shapes) -> str:
+    """`1×197×768, 768×2304`; a number of one element is `()`; of many tensors the first ones."""
+    texts = ["×".join(map(str, shape)) or "()" for shape in shapes[:_MOST_SHAPES]]
+    return ", ".join([*texts, *(["…"] if len(shapes) > _MOST_SHAPES else [])])

@@ -1,0 +1,205 @@
+"""The ledger of any module: its rows, blocks and views, and fvcore's trace beside."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import xfcost
+from any_models import TOKENS, Model, Takes, X
+from modules import Call
+from xfcost.ledger.errors import UsageError
+from xfcost.torch_models.any_model.ledger import module_ledger
+
+
+def rows(ledger: xfcost.Ledger) -> list[tuple[str, int, int, int]]:
+    return [(row.path, row.times, row.params, row.macs) for row in ledger.rows]
+
+
+class TestRows:
+    """One row per operation of a module, equal blocks as one."""
+
+    def test_every_operation_in_the_order_it_ran(self):
+        assert rows(module_ledger(Model(), (TOKENS,))) == [
+            ("table.embedding", 1, 88, 0),
+            ("blocks.*.qkv.mm", 4, 192, 5 * 192),
+            ("blocks.*.bmm", 4, 0, 25 * 8),
+            ("blocks.*._softmax", 4, 0, 0),
+            ("blocks.*.bmm_2", 4, 0, 25 * 8),
+            ("blocks.*.out.mm", 4, 64, 5 * 64),
+            ("add", 1, 0, 0),
+            ("head.mm", 1, 0, 5 * 88),
+        ]
+
+    def test_shapes_and_calls(self):
+        ledger = module_ledger(Model(), (TOKENS,))
+        scores, add = (next(row for row in ledger.rows if row.path == path) for path in ("blocks.*.bmm", "add"))
+        assert (scores.ran.input_shapes, scores.ran.output_shapes) == ("1×5×8, 1×8×5", "1×5×5")
+        assert (add.ran.calls, add.flops) == (4, 4 * 40)
+
+    def test_attention_matrices_are_a_softmax_over_a_product_of_activations(self):
+        ledger = module_ledger(Model(), (TOKENS,))
+        assert ledger.total("attention_entries") == 4 * 25
+        # 4 layers of 25 weights saved for training; scores and weights of one layer alive at once
+        assert ledger.attention_memory()["all_layers"] == 4 * 25 * 4
+        assert ledger.attention_memory()["peak"] == 2 * 25 * 4
+        # fused, each of 4 layers would write 5 log-sum-exps
+        assert (ledger.module.eager_bytes, ledger.module.fused_bytes) == (4 * 25 * 4, 4 * 5 * 4)
+        assert ledger.metadata.attention == "eager"
+
+    def test_a_shared_table_is_counted_once_and_read_twice(self):
+        ledger = module_ledger(Model(), (TOKENS,))
+        head = ledger.rows[-1]
+        assert (head.params, head.shared, head.figure("read")) == (0, "table.weight", 88)
+        # 5 rows of the table, the blocks, the whole table
+        assert ledger.weights_read() == 40 + 4 * (192 + 64) + 88
+        assert ledger.total("params") == sum(one.numel() for one in Model().parameters())
+
+    def test_parameters_live_where_they_are_first_taken(self):
+        class Tied(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.ones(8, 4))
+
+            def forward(self, x: Tensor) -> Tensor:
+                code = x @ self.weight
+                return code @ self.weight.T
+
+        assert rows(module_ledger(Tied(), (torch.ones(2, 8),))) == [("mm", 1, 32, 64), ("mm_2", 1, 0, 64)]
+
+    def test_a_block_of_another_width_stays_its_own(self):
+        model = Model()
+        model.blocks[2].out = nn.Linear(8, 8)
+        paths = [row.path for row in module_ledger(model, (TOKENS,)).rows]
+        assert "blocks.0,1,3.qkv.mm" in paths
+        assert "blocks.2.out.addmm" in paths
+
+    def test_equal_layers_that_do_not_follow_each_other_stay_apart(self):
+        model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 8))
+        found = [(row.path, row.times) for row in module_ledger(model, (torch.ones(2, 8),)).rows]
+        assert found == [("0.addmm", 1), ("1.relu", 1), ("2-3.addmm", 2)]
+
+    def test_parameters_that_their_own_module_does_not_use_have_a_row(self):
+        ledger = module_ledger(nn.MultiheadAttention(8, 2), (torch.ones(5, 1, 8),) * 3)
+        assert [row.params for row in ledger.rows if row.path == "out_proj.parameters"] == [64 + 8]
+        assert ledger.total("params") == 288
+
+    def test_parameters_that_nothing_takes_are_told(self):
+        model = nn.Sequential(nn.Linear(8, 8))
+        model.idle = nn.Linear(3, 3)
+        model.forward = lambda x: model[0](x).relu()
+        ledger = module_ledger(model, (torch.ones(2, 8),))
+        assert ledger.module.uncalled == ("idle",)
+        assert ledger.total("params") == 72 + 12
+
+    def test_a_module_called_twice_has_its_parameters_once(self):
+        class Twice(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.map = nn.Linear(8, 8, bias=False)
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.map(self.map(x))
+
+        (row,) = module_ledger(Twice(), (torch.ones(2, 8),)).rows
+        assert (row.params, row.macs, row.times, row.ran.calls) == (64, 2 * 2 * 64, 1, 2)
+
+
+class TestViews:
+    """Groups and the tree of modules."""
+
+    def test_the_tree_has_totals_of_everything_inside(self):
+        from xfcost.ledger.objects import module_tree
+
+        tree = {node["module"]: node["macs"] for node in module_tree(module_ledger(Model(), (TOKENS,)), depth=2)}
+        block = 5 * (192 + 64) + 2 * 200
+        assert tree == {
+            "": 4 * block + 440, "table": 0, "blocks": 4 * block, "blocks.*": 4 * block, "head": 440,
+        }  # fmt: skip
+
+    def test_a_name_that_begins_like_another_is_not_inside_it(self):
+        from xfcost.ledger.objects import module_tree
+
+        model = nn.Sequential()
+        model.add_module("map", nn.Linear(8, 8))
+        model.add_module("mapped", nn.Linear(8, 4))
+        tree = {node["module"]: node["params"] for node in module_tree(module_ledger(model, (torch.ones(2, 8),)))}
+        assert tree == {"": 72 + 36, "map": 72, "mapped": 36}
+
+    def test_groups_by_module_to_a_depth(self):
+        groups = module_ledger(Model(), (TOKENS,)).by("module", depth=1)
+        assert {name: len(found) for name, found in groups.items()} == {"table": 1, "blocks": 5, "": 1, "head": 1}
+
+    @pytest.mark.parametrize("form", ["json", "csv", "markdown", "latex", "table"])
+    @pytest.mark.parametrize("by", [None, "module", "operation", "block", "stage", "mixing"])
+    def test_every_report(self, form, by):
+        from xfcost.report.export import ledger_text
+
+        text = ledger_text(module_ledger(Model(), (TOKENS,)), form, by, depth=2)
+        assert "embedding" in text if by in (None, "operation") else "8" in text
+
+    def test_frame_and_notebook(self):
+        ledger = xfcost.analyze(Model(), example_inputs=TOKENS)
+        frame = ledger.to_frame()
+        assert int((frame["macs"] * frame["times"]).sum()) == ledger.total("macs")
+        assert frame["aten"][0] == "aten::embedding"
+        assert "blocks.*" in ledger._repr_html_()
+
+    def test_the_table_says_what_it_ran_on(self):
+        from xfcost.report.table import ledger_plain
+
+        text = ledger_plain(module_ledger(Model(), (TOKENS,)))
+        assert "inputs tokens: 1×5 int64" in text
+        assert "every ATen operation of one forward on meta tensors" in text
+        assert "trace: agrees" in text
+        assert "mixing" not in text
+
+
+class TestBesideTheTrace:
+    """fvcore's trace, laid beside."""
+
+    def test_agreeing_rows_have_its_figures(self):
+        ledger = module_ledger(Model(), (TOKENS,))
+        assert ledger.total("traced_macs") == ledger.total("macs")
+        assert ledger.agreement.exact
+
+    def test_a_difference_is_named(self):
+        class Counted(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return torch.fft.fft(x)
+
+        model = nn.Sequential(nn.Linear(8, 8), Counted())
+        ledger = module_ledger(model, (X,))
+        (difference,) = ledger.agreement.differences
+        # 3·8 reals are 12 complex numbers, 5·3 FLOPs each
+        assert difference == {"path": "1", "quantity": "flops", "counted": 180, "traced": 0}
+        assert ledger.module.traced == "differs; the trace does not know aten::fft_fft (1×)"
+        assert ledger.total("traced_flops") == ledger.total("flops") - 180
+
+    def test_a_module_that_it_cannot_trace_is_told(self):
+        def shy(x: Tensor) -> Tensor:
+            if torch.jit.is_tracing():
+                raise ValueError("not in a trace")
+            return x
+
+        ledger = module_ledger(Takes(shy), (X,))
+        assert ledger.total("macs") == 192
+        assert ledger.module.traced.startswith("fvcore can't trace it: this module can't be traced: not in a trace")
+
+    def test_a_module_without_inputs(self):
+        ledger = module_ledger(Call(lambda: torch.ones(2, 3) @ torch.ones(3, 4)), ())
+        assert (ledger.total("macs"), ledger.module.traced) == (24, "agrees")
+
+    def test_without_it(self):
+        ledger = module_ledger(Model(), (TOKENS,), trace=False)
+        assert (ledger.total("traced_macs"), ledger.module.traced) == (None, "not traced")
+
+
+def test_options_of_specs_are_refused():
+    with pytest.raises(UsageError, match="N=784: that is of specs"):
+        xfcost.analyze(Model(), example_inputs=TOKENS, N=784)
+    with pytest.raises(UsageError, match=r"device='?cpu'?: that is of specs"):
+        xfcost.analyze(Model(), example_inputs=TOKENS, device="cpu")
+    with pytest.raises(UsageError, match="a spec knows its inputs"):
+        xfcost.analyze("vit", example_inputs=TOKENS)

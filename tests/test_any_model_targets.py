@@ -1,0 +1,187 @@
+"""Torch modules by name: Python code, configs of transformers, and inputs as texts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import xfcost
+from helpers import xf
+from xfcost.ledger.errors import UsageError
+from xfcost.spec.targets import module_target
+from xfcost.torch_models.any_model.input_texts import inputs_from
+
+CODE = """
+import torch
+from torch import nn
+from beside import WIDTH
+
+class Net(nn.Module):
+    def __init__(self, depth=2, width=WIDTH):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(depth))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+class Looks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(int(torch.tensor([3.0]).sum().item()), 2)
+
+    def forward(self, x):
+        return self.fc(x)
+
+def made(width):
+    return Net(1, width)
+
+def fails():
+    return {}["no such key"]
+
+ready = Net(3)
+number = 3
+
+def example_inputs():
+    return torch.zeros(1, 5, WIDTH)
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    (tmp_path / "beside.py").write_text("WIDTH = 4\n")
+    (tmp_path / "model.py").write_text(CODE)
+    return tmp_path / "model.py"
+
+
+def macs(*words: object) -> int:
+    told = xf("analyze", *words, "--format", "json")
+    assert told.returncode == 0, told.stderr
+    return json.loads(told.stdout)["totals"]["macs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("vit", None),
+        ("toy.yaml", None),
+        ("../a b/model.py:Net", ("file", "../a b/model.py", "Net")),
+        ("model.py:zoo.small", ("file", "model.py", "zoo.small")),
+        ("timm.models:ViT", ("package", "timm.models", "ViT")),
+        ("C:\\specs\\toy.yaml", None),
+        ("folder/config.json", ("config", "folder/config.json", "")),
+    ],
+)
+def test_a_target_is_told_by_its_text(text: str, expected: tuple[str, str, str] | None) -> None:
+    found = module_target(text)
+    assert (found and found[:3]) == expected
+
+
+def test_a_class_a_function_and_a_module_of_a_file(code: Path) -> None:
+    # 5 tokens of width 4, d² each: 2, 1 and 3 layers
+    assert macs(f"{code}:Net") == 2 * 5 * 16
+    assert macs(f"{code}:Net", "--build", "depth=7") == 7 * 5 * 16
+    assert macs(f"{code}:made", "--build", "width=4") == 5 * 16
+    assert macs(f"{code}:ready") == 3 * 5 * 16
+    assert macs(f"{code}:Looks", "--input", "6x3") == 6 * 3 * 2, "its constructor looks at numbers: no meta tensors"
+
+
+def test_the_tree_of_modules(code: Path) -> None:
+    told = xf("analyze", f"{code}:Net", "--by", "module", "--depth", "1", "--format", "csv").stdout
+    rows = list(csv.DictReader(io.StringIO(told)))
+    assert [(row["module"], row["macs"]) for row in rows] == [("", "160"), ("layers", "160")]
+    assert "give --by module too" in xf("analyze", f"{code}:Net", "--depth", "1").stderr
+
+
+def test_a_module_of_a_package() -> None:
+    words = ("torch.nn:Linear", "--build", "in_features=3", "--build", "out_features=4")
+    assert macs(*words, "--input", "2x3") == 2 * 3 * 4
+
+
+def test_n_and_batch_are_letters_in_shapes(code: Path) -> None:
+    assert macs(f"{code}:Net", "--input", "BxNx4", "--N", "100", "--batch", "3") == 2 * 300 * 16
+    assert xfcost.analyze(f"{code}:Net", inputs=["1xNx4"], N=7).total("macs") == 2 * 7 * 16
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((":Nett",), r"did you mean 'Net'\?"),
+        (("",), r"expected a name in the file, as in model\.py:Net"),
+        ((":number",), "expected a torch module, or a class or function that makes one, got int"),
+        ((":fails",), r"making it raised KeyError: 'no such key' \(.*model\.py:28\)"),
+        ((":ready", "--build", "depth=3"), "this is a module already"),
+        ((":Net", "--build", "depth"), "expected key=value, as in --build depth=12"),
+        ((":Net", "--input", "1xNx4"), "N has no number; give --N"),
+        ((":Net", "--input", "1xQx4"), "Q is no letter; expected one of N, B"),
+        ((":Net", "--input", "1x4:float23"), "expected a dtype out of float32"),
+        ((":Net", "--input", "huh"), "expected a shape, as in 1x3x224x224"),
+        ((":Net", "--input", "1x5x3"), r"does not run on these inputs: RuntimeError: .*model\.py:13"),
+        ((":Net", "--set", "a=1"), "that is of specs"),
+        ((":Net", "--mode", "train"), "mode=train: that is of specs"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(code: Path, words: tuple[str, ...], message: str) -> None:
+    done = xf("analyze", f"{code}{words[0]}", *words[1:])
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(done.stderr.replace("\n", " "))
+
+
+def test_a_file_that_is_not_there_or_raises(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("x = 1\ny = (\n")
+    assert "there is no file" in xf("analyze", tmp_path / "none.py:Net").stderr
+    assert "bad.py:2" in xf("analyze", tmp_path / "bad.py:Net").stderr.replace("\n", "")
+    assert "there is no module no_such_package" in xf("analyze", "no_such_package:Net").stderr
+    assert "no such file" in xf("analyze", tmp_path / "config.json").stderr
+
+
+def test_inputs_of_a_spec_are_refused() -> None:
+    assert "a spec knows its inputs" in xf("analyze", "vit", "--no-trace", "--input", "1x3").stderr
+
+
+def test_inputs_out_of_texts() -> None:
+    texts = ["2x3", "ids=1xN:int64", "mask=BxN:bool", "use_cache=false", "past.0.1=1x2", "past.0.0=3", "past.1=null"]
+    given = inputs_from(texts, {"N": 5, "B": 2}, "cpu")
+    assert [tuple(one.shape) for one in given.args] == [(2, 3)]
+    kwargs = given.kwargs
+    assert (kwargs["ids"].shape, kwargs["ids"].dtype, int(kwargs["ids"].sum())) == ((1, 5), torch.int64, 0)
+    assert (kwargs["mask"].shape, bool(kwargs["mask"].all())) == ((2, 5), True)
+    assert kwargs["use_cache"] is False
+    (first, second), nothing = kwargs["past"]
+    assert (first.shape, second.shape, nothing) == ((3,), (1, 2), None)
+    with pytest.raises(UsageError, match="ids is given twice"):
+        inputs_from(["ids=3", "ids=4"], {}, "meta")
+
+
+GEMMA = {
+    "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "num_hidden_layers": 2, "hidden_size": 8,
+    "intermediate_size": 12, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "vocab_size": 11,
+}  # fmt: skip
+
+
+def test_a_config_that_no_importer_knows_is_built_by_transformers(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    (tmp_path / "config.json").write_text(json.dumps(GEMMA))
+    ledger = xfcost.analyze(str(tmp_path / "config.json"), N=5)
+    # a token: Q and its projection 2·8·8, K and V 2·8·4, three maps of the MLP 3·8·12; 5² pairs of 2 heads of 4, twice
+    layer = 5 * (2 * 64 + 2 * 32 + 3 * 96) + 2 * 25 * 2 * 4
+    assert ledger.total("macs") == 2 * layer + 5 * 8 * 11
+    assert ledger.module is not None
+    assert ledger.module.tensors == "meta"
+
+
+def test_a_config_with_an_importer_is_a_spec(tmp_path: Path) -> None:
+    config = {"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 2, "vocab_size": 11, "n_positions": 16}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    ledger = xfcost.analyze(str(tmp_path / "config.json"), N=5, settings=["stages.0.depth=1"], trace=False)
+    assert ledger.module is None
+    # QKV and the projection 4·64, the MLP 8·64; 5² pairs of 8, twice; logits of 11 words
+    assert ledger.total("macs") == 5 * 12 * 64 + 2 * 25 * 8 + 5 * 8 * 11
