@@ -28,8 +28,6 @@ class Finding(NamedTuple):
     """Does it merge disjoint groups, which may be new tokens?"""
     whole: bool = False
     """Does it merge a whole sample into one place?"""
-    masks: bool = False
-    """Does it mask pairs, or add to pairs by position?"""
     single: bool = False
     """Does each line read a single place, a state or a summary?"""
     reason: str | None = None
@@ -71,6 +69,8 @@ class Owned(Protocol):
     def depth(self, tensor: Tensor) -> int: ...
 
     def history(self, tensor: Tensor) -> History: ...
+
+    def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None: ...
 
     def step(self, packet: Any, pairs: list[list[int]], history: History) -> list[int]: ...
 

@@ -43,6 +43,7 @@ def product(call: Call, left_bmk: Tensor, right_bkn: Tensor) -> Outcome:
         owners, finding = _by_weights(call, left_bmk, right_bnk.shape[1])
     elif owned == (False, True):
         owners, finding = _by_weights(call, right_bnk, left_bmk.shape[1])
+        _weights_by_position(call, 0, owners, finding)
         owners = owners.transpose(-2, -1)
     else:
         owners, finding = _of_two(call, left_bmk, right_bnk)
@@ -85,21 +86,22 @@ def _by_weights(call: Call, lines_bmk: Tensor, outputs: int) -> tuple[Tensor, Fi
 
 def _of_two(call: Call, left_bmk: Tensor, right_bnk: Tensor) -> tuple[Tensor, Finding]:
     shape = (*left_bmk.shape[:2], right_bnk.shape[1])
+    turned = (shape[0], shape[2], shape[1])
     left_varies, right_varies = varies(home(left_bmk), -1), varies(home(right_bnk), -1)
     if left_varies and right_varies:
         return _state(call, left_bmk, shape)
     if not left_varies and varies(content(left_bmk), -1):
-        return _weighted_sum(call, left_bmk, content(left_bmk), shape)
+        return _weighted_sum(call, left_bmk, content(left_bmk), shape, right_bnk)
     if not right_varies and varies(content(right_bnk), -1):
-        owners, finding = _weighted_sum(call, right_bnk, content(right_bnk), (shape[0], shape[2], shape[1]))
+        owners, finding = _weighted_sum(call, right_bnk, content(right_bnk), turned, left_bmk)
         return owners.transpose(-2, -1), finding
     if right_varies:
         read = home(right_bnk[:, :1]).expand(left_bmk.shape)
-        return _weighted_sum(call, left_bmk, read, shape)
+        return _weights_by_position(call, 0, *_weighted_sum(call, left_bmk, read, shape, right_bnk))
     if left_varies:
         read = home(left_bmk[:, :1]).expand(right_bnk.shape)
-        owners, finding = _weighted_sum(call, right_bnk, read, (shape[0], shape[2], shape[1]))
-        return owners.transpose(-2, -1), finding
+        owners, finding = _weighted_sum(call, right_bnk, read, turned, left_bmk)
+        return _weights_by_position(call, 1, owners.transpose(-2, -1), finding)
     return _scores(call, along(left_bmk, -1), along(right_bnk, -1), shape)
 
 
@@ -132,7 +134,20 @@ def _owned(counts: Tensor, known: Tensor) -> Tensor:
     return counts[known.any(-1)] if known.shape[:-1] == counts.shape else counts
 
 
-def _weighted_sum(call: Call, weights_bmk: Tensor, read_bmk: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Finding]:
+def _weights_by_position(call: Call, operand: int, owners: Tensor, finding: Finding) -> tuple[Tensor, Finding]:
+    """Weights from the query alone, or learned ones: what made them out of the vector mixes by position."""
+    call.run.by_position(_matrices(call)[operand], finding, with_product=False) if finding.mixes else None
+    return owners, finding
+
+
+def _matrices(call: Call) -> list[Tensor]:
+    """The two factors among the arguments."""
+    return [value for value in call.args if isinstance(value, Tensor)][-2:]
+
+
+def _weighted_sum(
+    call: Call, weights_bmk: Tensor, read_bmk: Tensor, shape: tuple[int, ...], values_bnk: Tensor
+) -> tuple[Tensor, Finding]:
     """Values of several places, summed for one."""
     homes = along(weights_bmk, -1)
     homes = torch.where(homes >= 0, home(homes), -1)
@@ -142,14 +157,17 @@ def _weighted_sum(call: Call, weights_bmk: Tensor, read_bmk: Tensor, shape: tupl
         return owners, PER_TOKEN
     kept = torch.where(masked(weights_bmk), -1, read)
     known = homes >= 0
-    call.places.meet(homes.unsqueeze(-1).expand(kept.shape), kept)
+    wide = homes.unsqueeze(-1).expand(kept.shape)
+    call.places.meet(wide, kept)
+    call.places.meet(wide, home(values_bnk[:, :1]).expand(kept.shape))
+    learned = not (call.places.without_learned(homes) >= 0).any()
     call.places.has_read(call.sequence, homes, ids(kept))
     finding = Finding(
         mixes=True,
         computed=distinct(read, -1)[known],
         kept=distinct(kept, -1)[known],
         places=ids(kept),
-        content_dependent=True,
+        content_dependent=not learned or bool((content(weights_bmk) != home(weights_bmk)).any()),
     )
     return owners, finding
 
@@ -160,5 +178,6 @@ def _state(call: Call, left_bmk: Tensor, shape: tuple[int, ...]) -> tuple[Tensor
     lines = call.places.without_learned(home(left_bmk)).reshape(batch, -1)
     groups = call.places.groups(lines)
     made = torch.tensor([call.places.merged(call.sequence, group) if group else -1 for group in groups])
+    call.places.states |= ids(made)
     finding = Finding(mixes=True, computed=distinct(lines, -1), places=ids(lines), content_dependent=True)
     return vectors(made).reshape(batch, 1, 1).expand(shape), finding

@@ -16,9 +16,11 @@ from xfcost.torch_models.ownership.call import Call, Finding, History, Outcome, 
 from xfcost.torch_models.ownership.found import Shape
 from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned, are_pairs, vectors
 from xfcost.torch_models.ownership.places import Places
-from xfcost.torch_models.ownership.rules import rule_of
+from xfcost.torch_models.ownership.rules import moves, rule_of
 
 aten: Final = torch.ops.aten
+PRODUCTS: Final = frozenset(("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.convolution"))
+_SOFTMAX: Final = frozenset(("aten._softmax", "aten._safe_softmax"))
 _NO_PAST: Final = Past(frozenset(), frozenset())
 # They write constants.
 _ERASING: Final = frozenset((aten.fill_, aten.zero_, aten.normal_, aten.uniform_, aten.bernoulli_))
@@ -33,6 +35,8 @@ class Noted(NamedTuple):
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
     finding: Finding | None
+    moves: bool
+    """Is it data movement?"""
 
 
 class Follower(TorchDispatchMode):
@@ -51,6 +55,7 @@ class Follower(TorchDispatchMode):
         self._depths: Any = WeakTensorKeyDictionary()
         self._pairs: Any = WeakTensorKeyDictionary()
         self._histories: Any = WeakTensorKeyDictionary()
+        self._recent: Any = WeakTensorKeyDictionary()
         self._made: History = {}
 
     def own(self, tensor: Tensor, axes: tuple[int, ...]) -> None:
@@ -111,7 +116,7 @@ class Follower(TorchDispatchMode):
         call = Call(len(self.noted), _plain(packet) if in_place else packet, func, args, kwargs, results, self)
         self._made = {}
         outcome = self._outcome(call, given, packet)
-        self._remember(given, results)
+        self._remember(call, given, results)
         if in_place and outcome.owners:
             self._write(args[0], outcome.owners[0])
         else:
@@ -119,21 +124,39 @@ class Follower(TorchDispatchMode):
                 self._owners[result] = _laid_like(result, owners, view=func.is_view)
         self._link(call, given, results, outcome)
         shapes = (tuple(tuple(value.shape) for value in values) for values in (given, results))
-        self.noted.append(Noted(call.sequence, self.running[-1], str(packet), *shapes, outcome.finding))
+        self.noted.append(Noted(call.sequence, self.running[-1], str(packet), *shapes, outcome.finding, moves(call)))
 
-    def _remember(self, given: list[Tensor], results: list[Tensor]) -> None:
+    def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None:
+        """What `tensor` holds are weights of keys by position: its operations since a product mix tokens too."""
+        owned = any_owned(self.owners(tensor))
+        for sequence in self._recent.get(tensor, ()):
+            noted = self.noted[sequence]
+            product = noted.name in PRODUCTS
+            if noted.finding and noted.finding.mixes:
+                continue
+            if (product and with_product) or noted.moves or noted.name in _SOFTMAX:
+                dependent = product or (owned and not with_product)
+                self.noted[sequence] = noted._replace(finding=finding._replace(content_dependent=dependent))
+
+    def _remember(self, call: Call, given: list[Tensor], results: list[Tensor]) -> None:
         depth = 1 + max(map(self.depth, given), default=-1)
         history: History = {}
         for value in given:
             history |= self.history(value)
         history |= self._made
+        recent: frozenset[int] = frozenset().union(*(self._recent.get(value, frozenset()) for value in given))
+        if str(call.packet) in PRODUCTS:
+            recent = frozenset()
+        if str(call.packet) not in PRODUCTS or self._any_owned(given):
+            recent |= {call.sequence}
         for result in results:
             self._depths[result] = depth
+            self._recent[result] = recent
             if history:
                 self._histories[result] = history
 
     def _outcome(self, call: Call, given: list[Tensor], packet: Any) -> Outcome:
-        owned = any(any_owned(self.owners(value)) for value in given)
+        owned = self._any_owned(given)
         if packet in _ERASING:
             return Outcome([torch.full(result.shape, CONSTANT) for result in call.results], None)
         rule = rule_of(call.packet, call.func)
@@ -148,6 +171,9 @@ class Follower(TorchDispatchMode):
             value = LEARNED if learned else CONSTANT
             return Outcome([torch.full(result.shape, value) for result in call.results], None)
         return _lost(call, "no rule knows it")
+
+    def _any_owned(self, given: list[Tensor]) -> bool:
+        return any(any_owned(self.owners(value)) for value in given)
 
     def _write(self, target: Tensor, owners: Tensor) -> None:
         """Writes through to the owners of what `target` is a view of."""
@@ -165,17 +191,21 @@ class Follower(TorchDispatchMode):
             before = frozenset()
         if finding is not None and finding.mixes and finding.kept is not None and before:
             for sequence in before:
-                self._keep(sequence, finding.kept)
+                self._keep(sequence, finding)
         if finding is not None and finding.mixes:
             before |= {call.sequence}
         for result, owners in zip(results, outcome.owners, strict=False):
             if are_pairs(owners):
                 self._pairs[result] = before
 
-    def _keep(self, sequence: int, kept: Tensor) -> None:
+    def _keep(self, sequence: int, later: Finding) -> None:
+        """What a later operation on all of the same pairs keeps."""
         noted = self.noted[sequence]
-        if noted.finding is not None:
-            self.noted[sequence] = noted._replace(finding=noted.finding._replace(kept=kept))
+        before = noted.finding
+        if before is None or before.computed is None or later.computed is None:
+            return
+        if before.computed.numel() and later.computed.numel() and before.computed.max() == later.computed.max():
+            self.noted[sequence] = noted._replace(finding=before._replace(kept=later.kept))
 
 
 def _plain(packet: Any) -> Any:

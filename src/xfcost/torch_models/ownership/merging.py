@@ -9,11 +9,13 @@ from xfcost.torch_models.ownership.call import Call, Finding, ids
 from xfcost.torch_models.ownership.owners import CONSTANT, distinct, home, vectors
 
 
-def merged_lines(call: Call, lines_bmk: Tensor, outputs: int, *, channels: bool = False) -> tuple[Tensor, Finding]:
+def merged_lines(
+    call: Call, lines_bmk: Tensor, outputs: int, *, channels: bool = False, overlapping: bool = False
+) -> tuple[Tensor, Finding]:
     """Lines along k of several homes, to `outputs` numbers each: (b, m, k) -> (b, m, n).
 
     Where all lines of a sample hold the same tokens, the lines are channels and the outputs new places. `channels`
-    says that outputs are channels all the same.
+    says that outputs are channels all the same, `overlapping` that groups make new places even where they overlap.
     """
     batch, rows, _ = lines_bmk.shape
     homes = call.places.without_learned(home(lines_bmk))
@@ -25,11 +27,11 @@ def merged_lines(call: Call, lines_bmk: Tensor, outputs: int, *, channels: bool 
     if alike and rows > 1 and outputs >= 1 and not channels:
         return _new_places(call, groups, (batch, rows, outputs)), finding
     disjoint = sum(map(len, several)) == len(frozenset[int]().union(*several))
-    if disjoint:
+    if disjoint or overlapping:
         made = [one_place(call, group) for group in groups]
         owners = vectors(torch.tensor(made)).reshape(batch, rows, 1).expand(batch, rows, outputs)
         whole = len(several) == len({call.places.samples[min(group)] for group in several})
-        return owners, finding._replace(merges=True, whole=whole)
+        return owners, finding._replace(merges=disjoint, whole=whole)
     homes_bm = complete_tap(home(lines_bmk))
     return vectors(homes_bm).unsqueeze(-1).expand(batch, rows, outputs), finding
 

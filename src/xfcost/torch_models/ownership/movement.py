@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome
-from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned, are_pairs, home, vectors
-from xfcost.torch_models.ownership.pointwise import NEGLIGIBLE, hidden_by
+from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned, are_pairs, content, home, varies, vectors
+from xfcost.torch_models.ownership.pointwise import NEGLIGIBLE, hidden_by, masking
 
 aten: Final = torch.ops.aten
 
@@ -66,8 +66,9 @@ def put_together(call: Call) -> Outcome:
     if call.packet is aten.cat:
         filled = [part for part in owners if part.numel() or part.dim() > 1]
         axis %= max(part.dim() for part in filled)
-        owners = _with_learned_tokens(call, filled, axis)
-        return Outcome([torch.cat(owners, axis)], None)
+        joined = torch.cat(_with_learned_tokens(call, filled, axis), axis)
+        pairs = any(are_pairs(part) for part in filled) and varies(content(joined), axis)
+        return Outcome([joined], masking(call, joined) if pairs else None)
     return Outcome([torch.stack(owners, axis)], None)
 
 

@@ -31,6 +31,10 @@ class Places:
         """Vectors out of parameters alone, such as learned queries. They are no tokens."""
         self.combined: set[int] = set()
         """Operations whose merged places met places that others made."""
+        self.twins: list[tuple[int, int]] = []
+        """Pairs of operations whose places turned out to be the same."""
+        self.states: set[int] = set()
+        """Places that are sums over tokens: who reads one reads all tokens in it."""
         self._merged: dict[tuple[int, frozenset[int], int], int] = {}
 
     def add(self, count: int, sample: int = 0, birth: int = -1) -> int:
@@ -68,6 +72,13 @@ class Places:
         pairs = torch.stack([births[ours][same], births[theirs][same]])
         met = torch.unique(pairs[:, pairs[0] != pairs[1]], dim=1)
         self.combined.update(met.amax(0).tolist())
+
+    def replacing(self, operation: int) -> bool:
+        """Did the places that `operation` merged replace the old ones, so that nothing met both?"""
+        same = {operation}
+        while more := {other for pair in self.twins if same & set(pair) for other in pair} - same:
+            same |= more
+        return not same & self.combined
 
     def without_learned(self, owners: Tensor) -> Tensor:
         """The places `owners` with -1 for those that are learned."""

@@ -25,6 +25,7 @@ from xfcost.torch_models.ownership.owners import (
 aten: Final = torch.ops.aten
 # A score that much below the others has no weight.
 NEGLIGIBLE: Final = -99.0
+_PAIR: Final = 2
 _PRODUCTS: Final = frozenset((aten.mul, aten.mul_))
 
 
@@ -36,14 +37,19 @@ def pointwise(call: Call) -> Outcome:
     operands = [(value, call.owners(value).broadcast_to(shape)) for value in given if _fits(value, shape)]
     if not operands:
         return Outcome([torch.full(shape, CONSTANT)], None)
-    owned = [Operand(one, call.run.depth(value), call.run.history(value)) for value, one in operands if any_owned(one)]
+    held = [one for _, one in operands if any_owned(call.places.without_learned(home(one)))]
+    owned = [
+        Operand(value, one, call.run.depth(value), call.run.history(value))
+        for value, one in operands
+        if any_owned(one) and (not held or any(one is other for other in held))
+    ]
     if not owned:
         learned = any((one == LEARNED).any() for _, one in operands)
         return Outcome([operands[0][1].new_full(shape, LEARNED if learned else CONSTANT)], None)
     owners, finding = owned[0].owners, PER_TOKEN
     for one, other in itertools.pairwise(owned):
         owners, finding = _met(call, one._replace(owners=owners), other, finding)
-    others = [(value, one) for value, one in operands if not any_owned(one)]
+    others = [(value, one) for value, one in operands if not any(one is other.owners for other in owned)]
     if are_pairs(owners):
         owners, finding = _by_position(call, owners, finding, others)
     return Outcome([owners], finding)
@@ -56,6 +62,7 @@ def _fits(value: Tensor, shape: torch.Size) -> bool:
 class Operand(NamedTuple):
     """An operand with owners."""
 
+    value: Tensor
     owners: Tensor
     depth: int
     """The number of operations behind it."""
@@ -75,12 +82,23 @@ def _met(call: Call, left: Operand, right: Operand, before: Finding) -> tuple[Te
 
 def _different(call: Call, first: Operand, second: Operand, both: Tensor) -> tuple[Tensor, Finding]:
     left, right = first.owners, second.owners
+    ranks = [_rank(call, one) for one in (left, right)]
+    for one, rank, other in ((first, ranks[0], ranks[1]), (second, ranks[1], ranks[0])):
+        if bool((rank[both] == 0).all()) and bool((other[both] == _PAIR).any()):  # learned vectors by position
+            owners = second.owners if one is first else first.owners
+            finding = masking(call, owners)
+            call.run.by_position(one.value, finding, with_product=True)
+            return owners, finding
     same_home = bool((home(left)[both] == home(right)[both]).all())
     if same_home:  # a pair and its query's own vector, or two weights of one query
-        token = call.places.without_learned(content(left))
-        own = (content(left) == home(left)) | (token < 0)
-        return torch.where(own, right, left), PER_TOKEN
-    turned = _turned(first, second)
+        owners = torch.where(ranks[1] > ranks[0], right, left)
+        for one, rank, other in ((first, ranks[0], ranks[1]), (second, ranks[1], ranks[0])):
+            if bool((rank[both] < _PAIR).all()) and bool((other == _PAIR).any()) and _differs_along_keys(one, owners):
+                finding = masking(call, owners)
+                call.run.by_position(one.value, finding, with_product=True)
+                return owners, finding
+        return owners, PER_TOKEN
+    turned = _turned(call, first, second)
     left, right = (right, left) if turned else (left, right)
     relation = Relation.of(left, right, both)
     if are_pairs(left) and bool((content(left)[both] == content(right)[both]).all()):
@@ -89,11 +107,13 @@ def _different(call: Call, first: Operand, second: Operand, both: Tensor) -> tup
     if are_pairs(left) and bool((home(right)[both] == content(left)[both]).all()):
         return left, PER_TOKEN
     if relation.one_to_one and relation.count > 1 and _new_names(call, relation):
+        call.places.twins += _twins(call, relation)
         return torch.minimum(left, right), PER_TOKEN
     if relation.one_each:
         read = torch.where(both, call.places.without_learned(home(right)), -1)
         history = (first if turned else second).history
-        return left, _one_each(call, home(left), read, history)
+        finding = _one_each(call, home(left), read, history)
+        return _summed_states(call, left, right, relation) if _are_states(call, relation) else left, finding
     owners, finding = scored(call, home(left), content(right))
     return owners, finding._replace(content_dependent=call.packet in _PRODUCTS or finding.content_dependent)
 
@@ -109,6 +129,21 @@ def _reading(call: Call, homes: Tensor, read: Tensor, *, single: bool = False) -
     if single:
         counts = counts + 1
     return Finding(mixes=True, computed=counts, places=ids(read), content_dependent=call.packet in _PRODUCTS, single=single)
+
+
+def _are_states(call: Call, relation: Relation) -> bool:
+    return set(relation.lefts.tolist()) | set(relation.rights.tolist()) <= call.places.states
+
+
+def _summed_states(call: Call, left: Tensor, right: Tensor, relation: Relation) -> Tensor:
+    """Sums of two states each: new states."""
+    owners = left
+    for one in relation.lefts.tolist():
+        others = ids(home(right)[(home(left) == one) & (right >= 0)])
+        made = call.places.merged(call.sequence, frozenset((one,)) | others)
+        call.places.states.add(made)
+        owners = torch.where(home(left) == one, vectors(torch.tensor(made)), owners)
+    return owners
 
 
 def _one_each(call: Call, homes: Tensor, read: Tensor, history: History) -> Finding:
@@ -149,16 +184,58 @@ def _new_names(call: Call, relation: Relation) -> bool:
     return makers[0] != makers[1] and any(None not in side for side in makers)
 
 
-def _turned(first: Operand, second: Operand) -> bool:
+def _only_broadcast(call: Call, fewer: Tensor, more: Tensor) -> bool:
+    """Is `fewer` a summary or a neighbour that the tokens of `more` read, and not a query that reads several keys?
+
+    Keys that were gathered for each query stand in `more` several times.
+    """
+    few, many = ids(home(fewer)), ids(home(more))
+    members = frozenset[int]().union(*(call.places.members.get(place, frozenset()) for place in few))
+    if members & many:
+        return True
+    if not few & many:
+        return len(few) > 1
+    return _each_once(more)
+
+
+def _each_once(owners: Tensor) -> bool:
+    """Does each home stand at one index of the axes along which homes differ?"""
+    axes = _varying(owners)
+    places = home(owners)
+    for axis in range(places.dim() - 1, -1, -1):
+        if axis not in axes:
+            places = places.amax(axis)
+    places = places[places >= 0]
+    return len(torch.unique(places)) == places.numel()
+
+
+def _twins(call: Call, relation: Relation) -> list[tuple[int, int]]:
+    makers = [
+        {maker for place in side.tolist() if (maker := call.places.makers.get(place)) is not None}
+        for side in (relation.lefts, relation.rights)
+    ]
+    return [(one, other) for one in makers[0] for other in makers[1]]
+
+
+def _rank(call: Call, owners: Tensor) -> Tensor:
+    """What a number is about: 2 another token, 1 its own, 0 a learned vector."""
+    contents = call.places.without_learned(content(owners))
+    return torch.where(contents < 0, 0, torch.where(contents == home(owners), 1, _PAIR))
+
+
+def _differs_along_keys(one: Operand, owners: Tensor) -> bool:
+    return _follows_keys(one.value.broadcast_to(owners.shape), owners)
+
+
+def _turned(call: Call, first: Operand, second: Operand) -> bool:
     """Are the outputs' tokens those of the second operand: is it the query, or what was not moved?"""
     left, right = first.owners, second.owners
     if are_pairs(left) or are_pairs(right):
         return not are_pairs(left)
     axes = _varying(left), _varying(right)
     if len(axes[0]) != len(axes[1]):
-        if not axes[0] or not axes[1]:  # a summary is read by tokens
-            return not axes[0]
-        return len(axes[0]) > len(axes[1])
+        fewer, more = (left, right) if len(axes[0]) < len(axes[1]) else (right, left)
+        return _only_broadcast(call, fewer, more) == (fewer is left)
     if axes[0] != axes[1]:
         return axes[0] > axes[1]
     complete = [int((one >= 0).sum()) for one in (left, right)]
@@ -180,15 +257,14 @@ def _by_position(
     call: Call, owners: Tensor, finding: Finding, others: list[tuple[Tensor, Tensor]]
 ) -> tuple[Tensor, Finding]:
     """Pairs that meet numbers of no token: masks, and biases by position."""
-    positional = False
-    for value, _ in others:
+    for value, one in others:
         wide = value.broadcast_to(owners.shape)
         if value.numel() > 1 and _follows_keys(wide, owners):
-            positional = True
             owners = with_masked(owners, _hidden(call, wide))
-    if not positional:
-        return owners, finding
-    return owners, _masking(call, owners)
+            finding = masking(call, owners)
+            if finding.mixes and (one != CONSTANT).any():
+                call.run.by_position(value, finding, with_product=False)
+    return owners, finding
 
 
 def _hidden(call: Call, wide: Tensor) -> Tensor:
@@ -206,14 +282,14 @@ def _follows_keys(wide: Tensor, owners: Tensor) -> bool:
 def hidden_by(call: Call, owners: Tensor, where: Tensor) -> Outcome:
     """Pairs filled by a constant `where`: masked, and still pairs."""
     owners = with_masked(owners, where)
-    return Outcome([owners], _masking(call, owners))
+    return Outcome([owners], masking(call, owners))
 
 
-def _masking(call: Call, owners: Tensor) -> Finding:
+def masking(call: Call, owners: Tensor) -> Finding:
     """Of pairs by position: the keys of each query, and those that are not masked."""
     contents = call.places.without_learned(content(owners))
     finding = _reading(call, home(owners), contents)
     if not finding.mixes:
         return finding
     kept = _reading(call, home(owners), torch.where(masked(owners), -1, contents))
-    return finding._replace(kept=kept.computed, content_dependent=False, masks=True)
+    return finding._replace(kept=kept.computed, content_dependent=False)

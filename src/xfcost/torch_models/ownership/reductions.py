@@ -11,6 +11,7 @@ from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome
 from xfcost.torch_models.ownership.contraction import normal
 from xfcost.torch_models.ownership.merging import merged_lines
 from xfcost.torch_models.ownership.owners import (
+    CONSTANT,
     along,
     any_owned,
     are_pairs,
@@ -121,7 +122,21 @@ def accumulated(call: Call, owners: Tensor, axis: int) -> Outcome:
     flat = homes.reshape(-1, homes.shape[-1])
     counts = torch.tensor([[len(set(row[: at + 1]) - {-1}) for at in range(len(row))] for row in torch.unique(flat, dim=0).tolist()])
     finding = Finding(mixes=True, computed=counts.flatten(), places=ids(homes))
-    return Outcome([owners.clone()], finding)
+    if not ids(homes) <= call.places.makers.keys():
+        return Outcome([owners.clone()], finding)
+    made = _prefixes(call, flat).reshape(homes.shape).movedim(-1, axis)
+    return Outcome([vectors(made).clone()], finding)
+
+
+def _prefixes(call: Call, lines: Tensor) -> Tensor:
+    """States summed up from the first to each: new states."""
+    table = []
+    for line in lines.tolist():
+        groups = [frozenset(place for place in line[: at + 1] if place >= 0) for at in range(len(line))]
+        table.append([call.places.merged(call.sequence, group) if group else CONSTANT for group in groups])
+    made = torch.tensor(table)
+    call.places.states |= ids(made)
+    return made
 
 
 def spectrum(call: Call, owners: Tensor, axes: list[int], shape: torch.Size, *, back: bool) -> Outcome:
@@ -142,5 +157,7 @@ def spectrum(call: Call, owners: Tensor, axes: list[int], shape: torch.Size, *, 
     table = torch.tensor([[call.places.merged(call.sequence, group, part) if group else -1 for part in range(places)] for group in groups])
     made = vectors(table).reshape(*lines.shape[:-1], places).movedim(-1, axis).expand(shape).clone()
     counts = distinct(homes, -1)
+    if not int(counts.max()):
+        return Outcome([made], None)
     single = int(counts.max()) == 1
     return Outcome([made], Finding(mixes=True, computed=counts[counts > 0], places=ids(homes), single=single))

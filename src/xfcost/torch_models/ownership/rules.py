@@ -15,7 +15,7 @@ from xfcost.torch_models.ownership.contraction import product
 from xfcost.torch_models.ownership.owners import CONSTANT, any_owned
 from xfcost.torch_models.ownership.pointwise import pointwise
 from xfcost.torch_models.ownership.reductions import accumulated, normalised, reduced, softmax, spectrum
-from xfcost.torch_models.ownership.windows import Kernel, convolved, pooled
+from xfcost.torch_models.ownership.windows import Kernel, adaptively_pooled, convolved, pooled
 
 aten: Final = torch.ops.aten
 Rule = Callable[[Call], Outcome]
@@ -124,13 +124,9 @@ def _pool(*, dependent: bool) -> Rule:
 
 def _adaptive(call: Call) -> Outcome:
     x, out = call.args[0], list(call.args[1])
-    sides = list(x.shape[-len(out) :])
     if all(size == 1 for size in out):
         return reduced(call, call.owners(x), list(range(-len(out), 0)), keeps=True)
-    if any(side % size for side, size in zip(sides, out, strict=True)):
-        return Outcome([torch.full(call.result.shape, CONSTANT)], unknown("an adaptive pooling of uneven groups"))
-    steps = [side // size for side, size in zip(sides, out, strict=True)]
-    return pooled(call, call.owners(x), Kernel(steps, steps, [0], [1]), dependent=False)
+    return adaptively_pooled(call, call.owners(x), out)
 
 
 def _sorted(call: Call) -> Outcome:
@@ -139,6 +135,11 @@ def _sorted(call: Call) -> Outcome:
     axis = call.argument("dim", -1)
     taken = owners.gather(axis, indices) if owners.dim() else owners
     return Outcome([taken.clone() for _ in call.results], None)
+
+
+def _made_anew(call: Call) -> Outcome:
+    """A tensor of constants, in the shape of another."""
+    return Outcome([torch.full(result.shape, CONSTANT) for result in call.results], None)
 
 
 def _packets(names: str) -> list[Any]:
@@ -179,6 +180,10 @@ RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys(_packets("cat stack"), movement.put_together),
     aten.where: movement.chosen,
     **dict.fromkeys(_packets("masked_fill masked_fill_"), movement.filled),
+    **dict.fromkeys(
+        _packets("new_zeros new_ones new_full new_empty zeros_like ones_like full_like empty_like rand_like randn_like"),
+        _made_anew,
+    ),
     aten.embedding: movement.looked_up,
     **dict.fromkeys(
         _packets(
@@ -198,3 +203,23 @@ def rule_of(packet: Any, func: Any) -> Rule | None:
     if found is None and torch.Tag.pointwise in func.tags:
         return pointwise
     return found
+
+
+_MOVING: Final = frozenset(
+    (
+        movement.moved,
+        movement.copied,
+        movement.put_together,
+        movement.chosen,
+        movement.filled,
+        movement.looked_up,
+        movement.scattered,
+    )
+)
+# They look like copies, and are views of what has just been made.
+_VIEWS: Final = frozenset((aten._unsafe_view, aten._reshape_alias))  # noqa: SLF001
+
+
+def moves(call: Call) -> bool:
+    """Is the call data movement that writes, and not a view?"""
+    return rule_of(call.packet, call.func) in _MOVING and not call.func.is_view and call.packet not in _VIEWS

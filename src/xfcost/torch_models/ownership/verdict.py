@@ -69,7 +69,7 @@ class _Numbers:
 def _stays_mixing(noted: Noted, run: Follower) -> bool:
     """Is a merge of disjoint groups read by, or beside, what it merged? Otherwise the groups are the new tokens."""
     finding = noted.finding
-    return finding is not None and (not finding.merges or noted.sequence in run.places.combined)
+    return finding is not None and not (finding.merges and run.places.replacing(noted.sequence))
 
 
 def _numbers(finding: Finding | None, run: Follower, mixing: frozenset[int]) -> _Numbers | None:
@@ -78,11 +78,10 @@ def _numbers(finding: Finding | None, run: Follower, mixing: frozenset[int]) -> 
     computed = _reads(finding.computed)
     kept = computed if finding.kept is None else _reads(finding.kept)
     behind = run.places.tokens_behind(finding.places, mixing)
-    if finding.single:
-        made = [place for place in finding.places if run.places.makers.get(place) in mixing]
-        if made:
-            behind = max(run.places.tokens_behind([place], mixing) for place in made)
-            kept = computed = Reads(behind, behind, behind)
+    made = [place for place in finding.places if run.places.makers.get(place) in mixing]
+    if made and (finding.single or finding.places <= run.places.states):
+        each = max(run.places.tokens_behind([place], mixing) for place in made)
+        kept, computed = (Reads(*(min(each * number, behind) for number in one)) for one in (kept, computed))
     return _Numbers(kept, computed, behind)
 
 

@@ -70,6 +70,23 @@ def pooled(call: Call, owners: Tensor, kernel: Kernel, *, dependent: bool) -> Ou
     return Outcome([outcome.owners[0].reshape(out.shape) for out in call.results], finding)
 
 
+def adaptively_pooled(call: Call, owners: Tensor, out: list[int]) -> Outcome:
+    """Means of about equal groups, as many as `out` says: (B, C, *S) -> (B, C, *out)."""
+    shape = call.result.shape
+    if not any_owned(owners):
+        return Outcome([torch.full(shape, CONSTANT)], None)
+    places = home(along(owners, 1))
+    for axis, size in enumerate(out, start=1):
+        length = owners.shape[axis + 1]
+        groups = [range(at * length // size, -((at + 1) * length // -size)) for at in range(size)]
+        most = max(map(len, groups))
+        table = torch.tensor([[*group, *[group[-1]] * (most - len(group))] for group in groups])
+        places = places.index_select(axis, table.flatten()).unflatten(axis, (size, most)).movedim(axis + 1, -1)
+    lines = vectors(places.reshape(shape[0], -1, places.shape[1 + len(out) :].numel()))
+    made, finding = merged_lines(call, lines, 1, channels=True, overlapping=True)
+    return Outcome([made.reshape(shape[0], 1, *out).expand(shape).clone()], finding)
+
+
 def _placed(call: Call, owners: Tensor, kernel: Kernel, shape: torch.Size) -> Outcome:
     one = along(owners, 1)
     taps = kernel.taps(call.places.without_learned(home(one)), tuple(shape[2:]))
@@ -84,14 +101,22 @@ def _placed(call: Call, owners: Tensor, kernel: Kernel, shape: torch.Size) -> Ou
         made, finding = merged_lines(call, lines, 1, channels=True)
         places = made.reshape(batch, *shape[2:])
     else:
-        places = vectors(_home_of(taps))
+        places = vectors(_home_of(taps, kernel))
         finding = Finding(mixes=True, computed=counts.flatten(), places=ids(taps), bounded=True)
     return Outcome([places.unsqueeze(1).expand(shape).clone()], finding._replace(bounded=True))
 
 
-def _home_of(taps: Tensor) -> Tensor:
-    """The token that an output stands for: the tap that no padding hides, or where none is, any that is there."""
+def _home_of(taps: Tensor, kernel: Kernel) -> Tensor:
+    """The token that an output stands for: the one under the tap at index 0 of the input, as the padding is cut off.
+
+    Without padding it is the tap that no earlier padding hides. Where no token is there, it is any that is read.
+    """
     found = complete_tap(taps)
+    if any(kernel.padding):
+        tap = 0
+        for side, pad, wide in zip(kernel.sides, kernel.padding, kernel.dilation, strict=True):
+            tap = tap * side + min(pad // wide, side - 1)
+        found = taps[..., tap]
     return torch.where(found >= 0, found, taps.amax(-1))
 
 
