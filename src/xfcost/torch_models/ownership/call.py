@@ -30,6 +30,10 @@ class Finding(NamedTuple):
     """Does it merge a whole sample into one place?"""
     single: bool = False
     """Does each line read a single place, a state or a summary?"""
+    step: bool = False
+    """Does each line read one other, as a step of a recurrence reads the one before?"""
+    recurs: bool = False
+    """Is it a step of a recurrence that has run before?"""
     reason: str | None = None
 
 

@@ -29,6 +29,7 @@ from xfcost.torch_models.ownership.owners import (
     swapped,
     varies,
     vectors,
+    with_masked,
 )
 from xfcost.torch_models.ownership.places import pair
 
@@ -52,9 +53,22 @@ def product(call: Call, left_bmk: Tensor, right_bkn: Tensor) -> Outcome:
 
 def normal(owners: Tensor) -> Tensor:
     """Owners with the query as home, where pairs lie along the last axis the other way round."""
+    owners = _without_strangers(owners)
     if are_pairs(owners) and varies(home(owners), -1) and not varies(content(owners), -1):
         return swapped(owners)
     return owners
+
+
+def _without_strangers(owners: Tensor) -> Tensor:
+    """A line of one query, where masked entries (…, k) of other queries' rows stand in it too."""
+    gone = masked(owners)
+    if not gone.any():
+        return owners
+    alive = torch.where(gone, CONSTANT, owners)
+    if varies(home(alive), -1):
+        return owners
+    one = home(along(alive, -1)).unsqueeze(-1).expand(owners.shape)
+    return torch.where(gone & (one >= 0), with_masked(pair(one, content(owners)), gone), owners)
 
 
 def _of_parameters(call: Call, left_bmk: Tensor, right_bnk: Tensor) -> Outcome:

@@ -14,7 +14,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from xfcost.torch_models.ownership.call import Call, Finding, History, Outcome, Past, unknown
 from xfcost.torch_models.ownership.found import Shape
-from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned, are_pairs, vectors
+from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned, are_pairs, home, vectors
 from xfcost.torch_models.ownership.places import Places
 from xfcost.torch_models.ownership.rules import moves, rule_of
 
@@ -116,6 +116,8 @@ class Follower(TorchDispatchMode):
         call = Call(len(self.noted), _plain(packet) if in_place else packet, func, args, kwargs, results, self)
         self._made = {}
         outcome = self._outcome(call, given, packet)
+        if not _makes_floats(results):
+            outcome = outcome._replace(finding=None)  # indices and masks
         self._remember(call, given, results)
         if in_place and outcome.owners:
             self._write(args[0], outcome.owners[0])
@@ -128,7 +130,7 @@ class Follower(TorchDispatchMode):
 
     def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None:
         """What `tensor` holds are weights of keys by position: its operations since a product mix tokens too."""
-        owned = any_owned(self.owners(tensor))
+        owned = any_owned(self.places.without_learned(home(self.owners(tensor))))
         for sequence in self._recent.get(tensor, ()):
             noted = self.noted[sequence]
             product = noted.name in PRODUCTS
@@ -151,7 +153,7 @@ class Follower(TorchDispatchMode):
             recent |= {call.sequence}
         for result in results:
             self._depths[result] = depth
-            self._recent[result] = recent
+            self._recent[result] = recent if result.is_floating_point() else frozenset()
             if history:
                 self._histories[result] = history
 
@@ -166,7 +168,7 @@ class Follower(TorchDispatchMode):
         except (RuntimeError, IndexError, TypeError, NotImplementedError) as error:
             if owned:
                 return _lost(call, f"its rule fails here: {str(error).splitlines()[0]}")
-        if not owned:
+        if not owned or not _makes_floats(call.results):
             learned = any(bool((self.owners(value) == LEARNED).any()) for value in given)
             value = LEARNED if learned else CONSTANT
             return Outcome([torch.full(result.shape, value) for result in call.results], None)
@@ -206,6 +208,10 @@ class Follower(TorchDispatchMode):
             return
         if before.computed.numel() and later.computed.numel() and before.computed.max() == later.computed.max():
             self.noted[sequence] = noted._replace(finding=before._replace(kept=later.kept))
+
+
+def _makes_floats(results: list[Tensor]) -> bool:
+    return any(result.is_floating_point() or result.is_complex() for result in results)
 
 
 def _plain(packet: Any) -> Any:

@@ -59,6 +59,11 @@ def copied(call: Call) -> Outcome:
     return Outcome([call.owners(call.args[0]).clone()], None)
 
 
+def written_over(call: Call) -> Outcome:
+    """`copy_(x, y)`: y in place of x."""
+    return Outcome([call.owners(call.args[1]).broadcast_to(call.args[0].shape).clone()], None)
+
+
 def put_together(call: Call) -> Outcome:
     """A concatenation or a stack. What is learned becomes tokens beside tokens."""
     parts, axis = list(call.args[0]), call.argument("dim", 0)

@@ -29,12 +29,14 @@ class Places:
         """Of a merged place, the number of the operation that made it."""
         self.learned: set[int] = set()
         """Vectors out of parameters alone, such as learned queries. They are no tokens."""
-        self.combined: set[int] = set()
-        """Operations whose merged places met places that others made."""
+        self.combined: dict[int, int] = {}
+        """Operations whose merged places met older ones, and when the oldest of these was made."""
         self.twins: list[tuple[int, int]] = []
         """Pairs of operations whose places turned out to be the same."""
         self.states: set[int] = set()
         """Places that are sums over tokens: who reads one reads all tokens in it."""
+        self._before: dict[int, set[int]] = {}
+        """Which operations made the places that an operation merged."""
         self._merged: dict[tuple[int, frozenset[int], int], int] = {}
 
     def add(self, count: int, sample: int = 0, birth: int = -1) -> int:
@@ -57,6 +59,8 @@ class Places:
             place = self.add(1, self.samples[min(members)], operation)
             self._merged[key] = place
             self.members[place], self.makers[place] = members, operation
+            made = {self.makers[member] for member in members if member in self.makers}
+            self._before.setdefault(operation, set()).update(made - {operation})
         return self._merged[key]
 
     def groups(self, places: Tensor) -> list[frozenset[int]]:
@@ -71,14 +75,23 @@ class Places:
         same = samples[ours] == samples[theirs]
         pairs = torch.stack([births[ours][same], births[theirs][same]])
         met = torch.unique(pairs[:, pairs[0] != pairs[1]], dim=1)
-        self.combined.update(met.amax(0).tolist())
+        for maker, other in zip(met.amax(0).tolist(), met.amin(0).tolist(), strict=True):
+            self._combine(maker, other)
+
+    def _combine(self, maker: int, other: int) -> None:
+        """Places that `maker` merged met one made by `other`, and so did what they stand for."""
+        if other >= maker or self.combined.get(maker, maker) <= other:
+            return
+        self.combined[maker] = other
+        for before in self._before.get(maker, ()):
+            self._combine(before, other)
 
     def replacing(self, operation: int) -> bool:
         """Did the places that `operation` merged replace the old ones, so that nothing met both?"""
         same = {operation}
         while more := {other for pair in self.twins if same & set(pair) for other in pair} - same:
             same |= more
-        return not same & self.combined
+        return not same & self.combined.keys()
 
     def without_learned(self, owners: Tensor) -> Tensor:
         """The places `owners` with -1 for those that are learned."""

@@ -153,8 +153,8 @@ def _one_each(call: Call, homes: Tensor, read: Tensor, history: History) -> Find
     pairs = torch.unique(torch.stack([homes[known], read[known]]), dim=1).T.tolist()
     steps = call.run.step(call.packet, pairs, history)
     if not any(steps):
-        return finding
-    return finding._replace(computed=torch.tensor(steps), single=False, content_dependent=True)
+        return finding._replace(step=True)
+    return finding._replace(computed=torch.tensor(steps), single=False, content_dependent=True, step=True, recurs=True)
 
 
 class Relation(NamedTuple):

@@ -12,7 +12,7 @@ from xfcost.torch_models.ownership import movement
 from xfcost.torch_models.ownership.attention import fused
 from xfcost.torch_models.ownership.call import Call, Outcome, unknown
 from xfcost.torch_models.ownership.contraction import product
-from xfcost.torch_models.ownership.owners import CONSTANT, any_owned
+from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned
 from xfcost.torch_models.ownership.pointwise import pointwise
 from xfcost.torch_models.ownership.reductions import accumulated, normalised, reduced, softmax, spectrum
 from xfcost.torch_models.ownership.windows import Kernel, adaptively_pooled, convolved, pooled
@@ -35,6 +35,15 @@ def _product(left: int, right: int) -> Rule:
         return Outcome([outcome.owners[0].reshape(call.result.shape).clone()], outcome.finding)
 
     return rule
+
+
+def _grouped_product(call: Call) -> Outcome:
+    """Rows of tokens, sorted by expert, times the weights of their expert."""
+    rows, weights = call.owners(call.args[0]), call.owners(call.args[1])
+    if any_owned(weights):
+        return Outcome([torch.full(call.result.shape, CONSTANT)], unknown("a grouped product of two activations"))
+    outcome = product(call, _matrix(rows), torch.full((1, rows.shape[-1], call.result.shape[-1]), LEARNED))
+    return Outcome([outcome.owners[0].reshape(call.result.shape).clone()], outcome.finding)
 
 
 def _softmax(call: Call) -> Outcome:
@@ -148,6 +157,7 @@ def _packets(names: str) -> list[Any]:
 
 RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys(_packets("mm bmm mv dot vdot"), _product(0, 1)),
+    **dict.fromkeys(_packets("_grouped_mm"), _grouped_product),
     **dict.fromkeys(_packets("addmm baddbmm addmv addbmm"), _product(1, 2)),
     **dict.fromkeys(_packets("_softmax _log_softmax _safe_softmax"), _softmax),
     **dict.fromkeys(_packets("native_layer_norm _fused_rms_norm"), _layer_norm),
@@ -177,11 +187,13 @@ RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys(movement.FIRST, movement.moved),
     **dict.fromkeys(movement.FLOATS, movement.moved),
     **dict.fromkeys(movement.COPIES, movement.copied),
+    aten.copy: movement.written_over,
     **dict.fromkeys(_packets("cat stack"), movement.put_together),
     aten.where: movement.chosen,
     **dict.fromkeys(_packets("masked_fill masked_fill_"), movement.filled),
     **dict.fromkeys(
-        _packets("new_zeros new_ones new_full new_empty zeros_like ones_like full_like empty_like rand_like randn_like"),
+        _packets("new_zeros new_ones new_full new_empty zeros_like ones_like full_like empty_like rand_like randn_like "
+            "histc bincount"),
         _made_anew,
     ),
     aten.embedding: movement.looked_up,
@@ -209,6 +221,7 @@ _MOVING: Final = frozenset(
     (
         movement.moved,
         movement.copied,
+        movement.written_over,
         movement.put_together,
         movement.chosen,
         movement.filled,

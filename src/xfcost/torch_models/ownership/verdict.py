@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -39,53 +39,66 @@ def follow(
 
 def verdicts(run: Follower, larger: Follower | None = None) -> list[FoundOperation]:
     """The found operations of `run`; `larger` is the same module, or the same of its kind, with more tokens."""
-    mixing: set[int] = set()
-    for noted in run.noted:
-        finding = noted.finding
-        if finding is not None and finding.mixes and _stays_mixing(noted, run):
-            mixing.add(noted.sequence)
-    pairs = _aligned(run.noted, larger.noted) if larger else [None] * len(run.noted)
-    larger_mixing = frozenset(
-        noted.sequence for noted in (larger.noted if larger else []) if noted.finding and noted.finding.mixes
-        and _stays_mixing(noted, larger)  # type: ignore[arg-type]
-    )
+    small = _read_by_all(run)
+    large = _read_by_all(larger) if larger else {}
+    others = _aligned(run.noted, larger.noted) if larger else [None] * len(run.noted)
     found: list[FoundOperation] = []
     global_makers: set[int] = set()
-    for noted, other in zip(run.noted, pairs, strict=True):
-        numbers = _numbers(noted.finding, run, frozenset(mixing)) if noted.sequence in mixing else None
-        others = _numbers(other.finding, larger, larger_mixing) if other and other.finding and larger else None
-        kind, reason = _kind(noted, run, numbers, others, global_makers, mixing)
+    for noted, other in zip(run.noted, others, strict=True):
+        numbers = small.get(noted.sequence)
+        kind, reason = _kind(noted, run, numbers, large.get(other.sequence) if other else None, global_makers)
         if kind == "global":
             global_makers.add(noted.sequence)
         found.append(_found(noted, kind, reason, numbers))
     return found
 
 
-class _Numbers:
-    def __init__(self, kept: Reads, computed: Reads, behind: int) -> None:
-        self.kept, self.computed, self.behind = kept, computed, behind
+def _read_by_all(run: Follower) -> dict[int, _Numbers]:
+    """What each mixing operation reads; the steps of a recurrence all read what the last one does."""
+    mixing = frozenset(noted.sequence for noted in run.noted if _mixes(noted, run))
+    found = {sequence: _numbers(finding, run, mixing) for sequence in mixing if (finding := run.noted[sequence].finding)}
+    loops: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for sequence in sorted(mixing):
+        noted = run.noted[sequence]
+        if noted.finding is not None and noted.finding.step:
+            loops[noted.module, noted.name].append(sequence)
+    for steps in loops.values():
+        if any(finding.recurs for step in steps if (finding := run.noted[step].finding) is not None):
+            most = max((found[step] for step in steps), key=lambda one: one.kept.largest)
+            found |= dict.fromkeys(steps, most)
+    return found
 
 
-def _stays_mixing(noted: Noted, run: Follower) -> bool:
-    """Is a merge of disjoint groups read by, or beside, what it merged? Otherwise the groups are the new tokens."""
+class _Numbers(NamedTuple):
+    kept: Reads
+    computed: Reads
+    behind: int
+
+
+def _mixes(noted: Noted, run: Follower) -> bool:
+    """Does it mix tokens? Merged disjoint groups that nothing older meets are new tokens, and no mixing."""
     finding = noted.finding
-    return finding is not None and not (finding.merges and run.places.replacing(noted.sequence))
-
-
-def _numbers(finding: Finding | None, run: Follower, mixing: frozenset[int]) -> _Numbers | None:
     if finding is None or not finding.mixes or finding.computed is None:
-        return None
+        return False
+    return not (finding.merges and run.places.replacing(noted.sequence))
+
+
+def _numbers(finding: Finding, run: Follower, mixing: frozenset[int]) -> _Numbers:
     computed = _reads(finding.computed)
     kept = computed if finding.kept is None else _reads(finding.kept)
-    behind = run.places.tokens_behind(finding.places, mixing)
     made = [place for place in finding.places if run.places.makers.get(place) in mixing]
-    if made and (finding.single or finding.places <= run.places.states):
-        each = max(run.places.tokens_behind([place], mixing) for place in made)
+    if not made:
+        return _Numbers(kept, computed, kept.largest)
+    each = max(run.places.tokens_behind([place], mixing) for place in made)
+    behind = run.places.tokens_behind(finding.places, mixing)
+    if finding.single or finding.places <= run.places.states:
         kept, computed = (Reads(*(min(each * number, behind) for number in one)) for one in (kept, computed))
-    return _Numbers(kept, computed, behind)
+    return _Numbers(kept, computed, min(each * kept.largest, behind))
 
 
-def _reads(counts: Tensor) -> Reads:
+def _reads(counts: Tensor | None) -> Reads:
+    if counts is None:
+        return Reads(0, 0, 0)
     counts = counts.flatten().sort().values
     counts = counts[counts > 0]
     if not counts.numel():
@@ -93,13 +106,12 @@ def _reads(counts: Tensor) -> Reads:
     return Reads(int(counts[0]), int(counts[counts.numel() // 2]), int(counts[-1]))
 
 
-def _kind(  # noqa: PLR0913 - one decision
+def _kind(
     noted: Noted,
     run: Follower,
     numbers: _Numbers | None,
     others: _Numbers | None,
     global_makers: set[int],
-    mixing: set[int],
 ) -> tuple[Kind | None, str | None]:
     finding = noted.finding
     if finding is None:
@@ -122,7 +134,7 @@ def _kind(  # noqa: PLR0913 - one decision
 def _all_of(finding: Finding, run: Follower) -> int:
     """The number of all places of a sample that the operation reads for any output."""
     counts = Counter(run.places.samples[place] for place in finding.places)
-    return max(2, *counts.values())
+    return max([2, *counts.values()])
 
 
 def _aligned(small: list[Noted], large: list[Noted]) -> list[Noted | None]:
