@@ -7,7 +7,7 @@ from torch import Tensor
 
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids
 from xfcost.torch_models.ownership.owners import CONSTANT, along, any_owned, content, distinct, home, vectors
-from xfcost.torch_models.ownership.pointwise import NEGLIGIBLE
+from xfcost.torch_models.ownership.positions import NEGLIGIBLE
 
 
 def fused(call: Call) -> Outcome:

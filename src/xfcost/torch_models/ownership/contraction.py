@@ -1,12 +1,12 @@
 """Matrix products: A (b, m, k) · B (b, k, n) -> (b, m, n), by who owns the numbers along the contracted axis.
 
-    A's line along k    B's line along k    what it is                         an output belongs to
-    one token           nobody's            linear map                         the token
-    several tokens      nobody's            merge of a group, or static map    a new place
-    one token           one token           scores (query, key)                the query, about the key
-    one query, keys     tokens              weighted sum of values             the query
-    several tokens      several tokens      state, a sum of outer products     a new place
-    one token           several tokens      weights from the query alone       the query
+A's line along k    B's line along k    what it is                         an output belongs to
+one token           nobody's            linear map                         the token
+several tokens      nobody's            merge of a group, or static map    a new place
+one token           one token           scores (query, key)                the query, about the key
+one query, keys     tokens              weighted sum of values             the query
+several tokens      several tokens      state, a sum of outer products     a new place
+one token           several tokens      weights from the query alone       the query
 """
 
 from __future__ import annotations
@@ -140,7 +140,9 @@ def scored(call: Call, homes: Tensor, contents: Tensor) -> tuple[Tensor, Finding
         owners = vectors(torch.where(known, homes, contents))
         call.places.has_read(call.sequence, homes, ids(read))
     call.places.meet(homes, read)
-    finding = Finding(mixes=True, computed=_owned(counts, known), places=ids(read), content_dependent=True, single=single)
+    finding = Finding(
+        mixes=True, computed=_owned(counts, known), places=ids(read), content_dependent=True, single=single
+    )
     return owners, finding
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -21,6 +19,7 @@ from xfcost.torch_models.ownership.rules import moves, rule_of
 aten: Final = torch.ops.aten
 PRODUCTS: Final = frozenset(("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.convolution"))
 _SOFTMAX: Final = frozenset(("aten._softmax", "aten._safe_softmax"))
+_MOST_STATES: Final = 64
 _NO_PAST: Final = Past(frozenset(), frozenset())
 # They write constants.
 _ERASING: Final = frozenset((aten.fill_, aten.zero_, aten.normal_, aten.uniform_, aten.bernoulli_))
@@ -80,7 +79,7 @@ class Follower(TorchDispatchMode):
         if found is None:
             value = LEARNED if isinstance(tensor, nn.Parameter) else CONSTANT
             found = torch.full((), value).expand(tensor.shape)
-        return found  # type: ignore[no-any-return]
+        return found
 
     def depth(self, tensor: Tensor) -> int:
         """The number of operations behind a tensor."""
@@ -88,7 +87,7 @@ class Follower(TorchDispatchMode):
 
     def history(self, tensor: Tensor) -> History:
         """What the places of a tensor read one after the other."""
-        return self._histories.get(tensor, {})  # type: ignore[no-any-return]
+        return self._histories.get(tensor, {})
 
     def step(self, packet: Any, pairs: list[list[int]], history: History) -> list[int]:
         """(home, place that it reads) pairs: of a recurrence, the number of places that each home has read so far."""
@@ -125,8 +124,10 @@ class Follower(TorchDispatchMode):
             for result, owners in zip(results, outcome.owners, strict=True):
                 self._owners[result] = _laid_like(result, owners, view=func.is_view)
         self._link(call, given, results, outcome)
-        shapes = (tuple(tuple(value.shape) for value in values) for values in (given, results))
-        self.noted.append(Noted(call.sequence, self.running[-1], str(packet), *shapes, outcome.finding, moves(call)))
+        shapes = [tuple(tuple(value.shape) for value in values) for values in (given, results)]
+        self.noted.append(
+            Noted(call.sequence, self.running[-1], str(packet), shapes[0], shapes[1], outcome.finding, moves(call))
+        )
 
     def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None:
         """What `tensor` holds are weights of keys by position: its operations since a product mix tokens too."""
@@ -143,9 +144,12 @@ class Follower(TorchDispatchMode):
     def _remember(self, call: Call, given: list[Tensor], results: list[Tensor]) -> None:
         depth = 1 + max(map(self.depth, given), default=-1)
         history: History = {}
-        for value in given:
-            history |= self.history(value)
-        history |= self._made
+        for one in (*map(self.history, given), self._made):
+            for place, past in one.items():
+                before = history.get(place, _NO_PAST)
+                history[place] = Past(before.places | past.places, before.operations | past.operations)
+        if len(history) > _MOST_STATES:  # steps put together are no state
+            history = {}
         recent: frozenset[int] = frozenset().union(*(self._recent.get(value, frozenset()) for value in given))
         if str(call.packet) in PRODUCTS:
             recent = frozenset()
@@ -164,8 +168,8 @@ class Follower(TorchDispatchMode):
         rule = rule_of(call.packet, call.func)
         try:
             if rule is not None:
-                return rule(call)
-        except (RuntimeError, IndexError, TypeError, NotImplementedError) as error:
+                return _fitting(call, rule(call))
+        except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
             if owned:
                 return _lost(call, f"its rule fails here: {str(error).splitlines()[0]}")
         if not owned or not _makes_floats(call.results):
@@ -182,8 +186,10 @@ class Follower(TorchDispatchMode):
         before = self._owners.get(target)
         if before is None:
             before = self._owners[target] = self.owners(target).clone()
-        if before is not owners:
-            before.copy_(owners.broadcast_to(before.shape))
+        if before.shape != target.shape:  # `transpose_`, `unsqueeze_`: the tensor itself is another view
+            self._owners[target] = owners
+        elif before is not owners:
+            before.copy_(owners)
 
     def _link(self, call: Call, given: list[Tensor], results: list[Tensor], outcome: Outcome) -> None:
         """Follows an attention matrix, so that a mask also tells what of its scores is kept."""
@@ -220,6 +226,18 @@ def _plain(packet: Any) -> Any:
     return getattr(aten, name, packet) if str(packet).startswith("aten.") else packet
 
 
+def _fitting(call: Call, outcome: Outcome) -> Outcome:
+    """`outcome`, checked: every output has owners in its shape.
+
+    Raises:
+        ValueError: it has not.
+    """
+    shapes = [tuple(result.shape) for result in call.results], [tuple(owners.shape) for owners in outcome.owners]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"its outputs have the shapes {shapes[0]}, and their owners {shapes[1]}")
+    return outcome
+
+
 def _lost(call: Call, reason: str) -> Outcome:
     return Outcome([torch.full(result.shape, CONSTANT) for result in call.results], unknown(reason))
 
@@ -230,52 +248,3 @@ def _laid_like(result: Tensor, owners: Tensor, *, view: bool) -> Tensor:
         return owners
     laid = torch.empty_strided(result.shape, result.stride(), dtype=owners.dtype)
     return laid.copy_(owners.broadcast_to(result.shape))
-
-
-@contextmanager
-def watching(module: nn.Module, follower: Follower) -> Iterator[None]:
-    """While it lasts, `follower` knows which module is running."""
-    handles = []
-    for name, one in module.named_modules():
-
-        def enter(module: nn.Module, args: Any, *, name: str = name) -> None:
-            follower.running.append(name)
-
-        def leave(module: nn.Module, args: Any, answer: Any) -> None:
-            follower.running.pop()
-
-        handles.append(one.register_forward_pre_hook(enter))
-        handles.append(one.register_forward_hook(leave, always_call=True))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-TokenAxes = Mapping[str | int, tuple[int, ...]]
-
-
-def token_axes_of(tensor: Tensor) -> tuple[int, ...]:
-    """The axes along which tokens lie: images (B, C, Y, X) and videos have pixels, all else (B, N, …) has tokens."""
-    images = 4
-    if tensor.dim() >= images and tensor.is_floating_point():
-        return tuple(range(2, tensor.dim()))
-    return (1,) if tensor.dim() > 1 else ()
-
-
-def run_followed(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], axes: TokenAxes | None = None
-) -> Follower:
-    """One forward pass of `module`, followed."""
-    follower = Follower()
-    named = dict(enumerate(args)) | kwargs
-    for name, value in named.items():
-        for tensor in tree_leaves(value):
-            if isinstance(tensor, Tensor) and tensor.dtype != torch.bool:
-                chosen = (axes or {}).get(name, token_axes_of(tensor))
-                if chosen:
-                    follower.own(tensor, chosen)
-    with torch.no_grad(), watching(module, follower), follower:
-        module(*args, **kwargs)
-    return follower

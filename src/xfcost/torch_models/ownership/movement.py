@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map
 
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome
 from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned, are_pairs, content, home, varies, vectors
-from xfcost.torch_models.ownership.pointwise import NEGLIGIBLE, hidden_by, masking
+from xfcost.torch_models.ownership.positions import NEGLIGIBLE, hidden_by, masking
 
 aten: Final = torch.ops.aten
 
@@ -23,7 +23,8 @@ def _packets(names: str) -> frozenset[Any]:
 FIRST: Final = _packets(
     "roll flip gather index index_select repeat constant_pad_nd unfold tril triu _unsafe_view _reshape_alias "
     "as_strided permute_copy take_along_dim masked_select pixel_shuffle pixel_unshuffle channel_shuffle "
-    "reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d take view_copy rot90"
+    "reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d take view_copy rot90 "
+    "unsafe_split unsafe_split_with_sizes split_copy split_with_sizes_copy unbind_copy"
 )
 # They take floats alone.
 FLOATS: Final = _packets(

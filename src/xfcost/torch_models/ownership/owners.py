@@ -101,3 +101,14 @@ def distinct(places: Tensor, axis: int) -> Tensor:
     first = ordered.narrow(axis, 0, 1) >= 0
     steps = (ordered.diff(dim=axis) != 0) & (ordered.narrow(axis, 1, ordered.shape[axis] - 1) >= 0)
     return first.sum(axis) + steps.sum(axis)
+
+
+def varying(owners: Tensor) -> list[int]:
+    """The axes along which homes differ."""
+    homes = home(owners)
+    return [
+        axis
+        for axis in range(homes.dim())
+        if homes.shape[axis] > 1
+        and bool((homes.narrow(axis, 1, homes.shape[axis] - 1) != homes.narrow(axis, 0, 1)).any())
+    ]

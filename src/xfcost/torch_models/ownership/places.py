@@ -10,7 +10,6 @@ from torch import Tensor
 
 from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, packed
 
-
 _NO_SAMPLE: Final = -2
 _NOWHERE: Final = frozenset((CONSTANT, LEARNED))
 

@@ -30,7 +30,9 @@ def reduced(call: Call, owners: Tensor, axes: list[int], *, keeps: bool, depende
     axes = sorted(axis % max(owners.dim(), 1) for axis in axes) or list(range(owners.dim()))
     kept_axes = [axis for axis in range(owners.dim()) if axis not in axes]
     kept_shape = [owners.shape[axis] for axis in kept_axes]
-    lines = owners.permute(*kept_axes, *axes).reshape(1, prod(kept_shape), -1) if owners.dim() else owners.reshape(1, 1, 1)
+    lines = (
+        owners.permute(*kept_axes, *axes).reshape(1, prod(kept_shape), -1) if owners.dim() else owners.reshape(1, 1, 1)
+    )
     made, finding = _of_lines(call, lines, dependent=dependent)
     shape = [1 if axis in axes else owners.shape[axis] for axis in range(owners.dim())] if keeps else kept_shape
     return Outcome([made.reshape(shape)], finding)
@@ -120,12 +122,33 @@ def accumulated(call: Call, owners: Tensor, axis: int) -> Outcome:
     if not varies(homes, -1):
         return Outcome([owners.clone()], PER_TOKEN)
     flat = homes.reshape(-1, homes.shape[-1])
-    counts = torch.tensor([[len(set(row[: at + 1]) - {-1}) for at in range(len(row))] for row in torch.unique(flat, dim=0).tolist()])
-    finding = Finding(mixes=True, computed=counts.flatten(), places=ids(homes))
+    finding = Finding(mixes=True, computed=_so_far(torch.unique(flat, dim=0)), places=ids(homes))
     if not ids(homes) <= call.places.makers.keys():
         return Outcome([owners.clone()], finding)
     made = _prefixes(call, flat).reshape(homes.shape).movedim(-1, axis)
     return Outcome([vectors(made).clone()], finding)
+
+
+def recurrent(call: Call, owners: Tensor, *, reverse: bool) -> Outcome:
+    """A recurrence over axis 0 in one kernel: each output reads all before it, or all after it."""
+    line = along(owners, -1)
+    rest = [torch.full(out.shape, CONSTANT) for out in call.results[1:]]
+    found = line.unsqueeze(-1).expand(call.result.shape).clone()
+    if not any_owned(line):
+        return Outcome([found, *rest], None)
+    homes = call.places.without_learned(home(line)).movedim(0, -1).reshape(-1, line.shape[0])
+    if reverse:
+        homes = homes.flip(-1)
+    finding = Finding(mixes=True, computed=_so_far(homes), places=ids(homes), content_dependent=True)
+    return Outcome([found, *rest], finding)
+
+
+def _so_far(lines: Tensor) -> Tensor:
+    """The number of distinct places in each line up to each index."""
+    counts = [
+        [len({place for place in row[: at + 1] if place >= 0}) for at in range(len(row))] for row in lines.tolist()
+    ]
+    return torch.tensor(counts).flatten()
 
 
 def _prefixes(call: Call, lines: Tensor) -> Tensor:
@@ -154,7 +177,12 @@ def spectrum(call: Call, owners: Tensor, axes: list[int], shape: torch.Size, *, 
     places = shape[axis] if back else 1
     homes = call.places.without_learned(home(flat))
     groups = call.places.groups(homes[0])
-    table = torch.tensor([[call.places.merged(call.sequence, group, part) if group else -1 for part in range(places)] for group in groups])
+    table = torch.tensor(
+        [
+            [call.places.merged(call.sequence, group, part) if group else -1 for part in range(places)]
+            for group in groups
+        ]
+    )
     made = vectors(table).reshape(*lines.shape[:-1], places).movedim(-1, axis).expand(shape).clone()
     counts = distinct(homes, -1)
     if not int(counts.max()):

@@ -14,7 +14,7 @@ from xfcost.torch_models.ownership.call import Call, Outcome, unknown
 from xfcost.torch_models.ownership.contraction import product
 from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned
 from xfcost.torch_models.ownership.pointwise import pointwise
-from xfcost.torch_models.ownership.reductions import accumulated, normalised, reduced, softmax, spectrum
+from xfcost.torch_models.ownership.reductions import accumulated, normalised, recurrent, reduced, softmax, spectrum
 from xfcost.torch_models.ownership.windows import Kernel, adaptively_pooled, convolved, pooled
 
 aten: Final = torch.ops.aten
@@ -102,6 +102,10 @@ def _accumulated(call: Call) -> Outcome:
     return Outcome([outcome.owners[0].clone() for _ in call.results], outcome.finding)
 
 
+def _recurrent(call: Call) -> Outcome:
+    return recurrent(call, call.owners(call.args[0]), reverse=bool(call.argument("reverse")))
+
+
 def _spectrum(*, back: bool) -> Rule:
     def rule(call: Call) -> Outcome:
         return spectrum(call, call.owners(call.args[0]), list(call.args[1]), call.result.shape, back=back)
@@ -170,6 +174,7 @@ RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys(_packets("amax amin argmax argmin logsumexp"), _reduced(dependent=True)),
     **dict.fromkeys(_packets("max min"), _either),
     **dict.fromkeys(_packets("cumsum cumprod cummax cummin logcumsumexp"), _accumulated),
+    **dict.fromkeys(_packets("mkldnn_rnn_layer"), _recurrent),
     **dict.fromkeys(_packets("_fft_r2c _fft_c2c"), _spectrum(back=False)),
     aten._fft_c2r: _spectrum(back=True),  # noqa: SLF001
     **dict.fromkeys(_packets("convolution _convolution mkldnn_convolution"), _convolution),
@@ -192,8 +197,10 @@ RULES: Final[dict[Any, Rule]] = {
     aten.where: movement.chosen,
     **dict.fromkeys(_packets("masked_fill masked_fill_"), movement.filled),
     **dict.fromkeys(
-        _packets("new_zeros new_ones new_full new_empty zeros_like ones_like full_like empty_like rand_like randn_like "
-            "histc bincount"),
+        _packets(
+            "new_zeros new_ones new_full new_empty zeros_like ones_like full_like empty_like rand_like randn_like "
+            "histc bincount"
+        ),
         _made_anew,
     ),
     aten.embedding: movement.looked_up,
@@ -210,7 +217,7 @@ RULES: Final[dict[Any, Rule]] = {
 def rule_of(packet: Any, func: Any) -> Rule | None:
     """The rule of an operation, or None."""
     found = RULES.get(packet)
-    if found is None and func.is_view:
+    if found is None and (func.is_view or getattr(packet, packet.overloads()[0]).is_view):
         return movement.moved
     if found is None and torch.Tag.pointwise in func.tags:
         return pointwise

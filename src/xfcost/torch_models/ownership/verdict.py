@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from xfcost.torch_models.ownership.call import Finding
-from xfcost.torch_models.ownership.follower import Follower, Noted, TokenAxes, run_followed
+from xfcost.torch_models.ownership.follower import Follower, Noted
 from xfcost.torch_models.ownership.found import FoundOperation, Kind, Reads
+from xfcost.torch_models.ownership.run import TokenAxes, run_followed
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -56,7 +57,9 @@ def verdicts(run: Follower, larger: Follower | None = None) -> list[FoundOperati
 def _read_by_all(run: Follower) -> dict[int, _Numbers]:
     """What each mixing operation reads; the steps of a recurrence all read what the last one does."""
     mixing = frozenset(noted.sequence for noted in run.noted if _mixes(noted, run))
-    found = {sequence: _numbers(finding, run, mixing) for sequence in mixing if (finding := run.noted[sequence].finding)}
+    found = {
+        sequence: _numbers(finding, run, mixing) for sequence in mixing if (finding := run.noted[sequence].finding)
+    }
     loops: dict[tuple[str, str], list[int]] = defaultdict(list)
     for sequence in sorted(mixing):
         noted = run.noted[sequence]
@@ -91,7 +94,9 @@ def _numbers(finding: Finding, run: Follower, mixing: frozenset[int]) -> _Number
         return _Numbers(kept, computed, kept.largest)
     each = max(run.places.tokens_behind([place], mixing) for place in made)
     behind = run.places.tokens_behind(finding.places, mixing)
-    if finding.single or finding.places <= run.places.states:
+    if finding.single:
+        return _Numbers(Reads(each, each, each), Reads(each, each, each), each)
+    if finding.places <= run.places.states:
         kept, computed = (Reads(*(min(each * number, behind) for number in one)) for one in (kept, computed))
     return _Numbers(kept, computed, min(each * kept.largest, behind))
 
@@ -113,6 +118,7 @@ def _kind(
     others: _Numbers | None,
     global_makers: set[int],
 ) -> tuple[Kind | None, str | None]:
+    """The kind, and the reason of an unknown one."""
     finding = noted.finding
     if finding is None:
         return None, None
@@ -122,13 +128,19 @@ def _kind(
         return "per-token", None
     if any(run.places.makers.get(place) in global_makers for place in finding.places):
         return "global", None
+    grows = _grows(finding, run, numbers, others)
+    if grows is None:
+        return "unknown", "whether it grows with N is not known from one size"
+    return "global" if grows else "local", None
+
+
+def _grows(finding: Finding, run: Follower, numbers: _Numbers, others: _Numbers | None) -> bool | None:
+    """Does what is read grow with N? By a second size, or where one is enough; else None."""
     if others is not None:
-        return ("global" if others.kept.largest > numbers.kept.largest else "local"), None
+        return others.kept.largest > numbers.kept.largest
     if finding.bounded:
-        return "local", None
-    if numbers.kept.largest >= _all_of(finding, run):
-        return "global", None
-    return "unknown", "whether it grows with N is not known from one size"
+        return False
+    return True if numbers.kept.largest >= _all_of(finding, run) else None
 
 
 def _all_of(finding: Finding, run: Follower) -> int:
@@ -168,5 +180,3 @@ def _found(noted: Noted, kind: Kind | None, reason: str | None, numbers: _Number
         represents=numbers.behind,
         content_dependent=finding.content_dependent,
     )
-
-

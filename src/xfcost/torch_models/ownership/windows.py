@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids, unknown
 from xfcost.torch_models.ownership.merging import complete_tap, merged_lines
-from xfcost.torch_models.ownership.owners import CONSTANT, any_owned, home, varies, vectors, along, distinct
+from xfcost.torch_models.ownership.owners import CONSTANT, along, any_owned, distinct, home, varies, vectors
 
 
 class Kernel:
@@ -96,7 +96,10 @@ def _placed(call: Call, owners: Tensor, kernel: Kernel, shape: torch.Size) -> Ou
         return Outcome([vector], PER_TOKEN)
     batch = shape[0]
     lines = vectors(taps.reshape(batch, -1, taps.shape[-1]))
-    apart = all(step >= (side - 1) * wide + 1 for step, side, wide in zip(kernel.stride, kernel.sides, kernel.dilation, strict=True))
+    apart = all(
+        step >= (side - 1) * wide + 1
+        for step, side, wide in zip(kernel.stride, kernel.sides, kernel.dilation, strict=True)
+    )
     if apart:
         made, finding = merged_lines(call, lines, 1, channels=True)
         places = made.reshape(batch, *shape[2:])
