@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from xfcost.torch_models.ownership.follower import Follower
 from xfcost.torch_models.ownership.found import FoundOperation
 from xfcost.torch_models.ownership.run import run_followed, watching
-from xfcost.torch_models.ownership.verdict import follow
+from xfcost.torch_models.ownership.verdict import follow, verdicts
 
 D = 8
 
@@ -101,6 +101,15 @@ def summed_by_steps(linear: nn.Linear, x: Tensor) -> Tensor:
     return x + torch.stack(steps, 1)
 
 
+def averaged_by_steps(linear: nn.Linear, x: Tensor) -> Tensor:
+    """An exponential moving average: its weights are fixed."""
+    state, steps = torch.zeros(x.shape[0], D), []
+    for token in x.unbind(1):
+        state = token + 0.9 * state
+        steps.append(state)
+    return x + torch.stack(steps, 1)
+
+
 QK, AV = "bmm", "bmm"
 CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], list[tuple[str, str, int, bool]]]] = {
     "linear": (lambda linear, x: x + linear(x).relu(), (SEQUENCE,), []),
@@ -150,6 +159,7 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], list[tuple[str, str, in
     "a shift, written in place": (in_place, (SEQUENCE,), [("add", "local", 2, False)]),
     "cumulative sum": (lambda linear, x: x.cumsum(1), (SEQUENCE,), [("cumsum", "global", 6, False)]),
     "a recurrence": (summed_by_steps, (SEQUENCE,), [("add", "global", 6, True)] * 5),
+    "a moving average": (averaged_by_steps, (SEQUENCE,), [("add", "global", 6, False)] * 5),
     "LSTM": (nn.LSTM(D, D, batch_first=True), (SEQUENCE,), [("mkldnn_rnn_layer", "global", 6, True)]),
     "a mean at the end": (lambda linear, x: linear(x.mean(1)), (SEQUENCE,), []),
     "a mean that tokens read": (squeezed, (SEQUENCE,), [("mean", "global", 6, False), ("mul", "global", 6, True)]),
@@ -202,10 +212,8 @@ def test_learned_maps_along_the_tokens_are_static() -> None:
         return module
 
     runs = [run_followed(linformer(tokens), (torch.randn(1, tokens, D),), {}) for tokens in (6, 10)]
-    from xfcost.torch_models.ownership.verdict import verdicts
-
     assert mixing(verdicts(*runs)) == [
-        ("addmm", "global", 6, False),
+        ("mm", "global", 6, False),
         *[(name, "global", 3, True) for name in ("bmm", "_softmax", "bmm")],
     ]
 
@@ -230,8 +238,10 @@ def test_what_no_rule_knows_is_unknown() -> None:
 
 
 def test_tokens_may_lie_on_another_axis() -> None:
-    operations = found(nn.Conv1d(6, 5, 3, padding=1), SEQUENCE, token_axes={0: (2,)})
-    assert [one.kind for one in operations if one.kind] == ["local"]
+    inputs = [torch.randn(1, 6, tokens) for tokens in (8, 12)]
+    module = nn.Conv1d(6, 5, 3, padding=1)
+    operations = follow(module, (inputs[0],), token_axes={0: (2,)}, larger=((inputs[1],), {}))
+    assert mixing(operations) == [("convolution", "local", 3, False)]
 
 
 class Seen(TorchDispatchMode):

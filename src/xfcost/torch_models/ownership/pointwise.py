@@ -9,9 +9,19 @@ from torch import Tensor
 
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, History, Outcome, ids
 from xfcost.torch_models.ownership.operands import Operand, Relation, new_names, turned, twins
-from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned, are_pairs, content, home, vectors
+from xfcost.torch_models.ownership.owners import (
+    CONSTANT,
+    LEARNED,
+    any_owned,
+    are_pairs,
+    content,
+    home,
+    masked,
+    vectors,
+    with_masked,
+)
 from xfcost.torch_models.ownership.places import pair
-from xfcost.torch_models.ownership.positions import by_position, follows_keys, masking, reading
+from xfcost.torch_models.ownership.positions import PRODUCTS, by_position, follows_keys, masking, reading
 
 _LEARNED, _OWN, _PAIR = range(3)
 
@@ -46,10 +56,22 @@ def _met(call: Call, left: Operand, right: Operand, before: Finding) -> tuple[Te
     """The owners and the finding of two owned operands; `before` is of those before them."""
     one, other = left.owners, right.owners
     both = (one >= 0) & (other >= 0)
-    if bool((one[both] == other[both]).all()):
-        return torch.where(one >= 0, one, other), before
-    owners, finding = _different(call, left, right, both)
+    live = both & _not_zero(call)
+    if bool((home(one)[live] == home(other)[live]).all() and (content(one)[live] == content(other)[live]).all()):
+        owners = with_masked(torch.where(one >= 0, one, other), masked(one) | masked(other))
+        owners = torch.where(both & ~live & (one != other), CONSTANT, owners)
+        if call.packet in PRODUCTS and are_pairs(one) and left.value is not right.value:
+            return owners, masking(call, owners)._replace(content_dependent=True)  # two weights of the same keys
+        return owners, before
+    owners, finding = _different(call, left, right, live)
     return torch.where(both, owners, torch.where(one >= 0, one, other)), finding if finding.mixes else before
+
+
+def _not_zero(call: Call) -> Tensor:
+    """Where a product leaves anything of a vector; a weight of 0 cancels what was moved there."""
+    if call.packet not in PRODUCTS or not call.result.dim():
+        return torch.ones(call.result.shape, dtype=torch.bool)
+    return (call.result != 0).any(-1, keepdim=True).expand(call.result.shape)
 
 
 def _different(call: Call, first: Operand, second: Operand, both: Tensor) -> tuple[Tensor, Finding]:
@@ -122,7 +144,7 @@ def _one_each(call: Call, homes: Tensor, read: Tensor, history: History) -> Find
     steps = call.run.step(call.packet, pairs, history)
     if not any(steps):
         return finding._replace(step=True)
-    return finding._replace(computed=torch.tensor(steps), single=False, content_dependent=True, step=True, recurs=True)
+    return finding._replace(computed=torch.tensor(steps), single=False, step=True, recurs=True)
 
 
 def _are_states(call: Call, relation: Relation) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from torch import Tensor, nn
 
@@ -68,14 +68,27 @@ def _read_by_all(run: Follower) -> dict[int, _Numbers]:
     for steps in loops.values():
         if any(finding.recurs for step in steps if (finding := run.noted[step].finding) is not None):
             most = max((found[step] for step in steps), key=lambda one: one.kept.largest)
-            found |= dict.fromkeys(steps, most)
+            dependent = any(found[step].content_dependent for step in steps) or _nonlinear(run, steps)
+            found |= dict.fromkeys(steps, most._replace(content_dependent=dependent))
     return found
+
+
+# A recurrence that applies one of these to its state has no fixed weights.
+_NONLINEAR: Final = frozenset(
+    f"aten.{name}{place}" for name in ("tanh", "sigmoid", "relu", "exp", "silu", "gelu", "elu") for place in ("", "_")
+)
+
+
+def _nonlinear(run: Follower, steps: list[int]) -> bool:
+    module = run.noted[steps[0]].module
+    return any(noted.module == module and noted.name in _NONLINEAR for noted in run.noted[steps[0] : steps[-1]])
 
 
 class _Numbers(NamedTuple):
     kept: Reads
     computed: Reads
     behind: int
+    content_dependent: bool
 
 
 def _mixes(noted: Noted, run: Follower) -> bool:
@@ -91,14 +104,15 @@ def _numbers(finding: Finding, run: Follower, mixing: frozenset[int]) -> _Number
     kept = computed if finding.kept is None else _reads(finding.kept)
     made = [place for place in finding.places if run.places.makers.get(place) in mixing]
     if not made:
-        return _Numbers(kept, computed, kept.largest)
+        return _Numbers(kept, computed, kept.largest, finding.content_dependent)
     each = max(run.places.tokens_behind([place], mixing) for place in made)
     behind = run.places.tokens_behind(finding.places, mixing)
     if finding.single:
-        return _Numbers(Reads(each, each, each), Reads(each, each, each), each)
+        kept = Reads(each, each, each)
+        return _Numbers(kept, kept, each, finding.content_dependent)
     if finding.places <= run.places.states:
         kept, computed = (Reads(*(min(each * number, behind) for number in one)) for one in (kept, computed))
-    return _Numbers(kept, computed, min(each * kept.largest, behind))
+    return _Numbers(kept, computed, min(each * kept.largest, behind), finding.content_dependent)
 
 
 def _reads(counts: Tensor | None) -> Reads:
@@ -178,5 +192,5 @@ def _found(noted: Noted, kind: Kind | None, reason: str | None, numbers: _Number
         reads=numbers.kept,
         computed=numbers.computed if numbers.computed != numbers.kept else None,
         represents=numbers.behind,
-        content_dependent=finding.content_dependent,
+        content_dependent=numbers.content_dependent,
     )
