@@ -9,6 +9,7 @@ import os
 
 import pytest
 
+import tier
 from slow_tests import thinned
 
 # read by torch as it is imported, here and in the commands that tests run
@@ -24,13 +25,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def in_tier(item: pytest.Item, tier: str) -> bool:
-    """Does a tier run this test?"""
-    return tier == "all" or (item.get_closest_marker("rest") is not None) == (tier == "rest")
+def pytest_configure(config: pytest.Config) -> None:
+    tier.chosen = config.getoption("--tier")
+
+
+def in_tier(item: pytest.Item) -> bool:
+    """Does this tier run this test?"""
+    return tier.runs(rest=item.get_closest_marker("rest") is not None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    tier = config.getoption("--tier")
     thinned(items)
-    config.hook.pytest_deselected(items=[item for item in items if not in_tier(item, tier)])
-    items[:] = [item for item in items if in_tier(item, tier)]
+    left_out = [item for item in items if not in_tier(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if in_tier(item)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
+
+import preloaded
 
 # What changes how a command looks, wherever the tests run.
 _LOOKS = ("COLUMNS", "NO_COLOR", "FORCE_COLOR")
@@ -24,6 +25,4 @@ def words_of(*words):
 
 def xf(*words, cwd=None, **more):
     """`xfcost WORDS`, run to its end, with `more` in the environment."""
-    return subprocess.run(
-        words_of(*words), check=False, capture_output=True, encoding="utf-8", cwd=cwd, env=environment(**more)
-    )
+    return preloaded.run([*map(str, words)], cwd, environment(**more))

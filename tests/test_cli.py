@@ -285,7 +285,8 @@ class TestCircumstances:
             assert done.returncode == 0, done.stderr
             assert "Net [v2] [/x]" in done.stdout
 
-    def test_disagreement_ends_with_one(self):
+    @pytest.mark.parametrize("words", [["analyze", "vit-ti32"], ["compare", "vit-ti32", "vit-s32", "--trace"]])
+    def test_disagreement_ends_with_one(self, words):
         # A component whose formula is off by one: the report is printed, and the exit code is 1.
         code = (
             "import sys, msgspec\n"
@@ -299,16 +300,15 @@ class TestCircumstances:
             "from xfcost.cli import main\n"
             "main()\n"
         )
-        for words in (["analyze", "vit-ti32"], ["compare", "vit-ti32", "vit-s32", "--trace"]):
-            done = subprocess.run(
-                [sys.executable, "-c", code, *words],
-                check=False,
-                capture_output=True,
-                encoding="utf-8",
-                env=environment(),
-            )
-            assert done.returncode == 1, done.stderr
-            assert "DISAGREE" in done.stdout
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            check=False,
+            capture_output=True,
+            encoding="utf-8",
+            env=environment(),
+        )
+        assert done.returncode == 1, done.stderr
+        assert "DISAGREE" in done.stdout
 
 
 class TestFiles:

@@ -1,13 +1,12 @@
 """Timing and memory: exact where a clock is handed in, consistent where a real model runs."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
 from torch import nn
 
+from helpers import xf
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import DeviceError
 from xfcost.spec.load import load
@@ -116,8 +115,7 @@ def test_devices_that_are_not_there(device):
 
 
 def test_analyze_on_the_cpu_adds_seconds():
-    command = [sys.executable, "-m", "xfcost", "analyze", "vit-ti32", "--device", "cpu", "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = xf("analyze", "vit-ti32", "--device", "cpu", "--format", "json")
     told = json.loads(done.stdout)
     timing = told["timing"]
     assert timing["device"] == "cpu"

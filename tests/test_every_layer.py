@@ -17,15 +17,21 @@ from references import layers
 from references.plain import Place as Stand
 from strategies import as_yaml
 from xfcost.counting.forward import batched
+from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Component, tag_of
 from xfcost.formulas.orders import costs
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.layers.patch import Patch
 from xfcost.layers.pixels import Pixels
+from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
+from xfcost.spec.architecture import Part
 from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import Live
 from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.tracing.backward import walk
+from xfcost.torch_models.training import costs_by_row
 
 every_case = pytest.mark.parametrize("case", LAYER_CASES, ids=str)
 LAYERS = dict.fromkeys(layer for kinds in (EMBEDS, ENTERS, SUBLAYERS, HEADS) for layer in kinds.values())
@@ -92,6 +98,29 @@ def test_macs_are_half_of_what_torch_s_own_counter_says(case: LayerCase) -> None
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         module(*inputs)
     assert counter.get_total_flops() == 2 * sum(batched(row, 2).macs for row in case.layer.operations(case.place))
+
+
+@pytest.mark.parametrize("input_learns", [True, False])
+@every_case
+def test_backward_macs_of_every_row_are_the_walk_s(case: LayerCase, *, input_learns: bool) -> None:
+    products = [] if input_learns else products_of_input(Part("it", case.layer, case.place, "none"))
+    rows = tuple(
+        msgspec.structs.replace(
+            with_backward_macs(batched(row, 2), input_gradient=row.path not in products), path=f"it.{row.path}"
+        )
+        for row in case.layer.operations(case.place)
+    )
+    with torch.device("meta"):
+        module = Holder(MODULES[type(case.layer)](case.layer, case.place)).eval()
+    inputs = tuple(
+        one.float().to("meta").requires_grad_(input_learns) if one.is_floating_point() else one.to("meta")
+        for one in case.inputs(2)
+    )
+    live = Live(module, inputs, {"it": "it"})
+    metadata = Metadata(name="one", tokens="", grid_tokens=case.place.grid.tokens)
+    ledger = with_backward(Ledger(metadata=metadata, rows=rows), *costs_by_row(live, walk(module, inputs)))
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
 
 
 @every_case

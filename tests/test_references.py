@@ -75,9 +75,8 @@ def plain(value: object) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
-@pytest.mark.parametrize("component", [component for component, _ in examples(fused=(False,))], ids=str)
-def test_a_reference_is_told_plain_options(component: Mixer) -> None:
-    assert plain(options_of(component))
+def test_a_reference_is_told_plain_options() -> None:
+    assert [component for component, _ in examples(fused=(False,)) if not plain(options_of(component))] == []
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])

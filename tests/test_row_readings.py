@@ -27,7 +27,7 @@ EXAMPLES = list(examples())
 every_example = pytest.mark.parametrize(
     "number",
     tiered(range(len(EXAMPLES)), lambda number: of_example(EXAMPLES[number])),
-    ids=[f"{component}-fused" if fused else str(component) for component, fused in EXAMPLES],
+    ids=lambda number: f"{EXAMPLES[number][0]}-fused" if EXAMPLES[number][1] else str(EXAMPLES[number][0]),
 )
 
 

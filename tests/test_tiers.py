@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import tier
 from cases import CASES
 from cases.base import Case
-from conftest import in_tier
 from slow_tests import CASES_IN_QUICK
 from strategies import cases, examples
-from tiers import covering, of_preset, options, pairs, tiered, tiered_cases, tiered_examples, tiered_presets
+from tiers import covering, marked, of_preset, options, pairs, tiered, tiered_cases, tiered_examples, tiered_presets
 from xfcost.formulas.component import Mixer
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.load import preset_files, preset_names
@@ -52,7 +51,7 @@ def test_a_covering_has_every_need() -> None:
 
 
 def test_values_keep_their_order_and_tuples_are_several_arguments() -> None:
-    parameters = tiered([("x", 1), ("y", 1), ("z", 2)], lambda value: frozenset(value[1:]))
+    parameters = marked([("x", 1), ("y", 1), ("z", 2)], lambda value: frozenset(value[1:]))
     assert [one.values for one in parameters] == [("x", 1), ("y", 1), ("z", 2)]
     assert quick(parameters) == [("x", 1), ("z", 2)]
 
@@ -108,8 +107,18 @@ def test_every_family_has_presets_in_the_quick_tier() -> None:
     }
 
 
-def test_the_tiers_have_every_test_once() -> None:
-    marked = SimpleNamespace(get_closest_marker=lambda name: name if name == "rest" else None)
-    plain = SimpleNamespace(get_closest_marker=lambda name: None)
-    kept = {tier: [one for one in (marked, plain) if in_tier(one, tier)] for tier in ("quick", "rest", "all")}
-    assert kept == {"quick": [plain], "rest": [marked], "all": [marked, plain]}
+def test_the_tiers_have_every_test_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = {}
+    for name in ("quick", "rest", "all"):
+        monkeypatch.setattr(tier, "chosen", name)
+        kept[name] = [rest for rest in (True, False) if tier.runs(rest=rest)]
+    assert kept == {"quick": [False], "rest": [True], "all": [True, False]}
+
+
+def test_what_a_tier_leaves_out_is_not_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = ["a", "ab", "b"]
+    found = {}
+    for name in ("quick", "rest", "all"):
+        monkeypatch.setattr(tier, "chosen", name)
+        found[name] = [one.values[0] for one in tiered(values, frozenset)]
+    assert found == {"quick": ["ab"], "rest": ["a", "b"], "all": values}

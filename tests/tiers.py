@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+import tier
 from cases.base import Case
 from strategies import cases, examples
 from xfcost.formulas.component import Mixer, tag_of
@@ -51,7 +52,7 @@ def pairs(factors: Mapping[str, Hashable]) -> Needs:
     return frozenset(itertools.combinations(sorted(factors.items(), key=lambda item: item[0]), 2))
 
 
-def tiered(values: Iterable[Any], needs: Callable[[Any], Needs]) -> list[Any]:
+def marked(values: Iterable[Any], needs: Callable[[Any], Needs]) -> list[Any]:
     """Parameters of a test: all `values`, those marked `rest` that a covering choice leaves out."""
     values = list(values)
     chosen = set(covering([needs(value) for value in values]))
@@ -62,13 +63,21 @@ def tiered(values: Iterable[Any], needs: Callable[[Any], Needs]) -> list[Any]:
     ]
 
 
+def tiered(values: Iterable[Any], needs: Callable[[Any], Needs]) -> list[Any]:
+    """Of the `marked` parameters those that run in this tier: what is left out of it isn't collected either."""
+    return [one for one in marked(values, needs) if tier.runs(rest=bool(one.marks))]
+
+
 # Mechanisms ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+_fields: Final = functools.cache(msgspec.structs.fields)
 
 
 def options(component: Mixer) -> dict[str, Hashable]:
     """The options of a component as factors: a number is its default or another."""
     found: dict[str, Hashable] = {}
-    for field in msgspec.structs.fields(component):
+    for field in _fields(type(component)):
         value = getattr(component, field.name)
         coarse = isinstance(value, int) and not isinstance(value, bool)
         found[field.name] = value == field.default if coarse else str(value)
@@ -81,17 +90,15 @@ def extent(tokens: int) -> str:
 
 
 def of_case(case: Case) -> Needs:
-    """Every example; every extent; pairs of the rest.
+    """Of every mechanism every example and every extent, and pairs of where it stands.
 
-    Pairs: each option, and each number of axes, beside special tokens, axes, and eager and fused execution.
+    Pairs: the number of axes, special tokens, eager or fused execution.
     """
     grid, tag, component = case.place.grid, tag_of(type(case.component)), str(case.component)
     long = extent(grid.total)
     found: set[Hashable] = {component, long}
     if grid.total > 1:
-        where = {"axes": len(grid.sides), "special tokens": grid.extra, "fused": case.place.fused}
-        found |= pairs(where)
-        found |= {(option, other) for option in options(case.component).items() for other in where.items()}
+        found |= pairs({"axes": len(grid.sides), "special tokens": grid.extra, "fused": case.place.fused})
     return frozenset((tag, need) for need in found)
 
 

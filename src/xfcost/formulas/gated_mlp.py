@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from xfcost.formulas.component import ActKind, Place, Width
 from xfcost.formulas.layer import PerToken
-from xfcost.formulas.rows import elementwise, linear
+from xfcost.formulas.rows import elementwise, linear, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -49,8 +49,8 @@ class GatedMlp(PerToken, frozen=True, kw_only=True):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         hidden = self.inner(d)
-        yield linear("gate", "Gate projection", n, d, hidden, bias=self.bias)
+        yield on_raw_input(linear("gate", "Gate projection", n, d, hidden, bias=self.bias))
         yield elementwise("act", "Gate activation", self.activation, n * hidden)
-        yield linear("up", "Up-projection", n, d, hidden, bias=self.bias)
+        yield on_raw_input(linear("up", "Up-projection", n, d, hidden, bias=self.bias))
         yield elementwise("glu", "Gate times up-projection", "multiply", n * hidden)
         yield linear("down", "Down-projection", n, hidden, d, bias=self.bias)

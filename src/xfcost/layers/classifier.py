@@ -11,8 +11,9 @@ from xfcost.formulas.component import NormKind, Place, Rows
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.layer import Head
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import elementwise, linear, move, norm
+from xfcost.formulas.rows import elementwise, linear, move, norm, on_raw_input
 from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 # Two tokens, each with a classifier of its own, in either order.
@@ -76,9 +77,13 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
         elif self.pool != "none":
             yield move("pool", "Take the class token")
         yield from normed if self.norm_after_pool else ()
-        yield linear("linear", "Classifier", n if self.pool == "none" else 1, d, self.classes, bias=self.bias)
+        yield self._linear("linear", "Classifier", n if self.pool == "none" else 1, d)
         if self.distilled:
             yield move("distillation_pool", "Take the distillation token")
-            yield linear("distillation_linear", "Classifier (distillation)", 1, d, self.classes, bias=self.bias)
+            yield self._linear("distillation_linear", "Classifier (distillation)", 1, d)
             work = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["multiply"]
             yield Operation(path="average", title="Average of both classifiers", flops=self.classes * work)
+
+    def _linear(self, path: str, title: str, n: Number, d: Number) -> Operation:
+        row = linear(path, title, n, d, self.classes, bias=self.bias)
+        return on_raw_input(row) if self.norm == "none" else row

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+import msgspec
+
 from xfcost.formulas.component import Joining, Place, single_token
 from xfcost.formulas.grid_axes import Axis, check_shift
 from xfcost.formulas.layer import PerToken
@@ -45,9 +47,13 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
-        if self.shift is not None:
+        add = elementwise("add", "Add the encoder's output", "add", n * d)
+        if self.shift is None:
+            yield add
+        else:
             yield move("shift", f"Shift the context along {self.shift}s", n * d)
-        yield elementwise("add", "Add the encoder's output", "add", n * d)
+            # its own token, and the encoder's of the one before
+            yield msgspec.structs.replace(add, mixing="local", reads="2", reads_tokens=2)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """The encoder's token at the same position is added: M·d numbers are cached."""

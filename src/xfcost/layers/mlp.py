@@ -79,7 +79,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, width = self._tokens(place), place.dim, self.width(place)
         hidden = self.inner(d)
-        yield linear("fc1", "MLP up-projection", n, d, hidden, bias=self.bias)
+        yield on_raw_input(linear("fc1", "MLP up-projection", n, d, hidden, bias=self.bias))
         yield elementwise("act", "MLP activation", self.act, n * hidden)
         yield linear("fc2", "MLP down-projection", n, hidden, width, bias=self.bias)
         if self.chunks > 1:

@@ -13,7 +13,7 @@ from xfcost.formulas.component import Place, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import elementwise, linear, maximum, move, sort
+from xfcost.formulas.rows import elementwise, linear, maximum, move, on_raw_input, sort
 from xfcost.layers.geglu import Geglu
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.swiglu import Swiglu
@@ -194,7 +194,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
 
     def _routing(self, n: Number, d: Number) -> Iterator[Operation]:
         every = n * self.experts
-        yield linear("router", "Router", n, d, self.experts, bias=False)
+        yield on_raw_input(linear("router", "Router", n, d, self.experts, bias=False))
         yield elementwise("probabilities", f"Router's {self.router}", self.router, every)
         if self.correction:
             yield elementwise("correction", "Bias of the choice", "add", every)

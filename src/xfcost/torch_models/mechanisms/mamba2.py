@@ -16,8 +16,7 @@ from xfcost.torch_models.mechanisms.kernel import State
 from xfcost.torch_models.mechanisms.mamba import Gate
 from xfcost.torch_models.shared.cache import RecurrentState, conv_state
 from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
-from xfcost.torch_models.shared.decayed_attention import DecayedAttention
-from xfcost.torch_models.shared.leaves import Add, Linear, Multiply, Pad, WeightedSum
+from xfcost.torch_models.shared.leaves import Add, Linear, Multiply, Pad, Scores, WeightedSum
 
 
 class Mamba2Block(nn.Module):
@@ -93,7 +92,7 @@ class Duality(nn.Module):
     def forward(self, u: Tensor, dt: Tensor, a_H: Tensor, b: Tensor, c: Tensor) -> Tensor:
         u_BHCQP = self.inputs(u, dt)
         sum_BHCQ1 = self.sums(self.rates(dt, a_H))
-        near_BHCQP = self.local(c, b, u_BHCQP, sum_BHCQ1)
+        near_BHCQP = self.local(sum_BHCQ1, c, b, u_BHCQP)
         added_BHCSP = self.state(self.fade(b, sum_BHCQ1), u_BHCQP)
         before_BHCSP = self.carry(self.spans(sum_BHCQ1[..., -1, 0]), added_BHCSP)
         return self.add(near_BHCQP, self.reach(self.read(c, before_BHCSP), sum_BHCQ1))
@@ -125,15 +124,18 @@ class Update(nn.Module):
         return state * rate.exp() + added
 
 
-class Inside(DecayedAttention):
-    """The masked products inside a chunk; the decays are computed from the sums of the rates."""
+class Inside(nn.Module):
+    """The masked products inside a chunk."""
 
     def __init__(self) -> None:
         super().__init__()
         self.decays = Decays()
+        self.scores = Scores()
+        self.weigh = Multiply()
+        self.weighted_sum = WeightedSum()
 
-    def forward(self, c: Tensor, b: Tensor, u: Tensor, sums: Tensor) -> Tensor:
-        return super().forward(c, b, u, self.decays(sums))
+    def forward(self, sums: Tensor, c: Tensor, b: Tensor, u: Tensor) -> Tensor:
+        return self.weighted_sum(self.weigh(self.scores(c, b), self.decays(sums)), u)
 
 
 class Step(nn.Module):

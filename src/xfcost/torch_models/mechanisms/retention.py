@@ -16,12 +16,13 @@ from xfcost.mechanisms.retention import Retention
 from xfcost.torch_models.mechanisms.kernel import State
 from xfcost.torch_models.mechanisms.mamba import Gate
 from xfcost.torch_models.shared.cache import RecurrentState
-from xfcost.torch_models.shared.decayed_attention import DecayedAttention
 from xfcost.torch_models.shared.leaves import (
     Add,
     Linear,
+    Multiply,
     Pad,
     Scale,
+    Scores,
     WeightedSum,
     join_heads,
     split_heads,
@@ -114,7 +115,20 @@ class ByDecay(nn.Module):
         return y * decay_HT.unsqueeze(1).unsqueeze(-1)
 
 
-class Parallel(DecayedAttention):
+class Within(nn.Module):
+    """(QKᵀ∘D)V: (…, T, K) twice, (…, T, V), (…, T, T) -> (…, T, V)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = Scores()
+        self.weigh = Multiply()
+        self.weighted_sum = WeightedSum()
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, decays: Tensor) -> Tensor:
+        return self.weighted_sum(self.weigh(self.scores(q, k), decays), v)
+
+
+class Parallel(Within):
     """The masked matrix of all products: (B, H, N, K) twice, (B, H, N, V) -> (B, H, N, V)."""
 
     def __init__(self, heads: int) -> None:
@@ -133,7 +147,7 @@ class Chunkwise(nn.Module):
         self.tokens, self.chunks = place.grid.total, config.chunks(place.grid)
         self.pad = Pad(self.chunks[0] * self.chunks[1] - self.tokens)
         self.decays = ChunkDecays(config.heads)
-        self.local = DecayedAttention()
+        self.local = Within()
         self.fade = ByDecay()
         self.state = State()
         self.carry = Carry()

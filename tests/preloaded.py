@@ -1,0 +1,55 @@
+"""`xfcost WORDS` in a process forked from one that has imported torch and the other libraries, and nothing of xfcost.
+
+A command in a fresh interpreter takes the same way, a second later.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(
+    ["torch", "fvcore.nn", "typer", "rich.console", "rich.table", "msgspec", "yaml", "pandas", "matplotlib.figure"]
+)
+
+
+def run(
+    words: Sequence[str], cwd: str | os.PathLike[str] | None, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """The command, run to its end: its exit code, standard output and standard error."""
+    with TemporaryDirectory() as folder:
+        files = [Path(folder, name) for name in ("stdout", "stderr")]
+        process = _FORKS.Process(target=_command, args=(words, cwd, dict(environment), *map(str, files)))
+        process.start()
+        process.join()
+        stdout, stderr = (file.read_text(encoding="utf-8") for file in files)
+    return subprocess.CompletedProcess(list(words), process.exitcode, stdout, stderr)
+
+
+def _command(words: Sequence[str], cwd: str | None, environment: Mapping[str, str], stdout: str, stderr: str) -> None:
+    """In the forked process: `python -m xfcost WORDS` with this environment and these streams."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(cwd or ".")
+    encoding, _, errors = environment.get("PYTHONIOENCODING", "utf-8").partition(":")
+    sys.stdout = sys.__stdout__ = _stream(1, stdout, encoding, errors or "strict")
+    sys.stderr = sys.__stderr__ = _stream(2, stderr, encoding, "backslashreplace")
+    sys.argv = ["xfcost", *words]
+    runpy.run_module("xfcost", run_name="__main__", alter_sys=True)
+
+
+def _stream(descriptor: int, path: str, encoding: str, errors: str) -> io.TextIOWrapper:
+    """The file at `path`, in place of an open descriptor."""
+    with open(path, "wb") as file:
+        os.dup2(file.fileno(), descriptor)
+    return io.TextIOWrapper(
+        io.FileIO(descriptor, "wb", closefd=False), encoding=encoding, errors=errors, line_buffering=descriptor == 2
+    )

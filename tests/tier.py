@@ -1,0 +1,11 @@
+"""The tier that runs, set before any test is collected (conftest.py)."""
+
+from __future__ import annotations
+
+chosen = "all"
+"""quick, rest or all."""
+
+
+def runs(*, rest: bool) -> bool:
+    """Does a test run in this tier, which is left to `make test-rest` or is not?"""
+    return chosen == "all" or rest == (chosen == "rest")
