@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
+
 from xfcost.torch_models.ownership.follower import Follower
 from xfcost.torch_models.ownership.found import FoundOperation
 from xfcost.torch_models.ownership.run import run_followed, watching
@@ -128,12 +129,22 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], list[tuple[str, str, in
     "causal": (
         lambda linear, x: attention(linear, x, causal_mask(x.shape[1])),
         (SEQUENCE,),
-        [("bmm", "global", 6, True), ("add", "global", 6, False), ("_softmax", "global", 6, True), ("bmm", "global", 6, True)],
+        [
+            ("bmm", "global", 6, True),
+            ("add", "global", 6, False),
+            ("_softmax", "global", 6, True),
+            ("bmm", "global", 6, True),
+        ],
     ),
     "a window kept of a dense product": (
         lambda linear, x: attention(linear, x, window_mask(x.shape[1])),
         (SEQUENCE,),
-        [("bmm", "local", 3, True), ("add", "local", 3, False), ("_softmax", "local", 3, True), ("bmm", "local", 3, True)],
+        [
+            ("bmm", "local", 3, True),
+            ("add", "local", 3, False),
+            ("_softmax", "local", 3, True),
+            ("bmm", "local", 3, True),
+        ],
     ),
     "the same in one kernel": (
         lambda linear, x: F.scaled_dot_product_attention(*[x[:, None]] * 3, attn_mask=window_mask(x.shape[1])),
@@ -219,7 +230,9 @@ def test_learned_maps_along_the_tokens_are_static() -> None:
 
 
 def test_of_a_dense_product_both_numbers_are_given() -> None:
-    scores = next(one for one in found(*CASES["a window kept of a dense product"][:1], SEQUENCE) if one.name == "aten.bmm")
+    scores = next(
+        one for one in found(*CASES["a window kept of a dense product"][:1], SEQUENCE) if one.name == "aten.bmm"
+    )
     assert scores.computed is not None
     assert scores.reads is not None
     assert (scores.computed.largest, scores.reads) == (6, (1, 3, 3))
@@ -278,7 +291,9 @@ def test_the_module_is_left_as_it_was() -> None:
 
 def test_each_operation_names_its_innermost_module() -> None:
     module = nn.Sequential(nn.Linear(D, D), nn.Sequential(nn.ReLU()))
-    assert [(one.module, one.name) for one in follow(module, (torch.randn(4, D),), token_axes={0: (0,)}) if one.kind] == [
+    assert [
+        (one.module, one.name) for one in follow(module, (torch.randn(4, D),), token_axes={0: (0,)}) if one.kind
+    ] == [
         ("0", "aten.addmm"),
         ("1.0", "aten.relu"),
     ]
