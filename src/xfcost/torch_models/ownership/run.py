@@ -38,11 +38,17 @@ TokenAxes = Mapping[str | int, tuple[int, ...]]
 
 
 def token_axes_of(tensor: Tensor) -> tuple[int, ...]:
-    """The axes along which tokens lie: images (B, C, Y, X) and videos have pixels, all else (B, N, …) has tokens."""
-    images = 4
-    if tensor.dim() >= images and tensor.is_floating_point():
+    """The axes along which tokens lie.
+
+    Words (B, N) and vectors (B, N, D) lie along axis 1, pixels of images (B, C, Y, X) and videos along the last axes.
+    Of vectors (B, D) each is a token.
+    """
+    vector, image = 2, 4
+    if tensor.dim() >= image and tensor.is_floating_point():
         return tuple(range(2, tensor.dim()))
-    return (1,) if tensor.dim() > 1 else ()
+    if tensor.dim() == vector and tensor.is_floating_point():
+        return (0,)
+    return (1,) if tensor.dim() >= vector else ()
 
 
 def run_followed(
