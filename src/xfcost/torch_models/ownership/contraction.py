@@ -18,8 +18,8 @@ from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome
 from xfcost.torch_models.ownership.merging import merged_lines
 from xfcost.torch_models.ownership.owners import (
     CONSTANT,
-    LEARNED,
     along,
+    any_learned,
     any_owned,
     are_pairs,
     content,
@@ -53,6 +53,8 @@ def product(call: Call, left_bmk: Tensor, right_bkn: Tensor) -> Outcome:
 
 def normal(owners: Tensor) -> Tensor:
     """Owners with the query as home, where pairs lie along the last axis the other way round."""
+    if not any_owned(owners):
+        return owners
     owners = _without_strangers(owners)
     if are_pairs(owners) and varies(home(owners), -1) and not varies(content(owners), -1):
         return swapped(owners)
@@ -74,7 +76,7 @@ def _without_strangers(owners: Tensor) -> Tensor:
 def _of_parameters(call: Call, left_bmk: Tensor, right_bnk: Tensor) -> Outcome:
     """Learned vectors, one per row: learned queries, positions."""
     batch, rows, columns = left_bmk.shape[0], left_bmk.shape[1], right_bnk.shape[1]
-    if not (left_bmk == LEARNED).any() and not (right_bnk == LEARNED).any():
+    if not any_learned(left_bmk) and not any_learned(right_bnk):
         return Outcome([left_bmk.new_full((batch, rows, columns), CONSTANT)], None)
     first = call.places.add_learned(batch * rows, call.sequence)
     numbers = torch.arange(first, first + batch * rows).reshape(batch, rows, 1)

@@ -12,7 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from xfcost.torch_models.ownership.call import Call, Finding, History, Outcome, Past, unknown
 from xfcost.torch_models.ownership.found import Shape
-from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned, are_pairs, home, vectors
+from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_learned, any_owned, are_pairs, home, vectors
 from xfcost.torch_models.ownership.places import Places
 from xfcost.torch_models.ownership.rules import moves, rule_of
 
@@ -173,7 +173,7 @@ class Follower(TorchDispatchMode):
             if owned:
                 return _lost(call, f"its rule fails here: {str(error).splitlines()[0]}")
         if not owned or not _makes_floats(call.results):
-            learned = any(bool((self.owners(value) == LEARNED).any()) for value in given)
+            learned = any(any_learned(self.owners(value)) for value in given)
             value = LEARNED if learned else CONSTANT
             return Outcome([torch.full(result.shape, value) for result in call.results], None)
         return _lost(call, "no rule knows it")

@@ -9,7 +9,17 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome
-from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned, are_pairs, content, home, varies, vectors
+from xfcost.torch_models.ownership.owners import (
+    CONSTANT,
+    LEARNED,
+    any_learned,
+    any_owned,
+    are_pairs,
+    content,
+    home,
+    varies,
+    vectors,
+)
 from xfcost.torch_models.ownership.positions import NEGLIGIBLE, hidden_by, masking
 
 aten: Final = torch.ops.aten
@@ -141,7 +151,7 @@ def looked_up(call: Call) -> Outcome:
     found = torch.nn.functional.embedding(numbers, rows.to(torch.float64)).long() if any_owned(rows) else None
     if found is not None:
         return Outcome([found], None)
-    learned = torch.full(call.result.shape, LEARNED if (rows == LEARNED).any() else CONSTANT)
+    learned = torch.full(call.result.shape, LEARNED if any_learned(rows) else CONSTANT)
     owned = any_owned(asked)
     return Outcome([asked.clone() if owned else learned], PER_TOKEN if owned else None)
 

@@ -62,7 +62,17 @@ def swapped(owners: Tensor) -> Tensor:
 
 def any_owned(owners: Tensor) -> bool:
     """Has any number a place?"""
-    return bool((owners >= 0).any())
+    return bool((_condensed(owners) >= 0).any())
+
+
+def any_learned(owners: Tensor) -> bool:
+    """Is any number out of parameters alone?"""
+    return bool((_condensed(owners) == LEARNED).any())
+
+
+def _condensed(owners: Tensor) -> Tensor:
+    """`owners` without axes along which one number is spread, as it is in those of a parameter."""
+    return owners[tuple(slice(None) if step else slice(1) for step in owners.stride())]
 
 
 def are_pairs(owners: Tensor) -> bool:

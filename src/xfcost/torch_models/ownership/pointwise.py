@@ -12,6 +12,7 @@ from xfcost.torch_models.ownership.operands import Operand, Relation, new_names,
 from xfcost.torch_models.ownership.owners import (
     CONSTANT,
     LEARNED,
+    any_learned,
     any_owned,
     are_pairs,
     content,
@@ -41,7 +42,7 @@ def pointwise(call: Call) -> Outcome:
         if any_owned(one) and (not held or any(one is other for other in held))
     ]
     if not owned:
-        learned = any((one == LEARNED).any() for _, one in operands)
+        learned = any(any_learned(one) for _, one in operands)
         return Outcome([operands[0][1].new_full(shape, LEARNED if learned else CONSTANT)], None)
     owners, finding = owned[0].owners, PER_TOKEN
     for one, other in itertools.pairwise(owned):
