@@ -24,6 +24,9 @@ KNOWN: Final = {
     ("Sparse.join", "Sparse.softmax"): "declared is what is computed; borders remove some, and a key twice read is one",
     ("Kernel.local_normaliser", "Retention.scan"): "found by the operation alone: a sum of weights, a sum of steps",
     ("Full.proj_l", "Full.proj_w"): "a map over heads for each pair: found per-token, as it reads no other pair",
+    (
+        "Context.add",
+    ): "the encoder's token at the same position counts as the token itself; found is one of another input",
     ("Classifier.average",): "the mean of two heads' logits; found as a token that reads another",
     ("Compressive.compress",): "the old memory is an input of its own, and all that is left of it is its groups",
     ("Bottleneck.spatial_pool",): "disjoint groups; the old tokens are not met again",
