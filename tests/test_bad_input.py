@@ -25,11 +25,10 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.spec import schema
 from xfcost.spec.allowed_folders import allow_outside
 from xfcost.spec.error_messages import spec_error
-from xfcost.spec.load import load, preset_files
+from xfcost.spec.load import lineage, load, preset_files
 from xfcost.spec.placement import place
 from xfcost.spec.reader import Source, read
 from xfcost.spec.run import Run
-from xfcost.spec.show import texts
 
 TOY = """\
 name: toy
@@ -525,7 +524,7 @@ class TestExtends:
         said = refused("./a.yaml")
         assert said == "sub/b.yaml:1 extends: the specs extend each other in a circle: a.yaml -> b.yaml -> a.yaml"
         with pytest.raises(SpecError, match="in a circle"):
-            list(texts("a.yaml"))
+            lineage("a.yaml")
 
     def test_through_a_link(self, here):
         Path("b.yaml").symlink_to("toy.yaml")

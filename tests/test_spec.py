@@ -21,12 +21,11 @@ from xfcost.ledger.grid import MOST_TOKENS, WIDEST_ASPECT, Grid, image_sides, ne
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.grammar import Spec
 from xfcost.spec.kinds import converted
-from xfcost.spec.load import load, preset_files
+from xfcost.spec.load import lineage, load, preset_files
 from xfcost.spec.placement import place
 from xfcost.spec.reader import Source, path_text, read, read_value
 from xfcost.spec.run import Run
 from xfcost.spec.schema import json_schema
-from xfcost.spec.show import texts
 
 
 @pytest.fixture
@@ -199,7 +198,7 @@ class TestExtends:
         write("top.yaml", "extends: sub/middle.yaml\nname: top\nhead: {classes: 7}\n")
         spec = load("top.yaml").spec
         assert (spec.name, spec.input.size, spec.head.classes, spec.paper) == ("top", 64, 7, "nobody 2020")
-        assert [name for name, _ in texts("top.yaml")] == ["top.yaml", "sub/middle.yaml", "sub/../base.yaml"]
+        assert [one.shown for one in lineage("top.yaml")] == ["top.yaml", "sub/middle.yaml", "sub/../base.yaml"]
 
     def test_a_value_can_be_taken_away_by_null(self, here):
         write("base.yaml", BASE)

@@ -105,7 +105,8 @@ def compare(
     """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
 
     A pattern (`common-*`) stands for the presets that match it. The arguments are those of `analyze`; the trace, which
-    imports torch, is on demand here. Where it isn't `thorough`, crossovers are looked for at fewer points.
+    imports torch, is on demand here. Where it isn't `thorough`, crossovers are looked for at fewer points, and no row
+    has an order.
     """
     from xfcost.counting.comparison import compared
 
@@ -114,7 +115,7 @@ def compare(
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     run = make_run(**options)
     loaded = [load(name, settings_texts(settings)) for name in names]
-    ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
+    ledgers = [account(one, run, trace=trace, device=device, progress=progress, orders=thorough) for one in loaded]
     return compared(loaded, ledgers, run, thorough=thorough)
 
 
@@ -130,31 +131,37 @@ def _probed(loaded: Loaded, run: Run, ledger: Ledger, say: Progress) -> Ledger:
 
 
 def account(
-    loaded: Loaded, run: Run, *, trace: bool = True, device: str | None = None, progress: Progress | None = None
+    loaded: Loaded,
+    run: Run,
+    *,
+    trace: bool = True,
+    device: str | None = None,
+    progress: Progress | None = None,
+    orders: bool = True,
 ) -> Ledger:
-    """The ledger of one loaded spec.
+    """The ledger of one loaded spec, its rows with their orders or without.
 
     Raises:
         XfcostError: bad input; a DeviceError where memory runs out, with bytes.
     """
     say = progress or (lambda text: None)
     if not trace and device is None:
-        return _account(loaded, run, trace=trace, device=device, say=say)
+        return _account(loaded, run, trace=trace, device=device, say=say, orders=orders)
     from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
     check_torch_loads()
     with memory_may_run_out(loaded.spec.name, f"running it on {device}" if device else "tracing it"):
-        return _account(loaded, run, trace=trace, device=device, say=say)
+        return _account(loaded, run, trace=trace, device=device, say=say, orders=orders)
 
 
-def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: Progress) -> Ledger:
+def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: Progress, orders: bool) -> Ledger:
     """Counted, then traced and timed where that is asked for."""
     if device is not None:
         from xfcost.torch_models.timing.clock import check_device
 
         check_device(str(device))
     architecture = place(loaded, run)
-    ledger = with_rebuilt_note(count(architecture), loaded, architecture)
+    ledger = with_rebuilt_note(count(architecture, orders=orders), loaded, architecture)
     if run.plan is not None:
         ledger = with_training(ledger, architecture, run.plan)
     if trace:

@@ -59,7 +59,7 @@ def frozen(module: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
     buckets = buckets_of(module, qk_1PD)
     held = copy.deepcopy(module)
     held.hash = Held(torch.where(module.hash.token_P1.squeeze(-1), buckets, buckets.max() + 1))
-    heads = [readings(bucket_RP.tolist(), tokens, module.gather.chunk, causal=causal) for bucket_RP in buckets[0]]
+    heads = [readings(bucket_RP.tolist(), tokens, module.chunk, causal=causal) for bucket_RP in buckets[0]]
     return Frozen(held, read_by_token(heads, tokens))
 
 

@@ -21,13 +21,14 @@ def run(
     """
     from xfcost.ledger.errors import UsageError
     from xfcost.ledger.visible import visible
-    from xfcost.spec.show import expanded_yaml, full_yaml, texts
+    from xfcost.spec.load import lineage
+    from xfcost.spec.show import expanded_yaml, full_yaml
 
     if file and full:
         raise UsageError("--file and --full: a file is shown as it is written; give one of them")
     if not file:
         deliver(full_yaml(spec) if full else expanded_yaml(spec), None, force=False)
         return
-    for number, (name, text) in enumerate(texts(spec)):
-        lead = f"\n# --- {visible(name)}, which it extends ---\n" if number else ""
-        deliver(lead + text, None, force=False)
+    for number, written in enumerate(lineage(spec)):
+        lead = f"\n# --- {visible(written.shown)}, which it extends ---\n" if number else ""
+        deliver(lead + written.text, None, force=False)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.forward import count
+from xfcost.counting.forward import count, curve_costs
 from xfcost.counting.system_crossovers import (
     MOST_PAIRED,
     OF_MANY,
@@ -21,7 +21,7 @@ from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import MIXINGS
-from xfcost.spec.inputs import takes_images
+from xfcost.spec.inputs import sized_inputs, takes_images
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -74,9 +74,10 @@ def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run, *, t
         for name, values in figures.items()
     }
     density = QUICK if not thorough else THOROUGH if len(loaded) <= MOST_PAIRED else OF_MANY
-    tokens = token_crossovers(names, loaded, ledgers, run, _costs_at, density)
-    by_size = _by_size(names, loaded, run)
-    sizes = size_crossovers(names, loaded, run, _costs_at, density) if by_size else Crossovers((), ())
+    costs = _Costs()
+    tokens = token_crossovers(names, loaded, ledgers, run, costs, density)
+    by_size = _by_size(names, loaded, run, costs)
+    sizes = size_crossovers(names, loaded, run, costs, density) if by_size else Crossovers((), ())
     return Comparison(
         ledgers=tuple(ledgers),
         names=tuple(names),
@@ -185,24 +186,39 @@ def _growth(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, float | None]
     return dict.fromkeys([*GROWING, "factor"])
 
 
-def _by_size(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> dict[str, dict[int, dict[str, int] | None]]:
+def _by_size(
+    names: Sequence[str], loaded: Sequence[Loaded], run: Run, costs: _Costs
+) -> dict[str, dict[int, dict[str, int] | None]]:
     """The costs of every system at usual image sizes, where all systems take images."""
     if not all(takes_images(spec) for spec in loaded) or len(loaded) > MOST_PAIRED:
         return {}
 
     def costs_at(spec: Loaded, side: int) -> dict[str, int] | None:
-        try:
-            ledger = count(place(spec, run._replace(tokens=None, size=(side, side))), orders=False)
-        except XfcostError:  # patches don't tile it, or a table has fewer positions
-            return None
-        return {"tokens": ledger.metadata.grid_tokens} | _costs(ledger)
+        counted = costs.counted(spec, run._replace(tokens=None, size=(side, side)))
+        return None if counted is None else {"tokens": counted[0]} | counted[1]
 
     return {name: {side: costs_at(spec, side) for side in SIZES} for name, spec in zip(names, loaded, strict=True)}
 
 
-def _costs_at(loaded: Loaded, run: Run) -> dict[str, int]:
-    return _costs(count(place(loaded, run), orders=False))
+class _Costs:
+    """N and the costs of systems, counted once per input: searches over N and over image sizes reach the same ones."""
 
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], tuple[int, dict[str, int]] | None] = {}
 
-def _costs(ledger: Ledger) -> dict[str, int]:
-    return {name: curve(ledger) for name, curve in CURVES.items()}
+    def counted(self, loaded: Loaded, run: Run) -> tuple[int, dict[str, int]] | None:
+        """(N, costs); None where the system can't have that size: patches don't tile it, a table has fewer rows."""
+        try:
+            key = (id(loaded), *(entry.sides for entry in sized_inputs(loaded, run)))
+            if key not in self._known:
+                self._known[key] = None
+                architecture = place(loaded, run)
+                self._known[key] = architecture.grid.tokens, curve_costs(architecture)
+        except XfcostError:
+            return None
+        return self._known[key]
+
+    def __call__(self, loaded: Loaded, run: Run) -> dict[str, int] | None:
+        """The costs alone."""
+        counted = self.counted(loaded, run)
+        return None if counted is None else counted[1]

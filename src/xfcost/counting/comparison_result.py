@@ -44,7 +44,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> str:
         """The JSON object of `xfcost compare --format json`."""
-        return comparison_json(self)
+        return json_text(comparison_object(self))
 
 
 def comparison_object(comparison: Comparison) -> dict[str, Any]:
@@ -72,8 +72,3 @@ def _searched(comparison: Comparison) -> dict[str, Any]:
         "pairs": msgspec.to_builtins(searches),
         "sizes": msgspec.to_builtins(comparison.size_searches),
     }
-
-
-def comparison_json(comparison: Comparison) -> str:
-    """`compare --format json`."""
-    return json_text(comparison_object(comparison))

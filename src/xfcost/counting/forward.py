@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,12 +19,13 @@ from xfcost.formulas.rows import without_work
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.accounts import Cached, Traffic, WeightsRead
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.options import Mode
 from xfcost.ledger.units import BYTES_PER_ELEMENT
-from xfcost.spec.architecture import Architecture, LabelledPart, Stage, Stream
+from xfcost.spec.architecture import Architecture, LabelledPart, Stage
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
 from xfcost.spec.load import Loaded, is_path
 from xfcost.spec.placement import place
@@ -115,6 +116,26 @@ def with_rebuilt_note(ledger: Ledger, loaded: Loaded, architecture: Architecture
     return ledger.with_note(note)
 
 
+def curve_costs(architecture: Architecture) -> dict[str, int]:
+    """The sums of `comparison.CURVES` over the rows of `count`, without making these: for searches over many sizes.
+
+    Raises:
+        UsageError: the memory level doesn't hold one tile.
+    """
+    macs = mixing_macs = attention_bytes = 0
+    element = BYTES_PER_ELEMENT[architecture.dtype]
+    for labelled in architecture.parts():
+        for row in _part_rows(labelled, architecture.mode):
+            _with_traffic(row, architecture)
+            times = labelled.times * row.times * (1 if row.once else architecture.batch)
+            macs += row.macs * times
+            if row.mixing != "per-token":
+                mixing_macs += row.macs * times
+            if row.matrix is not None:
+                attention_bytes += row.matrix.kept_bytes(element) * times
+    return {"macs": macs, "mixing_macs": mixing_macs, "attention_bytes": attention_bytes}
+
+
 def _part_rows(labelled: LabelledPart, mode: Mode) -> Iterable[Operation]:
     part, decodes = labelled.part, mode == "decode"
     component, place = part.component, part.place
@@ -181,32 +202,30 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
     return msgspec.structs.replace(row, traffic=traffic)
 
 
+# Fields of the metadata that an architecture has by the same names.
+_RUN: Final = ("batch", "dtype", "attention", "mode", "logits", "memory_level", "source", "settings")
+
+
 def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
     """The metadata of the ledger."""
     spec, grid, notes = architecture.spec, architecture.grid, list(_notes(architecture))
     streams = architecture.streams
+    inputs = (stream.input for stream in streams)
     tokens = " + ".join((f"{stream.name} " if stream.name else "") + stream.grid.shape_text() for stream in streams)
     return Metadata(
         name=spec.name,
         tokens=tokens,
         grid_tokens=grid.tokens,
         extra_tokens=grid.extra,
-        batch=architecture.batch,
-        dtype=architecture.dtype,
-        attention=architecture.attention,
-        mode=architecture.mode,
-        logits=architecture.logits,
-        memory_level=architecture.memory_level,
-        source=architecture.source,
+        **{name: getattr(architecture, name) for name in _RUN},
         preset=not is_path(architecture.source),
         paper=spec.paper,
         notes=tuple(note for note, _ in notes),
         padded=any(padded for _, padded in notes),
-        image=_image(streams),
-        streams=tuple(_stream_metadata(stream) for stream in streams),
+        image=next((entry.sides for entry in inputs if isinstance(entry, ImageInput | VideoInput)), None),
+        streams=tuple({"name": stream.name} | _shape(stream.grid) for stream in streams),
         stages=tuple(_stage_metadata(stage) for stream in streams for stage in stream.stages),
         **_sequence(architecture, rows),
-        settings=architecture.settings,
         published_left_out=0 if architecture.as_written else len(spec.published),
         versions={"xfcost": __version__},
         published=tuple(msgspec.to_builtins(figure) for figure in spec.published if architecture.as_written),
@@ -229,21 +248,13 @@ def _sequence(architecture: Architecture, rows: Iterable[Operation]) -> dict[str
     return {"mixers": mixers, "sequential_steps": steps, "parallel_width": tokens / steps if steps else None}
 
 
-def _image(streams: Iterable[Stream]) -> tuple[int, ...] | None:
-    """The sides of the first image (or video) input."""
-    inputs = (stream.input for stream in streams)
-    return next((entry.sides for entry in inputs if isinstance(entry, ImageInput | VideoInput)), None)
-
-
-def _stream_metadata(stream: Stream) -> dict[str, Any]:
-    grid = stream.grid
-    return {"name": stream.name, "tokens": grid.tokens, "extra_tokens": grid.extra, "grid": list(grid.sides)}
+def _shape(grid: Grid) -> dict[str, Any]:
+    return {"tokens": grid.tokens, "extra_tokens": grid.extra, "grid": list(grid.sides)}
 
 
 def _stage_metadata(stage: Stage) -> dict[str, Any]:
     grid, width = stage.leaves
-    leaving = {"stage": stage.label, "tokens": grid.tokens, "extra_tokens": grid.extra, "grid": list(grid.sides)}
-    return leaving | {"width": width, "blocks": len(stage.order)}
+    return {"stage": stage.label} | _shape(grid) | {"width": width, "blocks": len(stage.order)}
 
 
 def _notes(architecture: Architecture) -> Iterator[tuple[str, bool]]:

@@ -6,15 +6,13 @@ Texts have any N (or any multiple of a chunk), images square grids, videos squar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.counting.order_search import CostOrder, Crossing, Points, SearchRange, crossings, search
-from xfcost.ledger.errors import XfcostError
+from xfcost.counting.order_search import CostOrder, Costs, Crossing, Points, SearchRange, crossings, search
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.inputs import image_size_for_grid, time_steps
 from xfcost.spec.load import Loaded
@@ -47,8 +45,8 @@ _WHOLE_BLOCKS: Final = (*range(64, 1024, 64), *(2**power for power in range(10, 
 # Lengths to try where not all streams of a spec can have its own length.
 _LENGTHS: Final = (1024, 64)
 
-# A spec and a run -> its costs.
-CostsOf = Callable[[Loaded, Run], Mapping[str, int]]
+# A spec and a run -> its costs; None where it can't have that size.
+CostsOf = Callable[[Loaded, Run], dict[str, int] | None]
 Kind = Literal["lengths", "grids", "sizes"]
 
 
@@ -122,9 +120,13 @@ def token_crossovers(
     def axis(first: int, second: int) -> _Axis:
         first_grain, second_grain = grains[first], grains[second]
         if first_grain and second_grain:
-            return _lengths(math.lcm(first_grain, second_grain), run, density)
+            grain = math.lcm(first_grain, second_grain)
+            blocks = () if density == QUICK else _WHOLE_BLOCKS
+            points = Points(density.texts[0], max(_MOST_TOKENS // grain, 1), density.texts[1], blocks)
+            return _tokens_axis("lengths", lambda point: point * grain, run, points, grain)
         times = steps[first] if steps[first] == steps[second] else 1
-        return _grids(times, run, density)
+        points = Points(density.grids[0], math.isqrt(_MOST_TOKENS // times), density.grids[1])
+        return _tokens_axis("grids", lambda side: times * side * side, run, points)
 
     return _all_pairs(names, loaded, axis, costs)
 
@@ -152,19 +154,6 @@ def size_crossovers(
     return _all_pairs(names, loaded, axis, costs)
 
 
-def _lengths(grain: int, run: Run, density: Density) -> _Axis:
-    every, ratio = density.texts
-    blocks = () if density == QUICK else _WHOLE_BLOCKS
-    points = Points(every, max(_MOST_TOKENS // grain, 1), ratio, blocks)
-    return _tokens_axis("lengths", lambda point: point * grain, run, points, grain)
-
-
-def _grids(times: int, run: Run, density: Density) -> _Axis:
-    every, ratio = density.grids
-    points = Points(every, math.isqrt(_MOST_TOKENS // times), ratio)
-    return _tokens_axis("grids", lambda side: times * side * side, run, points)
-
-
 def _tokens_axis(kind: Kind, value: Callable[[int], int], run: Run, points: Points, grain: int = 1) -> _Axis:
     return _Axis(kind, value, lambda point: run._replace(tokens=(value(point),), size=None), points, grain)
 
@@ -178,45 +167,42 @@ def _length_grain(loaded: Loaded, ledger: Ledger, run: Run, costs: CostsOf) -> i
         return None
 
     def can_be(n: int) -> bool:
-        return _costs_or_none(loaded, run._replace(tokens=(n,), size=None), costs) is not None
+        return costs(loaded, run._replace(tokens=(n,), size=None)) is not None
 
     own = next((n for n in (ledger.metadata.grid_tokens, *_LENGTHS) if can_be(n)), 1)
     divisors = (number for number in range(1, own) if own % number == 0)
     return next((number for number in divisors if can_be(own - number) or can_be(own + number)), own)
 
 
-def _costs_or_none(loaded: Loaded, run: Run, costs: CostsOf) -> dict[str, int] | None:
-    try:
-        return dict(costs(loaded, run))
-    except XfcostError:  # this system can't have this size
-        return None
-
-
 def _all_pairs(
     names: Sequence[str], loaded: Sequence[Loaded], axis: Callable[[int, int], _Axis], costs: CostsOf
 ) -> Crossovers:
-    @cache
-    def costs_at(system: int, run: Run) -> dict[str, int] | None:
-        return _costs_or_none(loaded[system], run, costs)
-
     crossovers, searches = [], []
     for pair in pairs(len(loaded)):
         systems = names[pair[0]], names[pair[1]]
-        pair_axis = axis(*pair)
-
-        def pair_costs(
-            which: int, point: int, pair: tuple[int, int] = pair, pair_axis: _Axis = pair_axis
-        ) -> dict[str, int] | None:
-            return costs_at(pair[which], pair_axis.run(point))
-
-        orders, counted = search(pair_costs, pair_axis.points)
+        pair_axis, both = axis(*pair), (loaded[pair[0]], loaded[pair[1]])
+        orders, counted = search(_costs_of(both, pair_axis, costs), pair_axis.points)
         crossovers += [_crossover(crossing, systems, pair_axis) for crossing in crossings(orders)]
         if counted is not None:
             searches.append(_search(counted, orders, systems, pair_axis))
     return Crossovers(tuple(crossovers), tuple(searches))
 
 
+def _costs_of(systems: tuple[Loaded, Loaded], axis: _Axis, costs: CostsOf) -> Costs:
+    return lambda which, point: costs(systems[which], axis.run(point))
+
+
 def _search(counted: SearchRange, orders: Sequence[CostOrder], systems: tuple[str, str], axis: _Axis) -> Search:
+    named = (
+        NamedOrder(
+            quantity=order.quantity,
+            cheaper=None if order.cheaper is None else systems[order.cheaper],
+            first=axis.value(order.first),
+            last=axis.value(order.last),
+            points=order.points,
+        )
+        for order in orders
+    )
     return Search(
         systems=systems,
         kind=axis.kind,
@@ -224,18 +210,8 @@ def _search(counted: SearchRange, orders: Sequence[CostOrder], systems: tuple[st
         last=axis.value(counted.last),
         every=axis.value(counted.every) if counted.every else 0,
         points=counted.points,
-        orders=tuple(_named_order(order, systems, axis) for order in orders),
+        orders=tuple(named),
         grain=axis.grain,
-    )
-
-
-def _named_order(order: CostOrder, systems: tuple[str, str], axis: _Axis) -> NamedOrder:
-    return NamedOrder(
-        quantity=order.quantity,
-        cheaper=None if order.cheaper is None else systems[order.cheaper],
-        first=axis.value(order.first),
-        last=axis.value(order.last),
-        points=order.points,
     )
 
 

@@ -25,9 +25,12 @@ _HALF: frozenset[str] = frozenset(("float16", "bfloat16"))
 
 def with_training(ledger: Ledger, architecture: Architecture, plan: Plan) -> Ledger:
     """`ledger` with the backward pass of every row, and what a step and the whole run cost."""
-    no_gradient = inputs_without_gradient(architecture)
+    no_gradient = {path for stream in architecture.streams for path in _first_products(stream)}
     rows = tuple(with_backward_macs(row, input_gradient=row.path not in no_gradient) for row in ledger.rows)
-    return with_step_and_run(msgspec.structs.replace(ledger, rows=rows), plan)
+    ledger = msgspec.structs.replace(ledger, rows=rows)
+    step = _step(ledger, plan)
+    run = None if plan.tokens is None else _run(ledger, step, plan, plan.tokens)
+    return msgspec.structs.replace(ledger, training=Training(step=step, run=run))
 
 
 def with_backward_macs(row: Operation, *, input_gradient: bool) -> Operation:
@@ -40,12 +43,8 @@ def with_backward_macs(row: Operation, *, input_gradient: bool) -> Operation:
     return msgspec.structs.replace(row, backward_macs=macs, training=TrainingFigures(saved_macs=saved))
 
 
-def inputs_without_gradient(architecture: Architecture) -> set[str]:
-    """Paths of the rows that multiply the raw input, pixels or vectors, which needs no gradient."""
-    return {path for stream in architecture.streams for path in _first_products(stream)}
-
-
 def _first_products(stream: Stream) -> Iterator[str]:
+    """Paths of the rows that multiply the raw input, pixels or vectors, which needs no gradient."""
     for part in stream.parts():
         yield from (f"{part.path}.{path}" for path in products_of_input(part))
         if _learned(component_rows(part.component, part.residual, part.place)):
@@ -66,13 +65,6 @@ def products_of_input(part: Part) -> list[str]:
 def _learned(rows: Iterable[Operation]) -> list[Operation]:
     """Those with parameters."""
     return [row for row in rows if row.params or row.shared]
-
-
-def with_step_and_run(ledger: Ledger, plan: Plan) -> Ledger:
-    """`ledger`, whose rows have their backward MACs, with its training step and whole run."""
-    step = _step(ledger, plan)
-    run = None if plan.tokens is None else _run(ledger, step, plan, plan.tokens)
-    return msgspec.structs.replace(ledger, training=Training(step=step, run=run))
 
 
 def with_saved_activations(ledger: Ledger, kept: int, factored: int) -> Ledger:

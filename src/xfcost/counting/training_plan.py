@@ -19,14 +19,6 @@ _DEVICES_WITHOUT_RATE: Final = (
 )
 
 
-def device_flops(seconds: float, devices: int, rate: float) -> float:
-    """FLOPs that devices can do in that time at a sustained rate. It is no count of a model's work.
-
-    Vaswani et al. 2017, table 2, give training cost so: hours × GPUs × sustained FLOP/s (footnote 5).
-    """
-    return seconds * devices * rate
-
-
 def make_plan(  # noqa: PLR0913 - the options of a training run
     mode: str,
     *,

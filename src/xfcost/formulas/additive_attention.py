@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
-from xfcost.formulas.component import Place, Width
+from xfcost.formulas.component import ComponentError, Number, Operation, Place, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move, on_raw_input, static_weights
 from xfcost.ledger.accounts import Cached
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.matrices import Matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from xfcost.formulas.recurrent import Recurrent

@@ -7,40 +7,17 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from xfcost.formulas.component import MultiHead, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import linear, matmul, precomputed_in_decode
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix, matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Mixing, Operation
+from xfcost.ledger.operation import Mixing
 
 
-def attention_core(  # noqa: PLR0913 - one formula, in its letters
-    *,
-    queries: Number,
-    keys: Number,
-    groups: Number = 1,
-    heads: Number,
-    inner: Number,
-    values: Number | None = None,
-    mixing: Mixing,
-    reads: str,
-    pairs: Number,
-    fused: bool,
-    biased: bool = False,
-    masked: bool = False,
-    mask_in_place: bool = False,
-    scaled: bool = True,
-    shared: Number = 1,
-    other_entries: Number = 0,
-    prefix: str = "",
-    label: str = "",
-) -> Iterator[Operation]:
+class DenseAttention(NamedTuple):
     """softmax(QKᵀ/√d_k + bias)V on `groups` groups of `queries` × `keys` tokens, h heads, h·d_k = `inner`.
-
-    Values are as wide as keys, or `values` in all heads together. A key and value head `shared` by several query heads
-    costs the same MACs, and is read once for all of them.
 
         scale          G·n·inner multiplications, where scores are `scaled`
         scores         G·n·m·inner MACs, G·h·n·m entries
@@ -49,155 +26,163 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
 
     Vaswani et al. 2017, equation 1. Fused, the same work is one row (`attention`) that saves one log-sum-exp per query
     and head in place of the matrix (Dao et al. 2022, §3.1); its backward pass recomputes the scores, a fifth product
-    beside the four gradients (algorithm 4). Masking costs 0 FLOPs, and writes another matrix unless `mask_in_place`.
-    Other matrices of `other_entries` (position scores) are alive meanwhile.
-
-    A mechanism with several cores tells them apart by `prefix` (`local_` gives `local_scores`, as the
-    module's core stands under the name `local`) and by `what` (in brackets after every title).
+    beside the four gradients (algorithm 4). Masking costs 0 FLOPs.
     """
-    entries = groups * heads * queries * keys
-    value_inner = inner if values is None else values
-    parts = _CoreParts(
-        scores=groups * queries * keys * inner,
-        weighted_sum=groups * queries * keys * value_inner,
-        scale=groups * queries * inner * FLOPS_PER_ELEMENT["multiply"] if scaled else 0,
-        entries=entries,
-        other_entries=other_entries,
-        statistics=groups * heads * queries,
-        add=entries * FLOPS_PER_ELEMENT["add"] if biased else 0,
-        softmax=entries * FLOPS_PER_ELEMENT["softmax"],
-        pairs=pairs,
-        masked=None if mask_in_place else matrix(entries, entries + other_entries),
-        mixing={"mixing": mixing, "reads": reads, "reads_tokens": keys, "heads": heads},
-        core=AttentionCore(groups * heads // shared, queries * shared, keys, inner // heads, value_inner // heads),
-    )
-    rows = [_fused_core(parts)] if fused else _eager_core(parts, scaled=scaled, biased=biased, masked=masked)
-    for row in rows:
-        if prefix or label:
-            title, symbol = f"{row.title} ({label})" if label else row.title, None if prefix else row.symbol
-            row = msgspec.structs.replace(row, path=prefix + row.path, title=title, symbol=symbol)  # noqa: PLW2901
-        yield row
+
+    queries: Number
+    keys: Number
+    heads: Number
+    inner: Number
+    pairs: Number
+    fused: bool
+    groups: Number = 1
+    values: Number | None = None
+    """Width of the values of all heads together; as wide as the keys by default."""
+    mixing: Mixing = "global"
+    reads: str = "N"
+    biased: bool = False
+    masked: bool = False
+    mask_in_place: bool = False
+    """Otherwise the mask writes another matrix."""
+    scaled: bool = True
+    shared: Number = 1
+    """Query heads that share a key and value head: the same MACs, and it is read once for all of them."""
+    other_entries: Number = 0
+    """Entries of other matrices alive meanwhile (position scores)."""
+    prefix: str = ""
+    """Tells a mechanism's cores apart: `local_` gives `local_scores`, as the module's core is named `local`."""
+    label: str | None = None
+    """What stands in brackets after every title; the prefix by default."""
+
+    def rows(self) -> Iterator[Operation]:
+        """The rows from queries, keys and values to weighted sums."""
+        label = self.prefix[:-1] if self.label is None else self.label
+        for row in [self._fused_row()] if self.fused else self._eager_rows():
+            if self.prefix or label:
+                title, symbol = f"{row.title} ({label})" if label else row.title, None if self.prefix else row.symbol
+                yield msgspec.structs.replace(row, path=self.prefix + row.path, title=title, symbol=symbol)
+            else:
+                yield row
+
+    @property
+    def _macs(self) -> tuple[Number, Number]:
+        """MACs of the scores and of the weighted sum."""
+        pairs = self.groups * self.queries * self.keys
+        return pairs * self.inner, pairs * (self.inner if self.values is None else self.values)
+
+    @property
+    def _flops(self) -> tuple[Number, Number, Number]:
+        """Element-wise FLOPs of the scale, the bias and the softmax."""
+        scale = self.groups * self.queries * self.inner * FLOPS_PER_ELEMENT["multiply"] if self.scaled else 0
+        bias = self._entries * FLOPS_PER_ELEMENT["add"] if self.biased else 0
+        return scale, bias, self._entries * FLOPS_PER_ELEMENT["softmax"]
+
+    @property
+    def _entries(self) -> Number:
+        return self.groups * self.heads * self.queries * self.keys
+
+    @property
+    def _mixing(self) -> dict[str, Any]:
+        return {"mixing": self.mixing, "reads": self.reads, "reads_tokens": self.keys, "heads": self.heads}
+
+    @property
+    def _core(self) -> AttentionCore:
+        widths = self.inner // self.heads, (self.inner if self.values is None else self.values) // self.heads
+        return AttentionCore(self.groups * self.heads // self.shared, self.queries * self.shared, self.keys, *widths)
+
+    def _fused_row(self) -> Operation:
+        (scores, weighted_sum), statistics = self._macs, self.groups * self.heads * self.queries
+        return Operation(
+            path="attention",
+            title="Fused attention softmax(QKᵀ)V",
+            macs=scores + weighted_sum,
+            flops=2 * (scores + weighted_sum) + sum(self._flops),
+            fused=True,
+            backward_macs=3 * scores + 2 * weighted_sum,
+            attention_entries=statistics,
+            matrix=Matrix(0, self.other_entries, statistics=statistics),
+            pairs=self.pairs,
+            core=self._core,
+            content_dependent=True,
+            symbol="fused QKᵀ, softmax, AV",
+            **self._mixing,
+        )
+
+    def _eager_rows(self) -> Iterator[Operation]:
+        (scores, weighted_sum), (scale, bias, softmax), entries = self._macs, self._flops, self._entries
+        positional, content = self._mixing, self._mixing | {"content_dependent": True}
+        if self.scaled:
+            yield Operation(path="scale", title="Scale queries 1/√d_k", flops=scale, symbol="")
+        first, later = matrix(entries, self.other_entries), matrix(entries, entries + self.other_entries)
+        facts = {"attention_entries": entries, "matrix": first, "pairs": self.pairs, "core": self._core}
+        yield matmul("scores", "Attention scores QKᵀ", scores, symbol="QKᵀ", **facts, **content)
+        if self.biased:
+            title = "Add position bias"
+            yield Operation(path="add_bias", title=title, flops=bias, matrix=later, symbol="+ bias", **positional)
+        if self.masked:
+            mask = None if self.mask_in_place else later
+            yield Operation(path="mask", title="Mask", matrix=mask, symbol="mask", **positional)
+        weights = later._replace(kept=entries)
+        yield Operation(path="softmax", title="Softmax", flops=softmax, matrix=weights, symbol="softmax", **content)
+        yield matmul("weighted_sum", "Weighted sum AV", weighted_sum, symbol="AV", **content)
 
 
-def cross_attention(  # noqa: PLR0913 - one formula, in its letters
-    *,
-    queries: Number,
-    width: Number,
-    keys: Number,
-    memory_width: Number,
-    inner: Number,
-    values: Number = None,
-    heads: Number,
-    bias: bool,
-    reads: str,
-    fused: bool,
-    output: bool = True,
-    scaled: bool = True,
-    learned: bool = False,
-    raw_input: Literal["queries", "memory", "neither"] = "queries",
-    prefix: str = "",
-    label: str = "",
-) -> Iterator[Operation]:
+def attention_of(mixer: MultiHead, place: Place, **options: Any) -> Iterator[Operation]:
+    """The attention core of `mixer`; by default every token reads every token, or those that the causal mask leaves."""
+    tokens = place.grid.total
+    sizes = {"queries": tokens, "keys": tokens, "heads": mixer.heads, "inner": mixer.inner(place.dim)}
+    execution = {"fused": place.fused, "masked": mixer.causality == "exact"}
+    pairs = {} if "pairs" in options else {"pairs": mixer.pairs(place.grid)}
+    return DenseAttention(**sizes | execution | pairs | options).rows()
+
+
+class CrossAttention(NamedTuple):
     """MH(X, Y, Y): n `queries` of `width` d read m other tokens of `memory_width` d' (Vaswani et al. 2017, §3.2.2).
 
     Values are as wide as keys, or `values` in all heads together.
 
-        q       n·d·inner MACs; on weights alone, once for all samples, where the queries are `learned` (seeds, points)
+        q       n·d·inner MACs
         kv      m·d'·(inner + values) MACs
         core    n·m·(inner + values) MACs
         out     n·values·d MACs, where there is an `output` projection
 
-    `prefix` and `what` tell several of them apart, as in the core. `of_input` says which of the two is what comes into
-    the component, as it is.
+    `prefix` and `label` tell several of them apart, as in the core.
     """
-    suffix = f" ({label})" if label else ""
-    value_inner = inner if values is None else values
-    q = linear(f"{prefix}q", f"Q projection{suffix}", queries, width, inner, bias=bias)
-    kv = linear(f"{prefix}kv", f"K, V projections{suffix}", keys, memory_width, inner + value_inner, bias=bias)
-    yield msgspec.structs.replace(q, once=learned, takes_input=True if raw_input == "queries" else None)
-    cached = Cached(keys * (inner + value_inner))
-    cache_row = Operation(path=f"{prefix}cache", title="Cached keys and values of the memory", cache=cached)
-    yield precomputed_in_decode(
-        msgspec.structs.replace(kv, takes_input=True if raw_input == "memory" else None), cache_row
-    )
-    yield from attention_core(
-        queries=queries,
-        keys=keys,
-        heads=heads,
-        inner=inner,
-        values=value_inner,
-        mixing="global",
-        reads=reads,
-        pairs=queries * keys,
-        fused=fused,
-        scaled=scaled,
-        prefix=prefix,
-        label=label,
-    )
-    if output:
-        yield linear(f"{prefix}out", f"Output projection W_O{suffix}", queries, value_inner, width, bias=bias)
 
+    queries: Number
+    width: Number
+    keys: Number
+    memory_width: Number
+    inner: Number
+    heads: Number
+    bias: bool
+    reads: str
+    fused: bool
+    values: Number | None = None
+    output: bool = True
+    scaled: bool = True
+    learned: bool = False
+    """Are the queries weights (seeds, points), and `q` computed once for all samples?"""
+    raw_input: Literal["queries", "memory", "neither"] = "queries"
+    """Which of the two is the component's input, as it comes in."""
+    prefix: str = ""
+    label: str = ""
 
-class _CoreParts(NamedTuple):
-    scores: Number
-    weighted_sum: Number
-    scale: Number
-    entries: Number
-    other_entries: Number
-    statistics: Number
-    add: Number
-    softmax: Number
-    pairs: Number
-    masked: Matrix | None
-    """The masked scores."""
-    mixing: dict[str, Any]
-    core: AttentionCore
-
-
-def _fused_core(parts: _CoreParts) -> Operation:
-    return Operation(
-        path="attention",
-        title="Fused attention softmax(QKᵀ)V",
-        macs=parts.scores + parts.weighted_sum,
-        flops=2 * (parts.scores + parts.weighted_sum) + parts.scale + parts.add + parts.softmax,
-        fused=True,
-        backward_macs=3 * parts.scores + 2 * parts.weighted_sum,
-        attention_entries=parts.statistics,
-        matrix=Matrix(0, parts.other_entries, statistics=parts.statistics),
-        pairs=parts.pairs,
-        core=parts.core,
-        content_dependent=True,
-        symbol="fused QKᵀ, softmax, AV",
-        **parts.mixing,
-    )
-
-
-def _eager_core(parts: _CoreParts, *, scaled: bool, biased: bool, masked: bool) -> Iterator[Operation]:
-    content = parts.mixing | {"content_dependent": True}
-    if scaled:
-        yield Operation(path="scale", title="Scale queries 1/√d_k", flops=parts.scale, symbol="")
-    scores_matrix, later_matrix = (
-        matrix(parts.entries, parts.other_entries),
-        matrix(parts.entries, parts.entries + parts.other_entries),
-    )
-    score_facts = {
-        "attention_entries": parts.entries,
-        "matrix": scores_matrix,
-        "pairs": parts.pairs,
-        "core": parts.core,
-    }
-    yield matmul("scores", "Attention scores QKᵀ", parts.scores, symbol="QKᵀ", **score_facts, **content)
-    if biased:
-        yield Operation(
-            path="add_bias",
-            title="Add position bias",
-            flops=parts.add,
-            matrix=later_matrix,
-            symbol="+ bias",
-            **parts.mixing,
+    def rows(self) -> Iterator[Operation]:
+        """The rows from the projections to the output."""
+        prefix, suffix = self.prefix, f" ({self.label})" if self.label else ""
+        n, m, inner = self.queries, self.keys, self.inner
+        values = inner if self.values is None else self.values
+        q = linear(f"{prefix}q", f"Q projection{suffix}", n, self.width, inner, bias=self.bias)
+        yield msgspec.structs.replace(q, once=self.learned, takes_input=self.raw_input == "queries" or None)
+        kv = linear(f"{prefix}kv", f"K, V projections{suffix}", m, self.memory_width, inner + values, bias=self.bias)
+        cached = Operation(
+            path=f"{prefix}cache", title="Cached keys and values of the memory", cache=Cached(m * (inner + values))
         )
-    if masked:
-        yield Operation(path="mask", title="Mask", matrix=parts.masked, symbol="mask", **parts.mixing)
-    cache_row = later_matrix._replace(kept=parts.entries)
-    yield Operation(path="softmax", title="Softmax", flops=parts.softmax, matrix=cache_row, symbol="softmax", **content)
-    yield matmul("weighted_sum", "Weighted sum AV", parts.weighted_sum, symbol="AV", **content)
+        kv = msgspec.structs.replace(kv, takes_input=self.raw_input == "memory" or None)
+        yield precomputed_in_decode(kv, cached)
+        execution: dict[str, Any] = {"fused": self.fused, "scaled": self.scaled, "prefix": prefix, "label": self.label}
+        core = DenseAttention(n, m, self.heads, inner, pairs=n * m, values=values, reads=self.reads, **execution)
+        yield from core.rows()
+        if self.output:
+            yield linear(f"{prefix}out", f"Output projection W_O{suffix}", n, values, self.width, bias=self.bias)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from xfcost.formulas.arithmetic import lesser
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import elementwise, matmul, move
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import matrix
@@ -44,52 +43,47 @@ class BandedAttention(NamedTuple):
     score_title: str = "Attention scores QKᵀ in blocks"
     shared: Number = 1
 
+    @property
+    def _mixing(self) -> dict[str, Any]:
+        return {"mixing": "local", "reads": self.reads, "reads_tokens": self.reads_tokens, "heads": self.heads}
+
     def rows(self) -> Iterator[Operation]:
         """The rows from scaled queries to weighted sums."""
         p, s, g, h, inner = self.queries, self.block, self.global_keys, self.heads, self.inner
-        mixing: dict[str, Any] = {"mixing": "local", "reads": self.reads, "reads_tokens": self.reads_tokens, "heads": h}
-        content = mixing | {"content_dependent": True}
+        content = self._mixing | {"content_dependent": True}
         global_content = content | {"reads": "g", "reads_tokens": g}
-        all_entries = p * h * (3 * s + g)
         with_global = {"reads": self.reads_with_global, "reads_tokens": self.reads_tokens + g}
         yield elementwise("scale", "Scale queries 1/√d_k", "multiply", p * inner, symbol="")
-        yield matmul(
+        yield self._scores(content)
+        yield move("mask", "Mask", symbol="mask", **self._mixing)
+        entries, title = p * h * (3 * s + g), "Scores of global tokens as keys"
+        if g:
+            facts = {"attention_entries": p * h * g, "matrix": matrix(p * h * g, p * h * 3 * s)}
+            yield matmul("global_key_scores", title, p * g * inner, pairs=self.global_pairs, **facts, **global_content)
+            joined = self._mixing | with_global | {"matrix": matrix(entries, entries)}
+            yield move("join", "Join both kinds of scores", entries, **joined)
+        weights = content | with_global | {"matrix": matrix(entries, entries + p * h * g, kept=True)}
+        yield elementwise("softmax", "Softmax", "softmax", entries, symbol="softmax", **weights)
+        banded = content | {"moved": self.gathered, "symbol": "AV"}
+        yield matmul("weighted_sum", "Weighted sum AV in blocks", p * 3 * s * inner, **banded)
+        if g:
+            yield matmul("global_key_weighted_sum", "Weighted sum of global tokens", p * g * inner, **global_content)
+            yield elementwise("add", "Add both sums", "add", p * inner)
+
+    def _scores(self, content: dict[str, Any]) -> Operation:
+        p, s, h, entries = self.queries, self.block, self.heads, self.queries * self.heads * 3 * self.block
+        return matmul(
             "scores",
             self.score_title,
-            p * 3 * s * inner if self.score_macs is None else self.score_macs,
+            p * 3 * s * self.inner if self.score_macs is None else self.score_macs,
             moved=self.gathered if self.score_moved is None else self.score_moved,
-            attention_entries=p * h * 3 * s,
-            matrix=matrix(p * h * 3 * s),  # masked in place
-            core=AttentionCore(p // s * h // self.shared, s * self.shared, 3 * s + g, inner // h),
+            attention_entries=entries,
+            matrix=matrix(entries),  # masked in place
+            core=AttentionCore(p // s * h // self.shared, s * self.shared, 3 * s + self.global_keys, self.inner // h),
             pairs=self.pairs,
             symbol="QKᵀ",
             **content,
         )
-        yield move("mask", "Mask", symbol="mask", **mixing)
-        if g:
-            global_matrix = matrix(p * h * g, p * h * 3 * s)
-            global_facts = {"attention_entries": p * h * g, "matrix": global_matrix, "pairs": self.global_pairs}
-            yield matmul(
-                "global_key_scores", "Scores of global tokens as keys", p * g * inner, **global_facts, **global_content
-            )
-            yield move(
-                "join",
-                "Join both kinds of scores",
-                all_entries,
-                matrix=matrix(all_entries, all_entries),
-                **mixing | with_global,
-            )
-        weights = matrix(all_entries, all_entries + p * h * g, kept=True)
-        softmax = all_entries * FLOPS_PER_ELEMENT["softmax"]
-        yield Operation(
-            path="softmax", title="Softmax", flops=softmax, matrix=weights, symbol="softmax", **content | with_global
-        )
-        yield matmul(
-            "weighted_sum", "Weighted sum AV in blocks", p * 3 * s * inner, moved=self.gathered, symbol="AV", **content
-        )
-        if g:
-            yield matmul("global_key_weighted_sum", "Weighted sum of global tokens", p * g * inner, **global_content)
-            yield elementwise("add", "Add both sums", "add", p * inner)
 
 
 def band_pairs(tokens: Number, block: Number) -> Number:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 
-from xfcost.formulas.component import Mixer, MultiHead, Place, tag_of
-from xfcost.ledger.errors import ComponentError
+from xfcost.formulas.component import ComponentError, Mixer, MultiHead, Operation, Place, single_token, tag_of
+from xfcost.formulas.rows import decode_step
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -19,9 +19,6 @@ class CausalMixer(MultiHead, frozen=True, kw_only=True):
 
     causal: bool | None = None
     """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
-
-    def with_stream_defaults(self, *, decoder: bool) -> Self:
-        return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
 
 
 class ApproximatelyCausalMixer(MultiHead, frozen=True, kw_only=True):
@@ -61,9 +58,6 @@ class NonCausalMixer(MultiHead, frozen=True, kw_only=True):
     causal: bool | None = None
     """Only false: this mechanism has no causal form."""
 
-    def with_stream_defaults(self, *, decoder: bool) -> Self:
-        return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
-
     def check(self, place: Place) -> None:
         if self.causal:
             raise ComponentError(
@@ -75,16 +69,17 @@ class NonCausalMixer(MultiHead, frozen=True, kw_only=True):
 
 
 class AlwaysCausalMixer(Mixer, frozen=True):
-    """A mixer that is always causal: a token reads the tokens up to itself, directly or through a state."""
+    """A mixer of a sequence that is always causal: a token reads those up to itself, directly or through a state."""
 
     @property
     def causality(self) -> Literal["exact"]:
         return "exact"
 
+    def check(self, place: Place) -> None:
+        if len(place.grid.sides) != 1 or place.grid.extra:
+            kind, tokens = tag_of(type(self)), place.grid.shape_text()
+            raise ComponentError("kind", f"{kind!r} needs a sequence without special tokens, got {tokens} tokens")
 
-def check_sequence(kind: str, place: Place) -> None:
-    """Raise ComponentError where the tokens are not a sequence, or include special tokens."""
-    if len(place.grid.sides) != 1 or place.grid.extra:
-        raise ComponentError(
-            "kind", f"{kind!r} needs a sequence without special tokens, got {place.grid.shape_text()} tokens"
-        )
+    def step(self, place: Place) -> Iterator[Operation]:
+        """The rows of one token, which reads the earlier ones from caches and states."""
+        return decode_step(self.operations(single_token(place)), place.grid.total)

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from xfcost.formulas.component import Mixer, Place, Side
+from xfcost.formulas.component import Grid, Letter, Mixer, Number, Place, Side, check_odd
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.letters import Letter
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
 
 
 def centred_kernel(grid: Grid, size: Number) -> Kernel:
@@ -21,8 +17,7 @@ def centred_kernel(grid: Grid, size: Number) -> Kernel:
 
 def check_centred_kernel(grid: Grid, size: int) -> None:
     """Raise ComponentError where `size` is even, or where the grid has special tokens."""
-    if size % 2 == 0:
-        raise ComponentError("size", f"{size} is even, and the kernel is centred; try {size - 1} or {size + 1}")
+    check_odd("size", size)
     centred_kernel(grid, size).check(grid)
 
 

@@ -1,4 +1,7 @@
-"""Base classes of mechanisms and layers: frozen structs whose fields are the YAML schema."""
+"""Base classes of mechanisms and layers: frozen structs whose fields are the YAML schema.
+
+A kind's file imports from here what every kind is written in: its base, the types of its fields, grids, numbers, rows.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,13 @@ from xfcost.ledger.options import Logits
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+__all__ = [
+    "ActKind", "Causality", "Component", "ComponentError", "Grid", "Heads", "Joining", "Length", "Letter", "Mixer",
+    "MultiHead", "NormKind", "Number", "Operation", "Place", "Residual", "Rows", "Share", "Side", "SubLayer",
+    "Width", "check_class_token", "check_divides", "check_heads", "check_no_special_tokens", "check_odd",
+    "check_output", "divisors_text", "single_token", "tag_of",
+]  # fmt: skip
 
 # Bounds that refuse typing errors; published models are far below them.
 Width = Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("d")]
@@ -175,6 +185,8 @@ class Mixer(SubLayer, frozen=True):
     """Can it start from the last state of an encoder layer?"""
     content_selects_tokens: ClassVar[bool] = False
     """Does content select the tokens that are read (hashing, clusters, sorting)? `reads` then lists the candidates."""
+    short_name: ClassVar[str]
+    """Its short name in the literature (`Token-mixing MLP`), whatever its options."""
 
     @property
     def causality(self) -> Causality:
@@ -182,26 +194,30 @@ class Mixer(SubLayer, frozen=True):
         causal = getattr(self, "causal", None)
         return "approximate" if causal == "approximate" else "exact" if causal else "none"
 
+    def with_stream_defaults(self, *, decoder: bool) -> Self:
+        return msgspec.structs.replace(self, causal=decoder) if getattr(self, "causal", False) is None else self
+
     def label(self) -> str:
-        """Short name in the literature (`W-MSA`)."""
-        raise NotImplementedError
+        """Short name in the literature (`W-MSA`); overridden where options change it."""
+        return self.short_name
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """The tokens that `token` reads; by default all, or causal, those up to itself."""
         return range(grid.total) if self.causality == "none" else range(token + 1)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        kind = tag_of(type(self))
         if self.causality == "none":
             raise ComponentError(
                 "kind",
-                f"--mode decode: {kind!r} reads later tokens, so nothing can be cached; "
+                f"--mode decode: {tag_of(type(self))!r} reads later tokens, so nothing can be cached; "
                 "decode needs a causal model (a decoder, or causal: true)",
             )
-        raise ComponentError(
-            "kind",
-            f"--mode decode: {kind!r} has no decode step; --mode generate counts it without a cache",
-        )
+        return self.step(place)
+
+    def step(self, place: Place) -> Iterator[Operation]:
+        """Rows of a decode step, of a mixer that reads no later token."""
+        reason = f"--mode decode: {tag_of(type(self))!r} has no decode step; --mode generate counts it without a cache"
+        raise ComponentError("kind", reason)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """Query-key pairs per head, in closed form: Σ len(reads) over all tokens."""
@@ -234,8 +250,20 @@ def single_token(place: Place) -> Place:
 
 def check_heads(heads: int, head_dim: int | None, width: int) -> None:
     """Raise ComponentError where the heads do not divide the width and no head width is given."""
-    if head_dim is None and width % heads:
-        raise ComponentError("heads", f"{heads} does not divide the width {width}; it could be {divisors_text(width)}")
+    if head_dim is None:
+        check_divides("heads", heads, width, f"the width {width}")
+
+
+def check_divides(field: str, divisor: int, number: int, name: str) -> None:
+    """Raise ComponentError where `divisor` does not divide `number`, in words `name`."""
+    if number % divisor:
+        raise ComponentError(field, f"{divisor} does not divide {name}; it could be {divisors_text(number)}")
+
+
+def check_odd(field: str, size: int, reason: str = "the kernel is centred", *, otherwise: str = "") -> None:
+    """Raise ComponentError where `size` is even."""
+    if size % 2 == 0:
+        raise ComponentError(field, f"{size} is even, and {reason}; try {size - 1} or {size + 1}{otherwise}")
 
 
 def check_class_token(field: str, place: Place) -> None:

@@ -8,13 +8,10 @@ from typing import Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import Mixer, Place, Side
+from xfcost.formulas.component import Grid, Mixer, Number, Operation, Place, Side
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.receptive_field import pointwise_kernel, receptive_field
 from xfcost.formulas.rows import convolution, elementwise, norm
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class ConvBlock(Mixer, frozen=True, kw_only=True):

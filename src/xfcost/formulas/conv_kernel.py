@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
 from math import prod
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
-from xfcost.formulas.component import Component, Place, Side, check_no_special_tokens
+from xfcost.formulas.component import Component, Grid, Number, Operation, Place, Side, check_no_special_tokens
 from xfcost.formulas.lettering import patches_in_letters
+from xfcost.formulas.raster import numbers, position
 from xfcost.formulas.rows import elementwise, letter_power
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.grid import sides_text
 
 PLANE: Final = 2
 ComponentT = TypeVar("ComponentT", bound=Component)
@@ -75,22 +73,10 @@ class Kernel(msgspec.Struct, frozen=True):
 
     def reads(self, sides: tuple[int, ...], output: int) -> Sequence[int]:
         """Positions of a grid of `sides`, in raster order, that an output reads; padding excluded."""
-        runs = []
-        for side, out, kernel, step, padding in zip(
-            reversed(sides),
-            reversed(self.out(sides)),
-            reversed(self.sides),
-            reversed(self.stride),
-            reversed(self.padding),
-            strict=True,
-        ):
-            output, place = divmod(output, out)
-            first = place * step - padding
-            runs.append(range(max(0, first), min(side, first + kernel)))
-        tokens = [0]
-        for run, side in zip(reversed(runs), sides, strict=True):
-            tokens = [before * side + place for before, place in product(tokens, run)]
-        return tokens
+        places = position(output, self.out(sides))
+        firsts = (p * step - pad for p, step, pad in zip(places, self.stride, self.padding, strict=True))
+        ends = zip(firsts, sides, self.sides, strict=True)
+        return numbers((range(max(0, first), min(side, first + kernel)) for first, side, kernel in ends), sides)
 
     def pairs(self, sides: tuple[Number, ...]) -> Number:
         """Pairs of an output and a position that it reads: ∏ over the axes of k·outputs less the padding."""

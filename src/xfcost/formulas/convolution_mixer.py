@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.component import Mixer, Place, Side, single_token
+from xfcost.formulas.component import Grid, Letter, Mixer, Number, Operation, Place, Side, single_token
 from xfcost.formulas.dilated_kernel import DilatedKernel
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution_cache_write, decode_step, move
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 Dilation = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
@@ -31,9 +23,6 @@ class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
     """Dilation δ: the distance between the kernel's taps, in tokens."""
     causal: bool | None = None
     """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
-
-    def with_stream_defaults(self, *, decoder: bool) -> Self:
-        return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
 
     @property
     def dilated_kernel(self) -> DilatedKernel:
@@ -53,11 +42,9 @@ class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
         words = ["Causal" if self.causal else "", "dilated" if self.dilation > 1 else "", "convolution"]
         return " ".join(word for word in words if word).capitalize()
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """One position; the last (W - 1)·δ inputs are cached."""
-        if not self.causal:
-            yield from super().decoding(place)
-        yield from decode_step(self.operations(single_token(place)), place.grid.total)
+        return decode_step(self.operations(single_token(place)), place.grid.total)
 
     def zeros(self, place: Place, width: Number) -> Iterator[Operation]:
         """Causal zero padding before the first token."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import elementwise, l2_normalize
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -27,8 +26,6 @@ def scaled_cosine(tokens: Number, heads: Number, inner: Number) -> Iterator[Oper
         inner // heads,
         symbol="q, k of length 1",
     )
-    per_head = FLOPS_PER_ELEMENT["clamp"] + FLOPS_PER_ELEMENT["exp"]
-    yield Operation(
-        path="cosine_temperature", title="Temperature 1/τ", params=heads, flops=heads * per_head, once=True, symbol=""
-    )
+    once = {"params": heads, "once": True, "symbol": ""}
+    yield elementwise("cosine_temperature", "Temperature 1/τ", "clamp + exp", heads, **once)
     yield elementwise("cosine_scale", "Scale queries 1/τ", "multiply", tokens * inner, symbol="q/τ")

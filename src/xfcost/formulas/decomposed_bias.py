@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from math import prod
 from operator import mul
-from typing import Any
+from typing import Any, NamedTuple
 
 from xfcost.formulas.arithmetic import greater
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
@@ -23,18 +23,7 @@ def distances(queries: Sides, keys: Sides) -> Sides:
     return tuple(2 * greater(q, k) - 1 for q, k in zip(queries, keys, strict=True))
 
 
-def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
-    *,
-    queries: Sides,
-    keys: Sides,
-    groups: Number,
-    heads: Number,
-    head_dim: Number,
-    extra: Number,
-    bound: bool,
-    fused: bool,
-    mixing: dict[str, Any],
-) -> Iterator[Operation]:
+class DecomposedBias(NamedTuple):
     """Bias of query i and key j: Σ over the axes a of qᵢ·R^a[iₐ - jₐ] (Li et al. 2022, §4.1, equation 4).
 
     P queries and M keys of each of G groups (windows), h heads of width d_k; kₐ keys and qₐ queries along axis a. Where
@@ -47,29 +36,41 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
     A `fused` kernel saves this bias for its backward pass. The tables' rows depend on the grid's sides: another
     resolution needs other tables, which the public code interpolates linearly.
     """
-    query_count = prod(queries)
-    looked_up = sum(q * k for q, k in zip(queries, keys, strict=True)) * head_dim
-    params = sum(distances(queries, keys)) * head_dim
-    yield Operation(
-        path="tables",
-        title="Relative positions along each axis",
-        params=params,
-        moved=looked_up,
-        once=True,
-        bound=bound,
-    )
-    macs = groups * heads * query_count * head_dim * sum(keys)
-    axis_entries = groups * heads * query_count * sum(keys)
-    spreads = len(keys) > 1 or bool(extra)  # else what it gives is a view of them
-    facts = {"content_dependent": True, "matrix": matrix(axis_entries, kept=fused and not spreads)} | mixing
-    yield matmul("position_scores", "Position scores QRᵀ, axis by axis", macs, **facts)
-    additions = sum(list(accumulate(reversed(keys), mul))[1:])
-    pairs = groups * heads * (query_count + extra) * (prod(keys) + extra)
-    yield Operation(
-        path="spread",
-        title="Add up the axes' scores for all pairs",
-        flops=groups * heads * query_count * additions * FLOPS_PER_ELEMENT["add"],
-        moved=pairs if extra else 0,
-        matrix=matrix(pairs, axis_entries, kept=fused) if spreads else None,
-        **mixing,
-    )
+
+    queries: Sides
+    keys: Sides
+    groups: Number
+    heads: Number
+    head_dim: Number
+    extra: Number
+    bound: bool
+    fused: bool
+    mixing: dict[str, Any]
+
+    def rows(self) -> Iterator[Operation]:
+        """Tables, scores of the axes, and their sum for all pairs."""
+        queries, keys, extra, every = self.queries, self.keys, self.extra, self.groups * self.heads
+        looked_up = sum(q * k for q, k in zip(queries, keys, strict=True)) * self.head_dim
+        yield Operation(
+            path="tables",
+            title="Relative positions along each axis",
+            params=sum(distances(queries, keys)) * self.head_dim,
+            moved=looked_up,
+            once=True,
+            bound=self.bound,
+        )
+        axis_entries = every * prod(queries) * sum(keys)
+        spreads = len(keys) > 1 or bool(extra)  # else what it gives is a view of them
+        facts = {"content_dependent": True, "matrix": matrix(axis_entries, kept=self.fused and not spreads)}
+        title, macs = "Position scores QRᵀ, axis by axis", axis_entries * self.head_dim
+        yield matmul("position_scores", title, macs, **facts | self.mixing)
+        additions = sum(list(accumulate(reversed(keys), mul))[1:])
+        pairs = every * (prod(queries) + extra) * (prod(keys) + extra)
+        yield Operation(
+            path="spread",
+            title="Add up the axes' scores for all pairs",
+            flops=every * prod(queries) * additions * FLOPS_PER_ELEMENT["add"],
+            moved=pairs if extra else 0,
+            matrix=matrix(pairs, axis_entries, kept=self.fused) if spreads else None,
+            **self.mixing,
+        )

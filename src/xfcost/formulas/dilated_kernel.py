@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from math import prod
 
 import msgspec
 
 from xfcost.formulas.arithmetic import lesser
-from xfcost.formulas.component import check_no_special_tokens
+from xfcost.formulas.component import ComponentError, Grid, Number, check_no_special_tokens, check_odd
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
+from xfcost.formulas.raster import numbers, position
 
 
 class DilatedKernel(msgspec.Struct, frozen=True):
@@ -28,12 +25,8 @@ class DilatedKernel(msgspec.Struct, frozen=True):
         check_no_special_tokens(grid, "a kernel slides over a grid")
         if self.causal and len(grid.sides) > 1:
             raise ComponentError("causal", f"tokens of a grid ({grid.shape_text()}) have no order; write causal: false")
-        if not self.causal and self.size % 2 == 0:
-            raise ComponentError(
-                "size",
-                f"{self.size} is even, and the kernel is centred; try {self.size - 1} or "
-                f"{self.size + 1}, or causal: true",
-            )
+        if not self.causal:
+            check_odd("size", self.size, otherwise=", or causal: true")
 
     @property
     def back(self) -> Number:
@@ -54,14 +47,9 @@ class DilatedKernel(msgspec.Struct, frozen=True):
         """The tokens that output `token` reads, in raster order."""
         first_offset = -self.back
         offsets = [first_offset + tap * self.dilation for tap in range(self.size)]
-        lines = []
-        for side in reversed(grid.sides):
-            token, position = divmod(token, side)
-            lines.append([position + offset for offset in offsets if 0 <= position + offset < side])
-        tokens = [0]
-        for line, side in zip(reversed(lines), grid.sides, strict=True):
-            tokens = [before * side + position for before, position in product(tokens, line)]
-        return tokens
+        places = zip(position(token, grid.sides), grid.sides, strict=True)
+        lines = ([place + offset for offset in offsets if 0 <= place + offset < side] for place, side in places)
+        return numbers(lines, grid.sides)
 
     def pairs(self, grid: Grid) -> Number:
         """∏ over the axes of n + Σ (n - jδ), over the taps on either side (causal: before) for which n > jδ."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.formulas.component import ActKind, Place, Width
+from xfcost.formulas.component import ActKind, ComponentError, Number, Operation, Place, Width
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class GatedMlp(PerToken, frozen=True, kw_only=True):

@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final, Literal
 
-from xfcost.formulas.component import check_no_special_tokens
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
+from xfcost.formulas.component import ComponentError, Grid, Number, check_no_special_tokens
 
 Axis = Literal["row", "column", "depth"]
 # From the last axis backwards.

@@ -8,11 +8,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Heads, Place
+from xfcost.formulas.component import ComponentError, Heads, Number, Operation, Place, divisors_text
 from xfcost.formulas.rows import linear, on_raw_input, rotary
-from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class GroupedQueryMixer(CausalMixer, frozen=True, kw_only=True):

@@ -9,12 +9,10 @@ from typing import Annotated, Any
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater
-from xfcost.formulas.component import check_no_special_tokens
+from xfcost.formulas.component import Grid, Number, Operation, check_no_special_tokens, check_odd
+from xfcost.formulas.raster import numbers, position
 from xfcost.formulas.rows import letter_power, move
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.grid import sides_text
 
 # A window's side: of one position it would be a map of that position alone.
 WindowSide = Annotated[int, msgspec.Meta(ge=3, le=2**8 - 1)]
@@ -34,11 +32,7 @@ class Neighbourhood(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         """Raise ComponentError where the windows do not fit the grid."""
-        if self.size % 2 == 0:
-            raise ComponentError(
-                "size",
-                f"{self.size} is even, and the window is centred; try {self.size - 1} or {self.size + 1}",
-            )
+        check_odd("size", self.size, "the window is centred")
         check_no_special_tokens(self.grid, "neighbourhoods are on a grid")
 
     @property
@@ -69,12 +63,12 @@ class Neighbourhood(msgspec.Struct, frozen=True):
     def tokens(self, token: int, *, cell: bool = False) -> list[int]:
         """Tokens in the window of output `token`; with `cell`, in the windows of its stride cell's s^r positions."""
         extent = self.stride - 1 if cell else 0
-        tokens_found = [0]
-        for side, position in zip(self.grid.sides, _unravel(token, self.out.sides), strict=True):
-            first, last = position * self.stride - self.reach, position * self.stride + extent + self.reach
-            inside = range(max(first, 0), min(last + 1, side))
-            tokens_found = [before * side + place for before in tokens_found for place in inside]
-        return tokens_found
+        centres = (place * self.stride for place in position(token, self.out.sides))
+        windows = (
+            range(max(centre - self.reach, 0), min(centre + extent + self.reach + 1, side))
+            for centre, side in zip(centres, self.grid.sides, strict=True)
+        )
+        return numbers(windows, self.grid.sides)
 
     def pairs(self, *, cell: bool = False) -> Number:
         """Σ len(tokens) over all outputs: a product over the axes."""
@@ -94,14 +88,6 @@ class Neighbourhood(msgspec.Struct, frozen=True):
                 f"windows of {sides_text((self.size,) * self.rank)} cross the border: {places - tokens_read:,} of "
                 f"{places:,} keys are padding, {what}, and counted"
             )
-
-
-def _unravel(token: int, sides: tuple[int, ...]) -> list[int]:
-    places = []
-    for side in reversed(sides):
-        token, place = divmod(token, side)
-        places.append(place)
-    return places[::-1]
 
 
 def _reached(side: Number, stride: Number, before: Number, after: Number) -> Number:

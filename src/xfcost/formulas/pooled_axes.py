@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from math import prod
 from typing import NamedTuple
 
+from xfcost.formulas.raster import numbers, position
 from xfcost.ledger.grid import Grid
 
 
@@ -71,26 +71,15 @@ class PooledReads(NamedTuple):
         first = list(range(self.extra))
         if token < self.extra:
             return first + self._numbers([axis.covered_tokens(0) for axis in self.axes])
-        places = []
-        token -= self.extra
-        for axis in reversed(self.axes):
-            token, place = divmod(token, axis.queries)
-            places.append(place)
-        coordinates = list(zip(self.axes, reversed(places), strict=True))
+        places = position(token - self.extra, [axis.queries for axis in self.axes])
+        coordinates = list(zip(self.axes, places, strict=True))
         read = set(self._numbers([axis.covered_tokens(place) for axis, place in coordinates]))
         if self.weighed:
             read |= set(self._numbers([axis.own_tokens(place) for axis, place in coordinates]))
         return first + sorted(read)
 
     def _numbers(self, runs: Sequence[Sequence[int]]) -> list[int]:
-        sides = [axis.side for axis in self.axes]
-        numbers = []
-        for coordinate in product(*runs):
-            number = 0
-            for place, side in zip(coordinate, sides, strict=True):
-                number = number * side + place
-            numbers.append(self.extra + number)
-        return numbers
+        return [self.extra + number for number in numbers(runs, [axis.side for axis in self.axes])]
 
     def pairs(self) -> int:
         """Σ tokens read over all outputs: products of sums along the axes, covered + own - shared."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
 from math import prod
 
 import msgspec
 
 from xfcost.formulas.conv_kernel import Kernel, kernel_of, pooling, unread_note
+from xfcost.formulas.raster import numbers
 from xfcost.formulas.rows import letter_power
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -70,13 +70,7 @@ class PooledKeys(msgspec.Struct, frozen=True):
         if not self.pools:
             return range(grid.total)
         pooled_sides = (out * side for out, side in zip(self.kernel.out(grid.sides), self.kernel.sides, strict=True))
-        tokens = []
-        for positions in product(*(range(end) for end in pooled_sides)):
-            number = 0
-            for position, side in zip(positions, grid.sides, strict=True):
-                number = number * side + position
-            tokens.append(number)
-        return tokens
+        return numbers(map(range, pooled_sides), grid.sides)
 
     def row(self, path: str, title: str, grid: Grid, width: Number) -> Operation:
         """The max-pool of `width` channels: local, content-dependent mixing."""

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import msgspec
 
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import elementwise, letter_power, linear, move, with_gradient_operands
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -61,11 +60,9 @@ def log_cpb_rows(window: Sequence[Number], heads: Number) -> Iterator[Operation]
     entries = rows * heads
     first = linear("cpb_fc1", "Position bias network, first layer", rows, len(window), HIDDEN)
     second = linear("cpb_fc2", "Position bias network, second layer", rows, HIDDEN, heads, bias=False)
-    sigmoid_flops = entries * (FLOPS_PER_ELEMENT["sigmoid"] + FLOPS_PER_ELEMENT["multiply"])
     yield with_gradient_operands(msgspec.structs.replace(first, once=True), 1)  # the offsets are fixed
     yield elementwise("cpb_act", "Position bias network, ReLU", "relu", rows * HIDDEN, once=True, symbol="")
     yield msgspec.structs.replace(second, once=True)
-    yield Operation(path="cpb_sigmoid", title="Position bias 16·sigmoid", flops=sigmoid_flops, once=True, symbol="")
-    yield move(
-        "cpb_lookup", "Relative position bias", prod(window) ** 2 * heads, once=True, symbol="", **_local(window)
-    )
+    once: dict[str, Any] = {"once": True, "symbol": ""}
+    yield elementwise("cpb_sigmoid", "Position bias 16·sigmoid", "sigmoid + multiply", entries, **once)
+    yield move("cpb_lookup", "Relative position bias", prod(window) ** 2 * heads, **once, **_local(window))

@@ -6,11 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.component import Share
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import Letter, Number, Operation, Share
 from xfcost.ledger.accounts import WeightsRead
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Buckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="buckets"):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from xfcost.formulas.additive_attention import Additive, Readout, Start, check_attend, first_state
-from xfcost.formulas.component import Mixer, Place, Width, single_token, tag_of
+from xfcost.formulas.component import ComponentError, Grid, Mixer, Number, Operation, Place, Width, single_token, tag_of
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import (
     decode_step,
@@ -17,10 +17,6 @@ from xfcost.formulas.rows import (
     precomputed_in_decode,
     state_write,
 )
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Recurrent(Mixer, frozen=True, kw_only=True):
@@ -128,10 +124,8 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         yield from self._one_way(place, "backwards_", " (backwards)")
         yield move("join", "Join both directions", place.grid.total * 2 * self.units(place))
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """One step from the previous state; the encoder's keys are cached."""
-        if self.bidirectional:
-            yield from super().decoding(place)
         yield from decode_step(self.operations(single_token(place)), place.grid.total)
         yield state_write("State for the next token", len(self.states) * self.units(place))
 

@@ -7,12 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from xfcost.formulas.component import Component, Joining, Mixer, Place, Residual, SubLayer
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.component import Component, Grid, Joining, Mixer, Number, Operation, Place, Residual, SubLayer
 from xfcost.formulas.rows import elementwise, move, norm
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 def component_rows(
@@ -90,8 +86,7 @@ class TwoStreams(Component, frozen=True, kw_only=True, tag="two_streams"):
         if self.join == "concatenate":
             yield move("join", "Concatenate the two streams", 2 * elements)
         else:
-            work = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["multiply"]
-            yield Operation(path="join", title="Mean of the two streams", flops=elements * work)
+            yield elementwise("join", "Mean of the two streams", "add + multiply", elements)
 
     def notes(self, place: Place) -> Iterator[str]:
         saved = 2 * place.grid.total * place.dim

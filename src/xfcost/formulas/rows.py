@@ -13,11 +13,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_log2
-from xfcost.formulas.component import NormKind
+from xfcost.formulas.component import NormKind, Number, Operation
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger.accounts import Cached, WeightsRead
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 def linear(path: str, title: str, tokens: Number, inputs: Number, outputs: Number, *, bias: bool = True) -> Operation:
@@ -43,9 +41,9 @@ def linear_over_tokens(  # noqa: PLR0913 - one formula, in its letters
     return msgspec.structs.replace(row, mixing="global", reads=reads, reads_tokens=inputs, bound=True)
 
 
-def matmul(path: str, title: str, macs: Number, **attributes: Any) -> Operation:
-    """A product of two tensors: `macs` multiply-accumulates, no parameters."""
-    return Operation(path=path, title=title, macs=macs, flops=2 * macs, **attributes)
+def matmul(path: str, title: str, macs: Number, *, work: Number = 0, **attributes: Any) -> Operation:
+    """A product of two tensors: `macs` multiply-accumulates, no parameters; `work` more FLOPs, element-wise."""
+    return Operation(path=path, title=title, macs=macs, flops=2 * macs + work, **attributes)
 
 
 class _Norm(NamedTuple):
@@ -151,8 +149,9 @@ def letter_power(letter: str, rank: int) -> str:
 
 
 def elementwise(path: str, title: str, work: str, elements: Number, **attributes: Any) -> Operation:
-    """An element-wise operation; `work` names its FLOPs per element in `FLOPS_PER_ELEMENT`."""
-    return Operation(path=path, title=title, flops=elements * FLOPS_PER_ELEMENT[work], **attributes)
+    """An element-wise operation; `work` names its FLOPs per element in `FLOPS_PER_ELEMENT`: `silu`, `exp + add`."""
+    flops = elements * sum(FLOPS_PER_ELEMENT[part] for part in work.split(" + "))
+    return Operation(path=path, title=title, flops=flops, **attributes)
 
 
 def l2_normalize(path: str, title: str, vectors: Number, width: Number, **attributes: Any) -> Operation:
@@ -203,11 +202,6 @@ def convolution_cache_write(channels: Number, taps: Number, dilation: Number = 1
 def global_mixing(tokens: Number) -> dict[str, Any]:
     """Attributes of a globally mixing, content-dependent row."""
     return {"mixing": "global", "reads": "N", "reads_tokens": tokens, "content_dependent": True}
-
-
-def chunk_mixing(tokens: Number) -> dict[str, Any]:
-    """Attributes of a content-dependent row that mixes the tokens of a chunk."""
-    return {"mixing": "local", "reads": "b", "reads_tokens": tokens, "content_dependent": True}
 
 
 def static_weights(positions: dict[str, Any]) -> dict[str, Any]:

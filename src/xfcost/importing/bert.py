@@ -1,36 +1,31 @@
-"""BERT, RoBERTa and XLM-RoBERTa: learned positions, post-norm, and their heads."""
+"""BERT, RoBERTa, XLM-RoBERTa and DistilBERT: learned positions, post-norm, and their heads."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import Activation, act, mlp
-from xfcost.importing.draft import TABLE, Draft, answer_span_head, check_heads, stage, token, token_classifier
-from xfcost.importing.family import Family
+from xfcost.importing.family import Draft, classes
+from xfcost.importing.text import TABLE, TextFamily, answer_span_head, token_classifier
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
 
 _ABSOLUTE = {"position_embedding_type": (("absolute",), "relative keys and queries are not in the grammar")}
 
 
-class Bert(Family, frozen=True, kw_only=True):
+class Bert(TextFamily, frozen=True, kw_only=True):
     """BertConfig of transformers."""
 
     paper: ClassVar = "Devlin et al. 2019, arXiv:1810.04805"
-    architectures: ClassVar[tuple[str, ...]] = (
-        "BertModel",
-        "BertForMaskedLM",
-        "BertForPreTraining",
-        "BertLMHeadModel",
-        "BertForNextSentencePrediction",
-        "BertForSequenceClassification",
-        "BertForMultipleChoice",
-        "BertForTokenClassification",
-        "BertForQuestionAnswering",
+    architectures: ClassVar = classes(
+        "Bert",
+        "Model MaskedLM PreTraining LMHeadModel NextSentencePrediction "
+        "SequenceClassification MultipleChoice TokenClassification QuestionAnswering",
     )
+    heads_and_width: ClassVar = ("num_attention_heads", "hidden_size")
     supported_values: ClassVar = _ABSOLUTE
     # fields of the first release: a pooler of several layers that no model reads
     cost_free: ClassVar = frozenset({
@@ -47,10 +42,6 @@ class Bert(Family, frozen=True, kw_only=True):
     max_position_embeddings: Length = 512
     type_vocab_size: Rows = 2
     is_decoder: bool = False
-    tie_word_embeddings: bool = True
-
-    def check(self) -> None:
-        check_heads("num_attention_heads", self.num_attention_heads, "hidden_size", self.hidden_size)
 
     @property
     def length(self) -> int:
@@ -59,8 +50,7 @@ class Bert(Family, frozen=True, kw_only=True):
 
     def draft(self, architecture: str) -> Draft:
         head = self.head(architecture.removeprefix(_model_name(architecture)))
-        shared = head["kind"] == "masked_language_model"
-        if shared and not self.tie_word_embeddings:
+        if "share" in head and not self.tie_word_embeddings:
             raise ComponentError(
                 "tie_word_embeddings",
                 "expected true, got false: untied, transformers has a second, unused bias of the logits, which the "
@@ -71,14 +61,14 @@ class Bert(Family, frozen=True, kw_only=True):
             {"kind": "full", "heads": self.num_attention_heads} | causal,
             mlp(self.intermediate_size, self.hidden_act),
         ]
-        keys = {
-            "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": self.length},
-            "residual": {"place": "post"},
-            "embed": [token(shared=shared), *self.embeddings(), {"kind": "norm"}],
-            "stages": [stage(self.hidden_size, self.num_hidden_layers, block)],
-            "head": head,
-        }
-        return Draft(keys, [])
+        return self.text(
+            self.length,
+            self.hidden_size,
+            [(self.num_hidden_layers, block)],
+            head,
+            embed=[*self.embeddings(), {"kind": "norm"}],
+            residual={"place": "post"},
+        )
 
     def embeddings(self) -> list[dict[str, Any]]:
         """Position and token type embeddings."""
@@ -109,14 +99,9 @@ class Roberta(Bert, frozen=True, kw_only=True):
     """RobertaConfig: positions start after the padding token's id; earlier rows are never used."""
 
     paper: ClassVar = "Liu et al. 2019, arXiv:1907.11692"
-    architectures: ClassVar[tuple[str, ...]] = (
-        "RobertaModel",
-        "RobertaForMaskedLM",
-        "RobertaForCausalLM",
-        "RobertaForSequenceClassification",
-        "RobertaForMultipleChoice",
-        "RobertaForTokenClassification",
-        "RobertaForQuestionAnswering",
+    architectures: ClassVar = classes(
+        "Roberta",
+        "Model MaskedLM CausalLM SequenceClassification MultipleChoice TokenClassification QuestionAnswering",
     )
     cost_free: ClassVar = frozenset()
 
@@ -150,9 +135,60 @@ class XlmRoberta(Roberta, frozen=True, kw_only=True):
     """XLMRobertaConfig: RoBERTa with another vocabulary."""
 
     paper: ClassVar = "Conneau et al. 2020, arXiv:1911.02116"
-    architectures: ClassVar[tuple[str, ...]] = tuple(f"XLM{name}" for name in Roberta.architectures)
+    architectures: ClassVar = tuple(f"XLM{name}" for name in Roberta.architectures)
 
     vocab_size: Rows = 30522
+
+
+class DistilBert(TextFamily, frozen=True, kw_only=True):
+    """DistilBertConfig of transformers: BERT without token types and without a pooler."""
+
+    paper: ClassVar = "Sanh et al. 2019, arXiv:1910.01108"
+    architectures: ClassVar = classes(
+        "DistilBert",
+        "Model MaskedLM SequenceClassification MultipleChoice TokenClassification QuestionAnswering",
+    )
+    aliases: ClassVar = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
+    heads_and_width: ClassVar = ("n_heads", "dim")
+    cost_free: ClassVar = frozenset({"qa_dropout", "seq_classif_dropout", "tie_weights_"})
+
+    vocab_size: Rows = 30522
+    max_position_embeddings: Length = 512
+    sinusoidal_pos_embds: bool = False
+    n_layers: Repeat = 6
+    n_heads: Heads = 12
+    dim: Width = 768
+    hidden_dim: Width = 3072
+    activation: Literal["gelu", "relu"] = "gelu"
+
+    def draft(self, architecture: str) -> Draft:
+        block = [{"kind": "full", "heads": self.n_heads}, mlp(self.hidden_dim, self.activation)]
+        remark = (
+            "sinusoidal_pos_embds: the sinusoids are a fixed table; counted as parameters, as transformers stores them."
+        )
+        return self.text(
+            self.max_position_embeddings,
+            self.dim,
+            [(self.n_layers, block)],
+            self._head(architecture),
+            [remark] if self.sinusoidal_pos_embds else [],
+            embed=[{"kind": "position", "length": self.max_position_embeddings}, {"kind": "norm"}],
+            residual={"place": "post"},
+        )
+
+    def _head(self, architecture: str) -> dict[str, Any]:
+        if architecture == "DistilBertForQuestionAnswering":
+            return answer_span_head(self.num_labels)
+        table = {"share": TABLE} if self.tie_word_embeddings else {}
+        pooler = {"kind": "pooler", "act": "relu"}
+        heads: dict[str, dict[str, Any]] = {
+            "DistilBertModel": {},
+            "DistilBertForMaskedLM": {"kind": "masked_language_model"} | act(self.activation) | table,
+            "DistilBertForSequenceClassification": pooler | {"classes": self.num_labels},
+            "DistilBertForMultipleChoice": pooler | {"classes": 1},
+            "DistilBertForTokenClassification": token_classifier(self.num_labels),
+        }
+        return heads[architecture]
 
 
 def _model_name(architecture: str) -> str:

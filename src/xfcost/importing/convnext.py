@@ -8,8 +8,7 @@ import msgspec
 
 from xfcost.formulas.component import Side, Width
 from xfcost.importing.activations import Activation, act
-from xfcost.importing.draft import Draft
-from xfcost.importing.family import Family
+from xfcost.importing.family import Draft, Family
 from xfcost.importing.images import STAGES, Size, check_lengths, check_patches, image, square
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
@@ -19,7 +18,7 @@ class ConvNext(Family, frozen=True, kw_only=True):
     """ConvNextConfig of transformers."""
 
     paper: ClassVar = "Liu et al. 2022, A ConvNet for the 2020s, arXiv:2201.03545"
-    architectures: ClassVar[tuple[str, ...]] = ("ConvNextForImageClassification",)
+    architectures: ClassVar = ("ConvNextForImageClassification",)
     aliases: ClassVar = {"num_hidden_layers": "num_stages"}
     cost_free: ClassVar = frozenset({"out_features", "out_indices", "stage_names"})
 
@@ -33,7 +32,7 @@ class ConvNext(Family, frozen=True, kw_only=True):
     image_size: Size = 224
 
     def check(self) -> None:
-        check_lengths(self.num_stages, "num_stages", hidden_sizes=self.hidden_sizes, depths=self.depths)
+        check_lengths(self, "num_stages", "hidden_sizes", "depths")
         check_patches(self.image_size, self.patch_size)
         if self.layer_scale_init_value < 0:
             raise ComponentError("layer_scale_init_value", f"expected 0 or more, got {self.layer_scale_init_value}")

@@ -12,7 +12,7 @@ FAMILIES: Final[dict[str, tuple[str, str]]] = {
     "bert": ("bert", "Bert"),
     "roberta": ("bert", "Roberta"),
     "xlm-roberta": ("bert", "XlmRoberta"),
-    "distilbert": ("distilbert", "DistilBert"),
+    "distilbert": ("bert", "DistilBert"),
     "openai-gpt": ("gpt", "Gpt1"),
     "gpt2": ("gpt", "Gpt2"),
     "bloom": ("gpt", "Bloom"),

@@ -31,11 +31,14 @@ def image(size: int | list[int], channels: int) -> dict[str, Any]:
     return {"kind": "image", "size": height if height == width else [height, width], "channels": channels}
 
 
-def check_lengths(stages: int, name: str, **lists: list[Any]) -> None:
-    """Raise ComponentError if a list has not one item per stage; field `name` has the number of stages."""
-    for field, items in lists.items():
-        if len(items) != stages:
-            raise ComponentError(field, f"expected {stages} items, one per stage ({name}), got {len(items)}")
+def check_lengths(config: msgspec.Struct, stages_field: str, *fields: str) -> None:
+    """Raise ComponentError if a list has not one item per stage; `stages_field` has their number, or one for each."""
+    given = getattr(config, stages_field)
+    stages = given if isinstance(given, int) else len(given)
+    for field in fields:
+        items = len(getattr(config, field))
+        if items != stages:
+            raise ComponentError(field, f"expected {stages} items, one per stage ({stages_field}), got {items}")
 
 
 def check_patches(size: int | list[int], patch: int | list[int]) -> None:

@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Final
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import Activation, gated
-from xfcost.importing.draft import Draft, check_heads, language_model_head, stage_of_repeats, token, token_classifier
-from xfcost.importing.family import Family
+from xfcost.importing.family import Draft, classes
 from xfcost.importing.rope import Theta, check_partial_rotary, theta_and_remarks
+from xfcost.importing.text import Repeats, TextFamily
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.spec.grammar import Repeat
 
@@ -16,12 +16,11 @@ from xfcost.spec.grammar import Repeat
 _THETA: Final = 10000.0
 
 
-class Decoder(Family, frozen=True, kw_only=True):
+class Decoder(TextFamily, frozen=True, kw_only=True):
     """A decoder of pre-norm blocks with rotary positions."""
 
     default_theta: ClassVar[float] = 10000.0
 
-    vocab_size: Rows = 32000
     hidden_size: Width = 4096
     num_hidden_layers: Repeat = 32
     num_attention_heads: Heads = 32
@@ -35,6 +34,7 @@ class Decoder(Family, frozen=True, kw_only=True):
     partial_rotary_factor: float | None = None
 
     def check(self) -> None:
+        super().check()
         check_partial_rotary("partial_rotary_factor", self.partial_rotary_factor)
 
     def rope(self) -> tuple[dict[str, float], list[str]]:
@@ -43,23 +43,11 @@ class Decoder(Family, frozen=True, kw_only=True):
         theta, remarks = theta_and_remarks(self.rope_theta, fields, self.default_theta)
         return ({} if theta == _THETA else {"rope_base": float(theta)}), remarks
 
-    def decoder(self, architecture: str, repeats: list[tuple[int, list[Any]]], remarks: list[str]) -> Draft:
-        """Embedding, (times, block) pairs, and the head of `architecture`."""
-        task = architecture.partition("For")[2]
-        shared = task == "CausalLM" and self.tie_word_embeddings
-        head = {
-            "CausalLM": language_model_head("rms_norm", shared=shared),
-            "SequenceClassification": token_classifier(self.num_labels, norm="rms_norm", bias=False),
-            "TokenClassification": token_classifier(self.num_labels, norm="rms_norm"),
-            "QuestionAnswering": token_classifier(2, norm="rms_norm"),
-        }.get(task)
-        keys: dict[str, Any] = {
-            "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": self.max_position_embeddings},
-            "residual": {"norm": "rms_norm"},
-            "embed": [token(shared=shared)],
-            "stages": [stage_of_repeats(self.hidden_size, repeats, final_norm=None if head else "rms_norm")],
-        }
-        return Draft(keys | ({"head": head} if head else {}), remarks)
+    def decoder(self, architecture: str, repeats: Repeats, remarks: list[str]) -> Draft:
+        """Embedding, blocks, and the head of `architecture`."""
+        head, length = self.decoder_head(architecture, "rms_norm"), self.max_position_embeddings
+        norms = {"norm": "rms_norm"}
+        return self.text(length, self.hidden_size, repeats, head, remarks, norm="rms_norm", residual=norms)
 
 
 class GroupedQuery(Decoder, frozen=True, kw_only=True):
@@ -101,26 +89,20 @@ class GroupedQuery(Decoder, frozen=True, kw_only=True):
         )
 
 
-def architectures_of(name: str) -> tuple[str, ...]:
-    """The architectures of a family called `name`."""
-    tasks = ("ForCausalLM", "Model", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
-    return tuple(f"{name}{task}" for task in tasks)
+TASKS: Final = "CausalLM Model SequenceClassification TokenClassification QuestionAnswering"
 
 
 class Llama(GroupedQuery, frozen=True, kw_only=True):
     """LlamaConfig of transformers: LLaMA, Llama 2 and 3, and models with their layout."""
 
     paper: ClassVar = "Touvron et al. 2023, arXiv:2302.13971; Grattafiori et al. 2024, arXiv:2407.21783"
-    architectures: ClassVar[tuple[str, ...]] = architectures_of("Llama")
+    architectures: ClassVar = classes("Llama", TASKS)
+    heads_and_width: ClassVar = ("num_attention_heads", "hidden_size")
     cost_free: ClassVar = frozenset({"max_sequence_length", "rope_interleaved"})
 
     intermediate_size: Width = 11008
     attention_bias: bool = False
     mlp_bias: bool = False
-
-    def check(self) -> None:
-        check_heads("num_attention_heads", self.num_attention_heads, "hidden_size", self.hidden_size)
-        super().check()
 
     def draft(self, architecture: str) -> Draft:
         theta, remarks = self.rope()
@@ -134,7 +116,7 @@ class Mistral(GroupedQuery, frozen=True, kw_only=True):
     """MistralConfig of transformers."""
 
     paper: ClassVar = "Jiang et al. 2023, arXiv:2310.06825"
-    architectures: ClassVar[tuple[str, ...]] = architectures_of("Mistral")
+    architectures: ClassVar = classes("Mistral", TASKS)
 
     intermediate_size: Width = 14336
     num_key_value_heads: Heads | None = 8
@@ -153,7 +135,7 @@ class Qwen2(GroupedQuery, frozen=True, kw_only=True):
     """Qwen2Config of transformers: queries, keys and values have biases, the output has none."""
 
     paper: ClassVar = "Yang et al. 2024, arXiv:2407.10671"
-    architectures: ClassVar[tuple[str, ...]] = architectures_of("Qwen2")
+    architectures: ClassVar = classes("Qwen2", TASKS)
     cost_free: ClassVar = frozenset({"use_mrope"})
 
     vocab_size: Rows = 151936

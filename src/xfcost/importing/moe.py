@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import gated
-from xfcost.importing.draft import Draft, check_heads
-from xfcost.importing.llama import Decoder, GroupedQuery, architectures_of, with_window_note
+from xfcost.importing.family import Draft, check_heads, classes
+from xfcost.importing.llama import TASKS, Decoder, GroupedQuery, with_window_note
 from xfcost.layers.moe import Experts
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.spec.grammar import Repeat
@@ -19,7 +19,7 @@ class Mixtral(GroupedQuery, frozen=True, kw_only=True):
     """MixtralConfig of transformers."""
 
     paper: ClassVar = "Jiang et al. 2024, arXiv:2401.04088"
-    architectures: ClassVar[tuple[str, ...]] = architectures_of("Mixtral")
+    architectures: ClassVar = classes("Mixtral", TASKS)
     aliases: ClassVar = {"num_experts": "num_local_experts"}
     cost_free: ClassVar = _TRAINING
     default_theta: ClassVar[float] = 1000000.0
@@ -162,11 +162,7 @@ class DeepseekV2(Deepseek, frozen=True, kw_only=True):
     """DeepseekV2Config of transformers."""
 
     paper: ClassVar = "DeepSeek-AI 2024, arXiv:2405.04434"
-    architectures: ClassVar[tuple[str, ...]] = (
-        "DeepseekV2ForCausalLM",
-        "DeepseekV2Model",
-        "DeepseekV2ForSequenceClassification",
-    )
+    architectures: ClassVar = classes("DeepseekV2", "CausalLM Model SequenceClassification")
     aliases: ClassVar = {"num_experts": "n_routed_experts"}
     supported_values: ClassVar = {
         "scoring_func": (("softmax",), "transformers uses a softmax and ignores this field"),
@@ -199,12 +195,7 @@ class DeepseekV3(Deepseek, frozen=True, kw_only=True):
     """DeepseekV3Config of transformers."""
 
     paper: ClassVar = "DeepSeek-AI 2024, arXiv:2412.19437"
-    architectures: ClassVar[tuple[str, ...]] = (
-        "DeepseekV3ForCausalLM",
-        "DeepseekV3Model",
-        "DeepseekV3ForSequenceClassification",
-        "DeepseekV3ForTokenClassification",
-    )
+    architectures: ClassVar = classes("DeepseekV3", "CausalLM Model SequenceClassification TokenClassification")
     aliases: ClassVar = {"num_local_experts": "n_routed_experts"}
     supported_values: ClassVar = {
         "scoring_func": (("sigmoid",), "transformers uses a sigmoid and ignores this field"),

@@ -9,8 +9,7 @@ import msgspec
 from xfcost.formulas.component import Side, Width
 from xfcost.formulas.hidden_width import Ratio
 from xfcost.importing.activations import Activation, act
-from xfcost.importing.draft import Draft
-from xfcost.importing.family import Family
+from xfcost.importing.family import Draft, Family
 from xfcost.importing.images import STAGES, check_lengths
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
@@ -20,7 +19,7 @@ class PoolFormer(Family, frozen=True, kw_only=True):
     """PoolFormerConfig of transformers; it has no image size."""
 
     paper: ClassVar = "Yu et al. 2022, arXiv:2111.11418"
-    architectures: ClassVar[tuple[str, ...]] = ("PoolFormerForImageClassification",)
+    architectures: ClassVar = ("PoolFormerForImageClassification",)
     # the model reads `patch_sizes` and `strides` instead
     cost_free: ClassVar = frozenset({"patch_size", "stride"})
 
@@ -38,8 +37,7 @@ class PoolFormer(Family, frozen=True, kw_only=True):
     layer_scale_init_value: float = 1e-5
 
     def check(self) -> None:
-        lists = {name: getattr(self, name) for name in ("depths", "hidden_sizes", "patch_sizes", "strides", "padding")}
-        check_lengths(self.num_encoder_blocks, "num_encoder_blocks", **lists)
+        check_lengths(self, "num_encoder_blocks", "depths", "hidden_sizes", "patch_sizes", "strides", "padding")
         if self.pool_size % 2 == 0:
             raise ComponentError("pool_size", f"{self.pool_size} is even, and a pool is centred on its token")
         if self.use_layer_scale and self.layer_scale_init_value <= 0:

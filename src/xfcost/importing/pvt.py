@@ -9,8 +9,7 @@ import msgspec
 from xfcost.formulas.component import Heads, Rows, Side, Width
 from xfcost.formulas.hidden_width import Ratio
 from xfcost.importing.activations import Activation, act
-from xfcost.importing.draft import Draft, check_heads
-from xfcost.importing.family import Family
+from xfcost.importing.family import Draft, Family, check_heads
 from xfcost.importing.images import STAGES, check_lengths, image
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
@@ -20,7 +19,7 @@ class Pvt(Family, frozen=True, kw_only=True):
     """PvtConfig of transformers."""
 
     paper: ClassVar = "Wang et al. 2021, arXiv:2102.12122"
-    architectures: ClassVar[tuple[str, ...]] = ("PvtForImageClassification",)
+    architectures: ClassVar = ("PvtForImageClassification",)
     supported_values: ClassVar = {"qkv_bias": ((True,), "this mixer cannot have a bias of the output alone")}
 
     image_size: Side = 224
@@ -37,10 +36,8 @@ class Pvt(Family, frozen=True, kw_only=True):
     num_labels: Rows = 1000
 
     def check(self) -> None:
-        names = ("depths", "sequence_reduction_ratios", "hidden_sizes", "patch_sizes", "strides",
-                 "num_attention_heads", "mlp_ratios")  # fmt: skip
-        lists = {name: getattr(self, name) for name in names}
-        check_lengths(self.num_encoder_blocks, "num_encoder_blocks", **lists)
+        widths = ("hidden_sizes", "patch_sizes", "strides", "num_attention_heads", "mlp_ratios")
+        check_lengths(self, "num_encoder_blocks", "depths", "sequence_reduction_ratios", *widths)
         if self.num_encoder_blocks < 2:  # noqa: PLR2004 - patches enter in the first stage, the class token in the last
             raise ComponentError("num_encoder_blocks", "expected at least 2")
         if self.patch_sizes != self.strides:

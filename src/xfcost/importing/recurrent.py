@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final, Literal
 
 from xfcost.formulas.component import Heads, Length, Rows, Side, Width
-from xfcost.importing.draft import DEFAULT_LENGTH, Draft, language_model_head, stage, token
-from xfcost.importing.family import Family
+from xfcost.importing.family import Draft, classes
+from xfcost.importing.text import DEFAULT_LENGTH, TextFamily
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.spec.grammar import Repeat
 
@@ -17,11 +17,11 @@ _TRAINING: Final = frozenset({
 })  # fmt: skip
 
 
-class Mamba(Family, frozen=True, kw_only=True):
+class Mamba(TextFamily, frozen=True, kw_only=True):
     """MambaConfig of transformers."""
 
     paper: ClassVar = "Gu and Dao 2023, arXiv:2312.00752"
-    architectures: ClassVar[tuple[str, ...]] = ("MambaForCausalLM", "MambaModel")
+    architectures: ClassVar = classes("Mamba", "CausalLM Model")
     supported_values: ClassVar = {
         "use_bias": ((False,), "the grammar has no projections with biases here"),
         "use_conv_bias": ((True,), "the grammar has no convolution without a bias here"),
@@ -41,7 +41,6 @@ class Mamba(Family, frozen=True, kw_only=True):
     conv_kernel: Side = 4
     hidden_act: Literal["silu", "swish"] = "silu"
     time_step_rank: Width | Literal["auto"] = "auto"
-    tie_word_embeddings: bool = True
 
     @property
     def inner_width(self) -> int:
@@ -49,18 +48,17 @@ class Mamba(Family, frozen=True, kw_only=True):
         return self.expand * self.hidden_size
 
     def draft(self, architecture: str) -> Draft:
-        has_head = architecture == "MambaForCausalLM"
         default_rank = -(-self.hidden_size // 16)
         rank = {} if self.time_step_rank in ("auto", default_rank) else {"rank": self.time_step_rank}
         component = {"kind": "mamba", "state": self.state_size, "conv": self.conv_kernel, "expand": self.expand} | rank
-        return _state_space(self, component, has_head=has_head)
+        return _state_space(self, architecture, component)
 
 
-class Mamba2(Family, frozen=True, kw_only=True):
+class Mamba2(TextFamily, frozen=True, kw_only=True):
     """Mamba2Config of transformers."""
 
     paper: ClassVar = "Dao and Gu 2024, arXiv:2405.21060"
-    architectures: ClassVar[tuple[str, ...]] = ("Mamba2ForCausalLM", "Mamba2Model")
+    architectures: ClassVar = classes("Mamba2", "CausalLM Model")
     supported_values: ClassVar = {
         "use_bias": ((False,), "the grammar has no projections with biases here"),
         "use_conv_bias": ((True,), "the grammar has no convolution without a bias here"),
@@ -96,34 +94,24 @@ class Mamba2(Family, frozen=True, kw_only=True):
             )
 
     def draft(self, architecture: str) -> Draft:
-        has_head = architecture == "Mamba2ForCausalLM"
         groups = {} if self.n_groups == 1 else {"groups": self.n_groups}
         component = {"kind": "mamba2", "state": self.state_size, "head_dim": self.head_dim} | groups
         component |= {"conv": self.conv_kernel, "expand": self.expand, "chunk": self.chunk_size}
-        return _state_space(self, component, has_head=has_head)
+        return _state_space(self, architecture, component)
 
 
-def _state_space(config: Mamba | Mamba2, component: dict[str, Any], *, has_head: bool) -> Draft:
+def _state_space(config: Mamba | Mamba2, architecture: str, component: dict[str, Any]) -> Draft:
     """Blocks of one `component` with RMS norms, then a language model head or a norm."""
-    shared = has_head and config.tie_word_embeddings
-    keys: dict[str, Any] = {
-        "input": {"kind": "tokens", "vocabulary": config.vocab_size, "length": DEFAULT_LENGTH},
-        "residual": {"norm": "rms_norm"},
-        "embed": [token(shared=shared)],
-        "stages": [
-            stage(
-                config.hidden_size, config.num_hidden_layers, [component], final_norm=None if has_head else "rms_norm"
-            )
-        ],
-    }
-    return Draft(keys | ({"head": language_model_head("rms_norm", shared=shared)} if has_head else {}), [_LENGTH])
+    head = config.decoder_head(architecture, "rms_norm")
+    repeats, norms = [(config.num_hidden_layers, [component])], {"norm": "rms_norm"}
+    return config.text(DEFAULT_LENGTH, config.hidden_size, repeats, head, [_LENGTH], norm="rms_norm", residual=norms)
 
 
-class Rwkv(Family, frozen=True, kw_only=True):
+class Rwkv(TextFamily, frozen=True, kw_only=True):
     """RwkvConfig of transformers: RWKV-4."""
 
     paper: ClassVar = "Peng et al. 2023, arXiv:2305.13048"
-    architectures: ClassVar[tuple[str, ...]] = ("RwkvForCausalLM", "RwkvModel")
+    architectures: ClassVar = classes("Rwkv", "CausalLM Model")
     aliases: ClassVar = {"max_position_embeddings": "context_length"}
     cost_free: ClassVar = frozenset({"rescale_every"})
 
@@ -145,16 +133,13 @@ class Rwkv(Family, frozen=True, kw_only=True):
             )
 
     def draft(self, architecture: str) -> Draft:
-        has_head = architecture == "RwkvForCausalLM"
-        shared = has_head and self.tie_word_embeddings
         is_default = self.intermediate_size in (None, 4 * self.hidden_size)
         channel = {"kind": "rwkv_channel"} | ({} if is_default else {"hidden": self.intermediate_size})
-        block = [{"kind": "rwkv_time"}, channel]
-        keys: dict[str, Any] = {
-            "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": self.context_length},
-            "embed": [token(shared=shared), {"kind": "norm"}],
-            "stages": [
-                stage(self.hidden_size, self.num_hidden_layers, block, final_norm=None if has_head else "layer_norm")
-            ],
-        }
-        return Draft(keys | ({"head": language_model_head("layer_norm", shared=shared)} if has_head else {}), [])
+        return self.text(
+            self.context_length,
+            self.hidden_size,
+            [(self.num_hidden_layers, [{"kind": "rwkv_time"}, channel])],
+            self.decoder_head(architecture, "layer_norm"),
+            norm="layer_norm",
+            embed=[{"kind": "norm"}],
+        )

@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import msgspec
 
 from xfcost.formulas.component import Side, Width
-from xfcost.importing.draft import Draft
-from xfcost.importing.family import Family
+from xfcost.importing.family import Draft, Family
 from xfcost.importing.images import STAGES, check_lengths
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
@@ -21,7 +20,7 @@ class ResNet(Family, frozen=True, kw_only=True):
     """ResNetConfig of transformers; it has no image size."""
 
     paper: ClassVar = "He et al. 2016, arXiv:1512.03385"
-    architectures: ClassVar[tuple[str, ...]] = ("ResNetForImageClassification",)
+    architectures: ClassVar = ("ResNetForImageClassification",)
     cost_free: ClassVar = frozenset({"out_features", "out_indices", "stage_names"})
 
     num_channels: Side = 3
@@ -34,7 +33,7 @@ class ResNet(Family, frozen=True, kw_only=True):
     downsample_in_bottleneck: bool = False
 
     def check(self) -> None:
-        check_lengths(len(self.depths), "depths", hidden_sizes=self.hidden_sizes)
+        check_lengths(self, "depths", "hidden_sizes")
         if self.layer_type == "bottleneck" and any(width < _REDUCTION for width in self.hidden_sizes):
             raise ComponentError(
                 "hidden_sizes", f"expected at least {_REDUCTION}: a bottleneck has a quarter of the width"

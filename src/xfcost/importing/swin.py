@@ -9,8 +9,7 @@ import msgspec
 from xfcost.formulas.component import Heads, Side, Width
 from xfcost.formulas.hidden_width import Ratio
 from xfcost.importing.activations import Activation, act
-from xfcost.importing.draft import Draft, check_heads
-from xfcost.importing.family import Family
+from xfcost.importing.family import Draft, Family, check_heads, classes
 from xfcost.importing.images import STAGES, Size, check_patches, image, sides, square
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
@@ -20,11 +19,16 @@ class Swin(Family, frozen=True, kw_only=True):
     """SwinConfig of transformers."""
 
     paper: ClassVar = "Liu et al. 2021, arXiv:2103.14030"
-    architectures: ClassVar[tuple[str, ...]] = ("SwinForImageClassification", "SwinModel")
+    architectures: ClassVar = classes("Swin", "ImageClassification Model")
     cost_free: ClassVar = frozenset({"encoder_stride", "out_features", "out_indices", "stage_names", "path_norm"})
     aliases: ClassVar = {"num_attention_heads": "num_heads"}
     # transformers computes these
     mirrors: ClassVar = {"hidden_size": "final_width", "num_layers": "stages", "num_hidden_layers": "stages"}
+
+    patch_merging: ClassVar[dict[str, str]] = {"kind": "patch_merging"}
+    """The layer between two stages."""
+    residual: ClassVar[dict[str, Any]] = {}
+    """The `residual` key, if it isn't the default."""
 
     image_size: Size = 224
     patch_size: Size = 4
@@ -82,16 +86,12 @@ class Swin(Family, frozen=True, kw_only=True):
         biases = {} if self.qkv_bias else {"projection_bias": False, "output_bias": True}
         return {"kind": "window", "size": self.window_size, "heads": heads} | biases
 
-    def patch_merging(self) -> dict[str, Any]:
-        """The layer between two stages."""
-        return {"kind": "patch_merging"}
-
     def draft(self, architecture: str) -> Draft:
         positions = [{"kind": "position", "form": "learned"}] if self.use_absolute_embeddings else []
         patch = {"kind": "patch", "size": square(self.patch_size), "norm": "layer_norm"}
         keys: dict[str, Any] = {
             "input": image(self.image_size, self.num_channels),
-            **self.residual_keys(),
+            **self.residual,
             "embed": [patch, *positions],
             "stages": [self._stage(number) for number in range(self.stages)],
         }
@@ -103,10 +103,6 @@ class Swin(Family, frozen=True, kw_only=True):
         last["blocks"] = [*_block_groups(block), [{"kind": "norm", "norm": "layer_norm"}]]
         return Draft(keys, [f"{architecture}: the mean over tokens after the last norm is left out; it costs one sum."])
 
-    def residual_keys(self) -> dict[str, Any]:
-        """The `residual` key, if it isn't the default."""
-        return {}
-
     def _stage(self, number: int) -> dict[str, Any]:
         width, depth = self.width(number), self.depths[number]
         hidden = int(self.mlp_ratio * width)
@@ -116,7 +112,7 @@ class Swin(Family, frozen=True, kw_only=True):
         )
         plain = self.window(self.num_heads[number])
         shift = self.window_size // 2
-        enter = {"enter": [self.patch_merging()]} if number else {}
+        enter = {"enter": [self.patch_merging]} if number else {}
         size = {"dim": width, "depth": depth}
         if depth == 1 or not shift:
             return enter | size | {"block": [plain, feed_forward]}
@@ -127,15 +123,11 @@ class Swinv2(Swin, frozen=True, kw_only=True):
     """Swinv2Config of transformers."""
 
     paper: ClassVar = "Liu et al. 2022, arXiv:2111.09883"
-    architectures: ClassVar[tuple[str, ...]] = ("Swinv2ForImageClassification", "Swinv2Model")
-    supported_values: ClassVar = {
-        "use_absolute_embeddings": (
-            (False,),
-            "transformers has one position too many and can't run it",
-        ),
-    }
+    architectures: ClassVar = classes("Swinv2", "ImageClassification Model")
     # the windows of pre-training change the inputs of the bias network, and no count
     cost_free: ClassVar = Swin.cost_free | {"pretrained_window_sizes"}
+    patch_merging: ClassVar = {"kind": "patch_merging", "norm": "post"}
+    residual: ClassVar = {"residual": {"norm": "layer_norm", "place": "res_post"}}
 
     def check(self) -> None:
         super().check()
@@ -150,12 +142,6 @@ class Swinv2(Swin, frozen=True, kw_only=True):
         return {
             "kind": "window", "size": self.window_size, "heads": heads, "score": "cosine", "bias": "log_cpb"
         } | biases  # fmt: skip
-
-    def patch_merging(self) -> dict[str, Any]:
-        return {"kind": "patch_merging", "norm": "post"}
-
-    def residual_keys(self) -> dict[str, Any]:
-        return {"residual": {"norm": "layer_norm", "place": "res_post"}}
 
 
 def _shifted(window: dict[str, Any], shift: int) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import msgspec
 
 from xfcost.formulas.component import Heads, Rows, Width
 from xfcost.importing.activations import ACTIVATIONS, gated, mlp
-from xfcost.importing.draft import DEFAULT_LENGTH, Draft, language_model_head, stage, token
-from xfcost.importing.family import Family
+from xfcost.importing.family import Draft, Family, classes
+from xfcost.importing.text import DEFAULT_LENGTH, language_model_head, stage, token
 from xfcost.ledger.errors import ComponentError, nearest
 from xfcost.spec.grammar import Repeat
 
@@ -20,12 +20,7 @@ class T5(Family, frozen=True, kw_only=True):
     """T5Config of transformers: T5, T5 v1.1, FLAN-T5."""
 
     paper: ClassVar = "Raffel et al. 2020, arXiv:1910.10683"
-    architectures: ClassVar[tuple[str, ...]] = (
-        "T5ForConditionalGeneration",
-        "T5Model",
-        "T5EncoderModel",
-        "T5WithLMHeadModel",
-    )
+    architectures: ClassVar = classes("T5", "ConditionalGeneration Model EncoderModel WithLMHeadModel")
     aliases: ClassVar = {
         "hidden_size": "d_model",
         "num_attention_heads": "num_heads",
@@ -71,16 +66,10 @@ class T5(Family, frozen=True, kw_only=True):
         return self.tie_word_embeddings if self.scale_decoder_outputs is None else self.scale_decoder_outputs
 
     def draft(self, architecture: str) -> Draft:
+        block = [self._self_attention("encoder"), self._feed_forward()]
         encoder = {
             "embed": [token(shared=True)],
-            "stages": [
-                stage(
-                    self.d_model,
-                    self.num_layers,
-                    [self._self_attention("encoder"), self._feed_forward()],
-                    final_norm=_NORM,
-                )
-            ],
+            "stages": [stage(self.d_model, [(self.num_layers, block)], final_norm=_NORM)],
         }
         shape = {
             "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": DEFAULT_LENGTH},
@@ -95,7 +84,7 @@ class T5(Family, frozen=True, kw_only=True):
         depth = self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
         decoder = {
             "embed": [token(shared=True)],
-            "stages": [stage(self.d_model, depth, block, final_norm=None if has_head else _NORM)],
+            "stages": [stage(self.d_model, [(depth, block)], final_norm=None if has_head else _NORM)],
         }
         keys: dict[str, Any] = shape | {"encoder": encoder, "decoder": decoder}
         if not has_head:
@@ -138,7 +127,7 @@ class Mt5(T5, frozen=True, kw_only=True):
     """MT5Config of transformers."""
 
     paper: ClassVar = "Xue et al. 2021, arXiv:2010.11934"
-    architectures: ClassVar[tuple[str, ...]] = ("MT5ForConditionalGeneration", "MT5Model", "MT5EncoderModel")
+    architectures: ClassVar = classes("MT5", "ConditionalGeneration Model EncoderModel")
 
     vocab_size: Rows = 250112
     d_ff: Width = 1024

@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Literal
 
 from xfcost.formulas.component import ActKind, Heads, Side, Width
 from xfcost.importing.activations import Activation, mlp
-from xfcost.importing.draft import Draft, check_heads, stage
-from xfcost.importing.family import Family
+from xfcost.importing.family import Draft, Family, classes
 from xfcost.importing.images import Size, check_patches, image, square
+from xfcost.importing.text import stage
 from xfcost.spec.grammar import Repeat
 
 
@@ -16,7 +16,8 @@ class Vit(Family, frozen=True, kw_only=True):
     """ViTConfig of transformers."""
 
     paper: ClassVar = "Dosovitskiy et al. 2021, arXiv:2010.11929"
-    architectures: ClassVar[tuple[str, ...]] = ("ViTForImageClassification", "ViTModel")
+    architectures: ClassVar = classes("ViT", "ImageClassification Model")
+    heads_and_width: ClassVar = ("num_attention_heads", "hidden_size")
     cost_free: ClassVar = frozenset({"encoder_stride"})
 
     hidden_size: Width = 768
@@ -32,7 +33,7 @@ class Vit(Family, frozen=True, kw_only=True):
     pooler_act: Literal["tanh", "gelu", "relu", "silu"] = "tanh"
 
     def check(self) -> None:
-        check_heads("num_attention_heads", self.num_attention_heads, "hidden_size", self.hidden_size)
+        super().check()
         check_patches(self.image_size, self.patch_size)
 
     def tokens(self) -> list[dict[str, str]]:
@@ -59,7 +60,7 @@ class Vit(Family, frozen=True, kw_only=True):
         keys = {
             "input": image(self.image_size, self.num_channels),
             "embed": [patch, *self.tokens(), {"kind": "position", "form": "learned"}],
-            "stages": [stage(self.hidden_size, self.num_hidden_layers, block)],
+            "stages": [stage(self.hidden_size, [(self.num_hidden_layers, block)])],
             "head": self.head(architecture),
         }
         return Draft(keys, [])
@@ -69,11 +70,7 @@ class Deit(Vit, frozen=True, kw_only=True):
     """DeiTConfig of transformers. All its models have a distillation token, whether or not a head reads it."""
 
     paper: ClassVar = "Touvron et al. 2021, arXiv:2012.12877"
-    architectures: ClassVar[tuple[str, ...]] = (
-        "DeiTForImageClassification",
-        "DeiTForImageClassificationWithTeacher",
-        "DeiTModel",
-    )
+    architectures: ClassVar = classes("DeiT", "ImageClassification ImageClassificationWithTeacher Model")
 
     def tokens(self) -> list[dict[str, str]]:
         return [{"kind": "class_token"}, {"kind": "distillation_token"}]

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from xfcost.formulas.component import Place, Share
+from xfcost.formulas.component import ComponentError, Operation, Place, Share
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import elementwise
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.operation import Operation
 
 
 class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):

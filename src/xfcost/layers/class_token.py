@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Grid, Number, Operation, Place
 from xfcost.formulas.layer import Embed
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class ClassToken(Embed, frozen=True, kw_only=True, tag="class_token"):

@@ -7,14 +7,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.formulas.component import NormKind, Place, Rows
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.component import ComponentError, Letter, NormKind, Number, Operation, Place, Rows
 from xfcost.formulas.layer import Head
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, linear, move, norm, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 # Two tokens, each with a classifier of its own, in either order.
 TwoTokens = Annotated[list[Literal["class_token", "distillation_token"]], msgspec.Meta(min_length=2, max_length=2)]
@@ -81,8 +76,7 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
         if self.distilled:
             yield move("distillation_pool", "Take the distillation token")
             yield self._linear("distillation_linear", "Classifier (distillation)", 1, d)
-            work = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["multiply"]
-            yield Operation(path="average", title="Average of both classifiers", flops=self.classes * work)
+            yield elementwise("average", "Average of both classifiers", "add + multiply", self.classes)
 
     def _linear(self, path: str, title: str, n: Number, d: Number) -> Operation:
         row = linear(path, title, n, d, self.classes, bias=self.bias)

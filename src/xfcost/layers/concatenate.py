@@ -7,13 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.rows import move
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):

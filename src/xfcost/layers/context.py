@@ -7,13 +7,11 @@ from typing import ClassVar
 
 import msgspec
 
-from xfcost.formulas.component import Joining, Place, single_token
+from xfcost.formulas.component import ComponentError, Joining, Operation, Place, single_token
 from xfcost.formulas.grid_axes import Axis, check_shift
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, move
 from xfcost.ledger.accounts import Cached
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.operation import Operation
 
 
 class Context(PerToken, frozen=True, kw_only=True, tag="context"):

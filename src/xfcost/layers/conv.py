@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from xfcost.formulas.component import ActKind, NormKind, Place, Width
+from xfcost.formulas.component import ActKind, ComponentError, Grid, Letter, NormKind, Number, Operation, Place, Width
 from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, kernel_in_letters, kernel_of, unread_note
 from xfcost.formulas.layer import Embed, Takes
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution, elementwise, norm
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
@@ -65,7 +57,7 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
         width = place.out_dim if self.channels is None else self.channels
         return Grid(self.kernel(place).out(place.grid.sides)), width
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[Conv, Place]:
         return kernel_in_letters(*super().in_letters(place), self.kernel(place), place.grid, self.out(place)[0])
 
     def operations(self, place: Place) -> Iterator[Operation]:

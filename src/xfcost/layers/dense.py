@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from xfcost.formulas.component import ActKind, NormKind, Place
+from xfcost.formulas.component import ActKind, ComponentError, Grid, NormKind, Number, Operation, Place
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, linear, norm
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place
 from xfcost.formulas.layer import Embed
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class DistillationToken(Embed, frozen=True, kw_only=True, tag="distillation_token"):

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import WIDEST_ASPECT, Grid, near_square, nearest_shapes
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.grid import WIDEST_ASPECT, near_square, nearest_shapes
 
 
 class Fold(Embed, frozen=True, kw_only=True, tag="fold"):

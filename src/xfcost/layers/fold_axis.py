@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from xfcost.formulas.component import Place, check_no_special_tokens
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, check_no_special_tokens
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 # Longer than any padding, so that no convolution before it refuses it.
 _ANY: Final = 2**20

@@ -7,12 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.component import Place, check_no_special_tokens
+from xfcost.formulas.component import Grid, Number, Operation, Place, check_no_special_tokens
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):

@@ -7,12 +7,10 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from xfcost.formulas.component import NormKind, Place, Share
+from xfcost.formulas.component import ComponentError, NormKind, Operation, Place, Share
 from xfcost.formulas.layer import Head
 from xfcost.formulas.rows import elementwise, linear, move, norm
 from xfcost.ledger.accounts import WeightsRead
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.operation import Operation
 
 
 class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):

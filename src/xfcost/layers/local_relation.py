@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from xfcost.formulas.component import ActKind, NormKind, Place, Side, Width
+from xfcost.formulas.component import ActKind, Grid, Letter, NormKind, Number, Operation, Place, Side, Width
 from xfcost.formulas.layer import Embed
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.neighbourhood import WindowSide
 from xfcost.formulas.rows import elementwise, norm
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.local_relation import LocalRelation
 
 

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from xfcost.formulas.component import ActKind, NormKind, Place, Share
+from xfcost.formulas.component import ActKind, ComponentError, NormKind, Operation, Place, Share
 from xfcost.formulas.layer import Head
 from xfcost.formulas.rows import elementwise, linear
 from xfcost.layers.language_model import LanguageModel
 from xfcost.layers.pooler import Pooler
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.operation import Operation
 
 
 class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_model"):

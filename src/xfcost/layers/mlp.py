@@ -8,14 +8,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import ActKind, Place, Width, check_class_token
+from xfcost.formulas.component import ActKind, ComponentError, Grid, Number, Operation, Place, Width, check_class_token
 from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, linear, move, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):

@@ -9,19 +9,14 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, ceil_log2, lesser
-from xfcost.formulas.component import Place, Width
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Width, divisors_text
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.layer import PerToken
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, linear, maximum, move, on_raw_input, sort
 from xfcost.layers.geglu import Geglu
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.accounts import WeightsRead
-from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 Experts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 

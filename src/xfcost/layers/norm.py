@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from xfcost.formulas.component import NormKind, Place
+from xfcost.formulas.component import NormKind, Operation, Place
 from xfcost.formulas.layer import Embed, PerToken
 from xfcost.formulas.rows import norm
-from xfcost.ledger.operation import Operation
 
 
 class Norm(Embed, frozen=True, kw_only=True, tag="norm"):

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import gcd
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import NormKind, Place, Side
+from xfcost.formulas.component import ComponentError, Grid, Letter, NormKind, Number, Operation, Place, Side
 from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.lettering import patches_in_letters
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import linear, norm
-from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from xfcost.ledger.errors import divisors_text
+from xfcost.ledger.grid import sides_text
 
 
 class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
@@ -56,7 +50,7 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return Grid(tuple(side // self.size for side in place.grid.sides)), place.out_dim
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[Patch, Place]:
         """N patches of side P."""
         component, lettered_place = super().in_letters(place)
         patches = patches_in_letters(self.size, self.size, place.grid, self.out(place)[0])

@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from typing import Literal
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move, norm
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.grid import sides_text
 
 
 class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Operation, Place
 from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.rows import move
-from xfcost.ledger.operation import Operation
 
 
 class Pixels(Embed, frozen=True, kw_only=True, tag="pixels"):

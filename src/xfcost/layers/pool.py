@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place
 from xfcost.formulas.conv_kernel import (
     Kernel,
     Paddings,
@@ -17,14 +17,7 @@ from xfcost.formulas.conv_kernel import (
     unread_note,
 )
 from xfcost.formulas.layer import Embed, Takes
-from xfcost.formulas.letters import Letter
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from xfcost.ledger.grid import sides_text
 
 
 class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
@@ -62,7 +55,7 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return Grid(self.kernel(place).out(place.grid.sides)), place.dim
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[Pool, Place]:
         return kernel_in_letters(*super().in_letters(place), self.kernel(place), place.grid, self.out(place)[0])
 
     def operations(self, place: Place) -> Iterator[Operation]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from xfcost.formulas.component import ActKind, NormKind, Place, Rows, Width
+from xfcost.formulas.component import ActKind, Letter, NormKind, Operation, Place, Rows, Width
 from xfcost.formulas.layer import Head
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, linear, move, norm
-from xfcost.ledger.operation import Operation
 
 
 class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):

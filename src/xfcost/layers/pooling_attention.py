@@ -7,14 +7,12 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from xfcost.formulas.attention import cross_attention
-from xfcost.formulas.component import Heads, Joining, Place, Residual, Width, check_heads, check_output
+from xfcost.formulas.attention import CrossAttention
+from xfcost.formulas.component import Grid, Heads, Joining, Operation, Place, Residual, Width, check_heads, check_output
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, norm
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"):
@@ -78,7 +76,7 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
                 yield msgspec.structs.replace(row, title="Layer norm (learned queries)", once=True)
             for row in norm(joining.norm, "tokens_norm", n, place.dim):
                 yield msgspec.structs.replace(row, title="Layer norm (tokens)")
-        yield from cross_attention(
+        yield from CrossAttention(
             queries=k,
             width=d,
             keys=n,
@@ -91,7 +89,7 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
             output=self.output_projection,
             learned=True,
             raw_input="neither" if normed else "memory",
-        )
+        ).rows()
         if joining == "none":
             return
         after = list(norm(joining.norm, "norm", k, d)) if joining.place != "pre" else []

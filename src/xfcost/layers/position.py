@@ -9,15 +9,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import Length, Place, Width
+from xfcost.formulas.component import ComponentError, Length, Letter, Number, Operation, Place, Width
 from xfcost.formulas.layer import Embed
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, move
 from xfcost.ledger.accounts import WeightsRead
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Position(Embed, frozen=True, kw_only=True, tag="position"):
@@ -73,8 +69,7 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
             )
         if place.grid.total > prod(self.shape):
             raise ComponentError(
-                "shape",
-                f"{place.grid.total} tokens do not fit {sides_text(self.shape)} = {prod(self.shape)} positions",
+                "shape", f"{place.grid.total} tokens do not fit {sides_text(self.shape)} = {prod(self.shape)} positions"
             )
 
     def spread(self, place: Place) -> list[Number]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Grid, Number, Operation, Place
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import linear
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Projection(Embed, frozen=True, kw_only=True, tag="projection"):

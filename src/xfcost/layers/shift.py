@@ -11,13 +11,11 @@ from typing import Literal
 
 import msgspec
 
-from xfcost.formulas.component import Place, single_token
+from xfcost.formulas.component import ComponentError, Operation, Place, single_token
 from xfcost.formulas.grid_axes import Axis, check_shift
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
 from xfcost.ledger.accounts import Cached, WeightsRead
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.operation import Operation
 
 
 class Shift(Embed, frozen=True, kw_only=True, tag="shift"):

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from xfcost.formulas.component import Place, Share, Width
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Share, Width
 from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.rows import elementwise
 from xfcost.ledger.accounts import WeightsRead
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Token(Embed, frozen=True, kw_only=True, tag="token"):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from xfcost.formulas.component import Place, Rows
+from xfcost.formulas.component import Operation, Place, Rows
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import elementwise
 from xfcost.ledger.accounts import WeightsRead
-from xfcost.ledger.operation import Operation
 
 
 class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):

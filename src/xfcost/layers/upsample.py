@@ -7,13 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.component import Place, Side
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Side
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.rows import elementwise, move
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):

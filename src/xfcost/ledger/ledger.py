@@ -168,9 +168,9 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> str:
         """The JSON object of `--format json`."""
-        from xfcost.ledger.objects import ledger_json
+        from xfcost.ledger.objects import json_text, ledger_object
 
-        return ledger_json(self)
+        return json_text(ledger_object(self))
 
     def _repr_html_(self) -> str | None:
         """The table that a notebook shows."""

@@ -23,6 +23,10 @@ _FIELDS: Final = (
     "matrix_entries", "matrix_statistics", "matrices_alive", "matrix_kept", "comparisons", "moved",
     "cached", "cached_per_token", "read", *TRAFFIC, "heads", "pairs", "shared", *TRACED, *DISPATCHED, "seconds",
 )  # fmt: skip
+# Of the metadata: how the spec is run, and what follows for its mixers.
+_RUN: Final = (
+    "batch", "dtype", "attention", "mode", "logits", "memory_level", "sequential_steps", "parallel_width",
+)  # fmt: skip
 
 
 def records(ledger: Ledger) -> list[dict[str, Any]]:
@@ -76,14 +80,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "image": None if metadata.image is None else list(metadata.image),
         "streams": [dict(stream) for stream in metadata.streams],
         "settings": list(metadata.settings),
-        "batch": metadata.batch,
-        "dtype": metadata.dtype,
-        "attention": metadata.attention,
-        "mode": metadata.mode,
-        "logits": metadata.logits,
-        "memory_level": metadata.memory_level,
-        "sequential_steps": metadata.sequential_steps,
-        "parallel_width": metadata.parallel_width,
+        **{name: getattr(metadata, name) for name in _RUN},
         "totals": ledger.totals(),
         "attention_memory": ledger.attention_memory(),
         "by_stage": ledger.by_stage(),
@@ -111,11 +108,6 @@ def mode_objects(ledger: Ledger) -> dict[str, Any]:
         "step": msgspec.to_builtins(step) | derived if step else None,
         "generation": msgspec.to_builtins(generation) | with_cache if generation else None,
     }
-
-
-def ledger_json(ledger: Ledger) -> str:
-    """`--format json`."""
-    return json_text(ledger_object(ledger))
 
 
 def training_object(ledger: Ledger) -> dict[str, Any] | None:

@@ -76,23 +76,13 @@ def dtype_name(given: Any) -> str:
     return name
 
 
-def either(option: str, words: tuple[str, ...]) -> Callable[[Any], str]:
-    """A reader of one of a few words: the message lists them all."""
-
-    def read(given: Any) -> str:
-        if given not in words:
-            raise UsageError(f"{option} {shown(given)}: expected {' or '.join(words)}")
-        return str(given)
-
-    return read
-
-
 def one_of(option: str, words: tuple[str, ...]) -> Callable[[Any], str]:
-    """A reader of one of several words: the message says the nearest."""
+    """A reader of one of some words: the message lists two of two, and of more the nearest."""
 
     def read(given: Any) -> str:
         if given not in words:
-            raise UsageError(f"{option} {shown(given)}: {nearest(str(given), words)}")
+            expected = f"expected {' or '.join(words)}" if len(words) == 2 else nearest(str(given), words)  # noqa: PLR2004
+            raise UsageError(f"{option} {shown(given)}: {expected}")
         return str(given)
 
     return read

@@ -74,7 +74,7 @@ class RunOptions(TypedDict, total=False):
         Option(
             "eager (keeps the score matrix) or fused (one kernel).",
             default="eager",
-            read=read.either("--attention", get_args(Execution)),
+            read=read.one_of("--attention", get_args(Execution)),
         ),
     ]
     memory_level: Annotated[
@@ -107,7 +107,7 @@ class RunOptions(TypedDict, total=False):
         Option(
             "With --mode prefill or generate: of which positions (default: the last).",
             metavar="last|all",
-            read=read.either("--logits", ("last", "all")),
+            read=read.one_of("--logits", ("last", "all")),
         ),
     ]
     optimizer: Annotated[

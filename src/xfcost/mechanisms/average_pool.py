@@ -8,13 +8,9 @@ from typing import Annotated
 import msgspec
 
 from xfcost.formulas.centred_kernel import CentredKernelMixer
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
 from xfcost.formulas.conv_kernel import check_mean_pool, pooling
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class AveragePool(CentredKernelMixer, frozen=True, kw_only=True, tag="average_pool"):
@@ -28,15 +24,14 @@ class AveragePool(CentredKernelMixer, frozen=True, kw_only=True, tag="average_po
     kernel's positions are counted, padding included. One token alone is its own mean, and gives 0.
     """
 
+    short_name = "Average pooling"
+
     size: Annotated[int, msgspec.Meta(ge=3, le=2**16), Letter("W")] = 3
     """Side W of the pooling window, odd."""
 
     def check(self, place: Place) -> None:
         super().check(place)
         check_mean_pool(self.kernel(place.grid), place.grid)
-
-    def label(self) -> str:
-        return "Average pooling"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return [] if grid.tokens == 1 else super().reads(grid, token)

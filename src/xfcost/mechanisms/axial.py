@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import msgspec
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Place, check_no_special_tokens
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, check_no_special_tokens
 from xfcost.formulas.grid_axes import AXES, Axis, axis_length, check_axis, line_through
 from xfcost.formulas.lettering import grid_in_letters
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
@@ -77,7 +70,7 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
         side = axis_length(axis, grid)
         return grid.tokens * (side + 1) // 2 if self.causal else grid.tokens * side
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[Axial, Place]:
         """All sides of a volume are ∛N."""
         component, lettered_place = super().in_letters(place)
         return component, msgspec.structs.replace(lettered_place, grid=grid_in_letters(place.grid, even=True))
@@ -98,16 +91,9 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
     def _axis_rows(self, axis: Axis, place: Place) -> Iterator[Operation]:
         n, d, side = place.grid.tokens, place.dim, axis_length(axis, place.grid)
         inner = self.inner(d)
-        core: dict[str, Any] = {"queries": side, "keys": side, "groups": n // side, "heads": self.heads, "inner": inner}
         yield on_raw_input(linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias))
-        yield from attention_core(
-            **core,
-            mixing="global",
-            reads={2: "√N", 3: "∛N"}[len(place.grid.sides)],
-            pairs=self._pairs(axis, place.grid),
-            fused=place.fused,
-            masked=bool(self.causal),
-        )
+        core = {"queries": side, "keys": side, "groups": n // side, "pairs": self._pairs(axis, place.grid)}
+        yield from attention_of(self, place, reads={2: "√N", 3: "∛N"}[len(place.grid.sides)], **core)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Grid, Number, Operation, Place
 from xfcost.formulas.conv_block import ConvBlock, convolution_and_norm, strided_grid
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.receptive_field import kernel_of_three, pairs_of_two_kernels
 from xfcost.formulas.rows import elementwise
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
@@ -28,8 +25,7 @@ class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
     A token reads 5×5 neighbours. On a sequence or a volume the kernels have 3 or 27 positions.
     """
 
-    def label(self) -> str:
-        return "Basic block"
+    short_name = "Basic block"
 
     def kernels(self, grid: Grid) -> Sequence[Kernel]:
         return kernel_of_three(grid, self.stride), kernel_of_three(grid)

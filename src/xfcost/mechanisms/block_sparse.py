@@ -10,15 +10,12 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Mixing, Operation
+from xfcost.ledger.operation import Mixing
 from xfcost.mechanisms.full import Full
 
 
@@ -44,6 +41,7 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
     implementation draws for every head; the counts are the same).
     """
 
+    short_name = "Block-sparse attention"
     non_causal_reason: ClassVar[str] = "the first and the last block read all tokens, and all read them"
 
     block: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("b")] = 64
@@ -56,9 +54,6 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
     """Random blocks r that every block reads unless it is global."""
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     """Seed of the random blocks; it does not change the cost."""
-
-    def label(self) -> str:
-        return "Block-sparse attention"
 
     @property
     def read_by_middle(self) -> Number:
@@ -141,20 +136,8 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         if padded and place.fused:
             title = f"Mask ({note})" if note else "Mask"
             yield move(f"{prefix}mask", title, mixing=mixing, reads=reads, reads_tokens=keys)
-        yield from attention_core(
-            queries=queries,
-            keys=keys,
-            groups=groups,
-            heads=self.heads,
-            inner=self.inner(place.dim),
-            mixing=mixing,
-            reads=reads,
-            pairs=pairs,
-            fused=place.fused,
-            masked=padded,
-            prefix=prefix,
-            label=note,
-        )
+        core = {"queries": queries, "keys": keys, "groups": groups, "pairs": pairs, "mixing": mixing, "reads": reads}
+        yield from attention_of(self, place, masked=padded, prefix=prefix, label=note, **core)
 
     def as_full(self) -> Full:
         """Full attention, for short sequences."""
@@ -162,7 +145,6 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total
-        yield from super().notes(place)
         least = (5 + 2 * self.random_blocks) * self.block
         if self.is_full(place.grid):
             yield f"{n} tokens are no more than (5 + 2·{self.random_blocks})·{self.block} = {least}: full attention"

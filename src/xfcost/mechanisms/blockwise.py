@@ -7,17 +7,14 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Length, Place, Side
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, Side
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.query_blocks import Blocks
 from xfcost.formulas.rows import linear, move
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Mixing, Operation
+from xfcost.ledger.grid import sides_text
+from xfcost.ledger.operation import Mixing
 
 Margin = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Columns = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
@@ -107,27 +104,13 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
         yield move("query_blocks", "Pad queries, cut into blocks", blocks.query_padding * inner)
         yield move("memory_blocks", "Pad keys and values, cut memory blocks", blocks.memory_elements * 2 * inner)
         if place.fused:
-            yield Operation(
-                path="mask", title="Mask", mixing=mixing, reads=reads, reads_tokens=blocks.keys, symbol="mask"
-            )
-        yield from attention_core(
-            queries=blocks.queries,
-            keys=blocks.keys,
-            groups=blocks.groups,
-            heads=self.heads,
-            inner=inner,
-            mixing=mixing,
-            reads=reads,
-            pairs=self.pairs(place.grid),
-            fused=place.fused,
-            masked=True,
-            mask_in_place=True,
-        )
+            yield move("mask", "Mask", mixing=mixing, reads=reads, reads_tokens=blocks.keys, symbol="mask")
+        core = {"queries": blocks.queries, "keys": blocks.keys, "groups": blocks.groups}
+        yield from attention_of(self, place, mixing=mixing, reads=reads, masked=True, mask_in_place=True, **core)
         yield move("merge", "Join blocks, crop", symbol="")
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from super().notes(place)
         blocks = self.blocks(place.grid)
         is_sequence = blocks.sides[0] == 1
         more = blocks.padded - blocks.sides[0] * blocks.sides[1]

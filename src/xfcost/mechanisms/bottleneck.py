@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import rounded
-from xfcost.formulas.component import Place, Width
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Width, check_divides
 from xfcost.formulas.conv_block import ConvBlock, convolution_and_norm, strided_grid
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.receptive_field import (
     kernel_of_three,
     pairs_of_one_kernel,
@@ -21,10 +20,8 @@ from xfcost.formulas.receptive_field import (
     tokens_read,
 )
 from xfcost.formulas.rows import convolution, elementwise
-from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.errors import divisors_text
+from xfcost.ledger.grid import sides_text
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.local_relation import LocalRelation
 
@@ -98,10 +95,8 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
             raise ComponentError("group_width", "means the same as `groups`; leave one of the two out")
         for field in ("groups", "group_width"):
             value = getattr(self, field)
-            if value is not None and width % value:
-                raise ComponentError(
-                    field, f"{value} does not divide the inner width {width}; it could be {divisors_text(width)}"
-                )
+            if value is not None:
+                check_divides(field, value, width, f"the inner width {width}")
 
     def _check_spatial(self, place: Place) -> None:
         for field in ("groups", "group_width", "squeeze"):

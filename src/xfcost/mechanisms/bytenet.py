@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import ComponentError, Operation, Place
 from xfcost.formulas.convolution_mixer import ConvolutionMixer
 from xfcost.formulas.rows import convolution, elementwise, linear, norm
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.operation import Operation
 
 
 class ByteNet(ConvolutionMixer, frozen=True, kw_only=True, tag="bytenet"):

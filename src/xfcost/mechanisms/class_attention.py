@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place, check_class_token
+from xfcost.formulas.component import Grid, Number, Operation, Place, check_class_token
 from xfcost.formulas.rows import linear, on_raw_input
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_attention"):
@@ -30,6 +27,7 @@ class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_atten
     per block, and here each of both sub-layers does, which moves N·d elements more.
     """
 
+    short_name = "Class attention"
     non_causal_reason: ClassVar[str] = "the class token reads every token"
 
     @property
@@ -39,9 +37,6 @@ class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_atten
     def check(self, place: Place) -> None:
         super().check(place)
         check_class_token("kind", place)
-
-    def label(self) -> str:
-        return "Class attention"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return range(grid.total) if token < grid.extra else range(0)
@@ -55,14 +50,5 @@ class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_atten
         yield on_raw_input(linear("q", "Q projection (class token)", extra, d, inner, bias=self.projection_bias))
         yield on_raw_input(linear("k", "K projection", n, d, inner, bias=self.projection_bias))
         yield on_raw_input(linear("v", "V projection", n, d, inner, bias=self.projection_bias))
-        yield from attention_core(
-            queries=extra,
-            keys=n,
-            heads=self.heads,
-            inner=inner,
-            mixing="global",
-            reads="N",
-            pairs=self.pairs(place.grid),
-            fused=place.fused,
-        )
+        yield from attention_of(self, place, queries=extra)
         yield linear("out", "Output projection W_O (class token)", extra, inner, d, bias=self.projection_bias)

@@ -8,17 +8,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move
-from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 Span = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
@@ -60,11 +55,8 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
                 f"{self.kernel} tokens every {self.compression} tokens leave tokens unread; "
                 f"give at least {self.compression}, or leave `kernel` out",
             )
-        if self.inner(place.dim) % self.groups:
-            width = self.inner(place.dim)
-            raise ComponentError(
-                "groups", f"{self.groups} does not divide the {width} channels; it could be {divisors_text(width)}"
-            )
+        width = self.inner(place.dim)
+        check_divides("groups", self.groups, width, f"the {width} channels")
         if self.function != "conv" and self.groups > 1:
             raise ComponentError("groups", f"{self.function!r} has no channel groups; leave `groups` out")
         if self.causal and not self.null_key:
@@ -140,18 +132,8 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
         mixing: dict[str, Any] = {"mixing": "global", "reads": "N/c + 1" if self.null_key else "N/c"}
         if self.causal and place.fused:
             yield Operation(path="compressed_mask", title="Mask (compressed)", reads_tokens=keys, **mixing)
-        yield from attention_core(
-            queries=n,
-            keys=keys,
-            heads=self.heads,
-            inner=inner,
-            pairs=self.scored(grid),
-            fused=place.fused,
-            masked=bool(self.causal),
-            prefix="compressed_",
-            label="compressed",
-            **mixing,
-        )
+        core: dict[str, Any] = mixing | {"keys": keys, "pairs": self.scored(grid)}
+        yield from attention_of(self, place, prefix="compressed_", **core)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def _compress(self, compressed_keys: Number, inner: Number) -> Operation:

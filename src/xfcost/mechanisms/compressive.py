@@ -7,11 +7,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.formulas.component import Length, Place
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import Length, Letter, Number, Operation, Place
 from xfcost.formulas.rows import elementwise, linear, maximum, with_gradient_operands
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.relative import Relative
 
 

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from xfcost.formulas.component import ActKind, Place
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.component import ActKind, ComponentError, Grid, Number, Operation, Place
 from xfcost.formulas.convolution_mixer import ConvolutionMixer
 from xfcost.formulas.rows import convolution, depthwise_convolution, elementwise, linear, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
@@ -66,7 +61,6 @@ class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
         if self.form == "separable":
             yield linear("pointwise", "Pointwise convolution", n, d, wide, bias=self.bias)
         if self.act == "glu":
-            gate = FLOPS_PER_ELEMENT["sigmoid"] + FLOPS_PER_ELEMENT["multiply"]
-            yield Operation(path="glu", title="Gated linear unit", flops=n * width * gate)
+            yield elementwise("glu", "Gated linear unit", "glu", n * width)
         elif self.act != "none":
             yield elementwise("act", "Activation", self.act, n * width)

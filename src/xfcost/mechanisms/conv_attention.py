@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place, Side
+from xfcost.formulas.component import ComponentError, Grid, Letter, Operation, Place, Side, check_odd
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import depthwise_convolution, elementwise, letter_power, linear, move, norm, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attention"):
@@ -36,6 +31,7 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
     The convolutions tell a token where it stands: CvT has no other positions.
     """
 
+    short_name = "Convolutional-projection attention"
     non_causal_reason: ClassVar[str] = "a query and a key are made of their neighbours, later ones among them"
 
     size: Annotated[Side, Letter("W")] = 3
@@ -45,18 +41,13 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
 
     def check(self, place: Place) -> None:
         super().check(place)
-        if self.size % 2 == 0:
-            odd = f"{self.size - 1} or {self.size + 1}"
-            raise ComponentError("size", f"{self.size} is even, and the kernel is centred; try {odd}")
+        check_odd("size", self.size)
         if self.kv_stride > self.size // 2 + 1:
             raise ComponentError(
                 "kv_stride",
                 f"kernels of {self.size} at every {self.kv_stride} positions leave some that no key reads; "
                 f"expected at most {self.size // 2 + 1}",
             )
-
-    def label(self) -> str:
-        return "Convolutional-projection attention"
 
     def kernel(self, grid: Grid, stride: int = 1) -> Kernel:
         """The kernel, centred on every `stride`-th token along each axis."""
@@ -67,12 +58,6 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
         """The grid of the keys."""
         return Grid(self.kernel(grid, self.kv_stride).out(grid.sides), grid.extra)
 
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(grid.total)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * grid.total
-
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = place.grid, place.dim
         inner, keys = self.inner(d), self.keys(grid)
@@ -82,17 +67,9 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
         yield elementwise(
             "scale", "Scale queries by the whole width, 1/√(h·d_k)", "multiply", grid.total * inner, symbol=""
         )
-        yield from attention_core(
-            queries=grid.total,
-            keys=keys.total,
-            heads=self.heads,
-            inner=inner,
-            mixing="global",
-            reads="N" if self.kv_stride == 1 else f"N/{letter_power('R', len(grid.sides))}",
-            pairs=None,  # a key is made of several tokens, and makes no pair of tokens
-            fused=place.fused,
-            scaled=False,
-        )
+        reads = "N" if self.kv_stride == 1 else f"N/{letter_power('R', len(grid.sides))}"
+        # a key is made of several tokens, and makes no pair of tokens
+        yield from attention_of(self, place, keys=keys.total, reads=reads, pairs=None, scaled=False)
         yield linear("out", "Output projection W_O", grid.total, inner, d, bias=self.projection_bias)
 
     def _projection(self, name: str, grid: Grid, place: Place) -> Iterator[Operation]:

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from typing import Literal
 
 from xfcost.formulas.centred_kernel import CentredKernelMixer
-from xfcost.formulas.component import ActKind, Place, Width
+from xfcost.formulas.component import ActKind, Number, Operation, Place, Width
 from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.rows import depthwise_convolution, elementwise, linear
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class ConvMlp(CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
@@ -26,6 +24,8 @@ class ConvMlp(CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
         fc2         N·H·d MACs
     """
 
+    short_name = "Convolutional feed-forward"
+
     ratio: Ratio = 4.0
     """Hidden width over width, H/d, where `hidden` is not given."""
     hidden: Width | None = None
@@ -38,9 +38,6 @@ class ConvMlp(CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
     def check(self, place: Place) -> None:
         super().check(place)
         check_hidden(self.hidden, self.ratio, place.dim)
-
-    def label(self) -> str:
-        return "Convolutional feed-forward"
 
     def inner(self, width: Number) -> Number:
         """H."""

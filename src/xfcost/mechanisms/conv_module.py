@@ -7,16 +7,10 @@ from typing import Annotated
 
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.centred_kernel import centred_kernel
-from xfcost.formulas.component import Mixer, Place, Side
+from xfcost.formulas.component import ComponentError, Grid, Letter, Mixer, Number, Operation, Place, Side
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.rows import convolution, elementwise, linear, norm
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.formulas.rows import depthwise_convolution, elementwise, linear, norm
 
 
 class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
@@ -35,6 +29,8 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
     computed, and the last is dropped. A token reads W/2 tokens before itself, itself and W/2 - 1 after.
     """
 
+    short_name = "Convolution module"
+
     size: Annotated[Side, Letter("W")] = 32
     """Kernel size W of the depthwise convolution, in tokens."""
 
@@ -45,9 +41,6 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
                 f"'conv_module' convolves along a sequence, got {place.grid.shape_text()} tokens; fold an "
                 "axis of a grid into the width with {kind: fold_axis}, and leave extra tokens out",
             )
-
-    def label(self) -> str:
-        return "Convolution module"
 
     def kernel(self, grid: Grid) -> Kernel:
         """The kernel along the sequence."""
@@ -68,17 +61,8 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.tokens, place.dim
         yield linear("pointwise1", "Pointwise convolution, twice as wide", n, d, 2 * d)
-        gate = FLOPS_PER_ELEMENT["sigmoid"] + FLOPS_PER_ELEMENT["multiply"]
-        yield Operation(path="glu", title="Gated linear unit", flops=n * d * gate)
-        yield convolution(
-            "depthwise",
-            "Depthwise convolution",
-            outputs=n + self.spare,
-            kernel=(self.size,),
-            width=d,
-            out_width=d,
-            groups=d,
-        )
+        yield elementwise("glu", "Gated linear unit", "glu", n * d)
+        yield depthwise_convolution("depthwise", "Depthwise convolution", n + self.spare, (self.size,), d)
         yield from norm("batch_norm", "norm", n, d)
         yield elementwise("act", "Swish", "silu", n * d)
         yield linear("pointwise2", "Pointwise convolution", n, d, d)

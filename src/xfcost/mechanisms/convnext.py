@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from xfcost.formulas.centred_kernel import CentredKernelMixer
-from xfcost.formulas.component import ActKind, NormKind, Place, Side, Width
+from xfcost.formulas.component import ActKind, Letter, NormKind, Number, Operation, Place, Side, Width
 from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import depthwise_convolution, elementwise, linear, norm
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class ConvNext(CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
@@ -29,6 +26,8 @@ class ConvNext(CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
     1.0e-6}`.
     """
 
+    short_name = "ConvNeXt block"
+
     size: Annotated[Side, Letter("W")] = 7
     """Kernel side W of the depthwise convolution, odd."""
     ratio: Ratio = 4.0
@@ -43,9 +42,6 @@ class ConvNext(CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
     def check(self, place: Place) -> None:
         super().check(place)
         check_hidden(self.hidden, self.ratio, place.dim)
-
-    def label(self) -> str:
-        return "ConvNeXt block"
 
     def inner(self, width: Number) -> Number:
         """H."""

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from xfcost.formulas.attention import cross_attention
-from xfcost.formulas.component import MultiHead, Place, Width
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.attention import CrossAttention
+from xfcost.formulas.component import ComponentError, Grid, Letter, MultiHead, Number, Operation, Place, Width
 from xfcost.formulas.rows import decode_step
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
@@ -27,6 +22,8 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
         weighted_sum  N·M·h·d_v MACs
         out           N·h·d_v·d MACs
     """
+
+    short_name = "Cross-attention"
 
     value_dim: Annotated[Width | None, Letter("dₖ")] = None
     """Width d_v of a head's values; d_k by default."""
@@ -43,9 +40,6 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
                 "kind", "'cross' reads an encoder's output, and the spec has no `encoder:`; use 'full'"
             )
         super().check(place)
-
-    def label(self) -> str:
-        return "Cross-attention"
 
     def value_inner(self, width: Number) -> Number:
         """h·d_v, the width of what all heads read together."""
@@ -67,7 +61,7 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
 
     def _reading(self, place: Place, queries: Number) -> Iterator[Operation]:
         memory = place.memory or place.grid
-        yield from cross_attention(
+        yield from CrossAttention(
             queries=queries,
             width=place.dim,
             keys=memory.total,
@@ -79,4 +73,4 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
             reads="M",
             fused=place.fused,
             scaled=self.scaled,
-        )
+        ).rows()

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from xfcost.formulas.centred_kernel import CentredKernelMixer
-from xfcost.formulas.component import Place, Side
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import Letter, Operation, Place, Side
 from xfcost.formulas.rows import depthwise_convolution
-from xfcost.ledger.operation import Operation
 
 
 class DepthwiseConv(CentredKernelMixer, frozen=True, kw_only=True, tag="depthwise_conv"):
@@ -24,11 +22,10 @@ class DepthwiseConv(CentredKernelMixer, frozen=True, kw_only=True, tag="depthwis
     block of each stage (Chu et al. 2021, §3.1).
     """
 
+    short_name = "Depthwise convolution"
+
     size: Annotated[Side, Letter("W")] = 3
     """Kernel side W, odd."""
-
-    def label(self) -> str:
-        return "Depthwise convolution"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid = place.grid

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Mixer, Operation, Place
 from xfcost.formulas.rows import elementwise, matmul, on_raw_input, with_gradient_operands
-from xfcost.formulas.static_mixer import StaticGlobalMixer
-from xfcost.ledger.operation import Operation
 
 
-class FourierMixing(StaticGlobalMixer, frozen=True, kw_only=True, tag="fourier_mixing"):
+class FourierMixing(Mixer, frozen=True, kw_only=True, tag="fourier_mixing"):
     """The real part of a 2-D discrete Fourier transform over tokens and width (Lee-Thorp et al. 2022, §3.2).
 
     N tokens, width d. It is computed as products with fixed cosine and sine matrices C and S, the form that the paper
@@ -23,11 +21,7 @@ class FourierMixing(StaticGlobalMixer, frozen=True, kw_only=True, tag="fourier_m
     input needs no gradient, no row does.
     """
 
-    def label(self) -> str:
-        return "Fourier mixing"
-
-    def notes(self, place: Place) -> Iterator[str]:
-        yield from ()
+    short_name = "Fourier mixing"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

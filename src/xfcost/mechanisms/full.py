@@ -7,16 +7,12 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.attention import attention_core
-from xfcost.formulas.component import Place, Width, check_output
+from xfcost.formulas.attention import attention_of
+from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Width, check_output
 from xfcost.formulas.grouped_query import GroupedQueryMixer
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.position_buckets import Buckets, bucket_table, last_token_buckets
 from xfcost.formulas.rows import cache_write, linear, move
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
@@ -115,10 +111,8 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         if self.output_projection:
             yield linear("out", "Output projection W_O", n, self.value_inner(d), d, bias=self.biased_output)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """One query against the KV cache of N tokens, h_kv·(d_k + d_v) numbers each."""
-        if not self.causal:
-            yield from super().decoding(place)
         n, d = place.grid.total, place.dim
         yield from self.projections(1, d)
         if self.bias:
@@ -133,15 +127,12 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         n, masked = place.grid.total, bool(self.causal) and queries is None
         if place.fused and masked and self.biased:
             yield move("mask", "Mask", mixing="global", reads="N", reads_tokens=n, symbol="mask")
-        rows = attention_core(
+        rows = attention_of(
+            self,
+            place,
             queries=n if queries is None else queries,
-            keys=n,
-            heads=self.heads,
             shared=self.shared,
-            inner=self.inner(place.dim),
             values=self.value_inner(place.dim),
-            mixing="global",
-            reads="N",
             pairs=self.pairs(place.grid) if queries is None else queries * n,
             fused=place.fused and not self.talking_heads,
             biased=self.biased,

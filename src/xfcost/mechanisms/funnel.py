@@ -7,14 +7,10 @@ from typing import ClassVar, Literal
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Length, Place
-from xfcost.formulas.relative_attention import relative_core
+from xfcost.formulas.component import ComponentError, Grid, Length, Number, Operation, Place
+from xfcost.formulas.relative_attention import RelativeAttention
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
@@ -116,7 +112,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
         yield from self._pooling("pool", "Pool queries" if self.pool_q_only else "Pool tokens", place)
         yield on_raw_input(linear("q", "Q projection", queries, d, inner, bias=False))
         yield on_raw_input(linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias))
-        yield from relative_core(
+        yield from RelativeAttention(
             queries=queries,
             keys=keys,
             encodings=self.encodings(grid),
@@ -128,7 +124,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
             pairs=self.pairs(grid) if self.pool_q_only or self.stride == 1 else None,
             fused=place.fused,
             terms=tuple(self._terms(place, queries, keys, inner)),
-        )
+        ).rows()
         yield linear("out", "Output projection W_O", queries, inner, d, bias=self.projection_bias)
 
     @property
@@ -180,7 +176,6 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
         yield from self._pooling("residual_pool", "Pool the residual stream", place)
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from super().notes(place)
         if self.stride == 1:
             return
         n = place.grid.total

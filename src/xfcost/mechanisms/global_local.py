@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from xfcost.formulas.arithmetic import round_up
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.banded_attention import BandedAttention, band_pairs
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
 from xfcost.formulas.lettering import grid_in_letters
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move, on_raw_input
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local"):
@@ -47,6 +40,7 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
     ETC's relative position labels are left out: a table of vectors per label, scored against every query.
     """
 
+    short_name = "Global-local attention"
     non_causal_reason: ClassVar[str] = "global tokens read the whole text, and all tokens read them"
 
     radius: Annotated[int, msgspec.Meta(ge=1, le=2**31), Letter("w")]
@@ -55,9 +49,6 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
     """Whether the four parts share one query, key and value projection."""
     share_output: bool = True
     """Whether both kinds of tokens share one output projection."""
-
-    def label(self) -> str:
-        return "Global-local attention"
 
     @property
     def block(self) -> Number:
@@ -77,7 +68,7 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return grid.extra * grid.total + grid.tokens * grid.extra + band_pairs(grid.tokens, self.radius)
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[GlobalLocal, Place]:
         component, lettered_place = super().in_letters(place)
         return component, msgspec.structs.replace(lettered_place, grid=grid_in_letters(place.grid, extra="g"))
 
@@ -101,7 +92,7 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         )
         yield from band.rows()
         if g:
-            yield from self._global(place, inner)
+            yield from self._global(place)
         if g and self.share_output:
             yield move("concat", "Join both kinds of tokens", (g + n) * inner)
         tokens = n + g if self.share_output else n
@@ -128,24 +119,14 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         )
         yield move("global_kv", "Join the global tokens' keys and values", 2 * (g + n) * inner)
 
-    def _global(self, place: Place, inner: Number) -> Iterator[Operation]:
+    def _global(self, place: Place) -> Iterator[Operation]:
         """Attention of the global tokens."""
-        yield from attention_core(
-            queries=place.grid.extra,
-            keys=place.grid.total,
-            heads=self.heads,
-            inner=inner,
-            mixing="global",
-            reads="N",
-            pairs=place.grid.extra * place.grid.total,
-            fused=False,
-            prefix="global_",
-            label="global tokens",
-        )
+        g, n = place.grid.extra, place.grid.total
+        core = {"queries": g, "pairs": g * n, "fused": False}
+        yield from attention_of(self, place, prefix="global_", label="global tokens", **core)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, p = place.grid.tokens, self.padded(place.grid)
-        yield from super().notes(place)
         yield "ETC's relative position labels are left out"
         if not place.grid.extra:
             yield "no global tokens, only a band; {kind: memory_tokens} in `embed` adds them"

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.formulas.component import ActKind, NormKind, Place, Width
+from xfcost.formulas.component import ActKind, ComponentError, NormKind, Number, Operation, Place, Width
 from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.rows import elementwise, linear, linear_over_tokens, norm
 from xfcost.formulas.static_mixer import StaticGlobalMixer
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Gmlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"):
@@ -28,6 +25,8 @@ class Gmlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"):
 
     Channel and token mixing stand in one residual: a gMLP block has no `mlp` beside it.
     """
+
+    short_name = "Spatial gating"
 
     ratio: Ratio = 6.0
     """Hidden width over width, H/d, where `hidden` is not given."""
@@ -50,9 +49,6 @@ class Gmlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"):
     def inner(self, width: Number) -> Number:
         """H."""
         return hidden_width(self.hidden, self.ratio, width)
-
-    def label(self) -> str:
-        return "Spatial gating"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

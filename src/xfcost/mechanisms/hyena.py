@@ -8,14 +8,17 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_log2
-from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
-from xfcost.formulas.component import Place, Side, Width
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer
+from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Side, Width, check_odd
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import depthwise_convolution, elementwise, linear, with_gradient_operands
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.formulas.rows import (
+    depthwise_convolution,
+    elementwise,
+    global_mixing,
+    linear,
+    static_weights,
+    with_gradient_operands,
+)
 
 
 class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
@@ -59,13 +62,8 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         return (self.order - 1) * width
 
     def check(self, place: Place) -> None:
-        check_sequence("hyena", place)
-        if self.features % 2 == 0:
-            near = f"{self.features - 1} or {self.features + 1}"
-            raise ComponentError(
-                "features",
-                f"{self.features} is even, and beside the time stand as many cosines as sines; try {near}",
-            )
+        super().check(place)
+        check_odd("features", self.features, "beside the time stand as many cosines as sines")
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
@@ -80,15 +78,12 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
             path="long_conv",
             title="Long convolutions by FFT",
             flops=filters * (transforms + (n + 1) * COSTS["complex_multiply"]),
-            mixing="global",
-            reads="N",
-            reads_tokens=n,
+            **static_weights(global_mixing(n)),
         )
-        skip = n * filters * (COSTS["multiply"] + COSTS["add"])
-        yield Operation(path="skip", title="Skip D∘v", params=filters, flops=skip)
+        yield elementwise("skip", "Skip D∘v", "multiply + add", n * filters, params=filters)
         yield linear("out_proj", "Output projection", n, d, d)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         raise ComponentError(
             "kind",
             "--mode decode: 'hyena' has no state that a token could continue: its filters are as long as the text, and "
@@ -103,13 +98,12 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
             yield Operation(path="positions", title="Features of the positions", params=table, bound=True)
         first = linear("filter_in", "Filter network, first map", tokens, self.features, hidden)
         yield with_gradient_operands(first, 2 if self.positions == "learned" else 1)
-        sines = (layers + 1) * tokens * hidden * (COSTS["multiply"] + COSTS["exp"])
-        yield Operation(path="filter_sin", title="Filter network, sin(ω∘x)", params=hidden, flops=sines)
+        sines, title = (layers + 1) * tokens * hidden, "Filter network, sin(ω∘x)"
+        yield elementwise("filter_sin", title, "multiply + exp", sines, params=hidden)
         row = linear("filter_hidden", "Filter network, hidden maps", layers * tokens, hidden, hidden)
         yield msgspec.structs.replace(row, params=layers * row.params)
         yield linear("filter_out", "Filter network, last map", tokens, hidden, filters, bias=False)
-        window = tokens * filters * (2 * COSTS["multiply"] + COSTS["exp"])
-        yield Operation(path="window", title="Window of the filters", flops=window)
+        yield elementwise("window", "Window of the filters", "multiply + multiply + exp", tokens * filters)
         transforms = filters * COSTS["fft"] * tokens * ceil_log2(2 * tokens)
         yield Operation(path="filter_fft", title="Spectra of the filters", flops=transforms)
 

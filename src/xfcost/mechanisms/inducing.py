@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from xfcost.formulas.attention import cross_attention
+from xfcost.formulas.attention import CrossAttention
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import NormKind, Place, check_output
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import Letter, NormKind, Number, Operation, Place, check_output
 from xfcost.formulas.rows import elementwise, linear, norm
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 Points = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
@@ -60,13 +56,6 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
     def label(self) -> str:
         return f"Induced attention ({self.points} points)"
 
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """All tokens, through the points."""
-        return range(grid.total)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total**2
-
     def operations(self, place: Place) -> Iterator[Operation]:
         n, k, d = place.grid.total, self.points, place.dim
         shared = {
@@ -79,7 +68,7 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
             "fused": place.fused,
         }
         yield Operation(path="points", title="Inducing points", params=k * d)
-        yield from cross_attention(
+        yield from CrossAttention(
             queries=k,
             keys=n,
             reads="N",
@@ -88,10 +77,10 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
             prefix="induced_",
             label="points read tokens",
             **shared,
-        )
+        ).rows()
         if self.induce == "mab":
             yield from self._rest_of_mab(d)
-        yield from cross_attention(queries=n, keys=k, reads="k", label="tokens read points", **shared)
+        yield from CrossAttention(queries=n, keys=k, reads="k", label="tokens read points", **shared).rows()
 
     def _rest_of_mab(self, d: Number) -> Iterator[Operation]:
         """LN(Z + rFF(Z)), Z = LN(I + …), on k points."""
@@ -104,7 +93,6 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
         yield from norm(self.norm, "induced_rff_norm", k, d)
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from super().notes(place)
         if self.points >= place.grid.total:
             yield (
                 f"{self.points} inducing points for {place.grid.total} tokens: "

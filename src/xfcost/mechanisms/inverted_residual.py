@@ -6,15 +6,12 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Literal
 
-from xfcost.formulas.component import Mixer, Place, Width
+from xfcost.formulas.component import Grid, Mixer, Number, Operation, Place, Width
 from xfcost.formulas.conv_block import convolution_and_norm, strided_grid
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.receptive_field import kernel_of_three, pairs_of_one_kernel, pointwise_kernel
 from xfcost.formulas.rows import elementwise
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"):
@@ -32,6 +29,8 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
     No convolution has a bias: the norm behind it has. On a sequence or a volume the kernels have 3 or 27 positions.
     """
 
+    short_name = "Inverted residual"
+
     residual: Literal["none"] = "none"
     """Only `none`: the block has its own shortcut."""
     ratio: Ratio = 4.0
@@ -48,9 +47,6 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
     def check(self, place: Place) -> None:
         self.kernel(place.grid).check(place.grid)
         check_hidden(self.hidden, self.ratio, place.dim)
-
-    def label(self) -> str:
-        return "Inverted residual"
 
     def kernel(self, grid: Grid) -> Kernel:
         """The depthwise kernel."""

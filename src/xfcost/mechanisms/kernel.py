@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Length, Place, single_token
+from xfcost.formulas.chunks import chunk_mixing, pad_to_chunks, pairs_in_chunks
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, single_token
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 from xfcost.formulas.lettered import lettered
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
-    chunk_mixing,
     decode_step,
     elementwise,
     global_mixing,
@@ -27,14 +26,7 @@ from xfcost.formulas.rows import (
     static_weights,
     with_gradient_operands,
 )
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 Form = Literal["parallel", "chunked", "recurrent"]
 CHUNK = 64
@@ -97,7 +89,7 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
         size = lesser(self.chunk or CHUNK, grid.total)
         return ceil_div(grid.total, size), size
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[Kernel, Place]:
         component, lettered_place = super().in_letters(place)
         return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), lettered_place
 
@@ -108,8 +100,7 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
         sizes = _Sizes(n, chunks * chunk, inner, self.heads, self.features.width(head_dim), chunks, self.features)
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         if self.scheme == "chunked":
-            padded = 3 * sizes.padded * inner
-            yield move("pad", "Pad to whole chunks", lesser(1, sizes.padded - n) * padded)
+            yield pad_to_chunks(n, sizes.padded, 3 * inner)
         yield from _feature_rows(sizes, causal=bool(self.causal))
         rows = {None: _bidirectional, "parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}[self.scheme]
         yield from rows(sizes)
@@ -121,11 +112,9 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
         """The same mechanism in its recurrent form."""
         return msgspec.structs.replace(self, form="recurrent", chunk=None)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """One recurrent step on a state of m·h·(d_k + 1) numbers, whatever the form."""
-        if not self.causal:
-            yield from super().decoding(place)
-        yield from decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
+        return decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, head_dim = place.grid.total, self.inner(place.dim) // self.heads
@@ -169,7 +158,7 @@ def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:
     titles = {"q_features": "Features of the queries φ(Q)", "k_features": "Features of the keys φ(K)"}
     if isinstance(sizes.kind, EluPlusOne):
         for path, title in titles.items():
-            yield Operation(path=path, title=title, flops=elements * (COSTS["elu"] + COSTS["add"]))
+            yield elementwise(path, title, "elu + add", elements)
         return
     yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * sizes.padded * sizes.inner, symbol="")
     project = matmul(
@@ -178,7 +167,7 @@ def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:
     yield with_gradient_operands(project, 1)  # the features are drawn once
     if sizes.kind.function == "relu":
         for path, title in titles.items():
-            yield Operation(path=path, title=title, flops=elements * (COSTS["relu"] + COSTS["add"]))
+            yield elementwise(path, title, "relu + add", elements)
         return
     for path, title in titles.items():
         keys = path == "k_features"
@@ -200,13 +189,8 @@ def _exponential(sizes: _Sizes, elements: Number) -> Number:
 
 def _normaliser(sizes: _Sizes) -> Operation:
     macs = sizes.padded * sizes.heads * sizes.features
-    return Operation(
-        path="normaliser",
-        title="Normaliser φ(Q)·Σφ(K)",
-        macs=macs,
-        flops=2 * macs + sizes.normaliser,
-        **global_mixing(sizes.tokens),
-    )
+    mixing = global_mixing(sizes.tokens)
+    return matmul("normaliser", "Normaliser φ(Q)·Σφ(K)", macs, work=sizes.normaliser, **mixing)
 
 
 def _bidirectional(sizes: _Sizes) -> Iterator[Operation]:
@@ -224,8 +208,6 @@ def _bidirectional(sizes: _Sizes) -> Iterator[Operation]:
 def _masked_products(sizes: _Sizes, groups: Number, tokens: Number, prefix: str, **mixing: Any) -> Iterator[Operation]:
     """The masked products of `groups` groups of `tokens` tokens, and their sums."""
     entries = groups * sizes.heads * tokens * tokens
-    chunk_pairs = tokens * (tokens + 1) // 2
-    last_tokens = sizes.tokens - (groups - 1) * tokens  # tokens of the last group that are no padding
     yield matmul(
         f"{prefix}scores",
         "Products of features φ(Q)φ(K)ᵀ",
@@ -234,7 +216,7 @@ def _masked_products(sizes: _Sizes, groups: Number, tokens: Number, prefix: str,
         matrix=matrix(entries),
         symbol=None if prefix else "QKᵀ",
         heads=sizes.heads,
-        pairs=(groups - 1) * chunk_pairs + last_tokens * (last_tokens + 1) // 2,
+        pairs=pairs_in_chunks(sizes.tokens, groups, tokens),
         **mixing,
     )
     masked = static_weights(mixing) | {
@@ -271,15 +253,11 @@ def _chunked(sizes: _Sizes) -> Iterator[Operation]:
 def _recurrent(sizes: _Sizes) -> Iterator[Operation]:
     """Per token: S += φ(k)vᵀ, z += φ(k), then φ(q)S and φ(q)·z."""
     macs, sums = sizes.tokens * sizes.features * sizes.inner, sizes.tokens * sizes.heads * sizes.features
-    flops = macs * (2 + COSTS["add"])
-    update = Operation(
-        path="state", title="Update the state S += φ(k)vᵀ", macs=macs, flops=flops, **global_mixing(sizes.tokens)
-    )
+    mixing = global_mixing(sizes.tokens)
+    update = matmul("state", "Update the state S += φ(k)vᵀ", macs, work=macs * COSTS["add"], **mixing)
     yield msgspec.structs.replace(update, sequential=sizes.tokens)
-    yield elementwise(
-        "key_sum", "Add to the sum of features", "add", sums, **static_weights(global_mixing(sizes.tokens))
-    )
-    yield matmul("read", "Read the state φ(q)S", macs, **global_mixing(sizes.tokens))
+    yield elementwise("key_sum", "Add to the sum of features", "add", sums, **static_weights(mixing))
+    yield matmul("read", "Read the state φ(q)S", macs, **mixing)
     yield _normaliser(sizes)
     next_state = state_write(
         "State and sum for the next token", sizes.features * (sizes.inner + sizes.heads), path="cache"

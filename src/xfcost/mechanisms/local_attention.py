@@ -9,15 +9,11 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import lesser
-from xfcost.formulas.attention import attention_core
-from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads
+from xfcost.formulas.attention import DenseAttention
+from xfcost.formulas.component import ComponentError, Grid, Heads, Mixer, Number, Operation, Place, Side, check_heads
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.neighbourhood import Neighbourhood, WindowSide
 from xfcost.formulas.rows import elementwise, letter_power, linear
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
@@ -40,6 +36,7 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
     no multiple of s the last ones are means of fewer. A residual takes the same means of x.
     """
 
+    short_name = "Local self-attention"
     output_projection: ClassVar[bool] = False
 
     size: Annotated[WindowSide, Letter("W")] = 7
@@ -77,9 +74,6 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return (place.grid if self.stride == 1 else self.cells(place.grid).out), place.dim
 
-    def label(self) -> str:
-        return "Local self-attention"
-
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.cells(grid).tokens(token, cell=True)
 
@@ -102,7 +96,7 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
             )
             yield elementwise("add_positions", "Add positions to keys", "add", n * table, **windows.mixing)
         yield windows.gather("gather_values", "Gather the windows' values", d)
-        yield from attention_core(
+        yield from DenseAttention(
             queries=1,
             keys=windows.places,
             groups=n,
@@ -114,7 +108,7 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
             pairs=windows.pairs() if self.stride == 1 else None,
             fused=place.fused,
             scaled=False,
-        )
+        ).rows()
         if self.stride > 1:
             yield self._pool("pool", "Average pool", place)
 

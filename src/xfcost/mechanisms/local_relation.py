@@ -8,16 +8,10 @@ from typing import Annotated, Any
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater
-from xfcost.formulas.component import Mixer, Place, Side, Width
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import ComponentError, Grid, Letter, Mixer, Number, Operation, Place, Side, Width
 from xfcost.formulas.neighbourhood import Neighbourhood, WindowSide
 from xfcost.formulas.rows import elementwise, linear, matmul, move, on_raw_input, with_gradient_operands
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
@@ -37,6 +31,8 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     Where m does not divide d the last group is filled up with zeros, which are summed up too. Over the border there are
     no keys: the public kernel sets their similarity to -100 before it adds the prior.
     """
+
+    short_name = "Local relation"
 
     size: Annotated[WindowSide, Letter("W")] = 7
     """Side W of the window around a position, odd."""
@@ -67,9 +63,6 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return (place.grid if self.stride == 1 else self.windows(place.grid).out), place.dim
-
-    def label(self) -> str:
-        return "Local relation"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.windows(grid).tokens(token)
@@ -113,10 +106,11 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     def _weights(self, windows: Neighbourhood, groups: Number) -> Iterator[Operation]:
         entries = groups * windows.out.tokens * windows.places
         content: dict[str, Any] = windows.mixing | {"content_dependent": True}
-        yield Operation(
-            path="scores",
-            title="Similarities -(q - k)²",
-            flops=entries * (2 * FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["multiply"]),
+        yield elementwise(
+            "scores",
+            "Similarities -(q - k)²",
+            "add + multiply + add",
+            entries,
             attention_entries=entries,
             matrix=matrix(entries),
             heads=groups,

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Length, Place
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import Length, Letter, Number, Operation, Place
 from xfcost.formulas.rows import linear, matmul
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
@@ -34,6 +30,7 @@ class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
     same. (The package linformer also projects tokens once for both under `share_kv`; the paper shares E and F alone.)
     """
 
+    short_name = "Linformer attention"
     binds_tables: ClassVar[bool] = True
 
     non_causal_reason: ClassVar[str] = "every projected key and value is a mixture of all tokens"
@@ -42,15 +39,6 @@ class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
     """Rank k: the number of projected keys and values."""
     share: Literal["none", "headwise", "key_value", "layerwise"] = "headwise"
     """Who shares the projections E and F: no one, a layer's heads, keys and values too, or all layers."""
-
-    def label(self) -> str:
-        return "Linformer attention"
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(grid.total)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * grid.total
 
     def table(self, place: Place) -> str | None:
         """Name of the table shared by the whole model, if any; the name includes the shape."""
@@ -65,16 +53,7 @@ class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
         inner = self.inner(d)
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         yield from self._projections(place, n * self.rank * inner)
-        yield from attention_core(
-            queries=n,
-            keys=self.rank,
-            heads=self.heads,
-            inner=inner,
-            mixing="global",
-            reads="k",
-            pairs=None,
-            fused=place.fused,
-        )
+        yield from attention_of(self, place, keys=self.rank, reads="k", pairs=None)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def _projections(self, place: Place, macs: Number) -> Iterator[Operation]:

@@ -9,16 +9,11 @@ import msgspec
 
 from xfcost.formulas.arithmetic import lesser, round_up
 from xfcost.formulas.causal_mixers import ApproximatelyCausalMixer
-from xfcost.formulas.component import Length, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move, on_raw_input, sort, with_gradient_operands
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 Buckets = Annotated[int, msgspec.Meta(ge=2, le=2**24)]
 
@@ -44,6 +39,7 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
     Up to c tokens there is one chunk, and attention is full; more tokens are padded to whole chunks.
     """
 
+    short_name = "LSH attention"
     content_selects_tokens: ClassVar[bool] = True
     leak: ClassVar[str] = "later tokens are hashed and sorted too, and move the chunks' borders"
 
@@ -67,9 +63,6 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
                     f"{count} is odd, and half of the buckets lie opposite the other half; "
                     f"it could be {count - 1} or {count + 1}",
                 )
-
-    def label(self) -> str:
-        return "LSH attention"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """Any token may share a chunk with `token`; up to R·2c of them do."""
@@ -109,8 +102,7 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
             yield move("undo", "Back into the tokens' order", copies * (inner + (self.heads if several else 0)))
             if several:
                 yield elementwise("round_weights", "Softmax over the rounds", "softmax", copies * self.heads)
-                work = FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["sum"]
-                yield Operation(path="combine", title="Weighted sum of the rounds", flops=copies * inner * work)
+                yield elementwise("combine", "Weighted sum of the rounds", "multiply + sum", copies * inner)
         yield linear("out", "Output projection W_O", padded, inner, d, bias=self.projection_bias)
 
     def _sorted(self, grid: Grid, inner: Number) -> Iterator[Operation]:
@@ -142,11 +134,8 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         yield matmul("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **score_facts, **content)
         yield Operation(path="mask", title="Mask", symbol="mask", **mixing)
         yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, **content)
-        subtracted = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
-        weights = matrix(entries, entries, kept=True)
-        yield Operation(
-            path="softmax", title="Softmax", flops=entries * subtracted, matrix=weights, symbol="softmax", **content
-        )
+        weights = content | {"matrix": matrix(entries, entries, kept=True)}
+        yield elementwise("softmax", "Softmax", "add + exp", entries, symbol="softmax", **weights)
         yield matmul("weighted_sum", "Weighted sum AV", macs, symbol="AV", **content)
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
-from xfcost.formulas.component import Place, Side, Width, single_token
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer
+from xfcost.formulas.component import Letter, Number, Operation, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import causal_depthwise_convolution, decode_step, elementwise, linear, recurrence
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.formulas.rows import causal_depthwise_convolution, elementwise, global_mixing, linear, matmul, recurrence
 
 
 class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
@@ -33,6 +30,8 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     W `conv`. The scan runs as a loop whose state is E·S numbers, whatever N is.
     """
 
+    short_name = "Mamba"
+
     state: Annotated[Width, Letter("k")] = 16
     """State size S per channel."""
     conv: Annotated[Side, Letter("W")] = 4
@@ -42,9 +41,6 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     rank: Width | None = None
     """Rank R of the step size Δ; ⌈d/16⌉ by default."""
 
-    def label(self) -> str:
-        return "Mamba"
-
     def inner(self, width: Number) -> Number:
         """E."""
         return self.expand * width
@@ -52,9 +48,6 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     def step_rank(self, width: Number) -> Number:
         """R."""
         return ceil_div(width, 16) if self.rank is None else self.rank
-
-    def check(self, place: Place) -> None:
-        check_sequence("mamba", place)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
@@ -65,34 +58,17 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
         yield linear("x_proj", "Projections to Δ, B, C", n, inner, rank + 2 * states, bias=False)
         yield linear("dt_proj", "Step Δ", n, rank, inner)
         yield elementwise("softplus", "Softplus", "softplus", n * inner)
-        work = FLOPS_PER_ELEMENT["exp"] + FLOPS_PER_ELEMENT["multiply"]
-        yield Operation(
-            path="decay", title="A = -exp(A_log)", params=inner * states, flops=inner * states * work, once=True
-        )
+        numbers = inner * states
+        yield elementwise("decay", "A = -exp(A_log)", "exp + multiply", numbers, params=numbers, once=True)
         yield recurrence(self._scan(n, inner), n, inner * states)
-        each = FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"]
-        yield Operation(path="skip", title="Skip D∘u", params=inner, flops=n * inner * each)
-        gate = FLOPS_PER_ELEMENT["silu"] + FLOPS_PER_ELEMENT["multiply"]
-        yield Operation(path="gate", title="Gate", flops=n * inner * gate)
+        yield elementwise("skip", "Skip D∘u", "multiply + add", n * inner, params=inner)
+        yield elementwise("gate", "Gate", "silu + multiply", n * inner)
         yield linear("out_proj", "Output projection", n, inner, d, bias=False)
-
-    def decoding(self, place: Place) -> Iterator[Operation]:
-        """One step on a state of E·S numbers, and one position of the convolution on its last W - 1 inputs."""
-        return decode_step(self.operations(single_token(place)), place.grid.total)
 
     def _scan(self, tokens: Number, inner: Number) -> Operation:
         numbers = tokens * inner * self.state
-        return Operation(
-            path="scan",
-            title="Selective scan",
-            macs=numbers,
-            flops=2 * numbers + numbers * FLOPS_PER_ELEMENT["selective_scan"] + tokens * inner,  # Δ∘u
-            moved=tokens * inner,
-            mixing="global",
-            reads="N",
-            reads_tokens=tokens,
-            content_dependent=True,
-        )
+        work = numbers * FLOPS_PER_ELEMENT["selective_scan"] + tokens * inner  # Δ∘u
+        return matmul("scan", "Selective scan", numbers, work=work, moved=tokens * inner, **global_mixing(tokens))
 
     def notes(self, place: Place) -> Iterator[str]:
         inner = self.inner(place.dim)

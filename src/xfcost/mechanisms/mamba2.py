@@ -5,29 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
-from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
-from xfcost.formulas.component import Heads, Length, Place, Side, Width
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer
+from xfcost.formulas.chunks import chunk_mixing, pad_to_chunks, pairs_in_chunks
+from xfcost.formulas.component import Grid, Heads, Length, Letter, Number, Operation, Place, Side, Width, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
     causal_depthwise_convolution,
-    chunk_mixing,
     decode_step,
     elementwise,
     global_mixing,
     linear,
     matmul,
-    move,
     state_write,
     static_weights,
 )
 from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
@@ -49,6 +44,8 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     carry all that was read.
     """
 
+    short_name = "Mamba-2"
+
     state: Annotated[Width, Letter("k")] = 128
     """State size S per channel."""
     head_dim: Annotated[Width, Letter("dₖ")] = 64
@@ -61,9 +58,6 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     """Inner channels over width, E/d."""
     chunk: Annotated[Length, Letter("b")] = 256
     """Tokens Q of a chunk."""
-
-    def label(self) -> str:
-        return "Mamba-2"
 
     def inner(self, width: Number) -> Number:
         """E."""
@@ -86,13 +80,9 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         return ceil_div(grid.total, self.chunk)
 
     def check(self, place: Place) -> None:
-        check_sequence("mamba2", place)
+        super().check(place)
         inner = self.inner(place.dim)
-        if inner % self.head_dim:
-            raise ComponentError(
-                "head_dim",
-                f"{self.head_dim} does not divide the {inner} channels inside; it could be {divisors_text(inner)}",
-            )
+        check_divides("head_dim", self.head_dim, inner, f"the {inner} channels inside")
         heads = self.head_count(place.dim)
         if heads % self.groups:
             raise ComponentError(
@@ -106,13 +96,13 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         padded = chunks * self.chunk
         sizes = _Sizes(n, padded, chunks, self.chunk, heads, inner, self.state)
         yield from self._inputs(n, d)
-        yield move("pad", "Pad to whole chunks", lesser(1, padded - n) * padded * (convolved + heads))
+        yield pad_to_chunks(n, padded, convolved + heads)
         yield from _inside(sizes)
         yield from _between(sizes)
         yield elementwise("add", "Add what the chunk gives", "add", padded * inner)
         yield from self._outputs(n, d)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """One step of the recurrence, and one position of the convolution on its last W - 1 inputs."""
         d = place.dim
         inner, heads, numbers = self.inner(d), self.head_count(d), self.state * self.inner(d)
@@ -133,20 +123,16 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         yield linear("in_proj", "Projections to z, u, B, C, Δ", n, d, inner + convolved + heads, bias=False)
         yield causal_depthwise_convolution(n, self.conv, convolved)
         yield elementwise("act", "Swish", "silu", n * convolved)
-        step = n * heads * (COSTS["add"] + COSTS["softplus"])
-        yield Operation(path="step", title="Step Δ = softplus(Δ + b)", params=heads, flops=step)
-        work = heads * (COSTS["exp"] + COSTS["multiply"])
-        yield Operation(path="decay", title="A = -exp(A_log)", params=heads, flops=work, once=True)
+        yield elementwise("step", "Step Δ = softplus(Δ + b)", "add + softplus", n * heads, params=heads)
+        yield elementwise("decay", "A = -exp(A_log)", "exp + multiply", heads, params=heads, once=True)
 
     def _outputs(self, n: Number, d: Number) -> Iterator[Operation]:
         """Skip, gate, norm and output projection of n tokens."""
         inner, heads = self.inner(d), self.head_count(d)
-        skip = n * inner * (COSTS["multiply"] + COSTS["add"])
-        yield Operation(path="skip", title="Skip D∘u", params=heads, flops=skip)
-        gate = COSTS["silu"] + COSTS["multiply"]
-        yield Operation(path="gate", title="Gate", flops=n * inner * gate)
-        norm = COSTS["rms_norm"] + (COSTS["multiply"] if self.groups > 1 else 0)
-        yield Operation(path="norm", title="RMS norm", params=inner, flops=n * inner * norm)
+        yield elementwise("skip", "Skip D∘u", "multiply + add", n * inner, params=heads)
+        yield elementwise("gate", "Gate", "silu + multiply", n * inner)
+        work = "rms_norm + multiply" if self.groups > 1 else "rms_norm"
+        yield elementwise("norm", "RMS norm", work, n * inner, params=inner)
         yield linear("out_proj", "Output projection", n, inner, d, bias=False)
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -184,26 +170,13 @@ class _Sizes(NamedTuple):
 def _inside(sizes: _Sizes) -> Iterator[Operation]:
     """The masked products inside the chunks."""
     entries = sizes.padded * sizes.chunk * sizes.heads
-    chunk_pairs = sizes.chunk * (sizes.chunk + 1) // 2
-    last_tokens = sizes.tokens - (sizes.chunks - 1) * sizes.chunk  # tokens of the last chunk that are no padding
     yield elementwise("inputs", "Inputs Δ∘u", "multiply", sizes.padded * sizes.inner)
     yield elementwise("rates", "Exponents ΔA", "multiply", sizes.padded * sizes.heads)
-    yield elementwise(
-        "sums",
-        "Sums of the exponents in a chunk",
-        "cumsum",
-        sizes.padded * sizes.heads,
-        **static_weights(chunk_mixing(sizes.chunk)),
-    )
-    decays = entries * (COSTS["add"] + COSTS["exp"])
-    second = matrix(entries, entries, kept=True)  # the scores come first
-    yield Operation(
-        path="local_decays",
-        title="Decays from token to token",
-        flops=decays,
-        matrix=second,
-        **chunk_mixing(sizes.chunk),
-    )
+    within_chunk = chunk_mixing(sizes.chunk)
+    sums, title = sizes.padded * sizes.heads, "Sums of the exponents in a chunk"
+    yield elementwise("sums", title, "cumsum", sums, **static_weights(within_chunk))
+    decays = within_chunk | {"matrix": matrix(entries, entries, kept=True)}  # the scores come first
+    yield elementwise("local_decays", "Decays from token to token", "add + exp", entries, **decays)
     yield matmul(
         "local_scores",
         "Products CBᵀ",
@@ -211,17 +184,13 @@ def _inside(sizes: _Sizes) -> Iterator[Operation]:
         attention_entries=entries,
         matrix=matrix(entries, kept=True),
         heads=sizes.heads,
-        pairs=(sizes.chunks - 1) * chunk_pairs + last_tokens * (last_tokens + 1) // 2,
-        **chunk_mixing(sizes.chunk),
+        pairs=pairs_in_chunks(sizes.tokens, sizes.chunks, sizes.chunk),
+        **within_chunk,
     )
-    weighed = chunk_mixing(sizes.chunk) | {"matrix": matrix(entries, 2 * entries, kept=True)}
+    weighed = within_chunk | {"matrix": matrix(entries, 2 * entries, kept=True)}
     yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **weighed)
-    yield matmul(
-        "local_weighted_sum",
-        "Weighted sum of the inputs",
-        sizes.padded * sizes.chunk * sizes.inner,
-        **chunk_mixing(sizes.chunk),
-    )
+    macs = sizes.padded * sizes.chunk * sizes.inner
+    yield matmul("local_weighted_sum", "Weighted sum of the inputs", macs, **within_chunk)
 
 
 def _between(sizes: _Sizes) -> Iterator[Operation]:

@@ -7,14 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Place, Width
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Width
 from xfcost.formulas.rows import cache_write, linear, move, norm, on_raw_input, rotary
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
@@ -97,24 +93,11 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
         yield rotary(n, (h + 1) * self.rope_dim)
         yield linear("kv_up", "K, V out of their latent", n, self.kv_rank, h * self.content(d) + values, bias=False)
         yield move("join", "Parts of Q and K beside each other", 2 * n * keys)
-        yield from attention_core(
-            queries=n,
-            keys=n,
-            heads=h,
-            inner=keys,
-            values=values,
-            mixing="global",
-            reads="N",
-            pairs=self.pairs(place.grid),
-            fused=place.fused,
-            masked=bool(self.causal),
-        )
+        yield from attention_of(self, place, inner=keys, values=values)
         yield linear("out", "Output projection W_O", n, values, d, bias=self.projection_bias)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """One query against the cached latents of N tokens, c + d_r numbers each."""
-        if not self.causal:
-            yield from super().decoding(place)
         n, d, h = place.grid.total, place.dim, self.heads
         keys, values = h * self.key_dim(d), h * self.values(d)
         yield from self._queries(1, d, keys)
@@ -125,18 +108,8 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
         maps = h * self.content(d) + values
         yield linear("kv_up", "Maps out of the latent, on Q and on what it read", 1, self.kv_rank, maps, bias=False)
         yield move("join", "Parts of Q beside each other", h * self.latent)
-        yield from attention_core(
-            queries=1,
-            keys=n,
-            heads=h,
-            shared=h,
-            inner=h * self.latent,
-            values=h * self.kv_rank,
-            mixing="global",
-            reads="N",
-            pairs=n,
-            fused=place.fused,
-        )
+        sizes = {"inner": h * self.latent, "values": h * self.kv_rank}
+        yield from attention_of(self, place, queries=1, shared=h, pairs=n, masked=False, **sizes)
         yield linear("out", "Output projection W_O", 1, values, d, bias=self.projection_bias)
 
     def _queries(self, n: Number, d: Number, keys: Number) -> Iterator[Operation]:

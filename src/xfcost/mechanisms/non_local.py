@@ -7,15 +7,11 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.attention import attention_core
-from xfcost.formulas.component import Mixer, NormKind, Place, Side, Width
+from xfcost.formulas.attention import DenseAttention
+from xfcost.formulas.component import ComponentError, Grid, Mixer, NormKind, Number, Operation, Place, Side, Width
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.pooled_keys import PooledKeys
 from xfcost.formulas.rows import linear, norm, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
@@ -33,6 +29,8 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
 
     All four are 1×1 convolutions with biases. The sum with x is the block's residual: `residual: {norm: none}`.
     """
+
+    short_name = "Non-local block"
 
     width: Width | None = None
     """Inner width d'; d/2 by default."""
@@ -58,9 +56,6 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
             )
         self.keys(place.grid).check(place.grid)
 
-    def label(self) -> str:
-        return "Non-local block"
-
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.keys(grid).covered(grid)
 
@@ -76,17 +71,9 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
             yield keys.row("pool", "Max-pool for keys and values", place.grid, d)
         yield on_raw_input(linear("phi", "φ, keys", m, d, inner, bias=bias))
         yield on_raw_input(linear("g", "g, values", m, d, inner, bias=bias))
-        yield from attention_core(
-            queries=n,
-            keys=m,
-            heads=1,
-            inner=inner,
-            mixing="global",
-            reads=keys.reads,
-            # a pooled key stands for several tokens: entries are no pairs of tokens then
-            pairs=None if keys.pools else self.pairs(place.grid),
-            fused=place.fused,
-        )
+        # a pooled key stands for several tokens: entries are no pairs of tokens then
+        pairs = None if keys.pools else self.pairs(place.grid)
+        yield from DenseAttention(n, m, 1, inner, pairs, fused=place.fused, reads=keys.reads).rows()
         yield linear("w_z", "Output W_z", n, inner, d, bias=bias)
         yield from norm(self.norm, "norm", n, d)
 

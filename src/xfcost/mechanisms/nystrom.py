@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from xfcost.formulas.arithmetic import greater, round_up
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Length, Place
+from xfcost.formulas.component import Grid, Length, Letter, Number, Operation, Place, check_odd
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, matmul, move
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 
 
@@ -47,6 +42,7 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
     all heads and samples unless told otherwise: a sample's result then depends on the others beside it.)
     """
 
+    short_name = "Nyström attention"
     non_causal_reason: ClassVar[str] = "every landmark is a mean of tokens, and the inverse mixes all landmarks"
 
     landmarks: Annotated[Length, Letter("k")] = 64
@@ -58,13 +54,8 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
 
     def check(self, place: Place) -> None:
         super().check(place)
-        if self.conv is not None and self.conv % 2 == 0:
-            raise ComponentError(
-                "conv", f"{self.conv} is even, and the kernel is centred; try {self.conv - 1} or {self.conv + 1}"
-            )
-
-    def label(self) -> str:
-        return "Nyström attention"
+        if self.conv is not None:
+            check_odd("conv", self.conv)
 
     def exact(self, grid: Grid) -> bool:
         """Are there no more tokens than landmarks?"""
@@ -73,12 +64,6 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
     def padded(self, grid: Grid) -> Number:
         """P: whole segments, one per landmark."""
         return grid.total if self.exact(grid) else round_up(grid.total, self.landmarks)
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(grid.total)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * grid.total
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, padded = place.grid.total, place.dim, self.padded(place.grid)
@@ -124,14 +109,9 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         entries = self.heads * self.landmarks * self.landmarks
         macs = 4 * self.iterations * entries * self.landmarks
         step_flops = 3 * COSTS["add"] + COSTS["multiply"]
-        return Operation(
-            path="inverse",
-            title="Pseudo-inverse of softmax(Q̃K̃ᵀ), iterated",
-            macs=macs,
-            flops=2 * macs + entries * (COSTS["sum"] + COSTS["multiply"] + self.iterations * step_flops),
-            comparisons=self.heads * self.landmarks,
-            **mixing,
-        )
+        work = entries * (COSTS["sum"] + COSTS["multiply"] + self.iterations * step_flops)
+        title = "Pseudo-inverse of softmax(Q̃K̃ᵀ), iterated"
+        return matmul("inverse", title, macs, work=work, comparisons=self.heads * self.landmarks, **mixing)
 
     def _convolution(self, tokens: Number, inner: Number, size: int) -> Iterator[Operation]:
         local_facts: dict[str, Any] = {

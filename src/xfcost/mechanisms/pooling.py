@@ -8,18 +8,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place, Side, Width
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Side, Width
 from xfcost.formulas.conv_kernel import Kernel, per_axis, pooling
-from xfcost.formulas.decomposed_bias import decomposed_rows
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.decomposed_bias import DecomposedBias
 from xfcost.formulas.pooled_axes import PooledReads, pooled_axes
 from xfcost.formulas.rows import convolution, elementwise, letter_power, linear, norm, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.grid import sides_text
 
 # One number for every axis, or one each (of two axes or three).
 PerAxis = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)]
@@ -45,6 +41,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     `position_scores` and `spread` (formulas/decomposed_bias.py).
     """
 
+    short_name = "Pooling attention"
     pool_letter: ClassVar[str] = "W"
     """Side of the pools' windows, in `reads`."""
     non_causal_reason: ClassVar[str] = "a key is pooled from tokens around it, later ones among them"
@@ -98,9 +95,6 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
                     f"a mean of {sides_text(kernel.sides)} tokens does not fit the grid {sides_text(grid.sides)}; "
                     "expected a smaller kernel or a larger input",
                 )
-
-    def label(self) -> str:
-        return "Pooling attention"
 
     @property
     def widens(self) -> bool:
@@ -177,7 +171,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         yield from self.partition(grid, inner)
         mixing = self.mixing(grid)
         if self.bias == "decomposed":
-            yield from decomposed_rows(
+            yield from DecomposedBias(
                 queries=queries.sides,
                 keys=keys.sides,
                 groups=prod(counts),
@@ -187,20 +181,19 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
                 bound=self.window_side is None,
                 fused=place.fused,
                 mixing=mixing | {"reads_tokens": keys.total},
-            )
-        yield from attention_core(
+            ).rows()
+        yield from DenseAttention(
             queries=queries.total,
             keys=keys.total,
             groups=prod(counts),
             heads=self.heads,
             inner=inner,
-            # a key that stands for several tokens makes no pair of tokens
-            pairs=None,
+            pairs=None,  # a key that stands for several tokens makes no pair of tokens
             fused=place.fused,
             biased=self.bias == "decomposed",
             other_entries=prod(counts) * self.heads * queries.total * keys.total if self.bias == "decomposed" else 0,
             **mixing,
-        )
+        ).rows()
         yield from self.merge()
         outputs = self.out(place)[0]
         yield from self._add_queries(outputs, inner)
@@ -280,7 +273,6 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
             )
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from super().notes(place)
         grid = place.grid
         tokens_in_keys = prod(len(axis.covered_tokens(0)) for axis in self._read(grid).axes)
         if self.window_side is None and tokens_in_keys < grid.tokens:

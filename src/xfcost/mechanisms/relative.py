@@ -8,13 +8,9 @@ from typing import Annotated
 import msgspec
 
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Place, Share
-from xfcost.formulas.letters import Letter
-from xfcost.formulas.relative_attention import relative_core
+from xfcost.formulas.component import Grid, Letter, Number, Operation, Place, Share
+from xfcost.formulas.relative_attention import RelativeAttention
 from xfcost.formulas.rows import linear, move
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 # Positions kept from earlier segments; none is a model without recurrence.
 Kept = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
@@ -81,7 +77,7 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
         kv = linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
         yield msgspec.structs.replace(q, takes_input=not (learned and self.memory_queries))
         yield msgspec.structs.replace(kv, takes_input=not learned)
-        yield from relative_core(
+        yield from RelativeAttention(
             queries=n,
             keys=keys,
             encodings=self.encodings(place),
@@ -94,7 +90,7 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
             masked=bool(self.causal),
             share=self.share,
             by_distance=not self.causal,
-        )
+        ).rows()
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def learned_past(self, place: Place) -> bool:
@@ -107,7 +103,6 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
             yield move("recall", "Memory before the segment", (place.grid.total + self.past) * place.dim)
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from super().notes(place)
         if self.past:
             yield (
                 f"costs are of one segment: its {place.grid.total} tokens attend over themselves and {self.past} "

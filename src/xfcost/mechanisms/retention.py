@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
-from xfcost.formulas.component import Heads, Length, Place, Width, check_heads, single_token
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer
+from xfcost.formulas.chunks import chunk_mixing, pad_to_chunks, pairs_in_chunks
+from xfcost.formulas.component import Grid, Heads, Length, Number, Operation, Place, Width, check_heads, single_token
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
-    chunk_mixing,
     decode_step,
     elementwise,
     global_mixing,
     linear,
     matmul,
-    move,
     on_raw_input,
     recurrence,
     rotary,
     static_weights,
 )
 from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 CHUNK = 512
 
@@ -86,7 +79,7 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         return ceil_div(grid.total, size), size
 
     def check(self, place: Place) -> None:
-        check_sequence("retention", place)
+        super().check(place)
         check_heads(self.heads, None, place.dim)
         if self.values(place.dim) % self.heads:
             width = self.values(place.dim)
@@ -103,7 +96,7 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         if self.chunk and self.form != "chunkwise":
             raise ComponentError("chunk", f"the {self.form} form has no chunks; leave it out, or write form: chunkwise")
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[Retention, Place]:
         component, lettered_place = super().in_letters(place)
         return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), lettered_place
 
@@ -118,7 +111,7 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         yield from {"parallel": _parallel, "chunkwise": _chunkwise, "recurrent": _recurrent}[self.form](sizes)
         yield elementwise("norm", "Norm of every head", self.norm, n * values)
         yield on_raw_input(linear("gate_proj", "Gate projection", n, d, values, bias=False))
-        yield Operation(path="gate", title="Gate", flops=n * values * (COSTS["silu"] + COSTS["multiply"]))
+        yield elementwise("gate", "Gate", "silu + multiply", n * values)
         yield linear("out", "Output projection W_O", n, values, d, bias=False)
 
     @property
@@ -126,7 +119,7 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         """The same mechanism in its recurrent form."""
         return msgspec.structs.replace(self, form="recurrent", chunk=None)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """One recurrent step on h states of d_k·d_v numbers, whatever the form."""
         return decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
 
@@ -161,8 +154,6 @@ class _Sizes(NamedTuple):
 def _masked_products(sizes: _Sizes, prefix: str, **mixing: Any) -> Iterator[Operation]:
     """(QKᵀ∘D)V of all chunks."""
     entries = sizes.padded * sizes.chunk * sizes.heads
-    chunk_pairs = sizes.chunk * (sizes.chunk + 1) // 2
-    last_tokens = sizes.tokens - (sizes.chunks - 1) * sizes.chunk  # tokens of the last chunk that are no padding
     yield matmul(
         f"{prefix}scores",
         "Products QKᵀ",
@@ -171,7 +162,7 @@ def _masked_products(sizes: _Sizes, prefix: str, **mixing: Any) -> Iterator[Oper
         matrix=matrix(entries),
         symbol=None if prefix else "QKᵀ",
         heads=sizes.heads,
-        pairs=(sizes.chunks - 1) * chunk_pairs + last_tokens * (last_tokens + 1) // 2,
+        pairs=pairs_in_chunks(sizes.tokens, sizes.chunks, sizes.chunk),
         **mixing,
     )
     weighed = mixing | {"matrix": matrix(entries, entries, kept=True)}
@@ -191,8 +182,7 @@ def _parallel(sizes: _Sizes) -> Iterator[Operation]:
 
 def _chunkwise(sizes: _Sizes) -> Iterator[Operation]:
     """The products inside the chunks, and a state passed from chunk to chunk."""
-    is_padded = lesser(1, sizes.padded - sizes.tokens)
-    yield move("pad", "Pad to whole chunks", is_padded * sizes.padded * (2 * sizes.width + sizes.values))
+    yield pad_to_chunks(sizes.tokens, sizes.padded, 2 * sizes.width + sizes.values)
     tables = sizes.heads * sizes.chunk * (sizes.chunk + 1)
     yield elementwise("decays", "Decays D, and since the chunk's start", "multiply", tables, once=True)
     yield from _masked_products(sizes, "local_", **chunk_mixing(sizes.chunk))
@@ -230,12 +220,6 @@ def _chunkwise(sizes: _Sizes) -> Iterator[Operation]:
 def _recurrent(sizes: _Sizes) -> Iterator[Operation]:
     carried = (sizes.width // sizes.heads) * sizes.values
     numbers = sizes.tokens * carried
-    scan = Operation(
-        path="scan",
-        title="Recurrent retention",
-        macs=2 * numbers,
-        flops=4 * numbers + numbers * (COSTS["multiply"] + COSTS["add"]),
-        moved=sizes.tokens * sizes.values,
-        **global_mixing(sizes.tokens),
-    )
+    facts = {"work": numbers * (COSTS["multiply"] + COSTS["add"]), "moved": sizes.tokens * sizes.values}
+    scan = matmul("scan", "Recurrent retention", 2 * numbers, **facts, **global_mixing(sizes.tokens))
     yield recurrence(scan, sizes.tokens, carried)

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, greater, lesser, round_up
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import DenseAttention, attention_of
 from xfcost.formulas.causal_mixers import ApproximatelyCausalMixer
-from xfcost.formulas.component import Length, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.lettered import lettered
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import l2_normalize, linear, matmul, move, on_raw_input, sort, with_gradient_operands
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Mixing, Operation
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from xfcost.ledger.operation import Mixing
 
 
 class Clusters(NamedTuple):
@@ -59,6 +52,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
     of clusters, as in the published models: G blocks of b tokens, H_l·G·b·2b·d_k MACs in either product.
     """
 
+    short_name = "Routing attention"
     content_selects_tokens: ClassVar[bool] = True
     leak: ClassVar[str] = "later tokens compete for the places of a cluster, and so move earlier ones in and out of it"
 
@@ -85,9 +79,6 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         if self.local_heads and self.local_window is None and self.window is None:
             raise ComponentError("local_heads", "local heads need a block size; give `local_window`")
 
-    def label(self) -> str:
-        return "Routing attention"
-
     def head_width(self, width: Number) -> Number:
         """d_k."""
         return width // self.heads if self.head_dim is None else self.head_dim
@@ -113,7 +104,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         """All candidates: any token can be in any cluster."""
         return super().reads(grid, token, memory)
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[Routing, Place]:
         component, lettered_place = super().in_letters(place)
         return msgspec.structs.replace(component, local_window=lettered(self.block(), "b")), lettered_place
 
@@ -164,19 +155,20 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         masked = bool(self.causal) or self.shared_qk
         if masked and place.fused:
             yield Operation(path="mask", title="Mask", symbol="mask", **mixing)
-        for row in attention_core(
+        core = DenseAttention(
             queries=clusters.window,
             keys=clusters.window + memories,
             groups=clusters.count,
             heads=heads,
             inner=heads * width,
+            pairs=self._cluster_pairs(clusters),
             mixing=clusters.mixing,
             reads=clusters.reads,
-            pairs=self._cluster_pairs(clusters),
             fused=place.fused,
             masked=masked,
             other_entries=(1 if self.shared_qk else 2) * n * heads * clusters.count,  # the distances
-        ):
+        )
+        for row in core.rows():
             yield msgspec.structs.replace(row, **mixing) if row.mixes else row
         add, divide = FLOPS_PER_ELEMENT["add"], FLOPS_PER_ELEMENT["multiply"]
         yield Operation(
@@ -211,19 +203,9 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         mixing: dict[str, Any] = {"mixing": "local", "reads": f"{block_count}·b"}
         if place.fused:
             yield Operation(path="local_mask", title="Mask (local)", reads_tokens=block_count * block, **mixing)
-        yield from attention_core(
-            queries=block,
-            keys=block_count * block,
-            groups=padded // block,
-            heads=self.local_heads,
-            inner=inner,
-            pairs=self._local_pairs(n),
-            fused=place.fused,
-            masked=True,
-            prefix="local_",
-            label="local",
-            **mixing,
-        )
+        core = {"queries": block, "keys": block_count * block, "groups": padded // block, "pairs": self._local_pairs(n)}
+        sizes = {"heads": self.local_heads, "inner": inner}
+        yield from attention_of(self, place, masked=True, prefix="local_", **core, **sizes, **mixing)
 
     def _local_pairs(self, n: Number) -> Number:
         """Pairs per local head: inside n // b blocks and a shorter last one, and between neighbours."""

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from xfcost.formulas.arithmetic import lesser
-from xfcost.formulas.causal_mixers import check_sequence
-from xfcost.formulas.component import Place, Width
+from xfcost.formulas.component import Grid, Number, Operation, Place, Width
 from xfcost.formulas.rows import elementwise, linear
 from xfcost.formulas.token_shift import TokenShiftMixer
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class RwkvChannel(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_channel"):
@@ -24,14 +20,10 @@ class RwkvChannel(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_channel"
         receptance   N·d² MACs
     """
 
+    short_name = "RWKV channel mixing"
+
     hidden: Width | None = None
     """Hidden width H; 4d by default."""
-
-    def label(self) -> str:
-        return "RWKV channel mixing"
-
-    def check(self, place: Place) -> None:
-        check_sequence("rwkv_channel", place)
 
     def inner(self, width: Number) -> Number:
         """H."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.formulas.causal_mixers import check_sequence
-from xfcost.formulas.component import Place
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import linear, recurrence
+from xfcost.formulas.component import Operation, Place
+from xfcost.formulas.rows import elementwise, global_mixing, linear, recurrence
 from xfcost.formulas.token_shift import TokenShiftMixer
-from xfcost.ledger.operation import Operation
 
 
 class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
@@ -26,31 +23,16 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
         gate, output             N·d² MACs
     """
 
-    def label(self) -> str:
-        return "RWKV time mixing"
-
-    def check(self, place: Place) -> None:
-        check_sequence("rwkv_time", place)
+    short_name = "RWKV time mixing"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         yield from self.shift(place, uses=3)
         for name in ("key", "value", "receptance"):
             yield linear(name, f"{name.capitalize()} projection", n, d, d, bias=False)
-        work = FLOPS_PER_ELEMENT["exp"] + FLOPS_PER_ELEMENT["multiply"]
-        yield Operation(path="decay", title="Decay w = -exp(·)", params=d, flops=d * work, once=True)
-        wkv = Operation(
-            path="wkv",
-            title="WKV recurrence",
-            params=d,
-            flops=n * d * FLOPS_PER_ELEMENT["wkv"],
-            comparisons=2 * n * d,
-            moved=n * d,
-            mixing="global",
-            reads="N",
-            reads_tokens=n,
-            content_dependent=True,
-        )
+        yield elementwise("decay", "Decay w = -exp(·)", "exp + multiply", d, params=d, once=True)
+        facts = {"params": d, "comparisons": 2 * n * d, "moved": n * d}
+        wkv = elementwise("wkv", "WKV recurrence", "wkv", n * d, **facts, **global_mixing(n))
         yield recurrence(wkv, n, 3 * d)  # numerator, denominator and largest exponent
         yield self.gated(place)
         yield linear("output", "Output projection", n, d, d, bias=False)

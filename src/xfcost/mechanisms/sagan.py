@@ -7,15 +7,11 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.attention import attention_core
-from xfcost.formulas.component import Mixer, Place, Side, Width
+from xfcost.formulas.attention import DenseAttention
+from xfcost.formulas.component import ComponentError, Grid, Mixer, Number, Operation, Place, Side, Width, check_divides
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.pooled_keys import PooledKeys
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
-from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
@@ -38,6 +34,8 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
     `residual: {norm: none}`.
     """
 
+    short_name = "SAGAN self-attention"
+
     reduction: Annotated[Width, Letter(None)] = 8
     """Reduction r: queries and keys are d/r wide."""
     value_reduction: Annotated[Width, Letter(None)] = 8
@@ -53,12 +51,7 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
 
     def check(self, place: Place) -> None:
         for field in ("reduction", "value_reduction"):
-            if place.dim % getattr(self, field):
-                raise ComponentError(
-                    field,
-                    f"{getattr(self, field)} does not divide the width {place.dim}; "
-                    f"it could be {divisors_text(place.dim)}",
-                )
+            check_divides(field, getattr(self, field), place.dim, f"the width {place.dim}")
         if not self.output_projection and self.value_reduction != 1:
             raise ComponentError(
                 "output_projection",
@@ -66,9 +59,6 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
                 f"{place.dim // self.value_reduction} wide; write value_reduction: 1",
             )
         self.keys(place.grid).check(place.grid)
-
-    def label(self) -> str:
-        return "SAGAN self-attention"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.keys(grid).covered(grid)
@@ -85,19 +75,10 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
         if keys.pools:
             yield keys.row("pool_keys", "Max-pool keys", grid, inner)
             yield keys.row("pool_values", "Max-pool values", grid, values)
-        yield from attention_core(
-            queries=n,
-            keys=keys.count(grid),
-            heads=1,
-            inner=inner,
-            values=values,
-            mixing="global",
-            reads=keys.reads,
-            # a pooled key stands for several tokens: entries are no pairs of tokens then
-            pairs=None if keys.pools else self.pairs(grid),
-            fused=place.fused,
-            scaled=False,
-        )
+        # a pooled key stands for several tokens: entries are no pairs of tokens then
+        pairs = None if keys.pools else self.pairs(grid)
+        core = DenseAttention(n, keys.count(grid), 1, inner, pairs, fused=place.fused, values=values, scaled=False)
+        yield from core._replace(reads=keys.reads).rows()
         if self.output_projection:
             yield linear("v", "v, output", n, values, d, bias=False)
         yield msgspec.structs.replace(elementwise("gamma", "Scale by γ", "multiply", n * d), params=1)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, lesser
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Length, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.rows import linear, matmul, move, static_weights
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
+from xfcost.formulas.rows import elementwise, linear, matmul, move, static_weights
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
@@ -80,10 +75,6 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         """Is the last block padded?"""
         return bool(self.blocks(grid) * self.block != grid.total)
 
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """All tokens: a soft permutation mixes all blocks."""
-        return super().reads(grid, token, memory)
-
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
         blocks = self.blocks(place.grid)
@@ -127,16 +118,12 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         logits = mixing | {"matrix": matrix(entries, scores, kept=not self.causal and bool(self.iterations))}
         order = mixing | {"matrix": matrix(entries, entries, kept=True)}
         if self.causal:
-            scaled = scores * cost["multiply"]
-            yield Operation(
-                path="sort_logits", title="Scale, mask", flops=scaled, moved=entries, **static_weights(logits)
-            )
-            yield Operation(path="balance", title="Softmax of rows", flops=entries * cost["softmax"], **order)
+            masked = static_weights(logits) | {"moved": entries}
+            yield elementwise("sort_logits", "Scale, mask", "multiply", scores, **masked)
+            yield elementwise("balance", "Softmax of rows", "softmax", entries, **order)
         else:
-            flops_per_entry = 2 * cost["multiply"] + cost["relu"] + cost["add"] + cost["exp"]
-            yield Operation(
-                path="sort_logits", title="Log of positive scores", flops=entries * flops_per_entry, **logits
-            )
+            work = "multiply + relu + add + exp + multiply"
+            yield elementwise("sort_logits", "Log of positive scores", work, entries, **logits)
             flops_per_entry = 2 * self.iterations * (cost["logsumexp"] + cost["add"]) + cost["exp"]
             yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * flops_per_entry, **order)
         reordered = self.sorted_blocks(grid) * candidates * self.block * inner
@@ -153,21 +140,19 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * inner)
         if masked and place.fused:
             yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", **mixing)
-        yield from attention_core(
+        yield from attention_of(
+            self,
+            place,
             queries=blocks * b if cut else b,
             keys=keys,
             groups=1 if cut else blocks,
-            heads=self.heads,
-            inner=inner,
             pairs=None,
-            fused=place.fused,
             masked=masked,
             other_entries=self.heads * blocks * (blocks + 1 if self.causal else blocks),  # the order of the blocks
             **mixing,
         )
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from super().notes(place)
         n, blocks, b = place.grid.total, self.blocks(place.grid), self.block
         if self.padded(place.grid):
             yield PaddingNote(

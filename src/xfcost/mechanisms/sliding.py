@@ -8,18 +8,13 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.banded_attention import BandedAttention, band_pairs
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place
 from xfcost.formulas.grouped_query import GroupedQueryMixer
-from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import cache_write, linear, move, on_raw_input, without_work
 from xfcost.ledger.accounts import Cached
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
@@ -85,10 +80,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
                 field, "global tokens have heads and projections of their own; leave one of the two out"
             )
         if self.shared > 1 and not self.causal:
-            raise ComponentError(
-                "kv_heads",
-                "only causal windows have `kv_heads`; write causal: true, or leave it out",
-            )
+            raise ComponentError("kv_heads", "only causal windows have `kv_heads`; write causal: true, or leave it out")
 
     def label(self) -> str:
         kind = "Dilated sliding-window" if self.dilation > 1 else "Sliding-window"
@@ -154,10 +146,8 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
             yield from self._global(place, p, inner)
         yield linear("out", "Output projection W_O", p, inner, d, bias=bias)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def step(self, place: Place) -> Iterator[Operation]:
         """One query against the last w tokens of its residue class; a ring of w·δ tokens is cached."""
-        if not self.causal:
-            yield from super().decoding(place)
         d, inner = place.dim, self.inner(place.dim)
         rows = lesser(self.window, ceil_div(place.grid.total, self.dilation))
         yield from self.projections(1, d)
@@ -171,17 +161,8 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         is_full = rows == self.window  # a token more takes the place of the oldest
         yield msgspec.structs.replace(cached_rows, cache=Cached(cached_rows.cached)) if is_full else cached_rows
         keys = lesser(self.window, (place.grid.total - 1) // self.dilation + 1)
-        yield from attention_core(
-            queries=1,
-            keys=keys,
-            heads=self.heads,
-            shared=self.shared,
-            inner=inner,
-            mixing="local",
-            reads="w",
-            pairs=keys,
-            fused=place.fused,
-        )
+        core = {"mixing": "local", "reads": "w", "pairs": keys, "masked": False}
+        yield from attention_of(self, place, queries=1, keys=keys, shared=self.shared, **core)
         yield linear("out", "Output projection W_O", 1, inner, d, bias=self.projection_bias)
 
     def _local(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
@@ -211,24 +192,13 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
 
     def _global(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
         """Attention of the global tokens, which overwrites their banded result."""
-        yield from attention_core(
-            queries=self.global_tokens,
-            keys=p,
-            heads=self.heads,
-            inner=inner,
-            mixing="global",
-            reads="N",
-            pairs=self.global_tokens * place.grid.total,
-            fused=False,
-            masked=True,
-            prefix="global_",
-            label="global tokens",
-        )
+        g, n = self.global_tokens, place.grid.total
+        core = {"queries": g, "keys": p, "pairs": g * n, "fused": False, "masked": True}
+        yield from attention_of(self, place, prefix="global_", label="global tokens", **core)
         yield move("overwrite", "Put the global tokens' rows in place", p * inner)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, p = place.grid.total, self.padded(place.grid)
-        yield from super().notes(place)
         if p != n:
             windows = f"windows of {self.window}" + (f", {self.dilation} apart" if self.dilation > 1 else "")
             yield PaddingNote(

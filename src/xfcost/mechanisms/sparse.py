@@ -7,19 +7,14 @@ from math import isqrt, prod
 from typing import Annotated, Any, Literal
 
 from xfcost.formulas.arithmetic import greater, lesser
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Length, Place, Width
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, Width
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.query_blocks import Blocks, squares
 from xfcost.formulas.rows import elementwise, linear, matmul, move
 from xfcost.ledger.attention_core import AttentionCore
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 Factor = Literal["local", "long"]
 
@@ -192,10 +187,10 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
     def _core(self, factor: Factor, place: Place, blocks: Blocks) -> Iterator[Operation]:
         """Attention by one factor, on all heads or half of them."""
         mixing = self._mixing(factor, blocks)
-        groups, queries, keys = self.products(factor, blocks)
         if place.fused:
             yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", **mixing)
-        yield from attention_core(
+        groups, queries, keys = self.products(factor, blocks)
+        yield from DenseAttention(
             queries=queries,
             keys=keys,
             groups=groups,
@@ -209,8 +204,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
             masked=True,
             mask_in_place=True,
             prefix=f"{factor}_",
-            label=factor,
-        )
+        ).rows()
 
     def _merged(self, place: Place, blocks: Blocks) -> Iterator[Operation]:
         """One softmax over both factors: two score matrices, concatenated, then two weighted sums."""
@@ -270,7 +264,6 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         return {"mixing": "local" if local else "global", "reads": reads, "reads_tokens": keys}
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from super().notes(place)
         n, blocks = place.grid.total, self.blocks(place.grid)
         if blocks.padded != n:
             yield PaddingNote(

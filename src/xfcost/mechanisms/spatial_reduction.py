@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, common_divisor
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place, Side, check_no_special_tokens
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Side, check_no_special_tokens
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.raster import numbers
 from xfcost.formulas.rows import convolution, elementwise, letter_power, linear, norm, on_raw_input
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from xfcost.ledger.grid import sides_text
 
 
 class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_reduction"):
@@ -98,13 +92,12 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         inside = self._in_patches(grid)
         if inside == grid.sides:
             return range(grid.total)
-        number = {position: token for token, position in enumerate(product(*(range(side) for side in grid.sides)))}
-        return [number[position] for position in product(*(range(side) for side in inside))]
+        return numbers(map(range, inside), grid.sides)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return grid.total * (prod(self._in_patches(grid)) + grid.extra)
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[SpatialReduction, Place]:
         """k is the number of pooled tokens, not a side."""
         component, lettered_place = super().in_letters(place)
         pooled = self.pooled and lettered(self.pooled, "k", root=len(place.grid.sides))
@@ -118,17 +111,9 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
             yield from self._reduction(place)
         kv = linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
         yield kv if self._reduces else on_raw_input(kv)
-        yield from attention_core(
-            queries=n,
-            keys=keys,
-            heads=self.heads,
-            inner=inner,
-            mixing="global",
-            reads=self._keys_in_letters(place.grid),
-            # a key that stands for several tokens makes no pair of tokens
-            pairs=None if self._reduces else self.pairs(place.grid),
-            fused=place.fused,
-        )
+        # a key that stands for several tokens makes no pair of tokens
+        pairs = None if self._reduces else self.pairs(place.grid)
+        yield from attention_of(self, place, keys=keys, reads=self._keys_in_letters(place.grid), pairs=pairs)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def _keys_in_letters(self, grid: Grid) -> str:

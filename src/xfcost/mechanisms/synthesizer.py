@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from xfcost.formulas.arithmetic import root_divisor
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Length, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
-from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import elementwise, linear, matmul, on_raw_input, with_gradient_operands
-from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.grid import Grid
+from xfcost.formulas.rows import elementwise, linear, matmul, move, on_raw_input, with_gradient_operands
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 RANK = 8
@@ -67,10 +59,8 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         if self.rank is not None and self.form != "factorized_random":
             raise ComponentError("rank", f"only 'factorized_random' has a rank, and the form is {self.form!r}")
         n = place.grid.total
-        if self.factor is not None and n % self.factor:
-            raise ComponentError(
-                "factor", f"{self.factor} does not divide the {n} tokens; it could be {divisors_text(n)}"
-            )
+        if self.factor is not None:
+            check_divides("factor", self.factor, n, f"the {n} tokens")
 
     def label(self) -> str:
         name = f"Synthesizer ({self.form.replace('_', ' ')}{'' if self.trainable else ', fixed'})"
@@ -82,7 +72,7 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         a = self.factor or root_divisor(n)
         return a, n // a
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[Synthesizer, Place]:
         component, lettered_place = super().in_letters(place)
         return msgspec.structs.replace(component, rank=lettered(self.rank or RANK, "k")), lettered_place
 
@@ -98,14 +88,11 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         entries = self.heads * n * n
         live_entries = 0 if self.form == "random" else entries  # a table is a parameter
         if self.causal:
-            yield Operation(
-                path="mask", title="Mask", once=once, matrix=matrix(entries, live_entries), symbol="mask", **mixing
-            )
+            masked = mixing | {"matrix": matrix(entries, live_entries)}
+            yield move("mask", "Mask", once=once, symbol="mask", **masked)
             live_entries = entries
-        weights = matrix(entries, live_entries, kept=alone or self.trainable)
-        yield elementwise(
-            "softmax", "Softmax", "softmax", entries, once=once, matrix=weights, symbol="softmax", **mixing
-        )
+        weights = mixing | {"matrix": matrix(entries, live_entries, kept=alone or self.trainable)}
+        yield elementwise("softmax", "Softmax", "softmax", entries, once=once, symbol="softmax", **weights)
         weighted = matmul("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, symbol="AV", **mixing)
         yield weighted if self.trainable else with_gradient_operands(weighted, 1)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Operation, Place
 from xfcost.formulas.rows import linear_over_tokens
 from xfcost.formulas.static_mixer import StaticGlobalMixer
-from xfcost.ledger.operation import Operation
 
 
 class TokenLinear(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_linear"):
@@ -18,11 +17,10 @@ class TokenLinear(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_linea
     As attention it mixes N² pairs, with weights that are learned and fixed; another N needs new ones.
     """
 
+    short_name = "Token-mixing linear"
+
     bias: bool = True
     """Whether the linear map has a bias."""
-
-    def label(self) -> str:
-        return "Token-mixing linear"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n = place.grid.total

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from xfcost.formulas.component import ActKind, Place, Width
-from xfcost.formulas.letters import Letter
+from xfcost.formulas.component import ActKind, Letter, Operation, Place, Width
 from xfcost.formulas.rows import elementwise, linear_over_tokens
 from xfcost.formulas.static_mixer import StaticGlobalMixer
-from xfcost.ledger.operation import Operation
 
 
 class TokenMlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_mlp"):
@@ -24,15 +22,14 @@ class TokenMlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_mlp"):
     Both tables grow with N, and another N needs new ones.
     """
 
+    short_name = "Token-mixing MLP"
+
     hidden: Annotated[Width, Letter("k")]
     """Hidden units k, independent of N (the paper's D_S)."""
     act: ActKind = "gelu"
     """Activation function between the two linear maps."""
     bias: bool = True
     """Whether the two linear maps have biases."""
-
-    def label(self) -> str:
-        return "Token-mixing MLP"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, hidden = place.grid.total, place.dim, self.hidden

@@ -6,15 +6,12 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Annotated, ClassVar
 
-from xfcost.formulas.attention import attention_core
+from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place, Side, check_no_special_tokens
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Side, check_no_special_tokens
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import letter_power, linear
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.grid import sides_text
 
 
 class Unfolded(NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):
@@ -32,6 +29,7 @@ class Unfolded(NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):
     and so a token learns of all of them where the kernel covers a patch.
     """
 
+    short_name = "Unfolded attention"
     non_causal_reason: ClassVar[str] = "a token reads its place of all patches, of those behind it too"
 
     patch: Annotated[Side, Letter("P")] = 2
@@ -47,9 +45,6 @@ class Unfolded(NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):
                 f"{self.patch} does not divide the grid {sides_text(grid.sides)}; expected sides that are multiples of "
                 "it, by another image size or patch (the public code resizes the map there, which is not done here)",
             )
-
-    def label(self) -> str:
-        return "Unfolded attention"
 
     def groups(self, grid: Grid) -> Number:
         """P² on a map."""
@@ -72,15 +67,6 @@ class Unfolded(NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):
         n, d, groups = place.grid.tokens, place.dim, self.groups(place.grid)
         inner = self.inner(d)
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        yield from attention_core(
-            queries=n // groups,
-            keys=n // groups,
-            groups=groups,
-            heads=self.heads,
-            inner=inner,
-            mixing="global",
-            reads=f"N/{letter_power('P', len(place.grid.sides))}",
-            pairs=self.pairs(place.grid),
-            fused=place.fused,
-        )
+        core = {"queries": n // groups, "keys": n // groups, "groups": groups}
+        yield from attention_of(self, place, reads=f"N/{letter_power('P', len(place.grid.sides))}", **core)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)

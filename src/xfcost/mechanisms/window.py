@@ -10,17 +10,16 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
-from xfcost.formulas.attention import attention_core
-from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads, check_no_special_tokens
+from xfcost.formulas.attention import DenseAttention
+from xfcost.formulas.component import Heads, Mixer, Number, Operation, Place, Side, check_heads, check_no_special_tokens
 from xfcost.formulas.cosine_attention import scaled_cosine
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.position_bias import log_cpb_rows, relative_bias_table
+from xfcost.formulas.raster import numbers, position
 from xfcost.formulas.rows import letter_power, linear, move, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
 
 
 class Window(Mixer, frozen=True, kw_only=True, tag="window"):
@@ -96,15 +95,9 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """The tokens in the window of `token`, without padding."""
-        runs = []
-        for side, window, shift, place in zip(
-            grid.sides, self.window(grid), self.shifts(grid), _unravel(token, grid.sides), strict=True
-        ):
-            runs.append(next(run for run in self._segments(side, window, shift) if place in run))
-        tokens = [0]
-        for run, side in zip(runs, grid.sides, strict=True):
-            tokens = [before * side + place for before in tokens for place in run]
-        return tokens
+        axes = zip(grid.sides, self.window(grid), self.shifts(grid), position(token, grid.sides), strict=True)
+        runs = (next(run for run in self._segments(*axis) if place in run) for *axis, place in axes)
+        return numbers(runs, grid.sides)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """∏ over the sides of Σ (length of a run)²: a window is a product of runs."""
@@ -152,7 +145,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         masked = self.shift > 0
         if masked and place.fused:
             yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window, symbol="mask")
-        yield from attention_core(
+        yield from DenseAttention(
             queries=window,
             keys=window,
             groups=prod(tuple(ceil_div(side, w) for side, w in zip(place.grid.sides, sides, strict=True))),
@@ -166,7 +159,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             masked=masked,
             mask_in_place=not any(self.shifts(place.grid)),  # nothing to mask
             scaled=self.score == "dot",
-        )
+        ).rows()
 
     def notes(self, place: Place) -> Iterator[str]:
         window, padded = self.window(place.grid), self.padded(place.grid)
@@ -187,14 +180,6 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         shifted = "shifted along its longer sides alone" if any(self.shifts(grid)) else "not shifted"
         bound = "; its bias table, and so the parameters, depend on the resolution" if self.bias == "relative" else ""
         return f"window {unclipped} clipped to {clipped} {sides_text(grid.sides)} grid, {shifted}{bound}"
-
-
-def _unravel(token: int, sides: tuple[int, ...]) -> tuple[int, ...]:
-    place = []
-    for side in reversed(sides):
-        token, rest = divmod(token, side)
-        place.append(rest)
-    return tuple(reversed(place))
 
 
 def _squares(side: Number, window: Number, shift: Number) -> Number:

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import Place, Side, check_no_special_tokens
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Side, check_no_special_tokens
 from xfcost.formulas.conv_kernel import per_axis
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import letter_power, move
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.number import Number
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.grid import sides_text
 from xfcost.mechanisms.pooling import Pooling
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
@@ -37,6 +31,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
     of one size whatever the grid.
     """
 
+    short_name = "Window pooling attention"
     pool_letter: ClassVar[str] = "K"
 
     window: Side
@@ -50,14 +45,11 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
             if any(self.window % step for step in per_axis(stride, len(place.grid.sides))):
                 raise ComponentError("window", f"expected a multiple of the `{field}` {stride}, got {self.window}")
 
-    def label(self) -> str:
-        return "Window pooling attention"
-
     @property
     def window_side(self) -> int | None:
         return self.window
 
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
+    def in_letters(self, place: Place) -> tuple[WindowPooling, Place]:
         """W is a window's side in keys."""
         component, lettered_place = super().in_letters(place)
         stride = max(per_axis(component.kv_stride, len(place.grid.sides)))

@@ -7,10 +7,10 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from xfcost.counting.comparison_result import Comparison, comparison_json
+from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.objects import View, grouped, ledger_json, records
+from xfcost.ledger.objects import View, grouped, records
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.visible import csv_cell, markdown
 from xfcost.report.input_description import circumstances, image_cell
@@ -20,7 +20,7 @@ from xfcost.report.output import Format
 def ledger_text(ledger: Ledger, form: Format, by: View | None = None, *, verbose: bool = False) -> str:
     """The report of `analyze` in a format."""
     if form == "json":
-        return ledger_json(ledger)
+        return ledger.to_json()
     if form == "csv":
         return to_csv(grouped(ledger, by) if by else records(ledger))
     if form == "table":
@@ -56,7 +56,7 @@ def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
 def comparison_text(comparison: Comparison, form: Format, *, verbose: bool = False) -> str:
     """The report of `compare` in a format."""
     if form == "json":
-        return comparison_json(comparison)
+        return comparison.to_json()
     if form == "csv":
         inputs = [
             {"system": name, "N": ledger.metadata.grid_tokens, "image": image_cell(ledger.metadata)}

@@ -94,8 +94,9 @@ def check_sum(path: YamlPath, part: Part, source: Source) -> None:
     """
     component, place = part.component, part.place
     width = component.out(place)[1]
-    shortens = isinstance(component, SubLayer) and any(True for _ in component.shortcut(place))
-    if part.residual != "none" and width != place.dim and not shortens:
+    if part.residual == "none" or width == place.dim:
+        return
+    if not (isinstance(component, SubLayer) and any(True for _ in component.shortcut(place))):
         raise source.error(
             path,
             f"x is {place.dim} wide and f(x) {width}: they can't be added; write residual: none, or bring x to that "
@@ -135,13 +136,12 @@ def check_starts(streams: Sequence[Stream], source: Source) -> None:
 def _recurrent(stream: Stream) -> Iterator[Any]:
     """The recurrent layers of a stream, in the order in which they run."""
     for stage in stream.stages:
-        layers = [[part for part in block.parts if _takes_state(part.component)] for block in stage.blocks]
+        layers = [
+            [part for part in block.parts if isinstance(part.component, Mixer) and part.component.takes_state]
+            for block in stage.blocks
+        ]
         for index in stage.order if any(layers) else ():
             yield from layers[index]
-
-
-def _takes_state(component: Component) -> bool:
-    return isinstance(component, Mixer) and component.takes_state
 
 
 def _state(part: Any) -> str:

@@ -1,4 +1,4 @@
-"""One component at its place: checked there, its shared tables collected."""
+"""One component at its place: checked there, its tables of weights collected that several share by name."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import msgspec
 
 from xfcost.formulas.component import Component, Joining, Place, SubLayer
 from xfcost.ledger.errors import ComponentError, SpecError
-from xfcost.ledger.grid import Grid
+from xfcost.ledger.grid import Grid, sides_text
 from xfcost.spec.architecture import Part
 from xfcost.spec.checks import check_decoding, check_sum
 from xfcost.spec.reader import Source, YamlPath
 from xfcost.spec.run import Run
-from xfcost.spec.shared_tables import SharedTables
 
 
 class ComponentPlacer:
@@ -19,7 +18,11 @@ class ComponentPlacer:
 
     def __init__(self, source: Source, run: Run) -> None:
         self.source, self.run = source, run
-        self.tables = SharedTables(source)
+        self.tables: dict[str, tuple[int, int]] = {}
+        """Shared tables: name -> (rows, columns)."""
+        self.bound_tables: set[str] = set()
+        """Shared tables whose shapes depend on the input size."""
+        self._table_paths: dict[str, YamlPath] = {}
         self.encoder_output: tuple[Grid, int] | None = None
         """Grid and width that the decoder's cross-attention reads."""
         self.errors: list[SpecError] = []
@@ -42,8 +45,26 @@ class ComponentPlacer:
                 check_decoding(component, place, residual)
         except ComponentError as error:
             raise self.source.error((*path, error.field), error.message) from None
-        self.tables.add(path, component, place)
+        self._add_tables(path, component, place)
         return Part(".".join(map(str, path)), component, place, residual)
+
+    def _add_tables(self, path: YamlPath, component: Component, place: Place) -> None:
+        """Add the shared tables of `component`.
+
+        Raises:
+            SpecError: another component shares a table in another shape.
+        """
+        for name, shape in component.tables(place).items():
+            first_shape = self.tables.setdefault(name, shape)
+            first_path = self._table_paths.setdefault(name, path)
+            if first_shape != shape:
+                raise self.source.error(
+                    (*path, "share"),
+                    f"the table {name!r} is {sides_text(first_shape)} at {self.source.where(first_path)} and "
+                    f"{sides_text(shape)} here; shared tables must agree",
+                )
+            if component.binds_tables:
+                self.bound_tables.add(name)
 
     def sublayer(self, path: YamlPath, component: SubLayer, place: Place, residual: Joining) -> Part | None:
         """The sub-layer at its place; None where it can't be there and the error is reported with later ones.

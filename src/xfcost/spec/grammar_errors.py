@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from functools import cache
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
@@ -69,11 +69,11 @@ def _in_parts(value: Any, choices: list[Any], path: YamlPath) -> Iterator[Findin
 
 
 def _in_struct(value: dict[str, Any], struct: type[msgspec.Struct], path: YamlPath) -> Iterator[Finding]:
-    fields, hints = _fields(struct), _hints(struct)
+    fields = _fields(struct)
     tag = struct.__struct_config__.tag_field
     for key, item in value.items():
         if key in fields:
-            yield from _in_value(item, hints[fields[key].name], (*path, key))
+            yield from _in_value(item, fields[key].type, (*path, key))
         elif key != tag:
             yield path, f"Object contains unknown field `{key}`"
     unknown = [key for key in value if key not in fields and key != tag]
@@ -85,11 +85,6 @@ def _in_struct(value: dict[str, Any], struct: type[msgspec.Struct], path: YamlPa
 @cache
 def _fields(struct: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
     return {field.encode_name: field for field in msgspec.structs.fields(struct)}
-
-
-@cache
-def _hints(struct: type[msgspec.Struct]) -> dict[str, Any]:
-    return get_type_hints(struct, include_extras=True)
 
 
 def _choices(hint: Any, value: Any) -> Iterator[Any]:

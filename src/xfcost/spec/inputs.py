@@ -11,7 +11,7 @@ from xfcost.ledger.errors import ComponentError, UsageError
 from xfcost.ledger.grid import Grid, check_tokens, image_sides, video_sides
 from xfcost.spec.checks import check_entrance, check_streams
 from xfcost.spec.grammar import AnyInput, ImageInput, StreamSpec, VideoInput
-from xfcost.spec.reader import Source, YamlPath
+from xfcost.spec.reader import YamlPath
 from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
@@ -36,6 +36,16 @@ def streams_of(loaded: Loaded, run: Run) -> list[tuple[YamlPath, StreamSpec]]:
     return streams
 
 
+def sized_inputs(loaded: Loaded, run: Run) -> tuple[AnyInput, ...]:
+    """The inputs of all streams in the sizes of `run`.
+
+    Raises:
+        XfcostError: the spec can't have them.
+    """
+    inputs = Inputs(loaded, run)
+    return tuple(inputs.sized(number, *stream) for number, stream in enumerate(streams_of(loaded, run)))
+
+
 def image_size_for_grid(loaded: Loaded, run: Run, sides: tuple[int, int]) -> tuple[int, ...]:
     """Height and width of the (first) input with which the first stage gets a grid of `sides`.
 
@@ -43,8 +53,8 @@ def image_size_for_grid(loaded: Loaded, run: Run, sides: tuple[int, int]) -> tup
         UsageError: the input has no height and width.
     """
     path, stream = streams_of(loaded, run)[0]
-    entry = stream.input or loaded.spec.input
-    inputs = Inputs(loaded.spec.name, loaded.source, run)
+    inputs = Inputs(loaded, run)
+    entry = inputs.own(stream)
     if not isinstance(entry, ImageInput | VideoInput):
         raise inputs.no_size(entry)
     if any(layer.folds for layer in stream.embed):
@@ -55,10 +65,9 @@ def image_size_for_grid(loaded: Loaded, run: Run, sides: tuple[int, int]) -> tup
 
 def time_steps(loaded: Loaded) -> int:
     """The time steps of the first stage's grid, which N is a multiple of; 1 where the input is no video."""
-    run = Run()
-    path, stream = streams_of(loaded, run)[0]
-    inputs = Inputs(loaded.spec.name, loaded.source, run)
-    return inputs.time_steps(path, stream, stream.input or loaded.spec.input) or 1
+    path, stream = streams_of(loaded, Run())[0]
+    inputs = Inputs(loaded, Run())
+    return inputs.time_steps(path, stream, inputs.own(stream)) or 1
 
 
 def takes_images(loaded: Loaded) -> bool:
@@ -69,16 +78,21 @@ def takes_images(loaded: Loaded) -> bool:
 class Inputs(NamedTuple):
     """The inputs of one spec's streams in one run."""
 
-    name: str
-    source: Source
+    loaded: Loaded
     run: Run
 
-    def sized(self, path: YamlPath, stream: StreamSpec, entry: AnyInput, tokens: int | None) -> AnyInput:
-        """`entry` in the size of this run; `tokens` is the N of its first stage.
+    def own(self, stream: StreamSpec) -> AnyInput:
+        """The input of a stream as the spec gives it."""
+        return stream.input or self.loaded.spec.input
+
+    def sized(self, number: int, path: YamlPath, stream: StreamSpec) -> AnyInput:
+        """The input of stream `number` in the size of this run.
 
         Raises:
             UsageError: it can't have that size.
         """
+        entry, run_tokens = self.own(stream), self.run.tokens
+        tokens = run_tokens[number if len(run_tokens) > 1 else 0] if run_tokens else None
         if isinstance(entry, ImageInput | VideoInput):
             return self._pixels(path, stream, entry, tokens)
         if self.run.size is not None:
@@ -110,7 +124,8 @@ class Inputs(NamedTuple):
         if steps is not None and axes > 2:  # noqa: PLR2004 - time, height and width
             return video_sides(tokens, steps)
         if steps is not None:
-            raise UsageError(f"--N {tokens}: a layer of {self.name} folds an axis of the video; give --size")
+            name = self.loaded.spec.name
+            raise UsageError(f"--N {tokens}: a layer of {name} folds an axis of the video; give --size")
         if axes > 1:
             return image_sides(tokens)
         check_tokens(tokens)
@@ -118,7 +133,8 @@ class Inputs(NamedTuple):
 
     def no_size(self, entry: AnyInput) -> UsageError:
         """The error of `--size` where the input has no height and width."""
-        return UsageError(f"--size: {self.name} takes {tag_of(type(entry))}, which have no height and width; give --N")
+        name = self.loaded.spec.name
+        return UsageError(f"--size: {name} takes {tag_of(type(entry))}, which have no height and width; give --N")
 
     def input_sides(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:
         """The sides of the input with which the first stage gets a grid of `sides`."""
@@ -126,7 +142,7 @@ class Inputs(NamedTuple):
             try:
                 sides = layer.input_sides(sides)
             except ComponentError as error:
-                raise self.source.error((*layer_path, error.field), error.message) from None
+                raise self.loaded.source.error((*layer_path, error.field), error.message) from None
         return sides
 
     def time_steps(self, path: YamlPath, stream: StreamSpec, entry: AnyInput) -> int | None:
@@ -140,7 +156,7 @@ class Inputs(NamedTuple):
                 layer.check(place)
                 grid, dim = layer.out(place)
             except ComponentError as error:
-                raise self.source.error((*layer_path, error.field), error.message) from None
+                raise self.loaded.source.error((*layer_path, error.field), error.message) from None
         return int(grid.sides[0])
 
     def _scaled(self, side: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -58,21 +58,19 @@ def gallery() -> Path:
     return inside if inside.is_dir() else Path(__file__).parents[3] / "specs"
 
 
-def preset_files() -> dict[str, Path]:
+@cache
+def preset_files() -> Mapping[str, Path]:
     """Preset name -> file, in the gallery's order (family by family)."""
-    return dict(_listed(gallery()))
+    ordered = sorted(_unordered_files().items(), key=lambda item: (os.path.dirname(item[1]), _natural(item[0])))
+    return {name: Path(file) for name, file in ordered}
 
 
 @cache
-def _listed(gallery: Path) -> dict[str, Path]:
-    """Cached: loading all presets asks for their names hundreds of times."""
-    files: dict[str, Path] = {}
-    for folder in sorted(entry.path for entry in os.scandir(gallery) if entry.is_dir()):
-        for name in sorted(os.listdir(folder), key=lambda name: _natural(name.partition(".")[0])):
-            stem, ending = os.path.splitext(name)
-            if ending == ".yaml":
-                files[stem] = Path(folder, name)
-    return files
+def _unordered_files() -> dict[str, str]:
+    """Preset name -> file: one preset needs no order."""
+    folders = [entry.path for entry in os.scandir(gallery()) if entry.is_dir()]
+    files = (os.path.join(folder, name) for folder in folders for name in os.listdir(folder) if name.endswith(".yaml"))
+    return {os.path.basename(file).removesuffix(".yaml"): file for file in files}
 
 
 def preset_names() -> list[str]:
@@ -182,15 +180,15 @@ def lineage(name: str) -> list[Written]:
                 f"a config.json of transformers is no spec yet; `xfcost import {shown} -o model.yaml` converts it",
             )
         files.append(Written(shown, text, data, source))
-        paths.append(os.path.realpath(path))
         parent = data.get("extends")
         if parent is None:
             return files
+        paths.append(os.path.realpath(path))
         if not isinstance(parent, str):
             raise source.error(("extends",), f"expected the name of a preset or a file, got {shown_value(parent)}")
         try:
             path, shown = _find(parent, path)
-            if parent not in preset_files():
+            if parent not in _unordered_files():
                 check_inside(path, shown, first, first_shown)
             text = read_file(path, shown)
         except XfcostError as error:
@@ -209,13 +207,13 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     if is_path(name):
         path = Path(name) if base is None else base.parent / name
         return path, printable(name if base is None else str(path), most=200)
-    files = preset_files()
+    files = _unordered_files()
     if name not in files:
         hint = f"; a file is meant by its path: ./{name}" if os.path.exists(name) else ""
         raise UsageError(
-            f"there is no preset {shown_value(name)}; {nearest(name, files)}{hint} (`xfcost list` shows all)"
+            f"there is no preset {shown_value(name)}; {nearest(name, preset_files())}{hint} (`xfcost list` shows all)"
         )
-    return files[name], f"{name}.yaml"
+    return Path(files[name]), f"{name}.yaml"
 
 
 def _expected_file(name: str) -> Expected:

@@ -20,10 +20,13 @@ def merged(below: tuple[dict[str, Any], Source], above: tuple[dict[str, Any], So
     replaced: list[YamlPath] = [(key,) for key in not_inherited]
     inherited = {key: value for key, value in below_data.items() if key not in not_inherited}
     data = _merged(inherited, above_data, (), replaced)
-    source = Source(above_source.name)
-    inherited_lines = {path: line for path, line in below_source.lines.items() if not _is_within(path, replaced)}
-    source.lines = inherited_lines | above_source.lines
-    return data, source
+    prefixes, lengths = set(replaced), {len(path) for path in replaced}
+    inherited_lines = {
+        path: line
+        for path, line in below_source.lines.items()
+        if not any(path[:length] in prefixes for length in lengths)
+    }
+    return data, Source(above_source.name, inherited_lines | above_source.lines)
 
 
 def _merged(below: dict[str, Any], above: dict[str, Any], path: YamlPath, replaced: list[YamlPath]) -> dict[str, Any]:
@@ -36,7 +39,3 @@ def _merged(below: dict[str, Any], above: dict[str, Any], path: YamlPath, replac
             result[key] = value
             replaced.append((*path, key))
     return result
-
-
-def _is_within(path: YamlPath, parents: list[YamlPath]) -> bool:
-    return any(path[: len(parent)] == parent for parent in parents)

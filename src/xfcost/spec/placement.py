@@ -66,8 +66,8 @@ class _Placement:
             source=self.loaded.name,
             streams=tuple(streams),
             head=self._head(streams[-1]),
-            tables=self.components.tables.shapes,
-            bound_tables=frozenset(self.components.tables.bound),
+            tables=self.components.tables,
+            bound_tables=frozenset(self.components.bound_tables),
             batch=run.batch,
             dtype=run.dtype,
             attention=run.attention,
@@ -84,9 +84,7 @@ class _Placement:
         return (written or self.spec.input).sides == stream.input.sides
 
     def _stream(self, path: YamlPath, stream: StreamSpec, number: int) -> Stream:
-        tokens = self.run.tokens[number if len(self.run.tokens) > 1 else 0] if self.run.tokens else None
-        inputs = Inputs(self.spec.name, self.source, self.run)
-        entry = inputs.sized(path, stream, stream.input or self.spec.input, tokens)
+        entry = Inputs(self.loaded, self.run).sized(number, path, stream)
         vocabulary = entry.vocabulary if isinstance(entry, TokenInput) else None
         entrance = Place(grid=Grid(entry.sides), dim=entry.width, out_dim=stream.stages[0].dim, vocabulary=vocabulary)
         embed, shape = self._layers((*path, "embed"), stream.embed, entrance, [])

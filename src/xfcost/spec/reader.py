@@ -10,7 +10,10 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import yaml
@@ -18,9 +21,9 @@ import yaml
 from xfcost.ledger.errors import SpecError, printable
 
 try:
-    from yaml import CSafeLoader as _Loader
+    from yaml import CBaseLoader as _BaseLoader
 except ImportError:  # PyYAML without libyaml: the same loader, slower
-    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+    from yaml import BaseLoader as _BaseLoader  # type: ignore[assignment]
 
 YamlPath = tuple[str | int, ...]
 
@@ -38,9 +41,9 @@ _READ: Final = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK",
 class Source:
     """The file's name as the user wrote it, and the file and line of every path."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, lines: Mapping[YamlPath, tuple[str, int]] = MappingProxyType({})) -> None:
         self.name = name
-        self.lines: dict[YamlPath, tuple[str, int]] = {}
+        self.lines = dict(lines)
 
     def where(self, path: YamlPath) -> str:
         """`toy.yaml:14`, the line of `path` or of its nearest parent."""
@@ -121,6 +124,13 @@ def read(text: str, name: str) -> tuple[dict[str, Any], Source]:
     Raises:
         SpecError: it is not YAML, not plain data, or not one mapping.
     """
+    data, source = _read(text, name)
+    return _copied(data), Source(name, source.lines)
+
+
+@lru_cache(maxsize=64)
+def _read(text: str, name: str) -> tuple[dict[str, Any], Source]:
+    """Cached: many variants extend one preset."""
     source = Source(name)
     node, tagged = _compose(text, source)
     if node is None or (isinstance(node, yaml.ScalarNode) and not node.value):
@@ -134,6 +144,12 @@ def read(text: str, name: str) -> tuple[dict[str, Any], Source]:
     return builder.build(node, ()), source
 
 
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
 def read_value(text: str) -> Any:
     """One value from the command line (`--set key=VALUE`), by the same rules."""
     source = Source("--set")
@@ -141,15 +157,36 @@ def read_value(text: str) -> Any:
     return None if node is None else _Builder(source, tagged).build(node, ())
 
 
+class _TooLargeError(Exception):
+    """A text is nested too deep or has too many values."""
+
+
+class _Loader(_BaseLoader):
+    """Composes nodes, all of their words unresolved; stops where they are nested too deep or are too many."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.depth = self.values = 0
+
+    def descend_resolver(self, parent: Any, index: Any) -> None:
+        """Called before each node is composed."""
+        self.depth += 1
+        self.values += 1
+        if self.depth > MOST_DEPTH + 1 or self.values > 2 * MOST_VALUES:  # a word is one deeper; keys and values
+            raise _TooLargeError
+
+    def ascend_resolver(self) -> None:
+        """Called after each."""
+        self.depth -= 1
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> None:
+        """The tag of a node without one."""
+
+
 def _compose(text: str, source: Source) -> tuple[yaml.Node | None, dict[_Mark, str]]:
     """The nodes of `text`, and its written tags by line and column."""
     try:
-        tagged = _scan(text, source)
-        loader = _Loader(text)
-        try:
-            return loader.get_single_node(), tagged
-        finally:
-            loader.dispose()
+        return _composed(text, source)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
@@ -158,12 +195,24 @@ def _compose(text: str, source: Source) -> tuple[yaml.Node | None, dict[_Mark, s
         raise SpecError(f"{source.name}:{line} is not valid YAML: {problem}") from None
 
 
+def _composed(text: str, source: Source) -> tuple[yaml.Node | None, dict[_Mark, str]]:
+    tagged = _scan(text, source) if "!" in text else {}
+    loader = _Loader(text)
+    try:
+        return loader.get_single_node(), tagged
+    except (_TooLargeError, yaml.YAMLError):
+        _scan(text, source)  # raises the first error, with its line
+        raise
+    finally:
+        loader.dispose()
+
+
 def _scan(text: str, source: Source) -> dict[_Mark, str]:
-    """The written tags of `text`. Refuses too deep or too many values, event by event, without recursion."""
+    """The written tags of `text`. Refuses too deep or too many values with their line, without recursion."""
     tagged: dict[_Mark, str] = {}
     depth = values = 0
     event: Any  # the stubs let a parsed event lack its mark
-    for event in yaml.parse(text, Loader=_Loader):
+    for event in yaml.parse(text, Loader=_BaseLoader):
         line, column = event.start_mark.line + 1, event.start_mark.column
         if isinstance(event, yaml.CollectionEndEvent):
             depth -= 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -15,12 +14,6 @@ from xfcost.spec.writer import spec_text
 _ORDER: Final = (
     "name", "paper", "notes", "input", "residual", "embed", "stages", "encoder", "decoder", "head", "published",
 )  # fmt: skip
-
-
-def texts(name: str) -> Iterator[tuple[str, str]]:
-    """(file name, YAML text) of a spec file and of every file that it extends, as written."""
-    for written in lineage(name):
-        yield written.shown, written.text
 
 
 def expanded_yaml(name: str) -> str:

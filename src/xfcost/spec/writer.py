@@ -48,11 +48,13 @@ def _mapping(data: dict[str, Any], indent: str) -> Iterator[str]:
 
 
 def _items(values: list[Any], indent: str) -> Iterator[str]:
-    """A list, each item on one line or on several."""
+    """A list, each item on one line or on several; a component gets one, and a group of blocks where it fits."""
     for value in values:
         line = f"{indent}- {_flow(value)}"
         short = isinstance(value, list) and _fits(line, "", value)
-        if not isinstance(value, dict | list) or _is_leaf(value) or short or (_is_group(value) and len(line) <= WIDTH):
+        component = isinstance(value, dict) and "kind" in value
+        group = isinstance(value, dict) and "repeat" in value and len(line) <= WIDTH
+        if not isinstance(value, dict | list) or component or short or group:
             yield line
             continue
         inner = _mapping(value, f"{indent}  ") if isinstance(value, dict) else _items(value, f"{indent}  ")
@@ -67,16 +69,6 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def _fits(line: str, key: str, value: Any) -> bool:
     return len(line) <= WIDTH and key not in _MULTILINE and not _has_multiline(value)
-
-
-def _is_leaf(value: Any) -> bool:
-    """Is it a component? It gets one line."""
-    return isinstance(value, dict) and "kind" in value
-
-
-def _is_group(value: Any) -> bool:
-    """Is it a group of repeated blocks?"""
-    return isinstance(value, dict) and "repeat" in value
 
 
 def _has_multiline(value: Any) -> bool:

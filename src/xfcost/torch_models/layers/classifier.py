@@ -9,16 +9,14 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.classifier import Classifier
-from xfcost.torch_models.shared.leaves import Linear
+from xfcost.torch_models.shared.leaves import Leaf, Linear, through
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.token_pool import Pool
 
 
-class Average(nn.Module):
+def average(x: Tensor, y: Tensor) -> Tensor:
     """(x + y) / 2."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return (x + y) / 2
+    return (x + y) / 2
 
 
 class ClassifierHead(nn.Module):
@@ -35,13 +33,13 @@ class ClassifierHead(nn.Module):
         if config.distilled:
             self.distillation_pool = Pool("distillation_token", place.grid.extra - 1)
             self.distillation_linear = Linear(place.dim, config.classes, bias=config.bias)
-            self.average = Average()
+            self.average = Leaf(average)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        if self.pool is not None and self.norm_after_pool and self.norm is not None:
-            return self.linear(self.norm(self.pool(x_BND)))
-        x_BND = x_BND if self.norm is None else self.norm(x_BND)
-        answer_BV = self.linear(x_BND if self.pool is None else self.pool(x_BND))
+        if self.norm_after_pool:
+            return through(x_BND, self.pool, self.norm, self.linear)
+        x_BND = through(x_BND, self.norm)
+        answer_BV = through(x_BND, self.pool, self.linear)
         if self.average is None:
             return answer_BV
         return self.average(answer_BV, self.distillation_linear(self.distillation_pool(x_BND)))

@@ -1,7 +1,4 @@
-"""Module of `layers/context.py`: adds the encoder's token at the same position.
-
-B batch, N tokens, D width.
-"""
+"""Module of `layers/context.py`: adds the encoder's token at the same position. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

@@ -5,27 +5,19 @@ B batch, N tokens, D width, C channels, Y and X the grid's sides.
 
 from __future__ import annotations
 
-from torch import Tensor, nn
-
 from xfcost.formulas.component import Place
 from xfcost.layers.conv import Conv
-from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
+from xfcost.torch_models.shared.chain import Chain
+from xfcost.torch_models.shared.convolution import TokenConvolution
 from xfcost.torch_models.shared.leaves import ACTIVATIONS
 from xfcost.torch_models.shared.norms import norm
 
 
-class ConvolutionStem(nn.Module):
+class ConvolutionStem(Chain):
     """(B, C, Y, X) or (B, N, C) -> (B, N', D)."""
 
     def __init__(self, config: Conv, place: Place) -> None:
-        super().__init__()
-        width = config.out(place)[1]
-        self.sides = place.grid.sides
-        self.conv = Convolution(place.dim, width, config.kernel(place), groups=config.groups, bias=config.bias)
-        self.norm = norm(config.norm, width)
-        self.act = None if config.act == "none" else ACTIVATIONS[config.act]()
-
-    def forward(self, x: Tensor) -> Tensor:
-        y_BND = in_rows(self.conv(on_grid(x, self.sides)))
-        y_BND = y_BND if self.norm is None else self.norm(y_BND)
-        return y_BND if self.act is None else self.act(y_BND)
+        width, options = config.out(place)[1], {"groups": config.groups, "bias": config.bias}
+        conv = TokenConvolution(place.grid.sides, place.dim, width, config.kernel(place), **options)
+        act = None if config.act == "none" else ACTIVATIONS[config.act]()
+        super().__init__(conv=conv, norm=norm(config.norm, width), act=act)

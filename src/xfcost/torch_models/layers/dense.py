@@ -1,29 +1,18 @@
-"""Module of `layers/dense.py`: a linear map with an activation.
-
-B batch, N tokens, D width.
-"""
+"""Module of `layers/dense.py`: a linear map with an activation. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
-from torch import Tensor, nn
-
 from xfcost.formulas.component import Place
 from xfcost.layers.dense import Dense
+from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
 from xfcost.torch_models.shared.norms import norm
 
 
-class DenseLayer(nn.Module):
+class DenseLayer(Chain):
     """(B, N, D) -> (B, N, D')."""
 
     def __init__(self, config: Dense, place: Place) -> None:
-        super().__init__()
         width = config.out(place)[1]
-        self.linear = Linear(place.dim, width, bias=config.bias)
-        self.norm = norm(config.norm, width)
-        self.act = None if config.act == "none" else ACTIVATIONS[config.act]()
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        y_BND = self.linear(x_BND)
-        y_BND = y_BND if self.norm is None else self.norm(y_BND)
-        return y_BND if self.act is None else self.act(y_BND)
+        act = None if config.act == "none" else ACTIVATIONS[config.act]()
+        super().__init__(linear=Linear(place.dim, width, bias=config.bias), norm=norm(config.norm, width), act=act)

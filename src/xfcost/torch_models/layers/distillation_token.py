@@ -1,15 +1,13 @@
-"""Module of `layers/distillation_token.py`: a learned token after the class token.
-
-B batch, N tokens, D width.
-"""
+"""Module of `layers/distillation_token.py`: a learned token after the class token. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from xfcost.formulas.component import Place
 from xfcost.layers.distillation_token import DistillationToken
+from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import Table
 
 
@@ -25,12 +23,8 @@ class Insert(Table):
         return torch.cat([x_BND[:, : self.before], token_B1D, x_BND[:, self.before :]], dim=1)
 
 
-class DistillationTokenEmbedding(nn.Module):
+class DistillationTokenEmbedding(Chain):
     """(B, N, D) -> (B, N+1, D)."""
 
     def __init__(self, config: DistillationToken, place: Place) -> None:
-        super().__init__()
-        self.insert = Insert(place.grid.extra, place.dim)
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return self.insert(x_BND)
+        super().__init__(insert=Insert(place.grid.extra, place.dim))

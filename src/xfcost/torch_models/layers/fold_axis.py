@@ -5,29 +5,21 @@ B batch, N tokens, X length of the folded axis, D width.
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from xfcost.formulas.component import Place
 from xfcost.layers.fold_axis import FoldAxis
+from xfcost.torch_models.shared.chain import Chain
+from xfcost.torch_models.shared.leaves import Leaf
 
 
-class FoldAxisLayer(nn.Module):
+class FoldAxisLayer(Chain):
     """(B, N·X, D) -> (B, N, X·D)."""
 
     def __init__(self, config: FoldAxis, place: Place) -> None:
-        super().__init__()
-        self.fold = SideBySide(place.grid.sides[-1])
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return self.fold(x_BND)
+        super().__init__(fold=Leaf(side_by_side, count=place.grid.sides[-1]))
 
 
-class SideBySide(nn.Module):
+def side_by_side(x_BND: Tensor, *, count: int) -> Tensor:
     """Each run of `count` tokens as one token: a view."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.count = count
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return x_BND.unflatten(1, (-1, self.count)).flatten(2)
+    return x_BND.unflatten(1, (-1, count)).flatten(2)

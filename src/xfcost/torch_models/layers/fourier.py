@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.fourier import Fourier
+from xfcost.torch_models.shared.chain import Chain
 
 
 class Concatenate(nn.Module):
@@ -25,15 +26,11 @@ class Concatenate(nn.Module):
         return torch.cat([x_BND, self.features_NF.expand(x_BND.shape[0], -1, -1)], dim=-1)
 
 
-class FourierEmbedding(nn.Module):
+class FourierEmbedding(Chain):
     """(B, N, D) -> (B, N, D+F)."""
 
     def __init__(self, config: Fourier, place: Place) -> None:
-        super().__init__()
-        self.concatenate = Concatenate(fourier_features(place.grid.sides, config.bands))
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return self.concatenate(x_BND)
+        super().__init__(concatenate=Concatenate(fourier_features(place.grid.sides, config.bands)))
 
 
 def fourier_features(sides: tuple[int, ...], bands: int) -> Tensor:

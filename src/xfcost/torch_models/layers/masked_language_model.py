@@ -1,7 +1,4 @@
-"""Module of `layers/masked_language_model.py`: BERT's head.
-
-B batch, N tokens, D width, V vocabulary.
-"""
+"""Module of `layers/masked_language_model.py`: BERT's head. B batch, N tokens, D width, V vocabulary."""
 
 from __future__ import annotations
 

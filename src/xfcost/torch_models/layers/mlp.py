@@ -1,18 +1,14 @@
-"""Module of `layers/mlp.py`: a feed-forward network of linear maps.
-
-B batch, N tokens, D width, D' output width.
-"""
+"""Module of `layers/mlp.py`: a feed-forward network of linear maps. B batch, N tokens, D width, D' output width."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.mlp import Mlp
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Leaf, Linear, joined
 
 
 class FeedForward(nn.Module):
@@ -26,7 +22,7 @@ class FeedForward(nn.Module):
         self.act = ACTIVATIONS[config.act]()
         self.fc2 = linear(hidden, width, bias=config.bias)
         self.chunks = config.chunks
-        self.join = Join() if config.chunks > 1 else None
+        self.join = Leaf(joined, dim=1) if config.chunks > 1 else None
 
     def forward(self, x_BND: Tensor, *more: Tensor) -> Tensor:
         if self.join is None:
@@ -39,10 +35,3 @@ class FeedForward(nn.Module):
 
     def _through(self, x_BND: Tensor, *more: Tensor) -> Tensor:
         return self.fc2(self.act(self.fc1(x_BND, *more)), *more)
-
-
-class Join(nn.Module):
-    """Concatenates chunks of tokens: (B, N', D), … -> (B, N, D)."""
-
-    def forward(self, *parts_BND: Tensor) -> Tensor:
-        return torch.cat(parts_BND, dim=1)

@@ -17,7 +17,7 @@ from xfcost.layers.moe import Groups, Moe
 from xfcost.torch_models.layers.mlp import FeedForward
 from xfcost.torch_models.shared.experts import ExpertLinear, SlotLinear
 from xfcost.torch_models.shared.gated import GatedFeedForward
-from xfcost.torch_models.shared.leaves import Add, Linear
+from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, through
 
 
 class MixtureOfExperts(nn.Module):
@@ -28,12 +28,13 @@ class MixtureOfExperts(nn.Module):
         self.router = Linear(place.dim, config.experts, bias=False)
         self.probabilities = nn.Softmax(dim=-1) if config.router == "softmax" else nn.Sigmoid()
         self.correction = Correction(config.experts) if config.correction else None
-        self.choose_groups = ChooseGroups(config.groups) if config.groups else None
-        self.choose = Choose(config.active)
-        self.weights = Weights(config.scale, normalize=config.normalize)
+        self.choose_groups = Leaf(in_best_groups, groups=config.groups) if config.groups else None
+        self.choose = Leaf(best_experts, active=config.active)
+        self.weights = Leaf(chosen_weights, scale=config.scale, normalize=config.normalize)
         packed = config.capacity is None
-        self.arrange = PackRows(config.experts) if packed else FillSlots(config.experts, config.slots(place.grid.total))
-        self.gather = Gather()
+        slots = {} if packed else {"slots": config.slots(place.grid.total)}
+        self.arrange = Leaf(packed_rows if packed else filled_slots, experts=config.experts, **slots)
+        self.gather = Leaf(gathered)
         network = FeedForward if isinstance(config.expert, Mlp) else GatedFeedForward
         maps = ExpertLinear if packed else SlotLinear
         self.experts = network(
@@ -41,9 +42,9 @@ class MixtureOfExperts(nn.Module):
             place,
             linear=lambda inputs, outputs, *, bias: maps(config.experts, inputs, outputs, bias=bias),
         )
-        self.scatter = Scatter()
-        self.weigh = Weigh()
-        self.sum = Sum() if config.active > 1 else None
+        self.scatter = Leaf(scattered)
+        self.weigh = Leaf(weighed)
+        self.sum = Leaf(torch.sum, dim=2) if config.active > 1 else None
         self.shared = network(config.shared_network(place.dim), place) if config.shared else None  # type: ignore[arg-type]
         self.shared_add = Add() if config.shared else None
 
@@ -61,8 +62,7 @@ class MixtureOfExperts(nn.Module):
 
     def _choice_scores(self, probability_BNE: Tensor) -> Tensor:
         """The scores that choose experts: probabilities, plus a bias, -∞ outside the best groups."""
-        score_BNE = probability_BNE if self.correction is None else self.correction(probability_BNE)
-        return score_BNE if self.choose_groups is None else self.choose_groups(score_BNE)
+        return through(probability_BNE, self.correction, self.choose_groups)
 
 
 class Arrangement(NamedTuple):
@@ -93,95 +93,65 @@ class Correction(nn.Module):
         return x_BNE + self.bias_E
 
 
-class ChooseGroups(nn.Module):
+def in_best_groups(score_BNE: Tensor, *, groups: Groups) -> Tensor:
     """-∞ at experts outside a token's best groups: (B, N, E) -> (B, N, E)."""
-
-    def __init__(self, groups: Groups) -> None:
-        super().__init__()
-        self.groups = groups
-
-    def forward(self, score_BNE: Tensor) -> Tensor:
-        grouped_BNGK = score_BNE.unflatten(-1, (self.groups.count, -1))
-        top_two = self.groups.score == "top_two"
-        best_BNG = grouped_BNGK.topk(2, dim=-1).values.sum(-1) if top_two else grouped_BNGK.amax(-1)
-        chosen_BNA1 = best_BNG.topk(self.groups.active, dim=-1).indices.unsqueeze(-1)
-        number_G = torch.arange(self.groups.count, device=score_BNE.device)
-        open_BNG = (chosen_BNA1 == number_G).any(-2)
-        closed_BNG1 = open_BNG.logical_not().unsqueeze(-1)
-        return grouped_BNGK.masked_fill(closed_BNG1, float("-inf")).flatten(-2)
+    grouped_BNGK = score_BNE.unflatten(-1, (groups.count, -1))
+    top_two = groups.score == "top_two"
+    best_BNG = grouped_BNGK.topk(2, dim=-1).values.sum(-1) if top_two else grouped_BNGK.amax(-1)
+    chosen_BNA1 = best_BNG.topk(groups.active, dim=-1).indices.unsqueeze(-1)
+    number_G = torch.arange(groups.count, device=score_BNE.device)
+    open_BNG = (chosen_BNA1 == number_G).any(-2)
+    closed_BNG1 = open_BNG.logical_not().unsqueeze(-1)
+    return grouped_BNGK.masked_fill(closed_BNG1, float("-inf")).flatten(-2)
 
 
-class Choose(nn.Module):
+def best_experts(score_BNE: Tensor, *, active: int) -> Tensor:
     """The A experts with the highest scores: (B, N, E) -> (B, N, A)."""
-
-    def __init__(self, active: int) -> None:
-        super().__init__()
-        self.active = active
-
-    def forward(self, score_BNE: Tensor) -> Tensor:
-        if self.active == 1:
-            return score_BNE.argmax(-1, keepdim=True)
-        return score_BNE.topk(self.active, dim=-1).indices
+    if active == 1:
+        return score_BNE.argmax(-1, keepdim=True)
+    return score_BNE.topk(active, dim=-1).indices
 
 
-class Weights(nn.Module):
+def chosen_weights(probability_BNE: Tensor, chosen_BNA: Tensor, *, scale: float | None, normalize: bool) -> Tensor:
     """The probabilities of the chosen experts, normalised and scaled: (B, N, E), (B, N, A) -> (B, N, A)."""
-
-    def __init__(self, scale: float | None, *, normalize: bool) -> None:
-        super().__init__()
-        self.scale, self.normalize = scale, normalize
-
-    def forward(self, probability_BNE: Tensor, chosen_BNA: Tensor) -> Tensor:
-        weight_BNA = probability_BNE.gather(-1, chosen_BNA)
-        if self.normalize:
-            weight_BNA = weight_BNA / weight_BNA.sum(-1, keepdim=True)
-        return weight_BNA if self.scale is None else weight_BNA * self.scale
+    weight_BNA = probability_BNE.gather(-1, chosen_BNA)
+    if normalize:
+        weight_BNA = weight_BNA / weight_BNA.sum(-1, keepdim=True)
+    return weight_BNA if scale is None else weight_BNA * scale
 
 
-class PackRows(nn.Module):
+def packed_rows(chosen_BNA: Tensor, *, experts: int) -> Arrangement:
     """Rows sorted by expert, without gaps."""
-
-    def __init__(self, experts: int) -> None:
-        super().__init__()
-        self.experts = experts
-
-    def forward(self, chosen_BNA: Tensor) -> Arrangement:
-        chosen_1P = chosen_BNA.reshape(1, -1)
-        running_EP = _running_counts(chosen_1P, self.experts)
-        counts_E = running_EP[:, -1]
-        before_E = counts_E.cumsum(0) - counts_E
-        place_P = (before_E.unsqueeze(1) + running_EP - 1).gather(0, chosen_1P).squeeze(0)
-        source_P = torch.zeros_like(place_P).scatter(0, place_P, _tokens(chosen_BNA).flatten())
-        return Arrangement(source_P, place_P.reshape(chosen_BNA.shape), (counts_E,))
+    chosen_1P = chosen_BNA.reshape(1, -1)
+    running_EP = _running_counts(chosen_1P, experts)
+    counts_E = running_EP[:, -1]
+    before_E = counts_E.cumsum(0) - counts_E
+    place_P = (before_E.unsqueeze(1) + running_EP - 1).gather(0, chosen_1P).squeeze(0)
+    source_P = torch.zeros_like(place_P).scatter(0, place_P, _tokens(chosen_BNA).flatten())
+    return Arrangement(source_P, place_P.reshape(chosen_BNA.shape), (counts_E,))
 
 
-class FillSlots(nn.Module):
+def filled_slots(chosen_BNA: Tensor, *, experts: int, slots: int) -> Arrangement:
     """C slots of each expert for each sample. Tokens beyond the capacity are dropped.
 
     All first choices come before second choices, each in token order (Lepikhin et al. 2021, algorithm 1).
     """
-
-    def __init__(self, experts: int, slots: int) -> None:
-        super().__init__()
-        self.experts, self.slots = experts, slots
-
-    def forward(self, chosen_BNA: Tensor) -> Arrangement:
-        batch, tokens, active = chosen_BNA.shape
-        chosen_B1P = chosen_BNA.transpose(1, 2).reshape(batch, 1, -1)
-        rank_BP = (_running_counts(chosen_B1P, self.experts).gather(1, chosen_B1P) - 1).squeeze(1)
-        placed_BP = rank_BP < self.slots
-        sample_B1 = torch.arange(batch, device=rank_BP.device).unsqueeze(1)
-        total = self.experts * batch * self.slots
-        # one more slot, for dropped tokens
-        place_BP = (chosen_B1P.squeeze(1) * batch + sample_B1) * self.slots + rank_BP
-        place_BP = torch.where(placed_BP, place_BP, torch.full_like(place_BP, total))
-        token_BP = _tokens(chosen_BNA).transpose(1, 2).flatten(1)
-        none_S = torch.full((total + 1,), -1, dtype=token_BP.dtype, device=token_BP.device)
-        source_ES = none_S.scatter(0, place_BP.flatten(), token_BP.flatten())[:-1].unflatten(0, (self.experts, -1))
-        filled_ES = source_ES >= 0
-        place_BNA, placed_BNA = (part.unflatten(1, (active, tokens)).transpose(1, 2) for part in (place_BP, placed_BP))
-        place_BNA = place_BNA.masked_fill(placed_BNA.logical_not(), 0)
-        return Arrangement(source_ES.masked_fill(filled_ES.logical_not(), 0), place_BNA, (), filled_ES, placed_BNA)
+    batch, tokens, active = chosen_BNA.shape
+    chosen_B1P = chosen_BNA.transpose(1, 2).reshape(batch, 1, -1)
+    rank_BP = (_running_counts(chosen_B1P, experts).gather(1, chosen_B1P) - 1).squeeze(1)
+    placed_BP = rank_BP < slots
+    sample_B1 = torch.arange(batch, device=rank_BP.device).unsqueeze(1)
+    total = experts * batch * slots
+    # one more slot, for dropped tokens
+    place_BP = (chosen_B1P.squeeze(1) * batch + sample_B1) * slots + rank_BP
+    place_BP = torch.where(placed_BP, place_BP, torch.full_like(place_BP, total))
+    token_BP = _tokens(chosen_BNA).transpose(1, 2).flatten(1)
+    none_S = torch.full((total + 1,), -1, dtype=token_BP.dtype, device=token_BP.device)
+    source_ES = none_S.scatter(0, place_BP.flatten(), token_BP.flatten())[:-1].unflatten(0, (experts, -1))
+    filled_ES = source_ES >= 0
+    place_BNA, placed_BNA = (part.unflatten(1, (active, tokens)).transpose(1, 2) for part in (place_BP, placed_BP))
+    place_BNA = place_BNA.masked_fill(placed_BNA.logical_not(), 0)
+    return Arrangement(source_ES.masked_fill(filled_ES.logical_not(), 0), place_BNA, (), filled_ES, placed_BNA)
 
 
 def _running_counts(chosen_X1P: Tensor, experts: int) -> Tensor:
@@ -197,35 +167,22 @@ def _tokens(chosen_BNA: Tensor) -> Tensor:
     return number_BN1.expand_as(chosen_BNA)
 
 
-class Gather(nn.Module):
+def gathered(x_BND: Tensor, arrangement: Arrangement) -> Tensor:
     """(B, N, D) -> (P, D) or (E, S, D), zeros in empty slots."""
-
-    def forward(self, x_BND: Tensor, arrangement: Arrangement) -> Tensor:
-        rows = x_BND.flatten(0, 1)[arrangement.source]
-        if arrangement.filled_ES is None:
-            return rows
-        return rows.masked_fill(arrangement.filled_ES.logical_not().unsqueeze(-1), 0)
+    rows = x_BND.flatten(0, 1)[arrangement.source]
+    if arrangement.filled_ES is None:
+        return rows
+    return rows.masked_fill(arrangement.filled_ES.logical_not().unsqueeze(-1), 0)
 
 
-class Scatter(nn.Module):
+def scattered(y: Tensor, arrangement: Arrangement) -> Tensor:
     """(P, D) or (E, S, D) -> (B, N, A, D), zeros for dropped tokens."""
-
-    def forward(self, y: Tensor, arrangement: Arrangement) -> Tensor:
-        copies_BNAD = y.flatten(0, -2)[arrangement.place_BNA]
-        if arrangement.placed_BNA is None:
-            return copies_BNAD
-        return copies_BNAD.masked_fill(arrangement.placed_BNA.logical_not().unsqueeze(-1), 0)
+    copies_BNAD = y.flatten(0, -2)[arrangement.place_BNA]
+    if arrangement.placed_BNA is None:
+        return copies_BNAD
+    return copies_BNAD.masked_fill(arrangement.placed_BNA.logical_not().unsqueeze(-1), 0)
 
 
-class Weigh(nn.Module):
+def weighed(y_BNAD: Tensor, weight_BNA: Tensor) -> Tensor:
     """(B, N, A, D) times (B, N, A) -> (B, N, A, D)."""
-
-    def forward(self, y_BNAD: Tensor, weight_BNA: Tensor) -> Tensor:
-        return y_BNAD * weight_BNA.unsqueeze(-1)
-
-
-class Sum(nn.Module):
-    """The sum over a token's experts: (B, N, A, D) -> (B, N, D)."""
-
-    def forward(self, y_BNAD: Tensor) -> Tensor:
-        return y_BNAD.sum(2)
+    return y_BNAD * weight_BNA.unsqueeze(-1)

@@ -9,28 +9,21 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.patch import Patch
+from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.norms import norm
+from xfcost.torch_models.shared.uninitialised import Uninitialised
 
 
-class PatchProjection(nn.Conv2d):
+class PatchProjection(Uninitialised, nn.Conv2d):
     """nn.Conv2d with tokens as output; it skips the initialisation on `meta`: (B, C, Y, X) -> (B, N, D)."""
-
-    def reset_parameters(self) -> None:
-        if not self.weight.is_meta:
-            super().reset_parameters()
 
     def forward(self, image_BCYX: Tensor) -> Tensor:
         return super().forward(image_BCYX).flatten(2).transpose(1, 2)
 
 
-class PatchEmbedding(nn.Module):
+class PatchEmbedding(Chain):
     """(B, C, Y, X) -> (B, N, D)."""
 
     def __init__(self, config: Patch, place: Place) -> None:
-        super().__init__()
-        self.projection = PatchProjection(place.dim, place.out_dim, config.size, config.size, bias=config.bias)
-        self.norm = norm(config.norm, place.out_dim)
-
-    def forward(self, image_BCYX: Tensor) -> Tensor:
-        x_BND = self.projection(image_BCYX)
-        return x_BND if self.norm is None else self.norm(x_BND)
+        projection = PatchProjection(place.dim, place.out_dim, config.size, config.size, bias=config.bias)
+        super().__init__(projection=projection, norm=norm(config.norm, place.out_dim))

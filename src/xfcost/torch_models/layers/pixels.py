@@ -1,29 +1,22 @@
-"""Module of `layers/pixels.py`: each pixel is a token.
-
-B batch, N tokens, C channels, Y and X the grid's sides.
-"""
+"""Module of `layers/pixels.py`: each pixel is a token. B batch, N tokens, C channels, Y and X the grid's sides."""
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from xfcost.formulas.component import Place
 from xfcost.layers.pixels import Pixels
+from xfcost.torch_models.shared.chain import Chain
+from xfcost.torch_models.shared.leaves import Leaf
 
 
-class Flatten(nn.Module):
+def flattened(image_BCYX: Tensor) -> Tensor:
     """(B, C, Y, X) -> (B, N, C): a view in raster order."""
-
-    def forward(self, image_BCYX: Tensor) -> Tensor:
-        return image_BCYX.flatten(2).transpose(1, 2)
+    return image_BCYX.flatten(2).transpose(1, 2)
 
 
-class PixelEmbedding(nn.Module):
+class PixelEmbedding(Chain):
     """(B, C, Y, X) or, for a video, (B, C, T, Y, X) -> (B, N, C)."""
 
     def __init__(self, config: Pixels, place: Place) -> None:
-        super().__init__()
-        self.flatten = Flatten()
-
-    def forward(self, image_BCYX: Tensor) -> Tensor:
-        return self.flatten(image_BCYX)
+        super().__init__(flatten=Leaf(flattened))

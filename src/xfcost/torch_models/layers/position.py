@@ -1,7 +1,4 @@
-"""Module of `layers/position.py`: learned or sinusoidal absolute positions.
-
-B batch, N tokens, D width.
-"""
+"""Module of `layers/position.py`: learned or sinusoidal absolute positions. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.layers.position import Position
 from xfcost.torch_models.shared.cache import Positioned
-from xfcost.torch_models.shared.leaves import Add, Table
+from xfcost.torch_models.shared.leaves import Add, Leaf, Table
 
 
 class PositionEmbedding(Positioned):
@@ -30,7 +27,7 @@ class PositionEmbedding(Positioned):
             self.register_buffer("sinusoids_ND", sinusoids(tokens, place.dim), persistent=False)
         if config.shape and config.widths:
             self.axes = nn.ModuleList(Table(*size) for size in zip(config.shape, config.widths, strict=True))
-        self.spread = Spread(config.spread(place)) if config.shape else None
+        self.spread = Leaf(spread_out, sides=config.spread(place)) if config.shape else None
         self.tables = SeparateTables(place) if config.form == "separate" else None
         self.add = Add()
 
@@ -61,20 +58,14 @@ class SeparateTables(nn.Module):
         return grid_ND if self.extra is None else torch.cat([self.extra, grid_ND])
 
 
-class Spread(nn.Module):
+def spread_out(*tables: Tensor, sides: list[int]) -> Tensor:
     """A table (side, width) per axis -> (N, D) in raster order, the axes' columns concatenated."""
-
-    def __init__(self, sides: list[int]) -> None:
-        super().__init__()
-        self.sides = sides
-
-    def forward(self, *tables: Tensor) -> Tensor:
-        laid_out = []
-        for axis, table in enumerate(tables):
-            shape = [1] * len(self.sides)
-            shape[axis] = self.sides[axis]
-            laid_out.append(table[: self.sides[axis]].reshape(*shape, -1).expand(*self.sides, -1))
-        return torch.cat(laid_out, dim=-1).flatten(0, -2)
+    laid_out = []
+    for axis, table in enumerate(tables):
+        shape = [1] * len(sides)
+        shape[axis] = sides[axis]
+        laid_out.append(table[: sides[axis]].reshape(*shape, -1).expand(*sides, -1))
+    return torch.cat(laid_out, dim=-1).flatten(0, -2)
 
 
 def sinusoids(tokens: int, width: int) -> Tensor:

@@ -1,7 +1,4 @@
-"""Module of `layers/token_type.py`: a learned vector per token type.
-
-B batch, N tokens, D width.
-"""
+"""Module of `layers/token_type.py`: a learned vector per token type. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

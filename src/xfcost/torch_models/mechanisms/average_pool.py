@@ -5,11 +5,13 @@ B batch, N tokens, D width.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.average_pool import AveragePool
-from xfcost.torch_models.shared.convolution import Pooling, in_rows, on_grid
+from xfcost.torch_models.shared.convolution import TokenPooling
+from xfcost.torch_models.shared.leaves import Leaf
 
 
 class AveragePooling(nn.Module):
@@ -17,16 +19,8 @@ class AveragePooling(nn.Module):
 
     def __init__(self, config: AveragePool, place: Place) -> None:
         super().__init__()
-        self.sides = place.grid.sides
-        self.pool = Pooling("mean", config.kernel(place.grid), count_padding=False)
-        self.subtract = Subtract()
+        self.pool = TokenPooling(place.grid.sides, "mean", config.kernel(place.grid), count_padding=False)
+        self.subtract = Leaf(torch.sub)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        return self.subtract(in_rows(self.pool(on_grid(x_BND, self.sides))), x_BND)
-
-
-class Subtract(nn.Module):
-    """x - y."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return x - y
+        return self.subtract(self.pool(x_BND), x_BND)

@@ -14,7 +14,7 @@ from xfcost.formulas.component import Place
 from xfcost.formulas.grid_axes import Axis, axis_index
 from xfcost.mechanisms.axial import Axial
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import Linear
+from xfcost.torch_models.shared.leaves import Leaf, Linear
 
 
 class AxialAttention(nn.Module):
@@ -28,7 +28,7 @@ class AxialAttention(nn.Module):
             return
         for name in self.names:
             self.add_module(name, Lines(name, config, place))
-        self.sum = Sum()
+        self.sum = Leaf(added)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         if len(self.names) == 1:
@@ -58,8 +58,6 @@ class Lines(nn.Module):
         return y_BGLD.unflatten(1, self.others).movedim(-2, self.axis).flatten(1, -2)
 
 
-class Sum(nn.Module):
+def added(*parts: Tensor) -> Tensor:
     """The sum of tensors of one shape."""
-
-    def forward(self, *parts: Tensor) -> Tensor:
-        return reduce(torch.add, parts)
+    return reduce(torch.add, parts)

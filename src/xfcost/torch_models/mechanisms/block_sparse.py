@@ -13,7 +13,8 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import Linear, Pad, join_heads, split_heads
+from xfcost.torch_models.shared.fixed_mask import FixedMask
+from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, join_heads, split_heads
 
 
 class BlockSparseAttention(nn.Module):
@@ -24,8 +25,7 @@ class BlockSparseAttention(nn.Module):
         self.inner = FullAttention(config.as_full(), place) if config.is_full(place.grid) else Blocks(config, place)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        y_BND: Tensor = self.inner(x_BND)
-        return y_BND
+        return self.inner(x_BND)
 
 
 class Blocks(nn.Module):
@@ -40,19 +40,19 @@ class Blocks(nn.Module):
         self.heads, self.block, self.tokens, self.last = config.heads, config.block, place.grid.total, blocks - 1
         self.pad = Pad(blocks * config.block - self.tokens)
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
-        self.gather = Gather()
+        self.gather = Leaf(gathered)
         read = {"global": torch.arange(blocks)[None], "edge": keys_of_edge(config, blocks)}
         read["core"] = keys_of_middle(config, blocks)
         self.register_buffer("edge_GX", read["edge"], persistent=False)
         self.register_buffer("middle_GX", read["core"], persistent=False)
-        masks = {name: PaddingMask(read_GX, config.block, self.tokens) for name, read_GX in read.items()}
+        masks = {name: padding_mask(read_GX, config.block, self.tokens) for name, read_GX in read.items()}
         self.core = nn.ModuleDict(
             {
                 name: Core(inner // config.heads, fused=place.fused, mask=mask if self.pad.more else None)
                 for name, mask in masks.items()
             }
         )
-        self.join = Join()
+        self.join = Leaf(in_sequence)
         self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -92,31 +92,18 @@ def drawn(config: BlockSparse, blocks: int) -> Tensor:
     return torch.tensor(rows, dtype=torch.long).reshape(blocks - 2, config.random_blocks)
 
 
-class Gather(nn.Module):
+def gathered(blocks_BHUTK: Tensor, read_GX: Tensor) -> Tensor:
     """The blocks that each query block reads, concatenated: (B, H, U, T, K), (G, X) -> (B, H, G, X·T, K)."""
-
-    def forward(self, blocks_BHUTK: Tensor, read_GX: Tensor) -> Tensor:
-        return blocks_BHUTK.index_select(2, read_GX.flatten()).unflatten(2, read_GX.shape).flatten(3, 4)
+    return blocks_BHUTK.index_select(2, read_GX.flatten()).unflatten(2, read_GX.shape).flatten(3, 4)
 
 
-class PaddingMask(nn.Module):
-    """-∞ at padding keys: on (…, H, G, n, M). Without scores, a boolean mask of the other keys: (G, 1, M)."""
-
-    padding_GM: Tensor
-
-    def __init__(self, read_GX: Tensor, block: int, tokens: int) -> None:
-        super().__init__()
-        token_GM = (read_GX[..., None] * block + torch.arange(block)).flatten(1)
-        self.register_buffer("padding_GM", token_GM >= tokens, persistent=False)
-
-    def forward(self, scores: Tensor | None) -> Tensor:
-        padding_GNM = self.padding_GM[:, None]
-        return padding_GNM.logical_not() if scores is None else scores.masked_fill(padding_GNM, float("-inf"))
+def padding_mask(read_GX: Tensor, block: int, tokens: int) -> FixedMask:
+    """Shuts padding keys: on (…, H, G, n, M)."""
+    token_GM = (read_GX[..., None] * block + torch.arange(block)).flatten(1)
+    return FixedMask((token_GM >= tokens)[:, None])
 
 
-class Join(nn.Module):
+def in_sequence(global_BHUTK: Tensor, edge_BHUTK: Tensor, middle_BHUTK: Tensor) -> Tensor:
     """Blocks in sequence order: global and edge ones (B, H, 2, T, K), U - 4 middle ones -> (B, H, U, T, K)."""
-
-    def forward(self, global_BHUTK: Tensor, edge_BHUTK: Tensor, middle_BHUTK: Tensor) -> Tensor:
-        ends = [global_BHUTK[:, :, :1], edge_BHUTK[:, :, :1]], [edge_BHUTK[:, :, 1:], global_BHUTK[:, :, 1:]]
-        return torch.cat([*ends[0], middle_BHUTK, *ends[1]], dim=2)
+    ends = [global_BHUTK[:, :, :1], edge_BHUTK[:, :, :1]], [edge_BHUTK[:, :, 1:], global_BHUTK[:, :, 1:]]
+    return torch.cat([*ends[0], middle_BHUTK, *ends[1]], dim=2)

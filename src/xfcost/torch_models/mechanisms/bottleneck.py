@@ -18,7 +18,7 @@ from xfcost.torch_models.mechanisms.local_attention import LocalSelfAttention
 from xfcost.torch_models.mechanisms.local_relation import LocalRelationLayer
 from xfcost.torch_models.shared.conv_block import shortcut
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import Add, Multiply
+from xfcost.torch_models.shared.leaves import Add, Leaf, Multiply
 from xfcost.torch_models.shared.norms import GridNorm
 
 # Modules that may replace the 3×3 convolution.
@@ -68,16 +68,14 @@ class BottleneckBlock(nn.Module):
         """The 3×3 convolution or its replacement, a module of tokens."""
         if self.spatial is not None:
             return on_grid(self.spatial(in_rows(x_BWYX)), self.out_sides)
-        mixed_BWYX: Tensor = self.conv2(x_BWYX)
-        return mixed_BWYX
+        return self.conv2(x_BWYX)
 
 
 def spatial(config: Bottleneck, inside: Place) -> nn.Module:
     """The module that replaces the 3×3 convolution: (B, N, W) -> (B, N', W)."""
     mixer = config.spatial_mixer
     make: Any = SPATIAL[type(mixer)]
-    made: nn.Module = make(mixer, inside)
-    return made
+    return make(mixer, inside)
 
 
 class SqueezeExcitation(nn.Module):
@@ -85,7 +83,7 @@ class SqueezeExcitation(nn.Module):
 
     def __init__(self, width: int, squeezed: int, place: Place) -> None:
         super().__init__()
-        self.pool = GridMean()
+        self.pool = Leaf(grid_mean)
         self.conv1 = Convolution(width, squeezed, pointwise_kernel(place.grid))
         self.act = nn.ReLU()
         self.conv2 = Convolution(squeezed, width, pointwise_kernel(place.grid))
@@ -97,8 +95,6 @@ class SqueezeExcitation(nn.Module):
         return self.scale(x_BWYX, gate_BW11)
 
 
-class GridMean(nn.Module):
+def grid_mean(x_BWYX: Tensor) -> Tensor:
     """(B, W, Y, X) -> (B, W, 1, 1)."""
-
-    def forward(self, x_BWYX: Tensor) -> Tensor:
-        return x_BWYX.mean(tuple(range(2, x_BWYX.dim())), keepdim=True)
+    return x_BWYX.mean(tuple(range(2, x_BWYX.dim())), keepdim=True)

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import Linear, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Leaf, Linear, join_heads, split_heads, through
+from xfcost.torch_models.shared.uninitialised import Uninitialised
 
 
 class CompressedAttention(nn.Module):
@@ -25,8 +26,10 @@ class CompressedAttention(nn.Module):
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
         padding = config.padding(grid)
         # Padding before the first token: neutral for a maximum or a sum.
-        self.pad = Pad(padding, float("-inf") if config.function == "max" else 0.0) if padding else None
-        self.compress = Convolution(config, inner) if config.function == "conv" else Pool(config)
+        fill = float("-inf") if config.function == "max" else 0.0
+        self.pad = Leaf(padded, padding=padding, value=fill) if padding else None
+        pool = Leaf(pooled, span=config.span, stride=config.compression, function=config.function)
+        self.compress = Convolution(config, inner) if config.function == "conv" else pool
         self.null = Null(inner) if config.null_key else None
         mask = EndedMask(config, place) if config.causal else None
         self.compressed = Core(inner // config.heads, fused=place.fused, mask=mask)
@@ -35,48 +38,30 @@ class CompressedAttention(nn.Module):
     def forward(self, x_BND: Tensor) -> Tensor:
         q_BNI, kv_BNJ = self.qkv(x_BND).split([self.inner_width, 2 * self.inner_width], dim=-1)
         kv_B2NI = kv_BNJ.unflatten(-1, (2, self.inner_width)).transpose(1, 2)
-        kv_B2PI = kv_B2NI if self.pad is None else self.pad(kv_B2NI)
-        kv_B2MI = self.compress(kv_B2PI)
-        kv_B2MI = kv_B2MI if self.null is None else self.null(kv_B2MI)
+        kv_B2MI = through(kv_B2NI, self.pad, self.compress, self.null)
         heads = (split_heads(part, self.heads) for part in (q_BNI, *kv_B2MI.unbind(1)))
         return self.out(join_heads(self.compressed(*heads)))
 
 
-class Pad(nn.Module):
+def padded(x_B2NI: Tensor, *, padding: int, value: float) -> Tensor:
     """`value` before the first token: (B, 2, N, I) -> (B, 2, P, I)."""
-
-    def __init__(self, padding: int, value: float) -> None:
-        super().__init__()
-        self.padding, self.value = padding, value
-
-    def forward(self, x_B2NI: Tensor) -> Tensor:
-        return F.pad(x_B2NI, (0, 0, self.padding, 0), value=self.value)
+    return F.pad(x_B2NI, (0, 0, padding, 0), value=value)
 
 
-class Convolution(nn.Conv1d):
+class Convolution(Uninitialised, nn.Conv1d):
     """A strided convolution along the tokens, shared by keys and values: (B, 2, P, I) -> (B, 2, M, I)."""
 
     def __init__(self, config: Compressed, inner: int) -> None:
         super().__init__(inner, inner, config.span, config.compression, groups=config.groups)
 
-    def reset_parameters(self) -> None:
-        if not self.weight.is_meta:
-            super().reset_parameters()
-
     def forward(self, x_B2PI: Tensor) -> Tensor:
         return super().forward(x_B2PI.flatten(0, 1).transpose(1, 2)).transpose(1, 2).unflatten(0, (-1, 2))
 
 
-class Pool(nn.Module):
+def pooled(x_B2PI: Tensor, *, span: int, stride: int, function: str) -> Tensor:
     """The mean or the maximum of κ tokens, with stride c: (B, 2, P, I) -> (B, 2, M, I)."""
-
-    def __init__(self, config: Compressed) -> None:
-        super().__init__()
-        self.span, self.stride, self.function = config.span, config.compression, config.function
-
-    def forward(self, x_B2PI: Tensor) -> Tensor:
-        x_B2MIS = x_B2PI.unfold(2, self.span, self.stride)
-        return x_B2MIS.mean(-1) if self.function == "mean" else x_B2MIS.amax(-1)
+    x_B2MIS = x_B2PI.unfold(2, span, stride)
+    return x_B2MIS.mean(-1) if function == "mean" else x_B2MIS.amax(-1)
 
 
 class Null(nn.Module):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.compressive import Compressive
 from xfcost.torch_models.mechanisms.relative import RelativeAttention
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import NO_TABLES, Leaf, Linear, Tables
 
 
 class Past(NamedTuple):
@@ -67,7 +67,7 @@ def compressor(config: Compressive, made: int, width: int) -> nn.Module:
     """The module that compresses evicted tokens: (B, N, D) -> (B, S, D)."""
     if config.function == "conv":
         return ConvCompressor(config.compression, made, width)
-    return PoolCompressor(config.compression, made, config.function)
+    return Leaf(pooled, groups=(made, config.compression), function=config.function)
 
 
 class ConvCompressor(Linear):
@@ -81,16 +81,10 @@ class ConvCompressor(Linear):
         return super().forward(grouped(x_BND, self.groups).flatten(2))
 
 
-class PoolCompressor(nn.Module):
+def pooled(x_BND: Tensor, *, groups: tuple[int, int], function: str) -> Tensor:
     """The mean or the maximum of c positions."""
-
-    def __init__(self, compression: int, made: int, function: str) -> None:
-        super().__init__()
-        self.groups, self.function = (made, compression), function
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        x_BSCD = grouped(x_BND, self.groups)
-        return x_BSCD.mean(2) if self.function == "mean" else x_BSCD.amax(2)
+    x_BSCD = grouped(x_BND, groups)
+    return x_BSCD.mean(2) if function == "mean" else x_BSCD.amax(2)
 
 
 def grouped(x_BND: Tensor, groups: tuple[int, int]) -> Tensor:

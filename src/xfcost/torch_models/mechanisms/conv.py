@@ -11,7 +11,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.conv import Conv
 from xfcost.torch_models.shared.cache import conv_state
 from xfcost.torch_models.shared.convolution import in_rows, on_grid
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, Glu, Linear
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Glu, Linear, through
 from xfcost.torch_models.shared.taps import convolution, padded, zeros_before
 
 
@@ -45,6 +45,4 @@ class ConvolutionLayer(nn.Module):
         convolve = self.conv or self.depthwise
         taps = x_BND if self.window is None else self.window(x_BND)
         y = in_rows(convolve(padded(self.pad, on_grid(taps, self.sides))))  # type: ignore[misc]
-        for leaf in (self.pointwise, self.glu, self.act):
-            y = y if leaf is None else leaf(y)
-        return y
+        return through(y, self.pointwise, self.glu, self.act)

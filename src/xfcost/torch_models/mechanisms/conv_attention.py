@@ -12,8 +12,8 @@ from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.mechanisms.conv_attention import ConvAttention
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import Linear, Scale, join_heads, split_heads
+from xfcost.torch_models.shared.convolution import TokenConvolution
+from xfcost.torch_models.shared.leaves import Leaf, Linear, Scale, join_heads, split_heads
 from xfcost.torch_models.shared.norms import BatchNorm
 
 
@@ -42,23 +42,17 @@ class ConvolutionalProjection(nn.Module):
 
     def __init__(self, config: ConvAttention, place: Place, kernel: Kernel) -> None:
         super().__init__()
-        self.sides, self.extra = place.grid.sides, place.grid.extra
-        self.conv = Convolution(place.dim, place.dim, kernel, groups=place.dim, bias=False)
+        sides, self.extra = place.grid.sides, place.grid.extra
+        self.conv = TokenConvolution(sides, place.dim, place.dim, kernel, groups=place.dim, bias=False)
         self.norm = BatchNorm(place.dim)
-        self.join = Join(self.extra) if self.extra else None
+        self.join = Leaf(with_extra, extra=self.extra) if self.extra else None
         self.linear = Linear(place.dim, config.inner(place.dim), bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        y_BMD = self.norm(in_rows(self.conv(on_grid(x_BND[:, self.extra :], self.sides))))
+        y_BMD = self.norm(self.conv(x_BND[:, self.extra :]))
         return self.linear(y_BMD if self.join is None else self.join(x_BND, y_BMD))
 
 
-class Join(nn.Module):
+def with_extra(x_BND: Tensor, y_BMD: Tensor, *, extra: int) -> Tensor:
     """The first `extra` tokens of x, then y: (B, N, D), (B, M, D) -> (B, extra + M, D)."""
-
-    def __init__(self, extra: int) -> None:
-        super().__init__()
-        self.extra = extra
-
-    def forward(self, x_BND: Tensor, y_BMD: Tensor) -> Tensor:
-        return torch.cat([x_BND[:, : self.extra], y_BMD], dim=1)
+    return torch.cat([x_BND[:, :extra], y_BMD], dim=1)

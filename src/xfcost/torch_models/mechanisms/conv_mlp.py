@@ -5,29 +5,22 @@ B batch, N tokens, D width, E hidden units.
 
 from __future__ import annotations
 
-from torch import Tensor, nn
-
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.conv_mlp import ConvMlp
-from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
+from xfcost.torch_models.shared.chain import Chain
+from xfcost.torch_models.shared.convolution import TokenConvolution
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
 
 
-class ConvolutionalFeedForward(nn.Module):
+class ConvolutionalFeedForward(Chain):
     """(B, N, D) -> (B, N, D)."""
 
     def __init__(self, config: ConvMlp, place: Place) -> None:
-        super().__init__()
-        hidden = config.inner(place.dim)
-        self.sides = place.grid.sides
-        self.fc1 = Linear(place.dim, hidden)
-        self.hidden_act = None if config.hidden_act == "none" else ACTIVATIONS[config.hidden_act]()
-        self.conv = Convolution(hidden, hidden, config.kernel(place.grid), groups=hidden)
-        self.act = ACTIVATIONS[config.act]()
-        self.fc2 = Linear(hidden, place.dim)
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        h_BNE = self.fc1(x_BND)
-        h_BNE = h_BNE if self.hidden_act is None else self.hidden_act(h_BNE)
-        h_BNE = in_rows(self.conv(on_grid(h_BNE, self.sides)))
-        return self.fc2(self.act(h_BNE))
+        hidden, sides = config.inner(place.dim), place.grid.sides
+        super().__init__(
+            fc1=Linear(place.dim, hidden),
+            hidden_act=None if config.hidden_act == "none" else ACTIVATIONS[config.hidden_act](),
+            conv=TokenConvolution(sides, hidden, hidden, config.kernel(place.grid), groups=hidden),
+            act=ACTIVATIONS[config.act](),
+            fc2=Linear(hidden, place.dim),
+        )

@@ -1,7 +1,4 @@
-"""Module of `mechanisms/conv_module.py`: Conformer's gated depthwise convolution.
-
-B batch, N tokens, D width.
-"""
+"""Module of `mechanisms/conv_module.py`: Conformer's gated depthwise convolution. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.conv_module import ConvModule
-from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
+from xfcost.torch_models.shared.convolution import TokenConvolution
 from xfcost.torch_models.shared.leaves import Glu, Linear
 from xfcost.torch_models.shared.norms import BatchNorm
 
@@ -20,15 +17,14 @@ class ConvolutionModule(nn.Module):
     def __init__(self, config: ConvModule, place: Place) -> None:
         super().__init__()
         dim = place.dim
-        self.sides, self.tokens = place.grid.sides, place.grid.tokens
+        self.tokens = place.grid.tokens
         self.pointwise1 = Linear(dim, 2 * dim)
         self.glu = Glu()
-        self.depthwise = Convolution(dim, dim, config.kernel(place.grid), groups=dim)
+        self.depthwise = TokenConvolution(place.grid.sides, dim, dim, config.kernel(place.grid), groups=dim)
         self.norm = BatchNorm(dim)
         self.act = nn.SiLU()
         self.pointwise2 = Linear(dim, dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        y_BND = self.glu(self.pointwise1(x_BND))
-        y_BND = in_rows(self.depthwise(on_grid(y_BND, self.sides)))[:, : self.tokens]
+        y_BND = self.depthwise(self.glu(self.pointwise1(x_BND)))[:, : self.tokens]
         return self.pointwise2(self.act(self.norm(y_BND)))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.fourier_mixing import FourierMixing
+from xfcost.torch_models.shared.leaves import Leaf
 
 
 class FourierTokenMixing(nn.Module):
@@ -19,7 +20,7 @@ class FourierTokenMixing(nn.Module):
         tokens, width = place.grid.total, place.dim
         self.cos_width, self.sin_width = OverWidth(cosines(width)), OverWidth(sines(width))
         self.cos_tokens, self.sin_tokens = OverTokens(cosines(tokens)), OverTokens(sines(tokens))
-        self.real_part = Subtract()
+        self.real_part = Leaf(torch.sub)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         real_BND = self.cos_tokens(self.cos_width(x_BND))
@@ -48,13 +49,6 @@ class OverTokens(FixedMatrix):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.matrix.to(x_BND.dtype) @ x_BND
-
-
-class Subtract(nn.Module):
-    """x - y."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return x - y
 
 
 def cosines(n: int) -> Tensor:

@@ -87,8 +87,7 @@ class FullAttention(GroupedHeads):
     def _bias(self) -> Tensor | None:
         """The position bias of the scores, the same for all samples: (H, N, M); N is 1 in a decode step."""
         if self.relative_bias is not None:
-            bias_HNM: Tensor = self.relative_bias()
-            return bias_HNM
+            return self.relative_bias()
         if not self.alibi:
             return None
         if self.cache is not None:

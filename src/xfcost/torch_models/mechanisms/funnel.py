@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.funnel import Funnel
-from xfcost.torch_models.shared.leaves import Add, HeadBias, Linear, Scale, Table, split_heads
+from xfcost.torch_models.shared.leaves import Add, HeadBias, Leaf, Linear, Scale, Table, split_heads
 from xfcost.torch_models.shared.relative import RelativeCore, RelativeShift, encodings
 
 
@@ -32,7 +32,7 @@ class FunnelAttention(nn.Module):
 
     def residual_pool(self) -> nn.Module | None:
         """The pooling of the residual stream."""
-        return Pool(self.config, pools=self.pools) if self.config.stride > 1 else None
+        return Leaf(pooled_pairs, config=self.config, pools=self.pools) if self.config.stride > 1 else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
         pooled_BPD = x_BND if self.pool is None else self.pool(x_BND)
@@ -40,21 +40,15 @@ class FunnelAttention(nn.Module):
         return self.out(self.core(self.q(pooled_BPD), k_BMI, v_BMI))
 
 
-class Pool(nn.Module):
+def pooled_pairs(x_BND: Tensor, *, config: Funnel, pools: bool) -> Tensor:
     """Pools pairs of neighbours; a separate [CLS] passes unchanged: (B, N, D) -> (B, P, D)."""
-
-    def __init__(self, config: Funnel, *, pools: bool) -> None:
-        super().__init__()
-        self.pools, self.separate, self.truncate = pools, config.separate_cls, config.truncate_seq
-        self.run = F.avg_pool1d if config.pool == "mean" else F.max_pool1d
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        if not self.pools:
-            return x_BND
-        if self.separate:
-            others = x_BND[:, :-1] if self.truncate else x_BND
-            x_BND = torch.cat([x_BND[:, :1], others], dim=1)
-        return self.run(x_BND.transpose(1, 2), 2, ceil_mode=True).transpose(1, 2)
+    if not pools:
+        return x_BND
+    if config.separate_cls:
+        others = x_BND[:, :-1] if config.truncate_seq else x_BND
+        x_BND = torch.cat([x_BND[:, :1], others], dim=1)
+    pool = F.avg_pool1d if config.pool == "mean" else F.max_pool1d
+    return pool(x_BND.transpose(1, 2), 2, ceil_mode=True).transpose(1, 2)
 
 
 class FunnelCore(RelativeCore):
@@ -82,7 +76,7 @@ class FunnelCore(RelativeCore):
             self.types = TypeScores(config.heads, inner)
             self.type_pick = TypePick(queries, keys)
             self.type_add = Add()
-        self.cls_mask = ClsMask() if config.separate_cls else None
+        self.cls_mask = Leaf(without_cls) if config.separate_cls else None
 
     def bias(self, q_BPI: Tensor) -> Tensor:
         bias_BHPM = super().bias(q_BPI)
@@ -139,10 +133,8 @@ class TypePick(nn.Module):
         return torch.where(alike_PM, same_BHP1, other_BHP1)
 
 
-class ClsMask(nn.Module):
+def without_cls(bias_BHPM: Tensor) -> Tensor:
     """Zero if the query or the key is [CLS], the first token: on (B, H, P, M)."""
-
-    def forward(self, bias_BHPM: Tensor) -> Tensor:
-        queries, keys = bias_BHPM.shape[-2:]
-        first: Any = [torch.arange(size, device=bias_BHPM.device) == 0 for size in (queries, keys)]
-        return bias_BHPM.masked_fill(torch.logical_or(first[0][:, None], first[1][None]), 0.0)
+    queries, keys = bias_BHPM.shape[-2:]
+    first: Any = [torch.arange(size, device=bias_BHPM.device) == 0 for size in (queries, keys)]
+    return bias_BHPM.masked_fill(torch.logical_or(first[0][:, None], first[1][None]), 0.0)

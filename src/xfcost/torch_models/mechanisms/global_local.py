@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.global_local import GlobalLocal
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.band import BandCore, BandMask
-from xfcost.torch_models.shared.leaves import Linear, Pad, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, join_heads, joined, split_heads
 
 
 class GlobalLocalAttention(nn.Module):
@@ -31,7 +30,7 @@ class GlobalLocalAttention(nn.Module):
             self.l2g_kv = Linear(dim, 2 * inner, bias=bias)
             self.global_qkv = Linear(dim, 3 * inner, bias=bias)
             self.g2l_kv = Linear(dim, 2 * inner, bias=bias)
-            self.global_kv = Concat()
+            self.global_kv = Leaf(joined, dim=1)
         else:
             self.qkv = Linear(dim, 3 * inner, bias=bias)
         padded = config.padded(place.grid)
@@ -39,7 +38,7 @@ class GlobalLocalAttention(nn.Module):
         self.core = nn.ModuleDict({"inner": band(config, self.tokens, padded, self.extra, inner // config.heads)})
         if self.extra:
             self.core["global"] = Core(inner // config.heads, fused=False)
-            self.concat = Concat()
+            self.concat = Leaf(joined, dim=1)
         self.out = Linear(inner, dim, bias=bias)
         self.global_out = Linear(inner, dim, bias=bias) if self.extra and not config.share_output else None
 
@@ -76,10 +75,3 @@ def band(config: GlobalLocal, tokens: int, padded: int, extra: int, head_dim: in
     side = config.block
     mask = BandMask(side, padded // side, range(tokens), (config.radius, config.radius))
     return BandCore(head_dim, side, extra, mask=mask, around=(side, padded - tokens + side))
-
-
-class Concat(nn.Module):
-    """Global tokens before the long tokens: (B, G, D), (B, L, D) -> (B, N, D)."""
-
-    def forward(self, of_global_BGD: Tensor, of_text_BLD: Tensor) -> Tensor:
-        return torch.cat([of_global_BGD, of_text_BLD], dim=1)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.gmlp import Gmlp
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear, Multiply
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear, Multiply, through
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.over_tokens import OverTokens
 
@@ -40,8 +40,7 @@ class SpatialGate(nn.Module):
         self.multiply = Multiply()
 
     def forward(self, u_BNU: Tensor, v_BNU: Tensor) -> Tensor:
-        v_BNU = v_BNU if self.norm is None else self.norm(v_BNU)
-        return self.multiply(u_BNU, self.spatial(v_BNU))
+        return self.multiply(u_BNU, through(v_BNU, self.norm, self.spatial))
 
 
 class Spatial(OverTokens):

@@ -69,8 +69,7 @@ class Filter(nn.Module):
         h = self.filter_sin(self.filter_in(self.features_NK if self.positions is None else self.positions()))
         for layer in range(self.layers):
             h = self.filter_sin(self.filter_hidden(layer, h))
-        spectra_SE: Tensor = self.filter_fft(self.window(self.filter_out(h)))
-        return spectra_SE
+        return self.filter_fft(self.window(self.filter_out(h)))
 
 
 def features(tokens: int, count: int) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.inducing import Inducing
-from xfcost.torch_models.shared.leaves import Add, Linear, Table
+from xfcost.torch_models.shared.leaves import Add, Linear, Table, through
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.reading import Reading
 
@@ -46,10 +46,8 @@ class Induced(nn.Module):
         read_BSD: Tensor = self.inner(points_1SD, x_BND)
         if not self.mab:
             return read_BSD
-        z_BSD = self.add(read_BSD, points_1SD)
-        z_BSD = z_BSD if self.norm is None else self.norm(z_BSD)
-        h_BSD: Tensor = self.rff_add(z_BSD, self.act(self.rff(z_BSD)))
-        return h_BSD if self.rff_norm is None else self.rff_norm(h_BSD)
+        z_BSD = through(self.add(read_BSD, points_1SD), self.norm)
+        return through(self.rff_add(z_BSD, self.act(self.rff(z_BSD))), self.rff_norm)
 
 
 class InducedAttention(nn.Module):

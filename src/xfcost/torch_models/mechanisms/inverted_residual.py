@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.formulas.receptive_field import pointwise_kernel
 from xfcost.mechanisms.inverted_residual import InvertedResidual
+from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
 from xfcost.torch_models.shared.leaves import Add
 from xfcost.torch_models.shared.norms import GridNorm
@@ -22,7 +23,10 @@ class InvertedResidualBlock(nn.Module):
         super().__init__()
         hidden, kernel_1x1 = config.inner(place.dim), pointwise_kernel(place.grid)
         self.sides = place.grid.sides
-        self.expand = Expansion(place.dim, hidden, place) if config.expands(place) else None
+        self.expand: nn.Module | None = None
+        if config.expands(place):  # (B, D, Y, X) -> (B, H, Y, X)
+            conv = Convolution(place.dim, hidden, kernel_1x1, bias=False)
+            self.expand = Chain(conv=conv, norm=GridNorm(hidden), act=nn.SiLU())
         self.conv = Convolution(hidden, hidden, config.kernel(place.grid), groups=hidden, bias=False)
         self.norm = GridNorm(hidden)
         self.act = nn.SiLU()
@@ -36,16 +40,3 @@ class InvertedResidualBlock(nn.Module):
         y_BHYX = self.act(self.norm(self.conv(y_BHYX)))
         y_BDYX = self.project_norm(self.project_conv(y_BHYX))
         return in_rows(y_BDYX if self.add is None else self.add(x_BDYX, y_BDYX))
-
-
-class Expansion(nn.Module):
-    """(B, D, Y, X) -> (B, H, Y, X)."""
-
-    def __init__(self, width: int, hidden: int, place: Place) -> None:
-        super().__init__()
-        self.conv = Convolution(width, hidden, pointwise_kernel(place.grid), bias=False)
-        self.norm = GridNorm(hidden)
-        self.act = nn.SiLU()
-
-    def forward(self, x_BDYX: Tensor) -> Tensor:
-        return self.act(self.norm(self.conv(x_BDYX)))

@@ -14,15 +14,7 @@ from xfcost.formulas.feature_maps import RandomFeatures
 from xfcost.mechanisms.kernel import Kernel
 from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.features import Project, feature_map, orthogonal_features
-from xfcost.torch_models.shared.leaves import (
-    Add,
-    Linear,
-    Scale,
-    Scores,
-    WeightedSum,
-    join_heads,
-    split_heads,
-)
+from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Scale, Scores, WeightedSum, join_heads, split_heads
 
 
 class KernelAttention(nn.Module):
@@ -34,7 +26,8 @@ class KernelAttention(nn.Module):
         self.heads, self.tokens = config.heads, place.grid.total
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
         chunked = config.scheme == "chunked" and cache_batch is None
-        self.pad = Pad(self.tokens, config.chunks(place.grid)) if chunked else None
+        count, size = config.chunks(place.grid)
+        self.pad = Leaf(in_chunks, chunks=(count, size), more=count * size - self.tokens) if chunked else None
         self.scale: Scale | None = None
         if isinstance(config.features, RandomFeatures):
             self.scale = Scale(head_dim**-0.25)
@@ -63,99 +56,48 @@ class KernelAttention(nn.Module):
         return self.out(join_heads(y))
 
 
-class Pad(nn.Module):
-    """Zeros after the last token, cut into chunks: (B, H, N, K) -> (B, H, G, C, K)."""
-
-    def __init__(self, tokens: int, chunks: tuple[int, int]) -> None:
-        super().__init__()
-        self.chunks = chunks
-        self.more = chunks[0] * chunks[1] - tokens
-
-    def forward(self, x_BHNK: Tensor) -> Tensor:
-        x = F.pad(x_BHNK, (0, 0, 0, self.more)) if self.more else x_BHNK
-        return x.unflatten(2, self.chunks)
+def in_chunks(x_BHNK: Tensor, *, chunks: tuple[int, int], more: int) -> Tensor:
+    """`more` zeros after the last token, cut into chunks: (B, H, N, K) -> (B, H, G, C, K)."""
+    return (F.pad(x_BHNK, (0, 0, 0, more)) if more else x_BHNK).unflatten(2, chunks)
 
 
-class State(nn.Module):
+def state_of(k: Tensor, v: Tensor) -> Tensor:
     """φ(K)ᵀV: (…, N, F), (…, N, K) -> (…, F, K)."""
-
-    def forward(self, k: Tensor, v: Tensor) -> Tensor:
-        return k.transpose(-2, -1) @ v
+    return k.transpose(-2, -1) @ v
 
 
-class KeySum(nn.Module):
+def key_sum(k: Tensor) -> Tensor:
     """Σφ(k): (…, N, F) -> (…, F, 1)."""
-
-    def forward(self, k: Tensor) -> Tensor:
-        return k.sum(-2).unsqueeze(-1)
+    return k.sum(-2).unsqueeze(-1)
 
 
-class Normaliser(nn.Module):
+def normaliser(q: Tensor, sums: Tensor, *, epsilon: float) -> Tensor:
     """φ(q)·Σφ(k) + ε: (…, N, F), (…, F, 1) -> (…, N, 1)."""
-
-    def __init__(self, epsilon: float) -> None:
-        super().__init__()
-        self.epsilon = epsilon
-
-    def forward(self, q: Tensor, sums: Tensor) -> Tensor:
-        weight = q @ sums
-        return weight + self.epsilon if self.epsilon else weight
+    weight = q @ sums
+    return weight + epsilon if epsilon else weight
 
 
-class RowSum(nn.Module):
+def row_sum(weights: Tensor, *, epsilon: float) -> Tensor:
     """The sum of a query's weights plus ε: (…, N, M) -> (…, N, 1)."""
-
-    def __init__(self, epsilon: float) -> None:
-        super().__init__()
-        self.epsilon = epsilon
-
-    def forward(self, weights: Tensor) -> Tensor:
-        weight = weights.sum(-1, keepdim=True)
-        return weight + self.epsilon if self.epsilon else weight
+    weight = weights.sum(-1, keepdim=True)
+    return weight + epsilon if epsilon else weight
 
 
-class Divide(nn.Module):
-    """x / y."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return x / y
-
-
-class LaterMask(nn.Module):
-    """0 at keys after their query."""
-
-    def forward(self, weights: Tensor) -> Tensor:
-        return weights.tril()
-
-
-class PrefixSum(nn.Module):
+def prefix_sum(states: Tensor) -> Tensor:
     """The sum over all earlier chunks: (B, H, G, …) -> (B, H, G, …), zeros for the first."""
-
-    def forward(self, states: Tensor) -> Tensor:
-        earlier = F.pad(states, (0, 0, 0, 0, 1, -1))
-        return earlier.cumsum(2)
+    earlier = F.pad(states, (0, 0, 0, 0, 1, -1))
+    return earlier.cumsum(2)
 
 
-class KeySumUpdate(nn.Module):
+def updated_key_sum(before: Tensor | None, k: Tensor) -> Tensor:
     """Σφ(k) up to each token, added to `before` in a single step: (B, H, n, F) -> (B, H, n, F)."""
-
-    def forward(self, before: Tensor | None, k: Tensor) -> Tensor:
-        return k.cumsum(2) if before is None else before + k
+    return k.cumsum(2) if before is None else before + k
 
 
-class StateUpdate(nn.Module):
+def updated_state(before: Tensor | None, k: Tensor, v: Tensor) -> Tensor:
     """Σφ(k)vᵀ up to each token, added to the state in a single step: (B, H, n, F), (B, H, n, K) -> (B, H, n, F, K)."""
-
-    def forward(self, before: Tensor | None, k: Tensor, v: Tensor) -> Tensor:
-        new = k.unsqueeze(-1) @ v.unsqueeze(-2)
-        return new.cumsum(2) if before is None else before + new
-
-
-class Join(nn.Module):
-    """Concatenates tokens: (B, H, n, K), … -> (B, H, N, K)."""
-
-    def forward(self, parts: list[Tensor]) -> Tensor:
-        return torch.cat(parts, dim=2)
+    new = k.unsqueeze(-1) @ v.unsqueeze(-2)
+    return new.cumsum(2) if before is None else before + new
 
 
 class NotCausal(nn.Module):
@@ -163,61 +105,51 @@ class NotCausal(nn.Module):
 
     def __init__(self, epsilon: float) -> None:
         super().__init__()
-        self.state = State()
-        self.key_sum = KeySum()
+        self.state = Leaf(state_of)
+        self.key_sum = Leaf(key_sum)
         self.read = WeightedSum()
-        self.normaliser = Normaliser(epsilon)
-        self.divide = Divide()
+        self.normaliser = Leaf(normaliser, epsilon=epsilon)
+        self.divide = Leaf(torch.div)
 
     def forward(self, q_BHNF: Tensor, k_BHNF: Tensor, v_BHNK: Tensor) -> Tensor:
         state_BHFK, sum_BHF1 = self.state(k_BHNF, v_BHNK), self.key_sum(k_BHNF)
         return self.divide(self.read(q_BHNF, state_BHFK), self.normaliser(q_BHNF, sum_BHF1))
 
 
-class Parallel(nn.Module):
-    """Causal, with the masked matrix of all products."""
+class Within(nn.Module):
+    """The masked matrix of all products: contributions to the sum and to the normaliser."""
 
     def __init__(self, epsilon: float) -> None:
         super().__init__()
         self.scores = Scores()
-        self.mask = LaterMask()
+        self.mask = Leaf(torch.tril)
         self.weighted_sum = WeightedSum()
-        self.normaliser = RowSum(epsilon)
-        self.divide = Divide()
-
-    def forward(self, q_BHNF: Tensor, k_BHNF: Tensor, v_BHNK: Tensor) -> Tensor:
-        weights_BHNN = self.mask(self.scores(q_BHNF, k_BHNF))
-        return self.divide(self.weighted_sum(weights_BHNN, v_BHNK), self.normaliser(weights_BHNN))
-
-
-class Within(nn.Module):
-    """The masked products inside a chunk: contributions to the sum and to the normaliser."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scores = Scores()
-        self.mask = LaterMask()
-        self.weighted_sum = WeightedSum()
-        self.normaliser = RowSum(0)
+        self.normaliser = Leaf(row_sum, epsilon=epsilon)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         weights = self.mask(self.scores(q, k))
         return self.weighted_sum(weights, v), self.normaliser(weights)
 
 
-class Chunked(nn.Module):
+class Parallel(Within):
+    """Causal, with the masked matrix of all products."""
+
+    def __init__(self, epsilon: float) -> None:
+        super().__init__(epsilon)
+        self.divide = Leaf(torch.div)
+
+    def forward(self, q_BHNF: Tensor, k_BHNF: Tensor, v_BHNK: Tensor) -> Tensor:  # type: ignore[override]
+        return self.divide(*super().forward(q_BHNF, k_BHNF, v_BHNK))
+
+
+class Chunked(NotCausal):
     """Causal: a chunk reads earlier chunks through their summed state, and itself through the masked matrix."""
 
     def __init__(self, epsilon: float) -> None:
-        super().__init__()
-        self.local = Within()
-        self.state = State()
-        self.key_sum = KeySum()
-        self.prefix_sum = PrefixSum()
-        self.read = WeightedSum()
-        self.normaliser = Normaliser(epsilon)
+        super().__init__(epsilon)
+        self.local = Within(0)
+        self.prefix_sum = Leaf(prefix_sum)
         self.add = Add()
-        self.divide = Divide()
 
     def forward(self, q_BHGCF: Tensor, k_BHGCF: Tensor, v_BHGCK: Tensor) -> Tensor:
         near_BHGCK, near_BHGC1 = self.local(q_BHGCF, k_BHGCF, v_BHGCK)
@@ -232,11 +164,11 @@ class Recurrence(nn.Module):
 
     def __init__(self, epsilon: float) -> None:
         super().__init__()
-        self.state = StateUpdate()
-        self.key_sum = KeySumUpdate()
+        self.state = Leaf(updated_state)
+        self.key_sum = Leaf(updated_key_sum)
         self.read = WeightedSum()
-        self.normaliser = Normaliser(epsilon)
-        self.divide = Divide()
+        self.normaliser = Leaf(normaliser, epsilon=epsilon)
+        self.divide = Leaf(torch.div)
 
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, state: Tensor | None = None, key_sum: Tensor | None = None
@@ -257,7 +189,7 @@ class Recurrent(Recurrence):
 
     def __init__(self, epsilon: float) -> None:
         super().__init__(epsilon)
-        self.join = Join()
+        self.join = Leaf(torch.cat, dim=2)
 
     def forward(self, q_BHNF: Tensor, k_BHNF: Tensor, v_BHNK: Tensor) -> Tensor:
         if torch.jit.is_tracing():  # type: ignore[attr-defined] # public, and missing from torch's stubs

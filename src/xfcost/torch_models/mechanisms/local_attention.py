@@ -15,7 +15,7 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import in_rows, on_grid
-from xfcost.torch_models.shared.leaves import Add, Linear
+from xfcost.torch_models.shared.leaves import Add, Leaf, Linear
 from xfcost.torch_models.shared.neighbours import Gather
 
 
@@ -37,7 +37,8 @@ class LocalSelfAttention(nn.Module):
 
     def residual_pool(self) -> nn.Module | None:
         """The same mean pooling for the residual stream."""
-        return CellMean(self.config, self.sides) if self.config.stride > 1 else None
+        cell, stride = self.config.cell(Grid(self.sides)), self.config.stride
+        return Leaf(cell_mean, sides=self.sides, cell=cell, stride=stride) if stride > 1 else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
         q_BND, k_BND, v_BND = self.qkv(x_BND).chunk(3, dim=-1)
@@ -68,13 +69,7 @@ class OffsetEmbeddings(nn.Module):
         return torch.cat(spread, dim=-1).flatten(1, rank)
 
 
-class CellMean(nn.Module):
+def cell_mean(x_BND: Tensor, *, sides: tuple[int, ...], cell: tuple[int, ...], stride: int) -> Tensor:
     """Means of cells of s positions per axis, fewer at the far border: (B, N, D) -> (B, N', D)."""
-
-    def __init__(self, config: LocalAttention, sides: tuple[int, ...]) -> None:
-        super().__init__()
-        self.sides, self.cell, self.stride = sides, config.cell(Grid(sides)), config.stride
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(self.sides) - 1]
-        return in_rows(pool(on_grid(x_BND, self.sides), self.cell, self.stride, ceil_mode=True))
+    pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(sides) - 1]
+    return in_rows(pool(on_grid(x_BND, sides), cell, stride, ceil_mode=True))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.formulas.neighbourhood import Neighbourhood
 from xfcost.mechanisms.local_relation import LocalRelation
-from xfcost.torch_models.shared.leaves import Add, Linear, Softmax, WeightedSum
+from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Softmax, WeightedSum
 from xfcost.torch_models.shared.neighbours import Centres, Gather, centres
 
 # The similarity of a missing key in the public kernel.
@@ -30,7 +30,7 @@ class LocalRelationLayer(nn.Module):
         self.gather_keys = Gather(windows, groups)
         self.gather_values = Gather(windows, groups, filled=groups * config.share - place.dim)
         self.prior = GeometryPrior(windows, config.hidden(place.dim), groups)
-        self.scores = Similarities()
+        self.scores = Leaf(similarities)
         self.mask = BorderMask(windows)
         self.add_prior = Add()
         self.softmax = Softmax()
@@ -69,11 +69,9 @@ class GeometryPrior(nn.Module):
         return prior_1WG.squeeze(0).T
 
 
-class Similarities(nn.Module):
+def similarities(q_BPG: Tensor, k_BPGW: Tensor) -> Tensor:
     """-(q - k)²: (B, P, G), (B, P, G, W) -> (B, P, G, W)."""
-
-    def forward(self, q_BPG: Tensor, k_BPGW: Tensor) -> Tensor:
-        return -(q_BPG.unsqueeze(-1) - k_BPGW).square()
+    return -(q_BPG.unsqueeze(-1) - k_BPGW).square()
 
 
 class BorderMask(nn.Module):

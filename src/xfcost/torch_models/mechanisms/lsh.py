@@ -11,15 +11,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.lsh import Lsh
-from xfcost.torch_models.shared.leaves import (
-    Linear,
-    Pad,
-    Scores,
-    Softmax,
-    WeightedSum,
-    join_heads,
-    split_heads,
-)
+from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, Scores, Softmax, WeightedSum, join_heads, split_heads
 
 # Keys are divided by √(mean(x²) + ε). Scores at masked keys, and at the token itself, which counts only alone.
 EPSILON = 1e-6
@@ -42,16 +34,17 @@ class LshAttention(nn.Module):
             factors = config.factors(grid)
             self.rotate = Rotate(config.heads, inner // config.heads, config.rounds * sum(factors) // 2)
             self.hash = Hash(config.rounds, factors, grid.total, padded)
-            self.sort = Sort()
-            self.gather = Gather(config.bucket)
-            self.look_back = LookBack()
-            self.undo = Undo()
-        self.normalise = Normalise(inner // config.heads)
+            self.sort = Leaf(sorted_by_bucket)
+            self.chunk = config.bucket
+            self.gather = Leaf(gathered, chunk=config.bucket)
+            self.look_back = Leaf(with_chunk_before)
+            self.undo = Leaf(by_token)
+        self.normalise = Leaf(of_unit_length, root=(inner // config.heads) ** 0.5)
         self.core = Core(grid.total, padded=padded != grid.total, causal=bool(config.causal))
         self.rounds, self.several = config.rounds, config.rounds > 1 and not self.whole
         if self.several:
             self.round_weights = Softmax()
-            self.combine = Combine(config.rounds)
+            self.combine = Leaf(combined, rounds=config.rounds)
         self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -69,7 +62,7 @@ class LshAttention(nn.Module):
 
     def _chunked(self, qk_BHPK: Tensor, v_BHPK: Tensor) -> Tensor:
         order_BHRP, undo_BHPR = self.sort(self.hash(self.rotate(qk_BHPK)))
-        stands_BHGC = order_BHRP.flatten(2).unflatten(2, (-1, self.gather.chunk))
+        stands_BHGC = order_BHRP.flatten(2).unflatten(2, (-1, self.chunk))
         q_BHGCK = self.gather(qk_BHPK, order_BHRP)
         k_BHGMK = self.look_back(self.normalise(q_BHGCK))
         scores = self.core.scores(q_BHGCK, k_BHGMK)
@@ -125,55 +118,37 @@ class Hash(nn.Module):
         return torch.where(most >= -least, largest, smallest + part.shape[-1])
 
 
-class Sort(nn.Module):
+def sorted_by_bucket(bucket_BHRP: Tensor) -> tuple[Tensor, Tensor]:
     """Sorts tokens by bucket, then by position: the order (B, H, R, P), and each token's index among S (B, H, P, R)."""
-
-    def forward(self, bucket_BHRP: Tensor) -> tuple[Tensor, Tensor]:
-        order_BHRP = bucket_BHRP.argsort(dim=-1, stable=True)
-        rounds, padded = order_BHRP.shape[-2:]
-        places_P = torch.arange(padded, device=order_BHRP.device)
-        starts_R1 = torch.arange(rounds, device=order_BHRP.device).unsqueeze(-1) * padded
-        undo_BHRP = torch.zeros_like(order_BHRP).scatter(-1, order_BHRP, places_P.expand_as(order_BHRP))
-        return order_BHRP, (undo_BHRP + starts_R1).transpose(-2, -1)
+    order_BHRP = bucket_BHRP.argsort(dim=-1, stable=True)
+    rounds, padded = order_BHRP.shape[-2:]
+    places_P = torch.arange(padded, device=order_BHRP.device)
+    starts_R1 = torch.arange(rounds, device=order_BHRP.device).unsqueeze(-1) * padded
+    undo_BHRP = torch.zeros_like(order_BHRP).scatter(-1, order_BHRP, places_P.expand_as(order_BHRP))
+    return order_BHRP, (undo_BHRP + starts_R1).transpose(-2, -1)
 
 
-class Gather(nn.Module):
+def gathered(x_BHPK: Tensor, order_BHRP: Tensor, *, chunk: int) -> Tensor:
     """Tokens in the order of each round, in chunks: (B, H, P, K) -> (B, H, G, C, K)."""
-
-    def __init__(self, chunk: int) -> None:
-        super().__init__()
-        self.chunk = chunk
-
-    def forward(self, x_BHPK: Tensor, order_BHRP: Tensor) -> Tensor:
-        index_BHS1 = order_BHRP.flatten(2).unsqueeze(-1)
-        gathered_BHSK = x_BHPK.gather(2, index_BHS1.expand(-1, -1, -1, x_BHPK.shape[-1]))
-        return gathered_BHSK.unflatten(2, (-1, self.chunk))
+    index_BHS1 = order_BHRP.flatten(2).unsqueeze(-1)
+    gathered_BHSK = x_BHPK.gather(2, index_BHS1.expand(-1, -1, -1, x_BHPK.shape[-1]))
+    return gathered_BHSK.unflatten(2, (-1, chunk))
 
 
-class LookBack(nn.Module):
+def with_chunk_before(x: Tensor) -> Tensor:
     """Each chunk with the chunk before it, the first with the last: (B, H, G, C, …) -> (B, H, G, 2C, …)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([x.roll(1, dims=2), x], dim=3)
+    return torch.cat([x.roll(1, dims=2), x], dim=3)
 
 
-class Undo(nn.Module):
+def by_token(x_BHGCK: Tensor, undo_BHPR: Tensor) -> Tensor:
     """Sorted back by token, the outputs of all rounds adjacent: (B, H, G, C, K) -> (B, H, S, K)."""
-
-    def forward(self, x_BHGCK: Tensor, undo_BHPR: Tensor) -> Tensor:
-        index_BHS1 = undo_BHPR.flatten(2).unsqueeze(-1)
-        return x_BHGCK.flatten(2, 3).gather(2, index_BHS1.expand(-1, -1, -1, x_BHGCK.shape[-1]))
+    index_BHS1 = undo_BHPR.flatten(2).unsqueeze(-1)
+    return x_BHGCK.flatten(2, 3).gather(2, index_BHS1.expand(-1, -1, -1, x_BHGCK.shape[-1]))
 
 
-class Normalise(nn.Module):
+def of_unit_length(x: Tensor, *, root: float) -> Tensor:
     """Keys scaled to length 1."""
-
-    def __init__(self, head_dim: int) -> None:
-        super().__init__()
-        self.root = head_dim**0.5
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * (x.pow(2).mean(-1, keepdim=True) + EPSILON).rsqrt() / self.root
+    return x * (x.pow(2).mean(-1, keepdim=True) + EPSILON).rsqrt() / root
 
 
 class Core(nn.Module):
@@ -183,8 +158,8 @@ class Core(nn.Module):
         super().__init__()
         self.scores = Scores()
         self.mask = Mask(tokens if padded else None, causal=causal)
-        self.logsumexp = LogSumExp()
-        self.softmax = Divide()
+        self.logsumexp = Leaf(torch.logsumexp, dim=-1, keepdim=True)
+        self.softmax = Leaf(softmax_of)
         self.weighted_sum = WeightedSum()
 
     def weights(self, scores: Tensor, at_query: Tensor, at_key: Tensor) -> tuple[Tensor, Tensor]:
@@ -214,26 +189,11 @@ class Mask(nn.Module):
         return scores.masked_fill_(key == query, ITSELF_HALF if half else ITSELF)
 
 
-class LogSumExp(nn.Module):
-    """Log-sum-exp over the keys."""
-
-    def forward(self, scores: Tensor) -> Tensor:
-        return scores.logsumexp(dim=-1, keepdim=True)
-
-
-class Divide(nn.Module):
+def softmax_of(scores: Tensor, logits: Tensor) -> Tensor:
     """softmax(scores), from the log-sum-exp."""
-
-    def forward(self, scores: Tensor, logits: Tensor) -> Tensor:
-        return (scores - logits).exp_()
+    return (scores - logits).exp_()
 
 
-class Combine(nn.Module):
+def combined(y_BHPK: Tensor, weights_BHPR: Tensor, *, rounds: int) -> Tensor:
     """Outputs of all rounds (B, H, P, R·K), weighted by (B, H, P, R) -> (B, H, P, K)."""
-
-    def __init__(self, rounds: int) -> None:
-        super().__init__()
-        self.rounds = rounds
-
-    def forward(self, y_BHPK: Tensor, weights_BHPR: Tensor) -> Tensor:
-        return (y_BHPK.unflatten(-1, (self.rounds, -1)) * weights_BHPR.unsqueeze(-1)).sum(-2)
+    return (y_BHPK.unflatten(-1, (rounds, -1)) * weights_BHPR.unsqueeze(-1)).sum(-2)

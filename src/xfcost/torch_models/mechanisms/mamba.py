@@ -12,7 +12,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.mamba import Mamba
 from xfcost.torch_models.shared.cache import RecurrentState, conv_state
 from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
-from xfcost.torch_models.shared.leaves import Linear
+from xfcost.torch_models.shared.leaves import Leaf, Linear
 from xfcost.torch_models.shared.scans import selective_step
 
 
@@ -31,10 +31,10 @@ class MambaBlock(nn.Module):
         self.dt_proj = Linear(rank, inner)
         self.softplus = nn.Softplus()
         self.decay = Decay(inner, config.state)
-        self.scan = SelectiveScan() if cache_batch is None else SelectiveStep()
+        self.scan = Leaf(scanned) if cache_batch is None else Leaf(scan_step)
         self.state = None if cache_batch is None else RecurrentState((cache_batch, inner, config.state))
         self.skip = Skip(inner)
-        self.gate = Gate()
+        self.gate = Leaf(gated)
         self.out_proj = Linear(inner, place.dim, bias=False)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -52,30 +52,26 @@ class MambaBlock(nn.Module):
 
 
 class Decay(nn.Module):
-    """A = -exp(A_log): (E, S). A_log starts at log 1, log 2, …, as in the authors' code."""
+    """A = -exp(A_log); -A starts at 1, 2, … along its last axis, as in the authors' code: (…, S)."""
 
-    def __init__(self, inner: int, states: int) -> None:
+    def __init__(self, *shape: int) -> None:
         super().__init__()
-        self.log = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(inner, 1))
+        self.log = nn.Parameter(torch.arange(1.0, shape[-1] + 1).log().repeat(*shape[:-1], 1))
 
     def forward(self) -> Tensor:
         return -self.log.exp()
 
 
-class SelectiveScan(nn.Module):
+def scanned(*inputs: Tensor) -> Tensor:
     """u and Δ (B, N, E), A (E, S), B and C (B, N, S) -> (B, N, E)."""
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return torch.ops.xfcost.selective_scan(*inputs)
+    return torch.ops.xfcost.selective_scan(*inputs)
 
 
-class SelectiveStep(nn.Module):
+def scan_step(state_BES: Tensor, u: Tensor, dt: Tensor, a_ES: Tensor, *b_c: Tensor) -> tuple[Tensor, Tensor]:
     """State (B, E, S), then a token's arguments of SelectiveScan -> (B, 1, E), and the next state."""
-
-    def forward(self, state_BES: Tensor, u: Tensor, dt: Tensor, a_ES: Tensor, *b_c: Tensor) -> tuple[Tensor, Tensor]:
-        dt_BE, entering_BE, b_BS, c_BS = (part.squeeze(1) for part in (dt, dt * u, *b_c))
-        y_BE, state_BES = selective_step(state_BES, a_ES, dt_BE, entering_BE, b_BS, c_BS)
-        return y_BE.unsqueeze(1), state_BES
+    dt_BE, entering_BE, b_BS, c_BS = (part.squeeze(1) for part in (dt, dt * u, *b_c))
+    y_BE, state_BES = selective_step(state_BES, a_ES, dt_BE, entering_BE, b_BS, c_BS)
+    return y_BE.unsqueeze(1), state_BES
 
 
 class Skip(nn.Module):
@@ -89,8 +85,6 @@ class Skip(nn.Module):
         return y_BNE + self.weight * u_BNE
 
 
-class Gate(nn.Module):
+def gated(y_BNE: Tensor, z_BNE: Tensor) -> Tensor:
     """y∘silu(z)."""
-
-    def forward(self, y_BNE: Tensor, z_BNE: Tensor) -> Tensor:
-        return y_BNE * nn.functional.silu(z_BNE)
+    return y_BNE * nn.functional.silu(z_BNE)

@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.mamba2 import Mamba2
-from xfcost.torch_models.mechanisms.kernel import State
-from xfcost.torch_models.mechanisms.mamba import Gate
+from xfcost.torch_models.mechanisms.kernel import state_of
+from xfcost.torch_models.mechanisms.mamba import Decay, gated
 from xfcost.torch_models.shared.cache import RecurrentState, conv_state
 from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
-from xfcost.torch_models.shared.leaves import Add, Linear, Multiply, Pad, Scores, WeightedSum
+from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Multiply, Pad, Scores, WeightedSum, through
 
 
 class Mamba2Block(nn.Module):
@@ -39,24 +39,20 @@ class Mamba2Block(nn.Module):
         self.pad = Pad(self.chunks[0] * self.chunks[1] - self.tokens) if cache_batch is None else None
         self.core = Duality() if cache_batch is None else RecurrentStep(cache_batch, config, heads)
         self.skip = Skip(heads)
-        self.gate = Gate()
+        self.gate = Leaf(gated)
         self.norm = GroupedRms(inner, config.groups)
         self.out_proj = Linear(inner, place.dim, bias=False)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         z_BNE, entering, dt_BNH = self.in_proj(x_BND).split(self.projected, dim=-1)
         entering = self.act(convolved(entering, self.conv, self.window))
-        dt_BHCQ1 = self._chunked(self._padded(self.step(dt_BNH)), self.heads)
-        u, b, c = self._padded(entering).split(self.parts, dim=-1)
+        dt_BHCQ1 = self._chunked(through(dt_BNH, self.step, self.pad), self.heads)
+        u, b, c = through(entering, self.pad).split(self.parts, dim=-1)
         u_BHCQP, b_BHCQS, c_BHCQS = self._chunked(u, self.heads), self._shared(b), self._shared(c)
         y_BHCQP = self.core(u_BHCQP, dt_BHCQ1, self.decay(), b_BHCQS, c_BHCQS)
         y_BNE = y_BHCQP.permute(0, 2, 3, 1, 4).flatten(3).flatten(1, 2)[:, : self.tokens]
         u_BNE = entering[..., : self.parts[0]]
         return self.out_proj(self.norm(self.gate(self.skip(y_BNE, u_BNE), z_BNE)))
-
-    def _padded(self, x: Tensor) -> Tensor:
-        """Zero-padded to full chunks: (B, N, X) -> (B, C·Q, X)."""
-        return x if self.pad is None else self.pad(x)
 
     def _chunked(self, x: Tensor, heads: int) -> Tensor:
         """(B, C·Q, H·P) -> (B, H, C, Q, P)."""
@@ -78,15 +74,15 @@ class Duality(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.inputs = Multiply()
-        self.rates = Rates()
-        self.sums = Sums()
+        self.rates = Leaf(rates)
+        self.sums = Leaf(torch.cumsum, dim=-2)
         self.local = Inside()
-        self.fade = Fade()
-        self.state = State()
-        self.spans = Spans()
-        self.carry = Carry()
+        self.fade = Leaf(faded)
+        self.state = Leaf(state_of)
+        self.spans = Leaf(spans_of)
+        self.carry = Leaf(carried)
         self.read = WeightedSum()
-        self.reach = Reach()
+        self.reach = Leaf(reached)
         self.add = Add()
 
     def forward(self, u: Tensor, dt: Tensor, a_H: Tensor, b: Tensor, c: Tensor) -> Tensor:
@@ -104,9 +100,9 @@ class RecurrentStep(nn.Module):
     def __init__(self, batch: int, config: Mamba2, heads: int) -> None:
         super().__init__()
         self.inputs = Multiply()
-        self.rates = Rates()
-        self.state = State()
-        self.update = Update()
+        self.rates = Leaf(rates)
+        self.state = Leaf(state_of)
+        self.update = Leaf(updated)
         self.cache = RecurrentState((batch, heads, 1, config.state, config.head_dim))
         self.read = WeightedSum()
 
@@ -117,11 +113,9 @@ class RecurrentStep(nn.Module):
         return self.read(c, state_BH1SP)
 
 
-class Update(nn.Module):
+def updated(state: Tensor, rate: Tensor, added: Tensor) -> Tensor:
     """exp(ΔA)·h + the token's contribution: (B, H, 1, S, P), (B, H, 1, 1, 1), (B, H, 1, S, P) -> (B, H, 1, S, P)."""
-
-    def forward(self, state: Tensor, rate: Tensor, added: Tensor) -> Tensor:
-        return state * rate.exp() + added
+    return state * rate.exp() + added
 
 
 class Inside(nn.Module):
@@ -129,7 +123,7 @@ class Inside(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.decays = Decays()
+        self.decays = Leaf(decays)
         self.scores = Scores()
         self.weigh = Multiply()
         self.weighted_sum = WeightedSum()
@@ -149,29 +143,9 @@ class Step(nn.Module):
         return F.softplus(dt_BNH + self.bias)
 
 
-class Decay(nn.Module):
-    """A = -exp(A_log): (H,), initialised to -1, -2, …."""
-
-    def __init__(self, heads: int) -> None:
-        super().__init__()
-        self.log = nn.Parameter(torch.arange(1.0, heads + 1).log())
-
-    def forward(self) -> Tensor:
-        return -self.log.exp()
-
-
-class Rates(nn.Module):
+def rates(dt_BHCQ1: Tensor, a_H: Tensor) -> Tensor:
     """ΔA: (B, H, C, Q, 1), (H,) -> (B, H, C, Q, 1)."""
-
-    def forward(self, dt_BHCQ1: Tensor, a_H: Tensor) -> Tensor:
-        return dt_BHCQ1 * a_H.view(-1, 1, 1, 1)
-
-
-class Sums(nn.Module):
-    """Cumulative sums of a chunk's exponents: (B, H, C, Q, 1) -> (B, H, C, Q, 1)."""
-
-    def forward(self, rates_BHCQ1: Tensor) -> Tensor:
-        return rates_BHCQ1.cumsum(-2)
+    return dt_BHCQ1 * a_H.view(-1, 1, 1, 1)
 
 
 def _decayed(sums: Tensor) -> Tensor:
@@ -180,40 +154,30 @@ def _decayed(sums: Tensor) -> Tensor:
     return (sums.unsqueeze(-1) - sums.unsqueeze(-2)).masked_fill(later, -torch.inf).exp()
 
 
-class Decays(nn.Module):
+def decays(sums_BHCQ1: Tensor) -> Tensor:
     """Decays from each token of a chunk to each later one: (B, H, C, Q, 1) -> (B, H, C, Q, Q)."""
-
-    def forward(self, sums_BHCQ1: Tensor) -> Tensor:
-        return _decayed(sums_BHCQ1.squeeze(-1))
+    return _decayed(sums_BHCQ1.squeeze(-1))
 
 
-class Fade(nn.Module):
+def faded(b: Tensor, sums: Tensor) -> Tensor:
     """B times the decay from its token to the chunk's end: (B, H, C, Q, S), (B, H, C, Q, 1) -> (B, H, C, Q, S)."""
-
-    def forward(self, b: Tensor, sums: Tensor) -> Tensor:
-        return b * (sums[..., -1:, :] - sums).exp()
+    return b * (sums[..., -1:, :] - sums).exp()
 
 
-class Spans(nn.Module):
+def spans_of(whole_BHC: Tensor) -> Tensor:
     """Decays between chunk starts: (B, H, C) -> (B, H, C + 1, C + 1)."""
-
-    def forward(self, whole_BHC: Tensor) -> Tensor:
-        return _decayed(F.pad(whole_BHC, (1, 0)).cumsum(-1))
+    return _decayed(F.pad(whole_BHC, (1, 0)).cumsum(-1))
 
 
-class Carry(nn.Module):
+def carried(spans: Tensor, added: Tensor) -> Tensor:
     """The states at the chunk starts, the first zero: (B, H, C + 1, C + 1), (B, H, C, S, P) -> (B, H, C, S, P)."""
-
-    def forward(self, spans: Tensor, added: Tensor) -> Tensor:
-        first_last = F.pad(added, (0, 0, 0, 0, 1, 0))
-        return (spans @ first_last.flatten(3)).view_as(first_last)[:, :, :-1]
+    first_last = F.pad(added, (0, 0, 0, 0, 1, 0))
+    return (spans @ first_last.flatten(3)).view_as(first_last)[:, :, :-1]
 
 
-class Reach(nn.Module):
+def reached(y: Tensor, sums: Tensor) -> Tensor:
     """The read-out of the state at the chunk's start, times the decay since: (B, H, C, Q, P), (B, H, C, Q, 1)."""
-
-    def forward(self, y: Tensor, sums: Tensor) -> Tensor:
-        return y * sums.exp()
+    return y * sums.exp()
 
 
 class Skip(nn.Module):

@@ -13,7 +13,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.mla import Mla
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.cache import Cache
-from xfcost.torch_models.shared.leaves import Linear, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Leaf, Linear, join_heads, joined, split_heads
 from xfcost.torch_models.shared.norms import RmsNorm
 from xfcost.torch_models.shared.positions import Rotary, RotaryAtPosition
 
@@ -48,7 +48,7 @@ class LatentAttention(nn.Module):
             self.kv_up: Linear = Absorbed(config.kv_rank, config.heads, self.value_parts)
         else:
             self.kv_up = Linear(config.kv_rank, config.heads * sum(self.value_parts), bias=False)
-        self.join = Join()
+        self.join = Leaf(joined, dim=-1)
         self.core = core(config, place, decodes=decodes)
         self.out = Linear(config.heads * values, width, bias=bias)
 
@@ -117,10 +117,3 @@ class LatentCache(Cache):
         self.latents_BNX[..., :width].index_copy_(1, index, latent_B1C)
         self.latents_BNX[..., width:].index_copy_(1, index, key_B11R.squeeze(1))
         return self.latents_BNX[:, : self.position + 1].unsqueeze(1)
-
-
-class Join(nn.Module):
-    """Content columns, then rotary columns: (B, H, N, K), (B, H, N, R) -> (B, H, N, K + R)."""
-
-    def forward(self, x_BHNK: Tensor, x_BHNR: Tensor) -> Tensor:
-        return torch.cat([x_BHNK, x_BHNR], dim=-1)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.non_local import NonLocal
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import Linear
+from xfcost.torch_models.shared.convolution import TokenPooling
+from xfcost.torch_models.shared.leaves import Linear, through
 from xfcost.torch_models.shared.norms import norm
-from xfcost.torch_models.shared.pooled_keys import KeyPooling
 
 
 class NonLocalBlock(nn.Module):
@@ -22,7 +22,7 @@ class NonLocalBlock(nn.Module):
         super().__init__()
         inner, keys = config.inner(place.dim), config.keys(place.grid)
         self.theta = Linear(place.dim, inner, bias=config.projection_bias)
-        self.pool = KeyPooling(keys, place.grid.sides) if keys.pools else None
+        self.pool = TokenPooling(place.grid.sides, "max", keys.kernel) if keys.pools else None
         self.phi = Linear(place.dim, inner, bias=config.projection_bias)
         self.g = Linear(place.dim, inner, bias=config.projection_bias)
         self.core = Core(inner, fused=place.fused)
@@ -33,5 +33,4 @@ class NonLocalBlock(nn.Module):
         read_BMD = x_BND if self.pool is None else self.pool(x_BND)
         parts = (self.theta(x_BND), self.phi(read_BMD), self.g(read_BMD))
         y_BNI = self.core(*(part.unsqueeze(1) for part in parts)).squeeze(1)  # one head
-        z_BND = self.w_z(y_BNI)
-        return z_BND if self.norm is None else self.norm(z_BND)
+        return through(y_BNI, self.w_z, self.norm)

@@ -14,6 +14,7 @@ from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.leaves import (
     Add,
+    Leaf,
     Linear,
     Scale,
     Scores,
@@ -22,6 +23,7 @@ from xfcost.torch_models.shared.leaves import (
     join_heads,
     split_heads,
 )
+from xfcost.torch_models.shared.uninitialised import Uninitialised
 
 
 class NystromAttention(nn.Module):
@@ -32,7 +34,7 @@ class NystromAttention(nn.Module):
         inner, head_dim = config.inner(place.dim), config.inner(place.dim) // config.heads
         self.heads, self.more = config.heads, config.padded(place.grid) - place.grid.total
         exact = config.exact(place.grid)
-        self.pad = None if exact else PadFront(self.more)
+        self.pad = None if exact else Leaf(padded, more=self.more)
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
         self.core = Core(head_dim, fused=place.fused) if exact else Landmarks(config, head_dim)
         self.conv: ValueConvolution | None = None
@@ -51,15 +53,9 @@ class NystromAttention(nn.Module):
         return self.out(join_heads(y_BHNK[:, :, self.more :]))
 
 
-class PadFront(nn.Module):
+def padded(x_BND: Tensor, *, more: int) -> Tensor:
     """`more` zeros before the tokens: (B, N, D) -> (B, more + N, D)."""
-
-    def __init__(self, more: int) -> None:
-        super().__init__()
-        self.more = more
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return F.pad(x_BND, (0, 0, self.more, 0)) if self.more else x_BND
+    return F.pad(x_BND, (0, 0, more, 0)) if more else x_BND
 
 
 class Landmarks(nn.Module):
@@ -68,7 +64,7 @@ class Landmarks(nn.Module):
     def __init__(self, config: Nystrom, head_dim: int) -> None:
         super().__init__()
         self.scale = Scale(head_dim**-0.25)
-        self.landmarks = SegmentMeans(config.landmarks)
+        self.landmarks = Leaf(segment_means, count=config.landmarks)
         self.query, self.landmark, self.key = Weights(), Weights(), KeyWeights()
         self.inverse = PseudoInverse(config.landmarks, config.iterations)
         self.query_inverse = WeightedSum()
@@ -82,15 +78,9 @@ class Landmarks(nn.Module):
         return self.weighted_sum(self.query_inverse(query_BHNM, self.inverse(landmark_BHMM)), v_BHMK)
 
 
-class SegmentMeans(nn.Module):
+def segment_means(x_BHNK: Tensor, *, count: int) -> Tensor:
     """The means of M segments: (B, H, N, K) -> (B, H, M, K)."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.count = count
-
-    def forward(self, x_BHNK: Tensor) -> Tensor:
-        return x_BHNK.unflatten(2, (self.count, -1)).mean(dim=3)
+    return x_BHNK.unflatten(2, (count, -1)).mean(dim=3)
 
 
 class Weights(nn.Module):
@@ -136,12 +126,8 @@ class PseudoInverse(nn.Module):
         return z
 
 
-class ValueConvolution(nn.Conv2d):
+class ValueConvolution(Uninitialised, nn.Conv2d):
     """A convolution of each head's values along the tokens: (B, H, N, K) -> (B, H, N, K)."""
 
     def __init__(self, heads: int, size: int) -> None:
         super().__init__(heads, heads, (size, 1), padding=(size // 2, 0), groups=heads, bias=False)
-
-    def reset_parameters(self) -> None:
-        if not self.weight.is_meta:
-            super().reset_parameters()

@@ -57,8 +57,7 @@ class PoolingAttention(nn.Module):
 
     def attend(self, q_BHPK: Tensor, k_BHMK: Tensor, v_BHMK: Tensor) -> Tensor:
         """Attention of each query to each key: (B, H, P, K)."""
-        y_BHPK: Tensor = self.core(q_BHPK, k_BHMK, v_BHMK)
-        return y_BHPK
+        return self.core(q_BHPK, k_BHMK, v_BHMK)
 
     def _pooled(self, name: str, x_BHNK: Tensor) -> Tensor:
         pool, normed = getattr(self, f"pool_{name}"), getattr(self, f"norm_{name}")

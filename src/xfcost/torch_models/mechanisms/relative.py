@@ -11,12 +11,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.relative import Relative
-from xfcost.torch_models.shared.leaves import (
-    NO_TABLES,
-    CausalMask,
-    Linear,
-    Tables,
-)
+from xfcost.torch_models.shared.leaves import NO_TABLES, CausalMask, Leaf, Linear, Tables
 from xfcost.torch_models.shared.relative import RelativeCore, RelativeShift, encodings
 
 
@@ -30,7 +25,7 @@ class RelativeAttention(nn.Module):
         inner, tokens = config.inner(place.dim), place.grid.total
         self.past, self.memory_queries = config.past, config.memory_queries
         self.register_buffer("memory_1PD", torch.zeros(1, config.past, place.dim), persistent=False)
-        self.recall = Recall() if config.past else None
+        self.recall = Leaf(with_memory) if config.past else None
         self.q = Linear(place.dim, inner, bias=config.projection_bias)
         self.kv = Linear(place.dim, 2 * inner, bias=config.projection_bias)
         self.core = RelativeCore(
@@ -56,8 +51,6 @@ class RelativeAttention(nn.Module):
         return self.out(self.core(q_BNI, k_BMI, v_BMI))
 
 
-class Recall(nn.Module):
+def with_memory(x_BND: Tensor, *remembered_BPD: Tensor) -> Tensor:
     """The memory, oldest first, before the segment: -> (B, M, D). One memory serves all samples, or each has one."""
-
-    def forward(self, x_BND: Tensor, *remembered_BPD: Tensor) -> Tensor:
-        return torch.cat([*(part.expand(x_BND.shape[0], -1, -1) for part in remembered_BPD), x_BND], dim=1)
+    return torch.cat([*(part.expand(x_BND.shape[0], -1, -1) for part in remembered_BPD), x_BND], dim=1)

@@ -13,11 +13,12 @@ from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.retention import Retention
-from xfcost.torch_models.mechanisms.kernel import State
-from xfcost.torch_models.mechanisms.mamba import Gate
+from xfcost.torch_models.mechanisms.kernel import state_of
+from xfcost.torch_models.mechanisms.mamba import gated
 from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.leaves import (
     Add,
+    Leaf,
     Linear,
     Multiply,
     Pad,
@@ -49,9 +50,9 @@ class MultiScaleRetention(nn.Module):
             self.core = _core(config, place)
         else:
             self.core = RecurrentStep(cache_batch, config.heads, dim // config.heads, values // config.heads)
-        self.norm = HeadNorm(config.norm)
+        self.norm = Leaf(head_norm, centred=config.norm == "layer_norm")
         self.gate_proj = Linear(dim, values, bias=False)
-        self.gate = Gate()
+        self.gate = Leaf(gated)
         self.out = Linear(values, dim, bias=False)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -72,16 +73,10 @@ def decay(heads: int) -> Tensor:
     return 1 - 2.0 ** (-5 - torch.arange(heads))
 
 
-class HeadNorm(nn.Module):
+def head_norm(y_BNHV: Tensor, *, centred: bool) -> Tensor:
     """The norm of each head's columns, without weights: (B, N, H, V) -> (B, N, H, V)."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.centred = kind == "layer_norm"
-
-    def forward(self, y_BNHV: Tensor) -> Tensor:
-        width = y_BNHV.shape[-1:]
-        return F.layer_norm(y_BNHV, width) if self.centred else F.rms_norm(y_BNHV, width, eps=1e-6)
+    width = y_BNHV.shape[-1:]
+    return F.layer_norm(y_BNHV, width) if centred else F.rms_norm(y_BNHV, width, eps=1e-6)
 
 
 class Decays(nn.Module):
@@ -108,11 +103,9 @@ class ChunkDecays(Decays):
         return decays_HTT.unsqueeze(1), since_HT
 
 
-class ByDecay(nn.Module):
+def by_decay(y: Tensor, decay_HT: Tensor) -> Tensor:
     """y times a decay per head and position in the chunk: (B, H, C, T, V), (H, T) -> (B, H, C, T, V)."""
-
-    def forward(self, y: Tensor, decay_HT: Tensor) -> Tensor:
-        return y * decay_HT.unsqueeze(1).unsqueeze(-1)
+    return y * decay_HT.unsqueeze(1).unsqueeze(-1)
 
 
 class Within(nn.Module):
@@ -148,11 +141,11 @@ class Chunkwise(nn.Module):
         self.pad = Pad(self.chunks[0] * self.chunks[1] - self.tokens)
         self.decays = ChunkDecays(config.heads)
         self.local = Within()
-        self.fade = ByDecay()
-        self.state = State()
-        self.carry = Carry()
+        self.fade = Leaf(by_decay)
+        self.state = Leaf(state_of)
+        self.carry = Leaf(carried)
         self.read = WeightedSum()
-        self.reach = ByDecay()
+        self.reach = Leaf(by_decay)
         self.add = Add()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -165,13 +158,11 @@ class Chunkwise(nn.Module):
         return y_BHCTV.flatten(2, 3)[:, :, : self.tokens]
 
 
-class Carry(nn.Module):
+def carried(added: Tensor, decay_H: Tensor) -> Tensor:
     """The states at the chunk starts: (B, H, C, K, V), γ^T (H,) -> (B, H, C, K, V)."""
-
-    def forward(self, added: Tensor, decay_H: Tensor) -> Tensor:
-        added_BCHKV = added.transpose(1, 2)
-        before = torch.ops.xfcost.decayed_sums(added_BCHKV.flatten(2), decay_H)
-        return before.view_as(added_BCHKV).transpose(1, 2)
+    added_BCHKV = added.transpose(1, 2)
+    before = torch.ops.xfcost.decayed_sums(added_BCHKV.flatten(2), decay_H)
+    return before.view_as(added_BCHKV).transpose(1, 2)
 
 
 class Recurrent(nn.Module):

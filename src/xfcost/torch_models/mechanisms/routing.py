@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.routing import Routing
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import Linear, UnitLength, join_heads, split_heads
+from xfcost.torch_models.shared.fixed_mask import FixedMask
+from xfcost.torch_models.shared.leaves import Leaf, Linear, UnitLength, join_heads, joined, split_heads
 
 # The weight of a centroid in its moving average.
 DECAY: Final = 0.999
@@ -35,21 +36,21 @@ class RoutingAttention(nn.Module):
         self.add_module(self.projection, Linear(place.dim, self.parts * self.heads * width, bias=bias))
         self.normalize = UnitLength()
         self.distances = Distances(self.heads, count, width)
-        self.choose = Choose(window)
-        self.choose_keys = None if shared else Choose(window)
-        self.gather = Gather()
+        self.choose = Leaf(nearest, window=window)
+        self.choose_keys = None if shared else Leaf(nearest, window=window)
+        self.gather = Leaf(gathered)
         memories = config.memories()
         self.memory_keys = Memory(self.heads, count, memories, width) if memories else None
         self.memory_values = Memory(self.heads, count, memories, width) if memories else None
         masked = bool(config.causal) or shared
         mask = ClusterMask(memories, causal=bool(config.causal), shared=shared) if masked else None
         self.core = ClusterCore(width, fused=place.fused, mask=mask)
-        self.average = Average(place.grid.total)
+        self.average = Leaf(averaged, tokens=place.grid.total)
         self.local_qkv, self.local, self.join = None, None, None
         if config.local_heads:
             self.local_qkv = Linear(place.dim, 3 * config.local_heads * width, bias=bias)
             self.local = Local(config, place, width)
-            self.join = Join()
+            self.join = Leaf(joined, dim=1)
         self.out = Linear(config.heads * width, place.dim, bias=bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -111,24 +112,16 @@ class Distances(nn.Module):
         self.centroids_HCK.mul_(DECAY).add_(mean_HCK, alpha=1 - DECAY)
 
 
-class Choose(nn.Module):
+def nearest(near_BHNC: Tensor, *, window: int) -> Tensor:
     """The tokens nearest to each centroid: (B, H, N, C) -> (B, H, C, W)."""
-
-    def __init__(self, window: int) -> None:
-        super().__init__()
-        self.window = window
-
-    def forward(self, near_BHNC: Tensor) -> Tensor:
-        return near_BHNC.transpose(-2, -1).topk(self.window, dim=-1).indices
+    return near_BHNC.transpose(-2, -1).topk(window, dim=-1).indices
 
 
-class Gather(nn.Module):
+def gathered(x_BHNK: Tensor, chosen_BHCW: Tensor) -> Tensor:
     """The tokens of each cluster: (B, H, N, K) -> (B, H, C, W, K)."""
-
-    def forward(self, x_BHNK: Tensor, chosen_BHCW: Tensor) -> Tensor:
-        index_BHP1 = chosen_BHCW.flatten(2).unsqueeze(-1)
-        gathered_BHPK = x_BHNK.gather(2, index_BHP1.expand(-1, -1, -1, x_BHNK.shape[-1]))
-        return gathered_BHPK.unflatten(2, chosen_BHCW.shape[2:])
+    index_BHP1 = chosen_BHCW.flatten(2).unsqueeze(-1)
+    gathered_BHPK = x_BHNK.gather(2, index_BHP1.expand(-1, -1, -1, x_BHNK.shape[-1]))
+    return gathered_BHPK.unflatten(2, chosen_BHCW.shape[2:])
 
 
 class Memory(nn.Module):
@@ -187,28 +180,15 @@ class ClusterCore(Core):
         return self.weighted_sum(self.softmax(scores), v)
 
 
-class Average(nn.Module):
+def averaged(y_BHCWK: Tensor, chosen_BHCW: Tensor, *, tokens: int) -> Tensor:
     """Each token's mean over the clusters that it is in, zero if in none: -> (B, H, N, K)."""
-
-    def __init__(self, tokens: int) -> None:
-        super().__init__()
-        self.tokens = tokens
-
-    def forward(self, y_BHCWK: Tensor, chosen_BHCW: Tensor) -> Tensor:
-        y_BHPK, index_BHP = y_BHCWK.flatten(2, 3), chosen_BHCW.flatten(2)
-        batch, heads, _, width = y_BHPK.shape
-        sum_BHNK = y_BHPK.new_zeros(batch, heads, self.tokens, width)
-        sum_BHNK = sum_BHNK.scatter_add(2, index_BHP.unsqueeze(-1).expand_as(y_BHPK), y_BHPK)
-        places_BHN = y_BHPK.new_zeros(batch, heads, self.tokens)
-        places_BHN = places_BHN.scatter_add(2, index_BHP, torch.ones_like(y_BHPK[..., 0]))
-        return sum_BHNK / places_BHN.clamp(min=1).unsqueeze(-1)
-
-
-class Join(nn.Module):
-    """Concatenates local heads and routed heads: (B, H, N, K)."""
-
-    def forward(self, local_BHNK: Tensor, routed_BHNK: Tensor) -> Tensor:
-        return torch.cat([local_BHNK, routed_BHNK], dim=1)
+    y_BHPK, index_BHP = y_BHCWK.flatten(2, 3), chosen_BHCW.flatten(2)
+    batch, heads, _, width = y_BHPK.shape
+    sum_BHNK = y_BHPK.new_zeros(batch, heads, tokens, width)
+    sum_BHNK = sum_BHNK.scatter_add(2, index_BHP.unsqueeze(-1).expand_as(y_BHPK), y_BHPK)
+    places_BHN = y_BHPK.new_zeros(batch, heads, tokens)
+    places_BHN = places_BHN.scatter_add(2, index_BHP, torch.ones_like(y_BHPK[..., 0]))
+    return sum_BHNK / places_BHN.clamp(min=1).unsqueeze(-1)
 
 
 class Local(nn.Module):
@@ -218,9 +198,9 @@ class Local(nn.Module):
         super().__init__()
         self.heads, self.tokens, block = config.local_heads, place.grid.total, config.block()
         more, after = -self.tokens % block, 0 if config.causal else 1
-        self.cut = Cut(block, 0, more, 0)
-        self.look = Cut(block, 1, more, after)
-        mask = LocalMask(self.tokens, block, after, causal=bool(config.causal))
+        self.cut = Leaf(blocks_of, block=block, before=0, more=more, after=0)
+        self.look = Leaf(blocks_of, block=block, before=1, more=more, after=after)
+        mask = local_mask(self.tokens, block, after, causal=bool(config.causal))
         self.core = Core(width, fused=place.fused, mask=mask)
 
     def forward(self, qkv_BNI: Tensor) -> Tensor:
@@ -229,35 +209,21 @@ class Local(nn.Module):
         return y_BGHTK.transpose(1, 2).flatten(2, 3).narrow(2, 0, self.tokens)
 
 
-class Cut(nn.Module):
+def blocks_of(x_BHNK: Tensor, *, block: int, before: int, more: int, after: int) -> Tensor:
     """Blocks with `before` and `after` neighbours, a view of padded tokens: (B, H, N, K) -> (B, G, H, R, K).
 
     `more` padding tokens fill the last block.
     """
-
-    def __init__(self, block: int, before: int, more: int, after: int) -> None:
-        super().__init__()
-        self.block, self.reach = block, (before + 1 + after) * block
-        self.pad = [0, 0, before * block, more + after * block]
-
-    def forward(self, x_BHNK: Tensor) -> Tensor:
-        padded_BHNK = F.pad(x_BHNK, self.pad) if any(self.pad) else x_BHNK
-        return padded_BHNK.unfold(2, self.reach, self.block).permute(0, 2, 1, 4, 3)
+    pad = [0, 0, before * block, more + after * block]
+    padded_BHNK = F.pad(x_BHNK, pad) if any(pad) else x_BHNK
+    return padded_BHNK.unfold(2, (before + 1 + after) * block, block).permute(0, 2, 1, 4, 3)
 
 
-class LocalMask(nn.Module):
-    """-∞ at padding and, if causal, at later tokens: on (B, G, H, T, R). Without scores, a boolean mask."""
-
-    shut_G1TR: Tensor
-
-    def __init__(self, tokens: int, block: int, after: int, *, causal: bool) -> None:
-        super().__init__()
-        blocks = -(-tokens // block)
-        query_GT1 = torch.arange(blocks * block).unflatten(0, (blocks, block)).unsqueeze(-1)
-        key_G1R = torch.arange(-block, (blocks + after) * block).unfold(0, (2 + after) * block, block).unsqueeze(1)
-        shut_GTR = (key_G1R < 0).logical_or(key_G1R >= tokens)
-        shut_GTR = shut_GTR.logical_or(key_G1R > query_GT1) if causal else shut_GTR.expand(-1, block, -1)
-        self.register_buffer("shut_G1TR", shut_GTR.unsqueeze(1), persistent=False)
-
-    def forward(self, scores: Tensor | None) -> Tensor:
-        return self.shut_G1TR.logical_not() if scores is None else scores.masked_fill(self.shut_G1TR, float("-inf"))
+def local_mask(tokens: int, block: int, after: int, *, causal: bool) -> FixedMask:
+    """Shuts padding and, if causal, later tokens: on (B, G, H, T, R)."""
+    blocks = -(-tokens // block)
+    query_GT1 = torch.arange(blocks * block).unflatten(0, (blocks, block)).unsqueeze(-1)
+    key_G1R = torch.arange(-block, (blocks + after) * block).unfold(0, (2 + after) * block, block).unsqueeze(1)
+    shut_GTR = (key_G1R < 0).logical_or(key_G1R >= tokens)
+    shut_GTR = shut_GTR.logical_or(key_G1R > query_GT1) if causal else shut_GTR.expand(-1, block, -1)
+    return FixedMask(shut_GTR.unsqueeze(1))

@@ -5,11 +5,12 @@ B batch, N tokens, D width, H hidden units.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.rwkv_channel import RwkvChannel
-from xfcost.torch_models.shared.leaves import Linear
+from xfcost.torch_models.shared.leaves import Leaf, Linear
 from xfcost.torch_models.shared.token_shift import Gate, Mixtures, mixed, token_shift
 
 
@@ -23,7 +24,7 @@ class ChannelMixing(nn.Module):
         self.mix = Mixtures(2, dim)
         self.key = Linear(dim, hidden, bias=False)
         self.act = nn.ReLU()
-        self.square = Square()
+        self.square = Leaf(torch.square)
         self.value = Linear(hidden, dim, bias=False)
         self.receptance = Linear(dim, dim, bias=False)
         self.gate = Gate()
@@ -31,10 +32,3 @@ class ChannelMixing(nn.Module):
     def forward(self, x_BND: Tensor) -> Tensor:
         for_k, for_r = mixed(x_BND, self.shift, self.mix)
         return self.gate(self.receptance(for_r), self.value(self.square(self.act(self.key(for_k)))))
-
-
-class Square(nn.Module):
-    """x²."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.square()

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.sagan import Sagan
 from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.convolution import TokenPooling
 from xfcost.torch_models.shared.leaves import Linear
-from xfcost.torch_models.shared.pooled_keys import KeyPooling
 
 
 class SaganAttention(nn.Module):
@@ -25,8 +25,8 @@ class SaganAttention(nn.Module):
         self.f = Linear(dim, inner, bias=False)
         self.g = Linear(dim, inner, bias=False)
         self.h = Linear(dim, values, bias=False)
-        self.pool_keys = KeyPooling(keys, place.grid.sides) if keys.pools else None
-        self.pool_values = KeyPooling(keys, place.grid.sides) if keys.pools else None
+        self.pool_keys = TokenPooling(place.grid.sides, "max", keys.kernel) if keys.pools else None
+        self.pool_values = TokenPooling(place.grid.sides, "max", keys.kernel) if keys.pools else None
         self.core = Core(inner, fused=place.fused, scaled=False)
         self.v = Linear(values, dim, bias=False) if config.output_projection else None
         self.gamma = Gamma()

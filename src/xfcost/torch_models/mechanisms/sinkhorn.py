@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.sinkhorn import Sinkhorn
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import Linear, Pad, Scores, Softmax, join_heads, split_heads
+from xfcost.torch_models.shared.fixed_mask import FixedMask
+from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, Scores, Softmax, join_heads, joined, split_heads
 
 # Added to a score before its logarithm.
 EPSILON: Final = 1e-6
@@ -30,19 +31,21 @@ class SinkhornAttention(nn.Module):
         self.heads, self.blocks, width = config.heads, config.blocks(place.grid), inner // config.heads
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
         self.pad = Pad(self.blocks * self.block - self.tokens)
-        self.pool = Pool()
+        self.pool = Leaf(block_means)
         causal = bool(config.causal)
         self.pool_queries = PoolQueries(self.blocks, self.block) if causal else None
         self.null_keys = Null(self.heads, width, self.block) if causal else None
         self.null_values = Null(self.heads, width, self.block) if causal else None
         self.sort_scores = Scores()
         factor = width**-0.5
-        self.sort_logits = CausalLogits(factor / config.temperature) if causal else Logits(factor, config.temperature)
+        self.sort_logits = (
+            Leaf(causal_logits, factor=factor / config.temperature) if causal else Logits(factor, config.temperature)
+        )
         self.balance = Softmax() if causal else Balance(config.iterations)
-        self.reorder = Reorder(None if config.sortcut is None else config.sorted_blocks(place.grid))
-        self.beside = Beside() if config.sortcut is None else None
+        self.reorder = Leaf(reordered, limit=None if config.sortcut is None else config.sorted_blocks(place.grid))
+        self.beside = Leaf(joined, dim=3) if config.sortcut is None else None
         masked = self.beside is not None and (causal or config.padded(place.grid))
-        mask = BesideMask(self.tokens, self.blocks, self.block, causal=causal) if masked else None
+        mask = beside_mask(self.tokens, self.blocks, self.block, causal=causal) if masked else None
         self.core = Core(width, fused=place.fused, mask=mask)
         self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
@@ -60,11 +63,9 @@ class SinkhornAttention(nn.Module):
         return self.out(join_heads(y_BHPK.narrow(2, 0, self.tokens)))
 
 
-class Pool(nn.Module):
+def block_means(x_BHUTK: Tensor) -> Tensor:
     """The mean of each block: (B, H, U, T, K) -> (B, H, U, K)."""
-
-    def forward(self, x_BHUTK: Tensor) -> Tensor:
-        return x_BHUTK.mean(dim=3)
+    return x_BHUTK.mean(dim=3)
 
 
 class PoolQueries(nn.Module):
@@ -112,17 +113,11 @@ class Logits(nn.Module):
         return logits_BHUU / self.temperature
 
 
-class CausalLogits(nn.Module):
+def causal_logits(scores_BHUU: Tensor, *, factor: float) -> Tensor:
     """(B, H, U, U) -> (B, H, U, V): the null block scores 0; the block itself and later ones -∞."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, scores_BHUU: Tensor) -> Tensor:
-        logits_BHUV = F.pad(scores_BHUU * self.factor, (1, 0))
-        ahead_UV = torch.ones(logits_BHUV.shape[-2:], dtype=torch.bool, device=logits_BHUV.device).triu(1)
-        return logits_BHUV.masked_fill(ahead_UV, float("-inf"))
+    logits_BHUV = F.pad(scores_BHUU * factor, (1, 0))
+    ahead_UV = torch.ones(logits_BHUV.shape[-2:], dtype=torch.bool, device=logits_BHUV.device).triu(1)
+    return logits_BHUV.masked_fill(ahead_UV, float("-inf"))
 
 
 class Balance(nn.Module):
@@ -139,39 +134,15 @@ class Balance(nn.Module):
         return logits_BHUU.exp()
 
 
-class Reorder(nn.Module):
+def reordered(order_BHUV: Tensor, x_BHVTK: Tensor, *, limit: int | None) -> Tensor:
     """Blocks in soft order, only the first `limit`: (B, H, U, V), (B, H, V, T, K) -> (B, H, U, T, K)."""
-
-    def __init__(self, limit: int | None) -> None:
-        super().__init__()
-        self.limit = limit
-
-    def forward(self, order_BHUV: Tensor, x_BHVTK: Tensor) -> Tensor:
-        order_BHUV = order_BHUV if self.limit is None else order_BHUV.narrow(2, 0, self.limit)
-        return (order_BHUV @ x_BHVTK.flatten(3)).unflatten(3, x_BHVTK.shape[3:])
+    order_BHUV = order_BHUV if limit is None else order_BHUV.narrow(2, 0, limit)
+    return (order_BHUV @ x_BHVTK.flatten(3)).unflatten(3, x_BHVTK.shape[3:])
 
 
-class Beside(nn.Module):
-    """Concatenates sorted blocks and original blocks: (B, H, U, 2T, K)."""
-
-    def forward(self, sorted_BHUTK: Tensor, own_BHUTK: Tensor) -> Tensor:
-        return torch.cat([sorted_BHUTK, own_BHUTK], dim=3)
-
-
-class BesideMask(nn.Module):
-    """-∞ in the original block at padding or, if causal, at later tokens: on (B, H, U, T, 2T).
-
-    Without scores, a boolean mask of the keys that may be read.
-    """
-
-    shut: Tensor
-
-    def __init__(self, tokens: int, blocks: int, block: int, *, causal: bool) -> None:
-        super().__init__()
-        own = torch.ones(1, block, block, dtype=torch.bool).triu(1)
-        if not causal:
-            own = (torch.arange(blocks * block) >= tokens).unflatten(0, (blocks, 1, block))
-        self.register_buffer("shut", F.pad(own, (block, 0)), persistent=False)
-
-    def forward(self, scores: Tensor | None) -> Tensor:
-        return self.shut.logical_not() if scores is None else scores.masked_fill(self.shut, float("-inf"))
+def beside_mask(tokens: int, blocks: int, block: int, *, causal: bool) -> FixedMask:
+    """Shuts, in the original block, padding or, if causal, later tokens: on (B, H, U, T, 2T)."""
+    own = torch.ones(1, block, block, dtype=torch.bool).triu(1)
+    if not causal:
+        own = (torch.arange(blocks * block) >= tokens).unflatten(0, (blocks, 1, block))
+    return FixedMask(F.pad(own, (block, 0)))

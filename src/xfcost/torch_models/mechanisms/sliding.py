@@ -16,8 +16,9 @@ from xfcost.mechanisms.sliding import Sliding
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.band import BandCore, BandMask, ChunkScores
 from xfcost.torch_models.shared.cache import KeyValueCache
+from xfcost.torch_models.shared.fixed_mask import FixedMask
 from xfcost.torch_models.shared.grouped import GroupedHeads
-from xfcost.torch_models.shared.leaves import Linear, Pad, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, join_heads, split_heads
 
 
 class SlidingAttention(GroupedHeads):
@@ -38,7 +39,7 @@ class SlidingAttention(GroupedHeads):
             self.cache = KeyValueCache(cache_batch, self.heads[1], rows, self.cached_widths, classes=config.dilation)
         head_dim = inner // config.heads
         self.core: Any = Core(head_dim, fused=place.fused, shared=config.shared) if decodes else cores(config, place)
-        self.overwrite = Overwrite() if config.global_tokens else None
+        self.overwrite = Leaf(overwritten) if config.global_tokens else None
         self.out = Linear(inner, place.dim, bias=bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -67,8 +68,7 @@ class SlidingAttention(GroupedHeads):
         if self.config.own_projections:
             q_BHGK = split_heads(self.global_q(x_BPD[:, :g]), heads)
             k_BHPK, v_BHPK = (split_heads(part, heads) for part in self.global_kv(x_BPD).chunk(2, dim=-1))
-        y_BHGK: Tensor = self.core["global"](q_BHGK, k_BHPK, v_BHPK)
-        return y_BHGK
+        return self.core["global"](q_BHGK, k_BHPK, v_BHPK)
 
 
 def cores(config: Sliding, place: Place) -> nn.ModuleDict:
@@ -76,7 +76,7 @@ def cores(config: Sliding, place: Place) -> nn.ModuleDict:
     tokens, padded, head_dim = place.grid.total, config.padded(place.grid), config.inner(place.dim) // config.heads
     parts: dict[str, nn.Module] = {"inner": band(config, tokens, padded, head_dim)}
     if config.global_tokens:
-        parts["global"] = Core(head_dim, fused=False, mask=PaddingMask(tokens, padded))
+        parts["global"] = Core(head_dim, fused=False, mask=FixedMask(torch.arange(padded) >= tokens))
     return nn.ModuleDict(parts)
 
 
@@ -96,21 +96,6 @@ def band(config: Sliding, tokens: int, padded: int, head_dim: int) -> BandCore:
     )
 
 
-class PaddingMask(nn.Module):
-    """-∞ where a key is padding: on (B, H, G, P)."""
-
-    padding_P: Tensor
-
-    def __init__(self, tokens: int, padded: int) -> None:
-        super().__init__()
-        self.register_buffer("padding_P", torch.arange(padded) >= tokens, persistent=False)
-
-    def forward(self, scores_BHGP: Tensor) -> Tensor:
-        return scores_BHGP.masked_fill(self.padding_P, float("-inf"))
-
-
-class Overwrite(nn.Module):
+def overwritten(rows_BGD: Tensor, y_BPD: Tensor) -> Tensor:
     """Replaces the first rows with those of the global tokens: (B, G, D), (B, P, D) -> (B, P, D)."""
-
-    def forward(self, rows_BGD: Tensor, y_BPD: Tensor) -> Tensor:
-        return torch.cat([rows_BGD, y_BPD[:, rows_BGD.shape[1] :]], dim=1)
+    return torch.cat([rows_BGD, y_BPD[:, rows_BGD.shape[1] :]], dim=1)

@@ -15,12 +15,14 @@ from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.blocks import MemoryBlocks
 from xfcost.torch_models.shared.leaves import (
     Add,
+    Leaf,
     Linear,
     Pad,
     Scale,
     Scores,
     Softmax,
     WeightedSum,
+    joined,
     split_groups,
 )
 from xfcost.torch_models.shared.sparse_masks import Rows, join_groups, local_mask, lonely, long_layout, long_mask
@@ -38,7 +40,7 @@ class SparseAttention(nn.Module):
         made = {"local": LocalFactor, "long": LongFactor, "core": MergedFactors}
         for name in self.factors:
             self.add_module(name, made[name](config, place, config.heads // len(self.factors)))
-        self.join_heads = JoinHeads() if len(self.factors) > 1 else None
+        self.join_heads = Leaf(joined, dim=-1) if len(self.factors) > 1 else None
         self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -46,13 +48,6 @@ class SparseAttention(nn.Module):
         answers = [self.get_submodule(name)(part) for name, part in zip(self.factors, parts, strict=True)]
         y_BPI = answers[0] if self.join_heads is None else self.join_heads(*answers)
         return self.out(y_BPI.narrow(1, 0, self.tokens))
-
-
-class JoinHeads(nn.Module):
-    """(B, P, S) twice -> (B, P, 2S)."""
-
-    def forward(self, local_BPS: Tensor, long_BPS: Tensor) -> Tensor:
-        return torch.cat([local_BPS, long_BPS], dim=-1)
 
 
 class LocalFactor(nn.Module):
@@ -127,7 +122,7 @@ class MergedFactors(nn.Module):
         self.local_scores, self.long_scores = Scores(), Scores()
         self.local_mask = local_mask(config, place.grid)
         self.long_mask = long_mask(config, place.grid, merged=True)
-        self.join = JoinScores()
+        self.join = Leaf(joined, dim=-1)
         self.softmax = Softmax()
         self.local_weighted_sum, self.long_weighted_sum = WeightedSum(), WeightedSum()
         self.add = Add()
@@ -150,10 +145,3 @@ class MergedFactors(nn.Module):
         """(B, G, M, Q + S) -> (B, G, H, M, K) twice."""
         k_BGMQ, v_BGMS = kv_BGMX.split(self.widths[1:], dim=-1)
         return split_groups(k_BGMQ, self.heads), split_groups(v_BGMS, self.heads)
-
-
-class JoinScores(nn.Module):
-    """(…, M), (…, M') -> (…, M + M')."""
-
-    def forward(self, local: Tensor, long: Tensor) -> Tensor:
-        return torch.cat([local, long], dim=-1)

@@ -15,7 +15,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import Linear, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Leaf, Linear, join_heads, split_heads
 from xfcost.torch_models.shared.norms import LayerNorm
 
 
@@ -27,7 +27,7 @@ class SpatialReductionAttention(nn.Module):
         inner, width = config.inner(place.dim), place.dim
         self.heads, self.sides = config.heads, place.grid.sides
         self.q = Linear(width, inner, bias=config.projection_bias)
-        self.pool = AdaptivePool(config.reduced(place.grid).sides) if config.pooled else None
+        self.pool = Leaf(adaptive_mean, sides=config.reduced(place.grid).sides) if config.pooled else None
         self.reduce: nn.Module | None = None
         if config.pooled:
             self.reduce, self.norm, self.act = Linear(width, width), LayerNorm(width), nn.GELU()
@@ -51,13 +51,7 @@ class SpatialReductionAttention(nn.Module):
         return self.norm(in_rows(self.reduce(x_BDYX)))
 
 
-class AdaptivePool(nn.Module):
+def adaptive_mean(x_BDYX: Tensor, *, sides: tuple[int, ...]) -> Tensor:
     """Mean pooling to a P×P grid: (B, D, Y, X) -> (B, D, P, P)."""
-
-    def __init__(self, sides: tuple[int, ...]) -> None:
-        super().__init__()
-        self.sides = sides
-
-    def forward(self, x_BDYX: Tensor) -> Tensor:
-        pools: Any = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
-        return pools[len(self.sides) - 1](x_BDYX, self.sides)
+    pools: Any = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
+    return pools[len(sides) - 1](x_BDYX, sides)

@@ -12,6 +12,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.synthesizer import RANK, Synthesizer
 from xfcost.torch_models.shared.leaves import (
     CausalMask,
+    Leaf,
     Linear,
     Softmax,
     Table,
@@ -58,7 +59,7 @@ class DenseLogits(nn.Module):
             a, b = config.factors(place.grid)
             self.factor_a = PerHead(config.heads, width, a, bias=bias)
             self.factor_b = PerHead(config.heads, width, b, bias=bias)
-            self.synthesis: nn.Module = Products()
+            self.synthesis: nn.Module = Leaf(products)
         else:
             self.synthesis = PerHead(config.heads, width, n, bias=bias)
 
@@ -85,11 +86,9 @@ class PerHead(nn.Module):
         return y if self.bias is None else y + self.bias
 
 
-class Products(nn.Module):
+def products(a: Tensor, b: Tensor) -> Tensor:
     """Each first factor times each second factor: (B, H, N, P), (B, H, N, Q) -> (B, H, N, P·Q)."""
-
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        return (a.unsqueeze(-1) * b.unsqueeze(-2)).flatten(-2)
+    return (a.unsqueeze(-1) * b.unsqueeze(-2)).flatten(-2)
 
 
 class TableLogits(nn.Module):

@@ -1,23 +1,15 @@
-"""Module of `mechanisms/token_linear.py`: a linear map over the tokens.
-
-B batch, N tokens, D width.
-"""
+"""Module of `mechanisms/token_linear.py`: a linear map over the tokens. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
-from torch import Tensor, nn
-
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.token_linear import TokenLinear
+from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.over_tokens import OverTokens
 
 
-class TokenMixingLinear(nn.Module):
+class TokenMixingLinear(Chain):
     """(B, N, D) -> (B, N, D)."""
 
     def __init__(self, config: TokenLinear, place: Place) -> None:
-        super().__init__()
-        self.linear = OverTokens(place.grid.total, place.grid.total, bias=config.bias)
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return self.linear(x_BND)
+        super().__init__(linear=OverTokens(place.grid.total, place.grid.total, bias=config.bias))

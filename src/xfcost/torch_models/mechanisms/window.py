@@ -13,8 +13,11 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.window import Window
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.cosine import ScaledCosine
+from xfcost.torch_models.shared.fixed_mask import FixedMask
 from xfcost.torch_models.shared.leaves import Linear, split_groups
 from xfcost.torch_models.shared.position_bias import LogCpb, RelativeBias
+
+Sides = tuple[int, ...]
 
 
 class WindowAttention(nn.Module):
@@ -38,7 +41,7 @@ class WindowAttention(nn.Module):
             fused=place.fused,
             biased=config.bias != "none",
             scaled=self.cosine is None,
-            mask=ShiftMask(padded, window, shifts) if config.shift else None,
+            mask=shift_mask(padded, window, shifts) if config.shift else None,
         )
         self.out = Linear(place.dim, place.dim, bias=config.biased_output)
         self.merge = Merge(sides, padded, window, shifts)
@@ -69,9 +72,7 @@ class WindowAttention(nn.Module):
 class Partition(nn.Module):
     """Pads to full windows, rolls back by the shift, and cuts: (B, N, D) -> (B, G, T, D)."""
 
-    def __init__(
-        self, sides: tuple[int, ...], padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]
-    ) -> None:
+    def __init__(self, sides: Sides, padded: Sides, window: Sides, shifts: Sides) -> None:
         super().__init__()
         self.sides, self.shifts = sides, shifts
         self.pad = [0, 0] + [
@@ -91,9 +92,7 @@ class Partition(nn.Module):
 class Merge(nn.Module):
     """The inverse of `Partition`: (B, G, T, D) -> (B, N, D)."""
 
-    def __init__(
-        self, sides: tuple[int, ...], padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]
-    ) -> None:
+    def __init__(self, sides: Sides, padded: Sides, window: Sides, shifts: Sides) -> None:
         super().__init__()
         self.sides, self.padded, self.window, self.shifts = sides, padded, window, shifts
 
@@ -112,24 +111,9 @@ class Merge(nn.Module):
         return x.flatten(1, rank)
 
 
-class ShiftMask(nn.Module):
-    """-∞ for pairs of tokens that were not neighbours before the roll: on (…, G, H, T, T)."""
-
-    apart_GTT: Tensor
-
-    def __init__(self, padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> None:
-        super().__init__()
-        self.idle = not any(shifts)
-        device = torch.empty(0).device
-        apart = shifted_apart(padded, window, shifts).to(device)
-        self.register_buffer("apart_GTT", apart, persistent=False)
-
-    def forward(self, scores: Tensor | None) -> Tensor | None:
-        """Masked scores or bias; with neither, the pairs that may be read, as booleans."""
-        apart_GHTT = self.apart_GTT.unsqueeze(1)
-        if self.idle:
-            return scores
-        return apart_GHTT.logical_not() if scores is None else scores.masked_fill(apart_GHTT, float("-inf"))
+def shift_mask(padded: Sides, window: Sides, shifts: Sides) -> nn.Module:
+    """Shuts pairs of tokens that were not neighbours before the roll, if there is one: on (…, G, H, T, T)."""
+    return FixedMask(shifted_apart(padded, window, shifts).unsqueeze(1)) if any(shifts) else nn.Identity()
 
 
 def cut_windows(x: Tensor, cut: list[int]) -> Tensor:
@@ -142,7 +126,7 @@ def cut_windows(x: Tensor, cut: list[int]) -> Tensor:
     return x.permute(0, *counts, *inside, 2 * rank + 1).flatten(1 + rank, 2 * rank).flatten(1, rank)
 
 
-def shifted_apart(padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> Tensor:
+def shifted_apart(padded: Sides, window: Sides, shifts: Sides) -> Tensor:
     """True for tokens of a rolled window from different regions of the grid: (G, T, T), on the CPU."""
     with torch.device("cpu"):
         region = torch.zeros(1, *padded, 1, dtype=torch.long)

@@ -34,8 +34,7 @@ class WindowPoolingAttention(PoolingAttention):
         """Attention of queries to the keys of their window; windows join the batch axis."""
         parts = (self.partition_q(q_BHPK), self.partition_k(k_BHMK), self.partition_v(v_BHMK))
         y_BGHTK = self.core(*(part_BGHTK.flatten(0, 1) for part_BGHTK in parts)).unflatten(0, (-1, self.windows))
-        y_BHPK: Tensor = self.merge(y_BGHTK)
-        return y_BHPK
+        return self.merge(y_BGHTK)
 
 
 class HeadPartition(Partition):

@@ -1,4 +1,4 @@
-"""Module of `formulas/attention.attention_core`: softmax(QKᵀ/√K + bias)V, eager or fused.
+"""Module of `formulas/attention.DenseAttention`: softmax(QKᵀ/√K + bias)V, eager or fused.
 
 B batch, G groups (windows) side by side, H heads, N query tokens, M key tokens, K head width, V width of values.
 """

@@ -6,7 +6,7 @@ B batch, N tokens, C channels, D width, Y and X the grid's sides.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,17 @@ class Convolution(nn.Module):
         return convolve(x, self.weight, self.bias, *slides, self.groups)
 
 
+class TokenConvolution(Convolution):
+    """`Convolution` of tokens on a grid of `sides`: (B, N, D) -> (B, N', D')."""
+
+    def __init__(self, sides: tuple[int, ...], *sizes: Any, **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        self.sides = sides
+
+    def forward(self, x: Tensor) -> Tensor:
+        return in_rows(super().forward(on_grid(x, self.sides)))
+
+
 def causal_depthwise(width: int, taps: int, *, padded: bool) -> Convolution:
     """One filter per channel over the last `taps` tokens. A decode step has them in a cache and pads nothing."""
     kernel = Kernel((taps,), (1,), (taps - 1 if padded else 0,))
@@ -75,3 +86,14 @@ class Pooling(nn.Module):
             return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1](x_BDYX, *window)
         pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
         return pool(x_BDYX, *window, count_include_pad=self.count_padding)
+
+
+class TokenPooling(Pooling):
+    """`Pooling` of tokens on a grid of `sides`: (B, N, D) -> (B, N', D)."""
+
+    def __init__(self, sides: tuple[int, ...], form: str, kernel: Kernel, *, count_padding: bool = True) -> None:
+        super().__init__(form, kernel, count_padding=count_padding)
+        self.sides = sides
+
+    def forward(self, x: Tensor) -> Tensor:
+        return in_rows(super().forward(on_grid(x, self.sides)))

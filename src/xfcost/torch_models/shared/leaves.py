@@ -5,22 +5,42 @@ Shapes: B batch, N query tokens, M key tokens, D width, H heads, K = D/H, G grou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import ActKind
+from xfcost.torch_models.shared.uninitialised import Uninitialised
 
 
-class Linear(nn.Linear):
+class Linear(Uninitialised, nn.Linear):
     """nn.Linear that skips the initialisation of `meta` weights, which takes time."""
 
-    def reset_parameters(self) -> None:
-        if not self.weight.is_meta:
-            super().reset_parameters()
+
+class Leaf(nn.Module):
+    """A function as a leaf, with its options: of inputs x it gives function(x, **options)."""
+
+    def __init__(self, function: Callable[..., Any], /, **options: Any) -> None:
+        super().__init__()
+        self.function, self.options = function, options
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*inputs, **self.options)
+
+
+def joined(*parts: Tensor, dim: int) -> Tensor:
+    """Tensors concatenated along an axis."""
+    return torch.cat(parts, dim=dim)
+
+
+def through(x: Tensor, *leaves: nn.Module | None) -> Tensor:
+    """x through those of the leaves, in order, that a module has."""
+    for leaf in leaves:
+        x = x if leaf is None else leaf(x)
+    return x
 
 
 class Table(nn.Module):

@@ -11,55 +11,36 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import NormKind
+from xfcost.torch_models.shared.uninitialised import Uninitialised
 
 
-class LayerNorm(nn.LayerNorm):
+class LayerNorm(Uninitialised, nn.LayerNorm):
     """nn.LayerNorm."""
 
-    def reset_parameters(self) -> None:
-        if not self.weight.is_meta:
-            super().reset_parameters()
 
-
-class RmsNorm(nn.RMSNorm):
+class RmsNorm(Uninitialised, nn.RMSNorm):
     """nn.RMSNorm."""
 
-    def reset_parameters(self) -> None:
-        if not self.weight.is_meta:
-            super().reset_parameters()
 
-
-class BatchNorm(nn.BatchNorm1d):
+class BatchNorm(Uninitialised, nn.BatchNorm1d):
     """nn.BatchNorm1d over the last axis: (…, D) -> (…, D)."""
-
-    def reset_parameters(self) -> None:
-        if not self.weight.is_meta:
-            super().reset_parameters()
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.flatten(0, -2)).view_as(x)
 
 
-class GridNorm(nn.BatchNorm1d):
+class GridNorm(Uninitialised, nn.BatchNorm1d):
     """Batch norm of channels before any number of grid axes: (B, D, Y, X) -> (B, D, Y, X)."""
-
-    def reset_parameters(self) -> None:
-        if not self.weight.is_meta:
-            super().reset_parameters()
 
     def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 - as torch calls it
         """Accept any rank."""
 
 
-class GroupNorm(nn.GroupNorm):
+class GroupNorm(Uninitialised, nn.GroupNorm):
     """nn.GroupNorm with one group, over all tokens: (B, N, D) -> (B, N, D)."""
 
     def __init__(self, width: int) -> None:
         super().__init__(1, width)
-
-    def reset_parameters(self) -> None:
-        if not self.weight.is_meta:
-            super().reset_parameters()
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return super().forward(x_BND.transpose(1, 2)).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Module of `formulas/attention.reading`: multi-head attention of some tokens to others.
+"""Module of `formulas/attention.CrossAttention`: multi-head attention of some tokens to others.
 
 B batch, N query tokens, M key tokens, D width, E width of the key tokens, H heads, K head width, V width of values.
 """
