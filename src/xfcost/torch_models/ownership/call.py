@@ -1,0 +1,122 @@
+"""One dispatched call, and what a rule finds of it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from xfcost.torch_models.ownership.places import Places
+
+
+class Finding(NamedTuple):
+    """What one operation reads, before the kinds are known."""
+
+    mixes: bool | None
+    """None: it can't be found."""
+    computed: Tensor | None = None
+    """The number of places that each output line reads."""
+    kept: Tensor | None = None
+    """The same without masked ones."""
+    places: frozenset[int] = frozenset()
+    """All places that are read."""
+    content_dependent: bool = False
+    bounded: bool = False
+    """Is the number fixed by the operation's own arguments (a kernel size)?"""
+    merges: bool = False
+    """Does it merge disjoint groups, which may be new tokens?"""
+    whole: bool = False
+    """Does it merge a whole sample into one place?"""
+    single: bool = False
+    """Does each line read a single place, a state or a summary?"""
+    step: bool = False
+    """Does each line read one other, as a step of a recurrence reads the one before?"""
+    recurs: bool = False
+    """Is it a step of a recurrence that has run before?"""
+    reason: str | None = None
+
+
+PER_TOKEN = Finding(mixes=False)
+
+
+def unknown(reason: str) -> Finding:
+    """Nothing can be said."""
+    return Finding(mixes=None, reason=reason)
+
+
+class Outcome(NamedTuple):
+    """The owners of every output tensor, and what was found; no finding of pure data movement."""
+
+    owners: list[Tensor]
+    finding: Finding | None
+
+
+class Past(NamedTuple):
+    """What a place has read, one step after the other."""
+
+    places: frozenset[int]
+    operations: frozenset[tuple[str, str]]
+    """By which operations: module path and name."""
+
+
+History = dict[int, Past]
+
+
+class Owned(Protocol):
+    """A run whose tensors have owners."""
+
+    places: Places
+
+    def owners(self, tensor: Tensor) -> Tensor: ...
+
+    def depth(self, tensor: Tensor) -> int: ...
+
+    def history(self, tensor: Tensor) -> History: ...
+
+    def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None: ...
+
+    def step(self, packet: Any, pairs: list[list[int]], history: History) -> list[int]: ...
+
+
+class Call(NamedTuple):
+    """One dispatched operation."""
+
+    sequence: int
+    packet: Any
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: list[Tensor]
+    run: Owned
+    """What is known of all tensors of the run."""
+
+    def argument(self, name: str, default: Any = None) -> Any:
+        """The argument `name`, by position or by name."""
+        for index, argument in enumerate(self.func._schema.arguments):  # noqa: SLF001 - torch has no public way
+            if argument.name == name:
+                if index < len(self.args):
+                    return self.args[index]
+                if name in self.kwargs:
+                    return self.kwargs[name]
+                return argument.default_value if argument.has_default_value() else default
+        return default
+
+    def owners(self, tensor: Tensor) -> Tensor:
+        """The owners of a tensor's numbers, in its shape."""
+        return self.run.owners(tensor)
+
+    @property
+    def places(self) -> Places:
+        """The places of the run."""
+        return self.run.places
+
+    @property
+    def result(self) -> Tensor:
+        """Its first output."""
+        return self.results[0]
+
+
+def ids(places: Tensor) -> frozenset[int]:
+    """The distinct places."""
+    return frozenset(torch.unique(places[places >= 0]).tolist())

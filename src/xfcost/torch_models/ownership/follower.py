@@ -1,0 +1,250 @@
+"""A dispatch mode that follows the owners of all numbers through a running module."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from xfcost.torch_models.ownership.call import Call, Finding, History, Outcome, Past, unknown
+from xfcost.torch_models.ownership.found import Shape
+from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_learned, any_owned, are_pairs, home, vectors
+from xfcost.torch_models.ownership.places import Places
+from xfcost.torch_models.ownership.rules import moves, rule_of
+
+aten: Final = torch.ops.aten
+PRODUCTS: Final = frozenset(("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.convolution"))
+_SOFTMAX: Final = frozenset(("aten._softmax", "aten._safe_softmax"))
+_MOST_STATES: Final = 64
+_NO_PAST: Final = Past(frozenset(), frozenset())
+# They write constants.
+_ERASING: Final = frozenset((aten.fill_, aten.zero_, aten.normal_, aten.uniform_, aten.bernoulli_))
+
+
+class Noted(NamedTuple):
+    """One operation as it ran."""
+
+    sequence: int
+    module: str
+    name: str
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+    finding: Finding | None
+    moves: bool
+    """Is it data movement?"""
+
+
+class Follower(TorchDispatchMode):
+    """Notes every operation that runs, and what its outputs read.
+
+    It can stand among other dispatch modes: they see the same operations, and none of its own. `running` holds the
+    paths of the running modules; `watching` keeps it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = Places()
+        self.noted: list[Noted] = []
+        self.running: list[str] = [""]
+        self._owners: Any = WeakTensorKeyDictionary()
+        self._depths: Any = WeakTensorKeyDictionary()
+        self._pairs: Any = WeakTensorKeyDictionary()
+        self._histories: Any = WeakTensorKeyDictionary()
+        self._recent: Any = WeakTensorKeyDictionary()
+        self._made: History = {}
+
+    def own(self, tensor: Tensor, axes: tuple[int, ...]) -> None:
+        """Number the tokens of an input: every index of `axes`, and of axis 0, is a token."""
+        sides = [tensor.shape[axis] for axis in axes]
+        count = 1
+        for side in sides:
+            count *= side
+        batch = tensor.shape[0] if 0 not in axes else 1
+        shape = [size if axis in axes else 1 for axis, size in enumerate(tensor.shape)]
+        numbers = []
+        for _ in range(batch):
+            sample = 1 + max(self.places.samples, default=-1)
+            first = self.places.add(count, sample)
+            numbers.append(torch.arange(first, first + count).reshape(shape))
+        places = torch.cat(numbers) if 0 not in axes else numbers[0]
+        self._owners[tensor] = vectors(places.expand(tensor.shape)).clone()
+
+    def owners(self, tensor: Tensor) -> Tensor:
+        """The owners of a tensor's numbers, in its shape."""
+        found = self._owners.get(tensor)
+        if found is None:
+            value = LEARNED if isinstance(tensor, nn.Parameter) else CONSTANT
+            found = torch.full((), value).expand(tensor.shape)
+        return found
+
+    def depth(self, tensor: Tensor) -> int:
+        """The number of operations behind a tensor."""
+        return int(self._depths.get(tensor, 0))
+
+    def history(self, tensor: Tensor) -> History:
+        """What the places of a tensor read one after the other."""
+        return self._histories.get(tensor, {})
+
+    def step(self, packet: Any, pairs: list[list[int]], history: History) -> list[int]:
+        """(home, place that it reads) pairs: of a recurrence, the number of places that each home has read so far."""
+        name = (self.running[-1], str(packet))
+        counts = []
+        for place, read in pairs:
+            before = history.get(read, _NO_PAST)
+            past = Past(before.places | {place, read}, before.operations | {name})
+            self._made[place] = past
+            counts.append(len(past.places) if name in before.operations else 0)
+        return counts
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        answer = func(*args, **kwargs)
+        with _disable_current_modes():
+            self._look(func, args, kwargs, answer)
+        return answer
+
+    def _look(self, func: Any, args: Any, kwargs: Any, answer: Any) -> None:
+        results = [value for value in tree_leaves(answer) if isinstance(value, Tensor)]
+        given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+        packet = func.overloadpacket
+        in_place = str(packet).endswith("_") and not str(packet).endswith("__") and bool(args)
+        call = Call(len(self.noted), _plain(packet) if in_place else packet, func, args, kwargs, results, self)
+        self._made = {}
+        outcome = self._outcome(call, given, packet)
+        if not _makes_floats(results):
+            outcome = outcome._replace(finding=None)  # indices and masks
+        self._remember(call, given, results)
+        if in_place and outcome.owners:
+            self._write(args[0], outcome.owners[0])
+        else:
+            for result, owners in zip(results, outcome.owners, strict=True):
+                self._owners[result] = _laid_like(result, owners, view=func.is_view)
+        self._link(call, given, results, outcome)
+        shapes = [tuple(tuple(value.shape) for value in values) for values in (given, results)]
+        self.noted.append(
+            Noted(call.sequence, self.running[-1], str(packet), shapes[0], shapes[1], outcome.finding, moves(call))
+        )
+
+    def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None:
+        """What `tensor` holds are weights of keys by position: its operations since a product mix tokens too."""
+        owned = any_owned(self.places.without_learned(home(self.owners(tensor))))
+        for sequence in self._recent.get(tensor, ()):
+            noted = self.noted[sequence]
+            product = noted.name in PRODUCTS
+            if noted.finding and noted.finding.mixes:
+                continue
+            if (product and with_product) or noted.moves or noted.name in _SOFTMAX:
+                dependent = product or (owned and not with_product)
+                self.noted[sequence] = noted._replace(finding=finding._replace(content_dependent=dependent))
+
+    def _remember(self, call: Call, given: list[Tensor], results: list[Tensor]) -> None:
+        depth = 1 + max(map(self.depth, given), default=-1)
+        history: History = {}
+        for one in (*map(self.history, given), self._made):
+            for place, past in one.items():
+                before = history.get(place, _NO_PAST)
+                history[place] = Past(before.places | past.places, before.operations | past.operations)
+        if len(history) > _MOST_STATES:  # steps put together are no state
+            history = {}
+        recent: frozenset[int] = frozenset().union(*(self._recent.get(value, frozenset()) for value in given))
+        if str(call.packet) in PRODUCTS:
+            recent = frozenset()
+        if str(call.packet) not in PRODUCTS or self._any_owned(given):
+            recent |= {call.sequence}
+        for result in results:
+            self._depths[result] = depth
+            self._recent[result] = recent if result.is_floating_point() else frozenset()
+            if history:
+                self._histories[result] = history
+
+    def _outcome(self, call: Call, given: list[Tensor], packet: Any) -> Outcome:
+        owned = self._any_owned(given)
+        if packet in _ERASING:
+            return Outcome([torch.full(result.shape, CONSTANT) for result in call.results], None)
+        rule = rule_of(call.packet, call.func)
+        try:
+            if rule is not None:
+                return _fitting(call, rule(call))
+        except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
+            if owned:
+                return _lost(call, f"its rule fails here: {str(error).splitlines()[0]}")
+        if not owned or not _makes_floats(call.results):
+            learned = any(any_learned(self.owners(value)) for value in given)
+            value = LEARNED if learned else CONSTANT
+            return Outcome([torch.full(result.shape, value) for result in call.results], None)
+        return _lost(call, "no rule knows it")
+
+    def _any_owned(self, given: list[Tensor]) -> bool:
+        return any(any_owned(self.owners(value)) for value in given)
+
+    def _write(self, target: Tensor, owners: Tensor) -> None:
+        """Writes through to the owners of what `target` is a view of."""
+        before = self._owners.get(target)
+        if before is None:
+            before = self._owners[target] = self.owners(target).clone()
+        if before.shape != target.shape:  # `transpose_`, `unsqueeze_`: the tensor itself is another view
+            self._owners[target] = owners
+        elif before is not owners:
+            before.copy_(owners)
+
+    def _link(self, call: Call, given: list[Tensor], results: list[Tensor], outcome: Outcome) -> None:
+        """Follows an attention matrix, so that a mask also tells what of its scores is kept."""
+        finding = outcome.finding
+        before: frozenset[int] = frozenset().union(*(self._pairs.get(value, frozenset()) for value in given))
+        if call.packet is aten.cat:
+            before = frozenset()
+        if finding is not None and finding.mixes and finding.kept is not None and before:
+            for sequence in before:
+                self._keep(sequence, finding)
+        if finding is not None and finding.mixes:
+            before |= {call.sequence}
+        for result, owners in zip(results, outcome.owners, strict=False):
+            if are_pairs(owners):
+                self._pairs[result] = before
+
+    def _keep(self, sequence: int, later: Finding) -> None:
+        """What a later operation on all of the same pairs keeps."""
+        noted = self.noted[sequence]
+        before = noted.finding
+        if before is None or before.computed is None or later.computed is None:
+            return
+        if before.computed.numel() and later.computed.numel() and before.computed.max() == later.computed.max():
+            self.noted[sequence] = noted._replace(finding=before._replace(kept=later.kept))
+
+
+def _makes_floats(results: list[Tensor]) -> bool:
+    return any(result.is_floating_point() or result.is_complex() for result in results)
+
+
+def _plain(packet: Any) -> Any:
+    """The operation that returns what `packet` writes in place."""
+    name = str(packet).removeprefix("aten.").removesuffix("_")
+    return getattr(aten, name, packet) if str(packet).startswith("aten.") else packet
+
+
+def _fitting(call: Call, outcome: Outcome) -> Outcome:
+    """`outcome`, checked: every output has owners in its shape.
+
+    Raises:
+        ValueError: it has not.
+    """
+    shapes = [tuple(result.shape) for result in call.results], [tuple(owners.shape) for owners in outcome.owners]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"its outputs have the shapes {shapes[0]}, and their owners {shapes[1]}")
+    return outcome
+
+
+def _lost(call: Call, reason: str) -> Outcome:
+    return Outcome([torch.full(result.shape, CONSTANT) for result in call.results], unknown(reason))
+
+
+def _laid_like(result: Tensor, owners: Tensor, *, view: bool) -> Tensor:
+    """Owners in the strides of the numbers, so that views of both can be taken alike."""
+    if view or owners.stride() == result.stride():
+        return owners
+    laid = torch.empty_strided(result.shape, result.stride(), dtype=owners.dtype)
+    return laid.copy_(owners.broadcast_to(result.shape))

@@ -1,0 +1,190 @@
+"""Data movement: the operation itself is applied to the owners in place of the numbers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome
+from xfcost.torch_models.ownership.owners import (
+    CONSTANT,
+    LEARNED,
+    any_learned,
+    any_owned,
+    are_pairs,
+    content,
+    home,
+    varies,
+    vectors,
+)
+from xfcost.torch_models.ownership.positions import NEGLIGIBLE, hidden_by, masking
+
+aten: Final = torch.ops.aten
+
+
+def _packets(names: str) -> frozenset[Any]:
+    return frozenset(getattr(aten, name) for name in names.split() if hasattr(aten, name))
+
+
+# Their first argument alone is moved.
+FIRST: Final = _packets(
+    "roll flip gather index index_select repeat constant_pad_nd unfold tril triu _unsafe_view _reshape_alias "
+    "as_strided permute_copy take_along_dim masked_select pixel_shuffle pixel_unshuffle channel_shuffle "
+    "reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d take view_copy rot90 "
+    "unsafe_split unsafe_split_with_sizes split_copy split_with_sizes_copy unbind_copy"
+)
+# They take floats alone.
+FLOATS: Final = _packets(
+    "im2col upsample_nearest1d upsample_nearest2d upsample_nearest3d reflection_pad1d reflection_pad2d "
+    "replication_pad1d replication_pad2d"
+)
+COPIES: Final = _packets("clone _to_copy lift_fresh lift_fresh_copy contiguous alias_copy detach_copy")
+
+
+def moved(call: Call) -> Outcome:
+    """The operation on the owners of its first argument."""
+    owners = call.owners(call.args[0])
+    if call.packet is aten.constant_pad_nd:
+        return Outcome([call.func(owners, call.args[1], CONSTANT)], None)
+    rest = call.args[1:]
+    if call.packet in {aten.tril, aten.triu}:
+        return _triangle(call, owners)
+    if call.packet in FLOATS:
+        answer = call.func(owners.to(torch.float64), *rest, **call.kwargs)
+        return Outcome([answer.round().long()], None)
+    return Outcome(_as_list(call.func(owners, *rest, **call.kwargs)), None)
+
+
+def _triangle(call: Call, owners: Tensor) -> Outcome:
+    if not are_pairs(owners):
+        return Outcome([owners.clone()], None)
+    kept = call.func(torch.ones(owners.shape, dtype=torch.bool), *call.args[1:])
+    return hidden_by(call, owners, ~kept)
+
+
+def copied(call: Call) -> Outcome:
+    """A copy; it is laid out like the result."""
+    return Outcome([call.owners(call.args[0]).clone()], None)
+
+
+def written_over(call: Call) -> Outcome:
+    """`copy_(x, y)`: y in place of x."""
+    return Outcome([call.owners(call.args[1]).broadcast_to(call.args[0].shape).clone()], None)
+
+
+def put_together(call: Call) -> Outcome:
+    """A concatenation or a stack. What is learned becomes tokens beside tokens."""
+    parts, axis = list(call.args[0]), call.argument("dim", 0)
+    owners = [call.owners(part) for part in parts]
+    if call.packet is aten.cat:
+        filled = [part for part in owners if part.numel() or part.dim() > 1]
+        axis %= max(part.dim() for part in filled)
+        joined = torch.cat(_with_learned_tokens(call, filled, axis), axis)
+        pairs = any(are_pairs(part) for part in filled) and varies(content(joined), axis)
+        return Outcome([joined], masking(call, joined) if pairs else None)
+    return Outcome([torch.stack(owners, axis)], None)
+
+
+def _with_learned_tokens(call: Call, owners: list[Tensor], axis: int) -> list[Tensor]:
+    if not any(any_owned(part) and _varies_along(part, axis) for part in owners):
+        return owners
+    found = []
+    for part in owners:
+        if (part == LEARNED).all() and part.numel():
+            first = call.places.add(part.shape[axis], birth=call.sequence)
+            shape = [part.shape[axis] if at == axis else 1 for at in range(part.dim())]
+            numbers = torch.arange(first, first + part.shape[axis]).reshape(shape)
+            found.append(vectors(numbers.expand(part.shape)).clone())
+            continue
+        homes = set(torch.unique(home(part)).tolist()) & call.places.learned
+        call.places.learned -= homes
+        found.append(part)
+    return found
+
+
+def _varies_along(owners: Tensor, axis: int) -> bool:
+    homes = home(owners)
+    return homes.shape[axis] == 1 or bool((homes.amax(axis) != homes.amin(axis)).any())
+
+
+def chosen(call: Call) -> Outcome:
+    """`where(condition, one, other)`: pairs in place of which constants stand are masked."""
+    condition, one, other = call.args[:3]
+    shape = call.result.shape
+    left, right = (
+        call.owners(value).broadcast_to(shape) if isinstance(value, Tensor) else torch.full(shape, CONSTANT)
+        for value in (one, other)
+    )
+    wide = condition.broadcast_to(shape)
+    if are_pairs(left) and not any_owned(right):
+        return hidden_by(call, left.clone(), ~wide)
+    if are_pairs(right) and not any_owned(left):
+        return hidden_by(call, right.clone(), wide)
+    asks = call.owners(condition).broadcast_to(shape)
+    picked = torch.where(wide, left, right)
+    if not any_owned(picked) and any_owned(asks) and not call.result.is_floating_point():
+        return Outcome([asks.clone()], PER_TOKEN)
+    return Outcome([picked], None)
+
+
+def filled(call: Call) -> Outcome:
+    """`masked_fill(x, mask, value)`."""
+    x, mask, value = call.args[:3]
+    owners = call.owners(x).broadcast_to(call.result.shape)
+    wide = mask.broadcast_to(call.result.shape)
+    number = float(value.item() if isinstance(value, Tensor) else value)
+    if are_pairs(owners):
+        if number == 0 or number <= NEGLIGIBLE:
+            return hidden_by(call, owners.clone(), wide)
+        return Outcome([owners.clone()], None)
+    return Outcome([owners.clone()], None)
+
+
+def looked_up(call: Call) -> Outcome:
+    """`embedding(table, numbers)`: rows for the tokens that the numbers belong to."""
+    table, numbers = call.args[:2]
+    asked = call.owners(numbers).unsqueeze(-1).expand(call.result.shape)
+    rows = call.owners(table)
+    found = torch.nn.functional.embedding(numbers, rows.to(torch.float64)).long() if any_owned(rows) else None
+    if found is not None:
+        return Outcome([found], None)
+    learned = torch.full(call.result.shape, LEARNED if any_learned(rows) else CONSTANT)
+    owned = any_owned(asked)
+    return Outcome([asked.clone() if owned else learned], PER_TOKEN if owned else None)
+
+
+def scattered(call: Call) -> Outcome:
+    """Numbers written into a copy: `scatter`, `index_put`, `index_copy`, `slice_scatter`, `copy_` and their like."""
+    given = tree_map(lambda value: _owners_of_values(call, value), call.args)
+    kwargs = {name: value for name, value in call.kwargs.items() if name != "reduce"}
+    if call.packet in {aten.scatter, aten.scatter_} and not isinstance(call.args[3], Tensor):
+        given = (*given[:3], CONSTANT, *given[4:])
+    if call.packet in {aten.scatter_add, aten.scatter_add_, aten.index_add, aten.index_add_}:
+        return _added(call, given)
+    return Outcome(_as_list(call.func(*given, **kwargs)), None)
+
+
+def _added(call: Call, given: tuple[Any, ...]) -> Outcome:
+    target, axis, index, source = given[:4]
+    owners = target.clone()
+    if call.packet in {aten.index_add, aten.index_add_}:
+        owners.index_copy_(axis, index, source)
+    else:
+        owners.scatter_(axis, index, source)
+    owners = torch.where(owners >= 0, owners, target)
+    back = owners.index_select(axis, index) if index.dim() == 1 else owners.gather(axis, index)
+    meets = (back >= 0) & (source >= 0) & (home(back) != home(source))
+    finding = Finding(mixes=None, reason="several tokens are added at one index") if bool(meets.any()) else PER_TOKEN
+    return Outcome([owners], finding if any_owned(owners) else None)
+
+
+def _owners_of_values(call: Call, value: Any) -> Any:
+    """Owners in place of floats; indices stay."""
+    return call.owners(value) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def _as_list(answer: Any) -> list[Tensor]:
+    return list(answer) if isinstance(answer, tuple | list) else [answer]

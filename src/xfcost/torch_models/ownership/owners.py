@@ -1,0 +1,124 @@
+"""The owner of each number of a tensor, as one integer per number.
+
+A number has a home, the place whose vector it is part of, and a content, the place that it is about. In a vector both
+are the same; in an attention matrix the home is the query and the content the key. Places are tokens, or groups of
+tokens that were merged. Both are packed into one integer, so that moving numbers moves one companion tensor.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+# Of numbers without a place: constants, paddings.
+CONSTANT: Final = -1
+# Of numbers out of parameters alone.
+LEARNED: Final = -2
+
+_BITS: Final = 24
+_PLACE: Final = (1 << _BITS) - 1
+_MASKED: Final = 1 << (2 * _BITS)
+# Greater than every place.
+_NO_PLACE: Final = _PLACE
+
+
+def packed(home: Tensor, content: Tensor) -> Tensor:
+    """Owners out of homes and contents; CONSTANT where there is no home."""
+    return torch.where(home >= 0, (home.long() << _BITS) | content.long().clamp(min=0), CONSTANT)
+
+
+def vectors(places: Tensor) -> Tensor:
+    """Owners of vectors: home and content are the same; negative values stay."""
+    places = places.long()
+    return torch.where(places >= 0, (places << _BITS) | places, places)
+
+
+def home(owners: Tensor) -> Tensor:
+    """The home of each number; CONSTANT or LEARNED without one."""
+    return torch.where(owners >= 0, (owners >> _BITS) & _PLACE, owners)
+
+
+def content(owners: Tensor) -> Tensor:
+    """The content of each number; CONSTANT or LEARNED without one."""
+    return torch.where(owners >= 0, owners & _PLACE, owners)
+
+
+def masked(owners: Tensor) -> Tensor:
+    """Is each number masked out of an attention matrix?"""
+    return (owners >= 0) & (owners & _MASKED != 0)
+
+
+def with_masked(owners: Tensor, where: Tensor) -> Tensor:
+    """`owners` with those `where` masked out."""
+    return torch.where(where & (owners >= 0), owners | _MASKED, owners)
+
+
+def swapped(owners: Tensor) -> Tensor:
+    """`owners` with homes and contents exchanged."""
+    return torch.where(owners >= 0, packed(content(owners), home(owners)) | (owners & _MASKED), owners)
+
+
+def any_owned(owners: Tensor) -> bool:
+    """Has any number a place?"""
+    return bool((_condensed(owners) >= 0).any())
+
+
+def any_learned(owners: Tensor) -> bool:
+    """Is any number out of parameters alone?"""
+    return bool((_condensed(owners) == LEARNED).any())
+
+
+def _condensed(owners: Tensor) -> Tensor:
+    """`owners` without axes along which one number is spread, as it is in those of a parameter."""
+    return owners[tuple(slice(None) if step else slice(1) for step in owners.stride())]
+
+
+def are_pairs(owners: Tensor) -> bool:
+    """Has any number a content other than its home?"""
+    return bool((home(owners) != content(owners)).any())
+
+
+def varies(places: Tensor, axis: int) -> bool:
+    """Does any line along `axis` hold several places?"""
+    if places.numel() == 0:
+        return False
+    largest = places.amax(axis)
+    smallest = torch.where(places >= 0, places, _NO_PLACE).amin(axis)
+    return bool(((largest != smallest) & (largest >= 0)).any())
+
+
+def along(owners: Tensor, axis: int) -> Tensor:
+    """One owner for each line along `axis`, where all that are owned are the same; LEARNED before CONSTANT."""
+    if owners.shape[axis] == 0:
+        return owners.new_full(_without(owners, axis), CONSTANT)
+    largest, smallest = owners.amax(axis), owners.amin(axis)
+    return torch.where(largest >= 0, largest, smallest)
+
+
+def _without(owners: Tensor, axis: int) -> list[int]:
+    shape = list(owners.shape)
+    del shape[axis]
+    return shape
+
+
+def distinct(places: Tensor, axis: int) -> Tensor:
+    """The number of distinct places in each line along `axis`."""
+    if places.shape[axis] == 0:
+        return places.new_zeros(_without(places, axis))
+    ordered = places.sort(axis).values
+    first = ordered.narrow(axis, 0, 1) >= 0
+    steps = (ordered.diff(dim=axis) != 0) & (ordered.narrow(axis, 1, ordered.shape[axis] - 1) >= 0)
+    return first.sum(axis) + steps.sum(axis)
+
+
+def varying(owners: Tensor) -> list[int]:
+    """The axes along which homes differ."""
+    homes = home(owners)
+    return [
+        axis
+        for axis in range(homes.dim())
+        if homes.shape[axis] > 1
+        and bool((homes.narrow(axis, 1, homes.shape[axis] - 1) != homes.narrow(axis, 0, 1)).any())
+    ]

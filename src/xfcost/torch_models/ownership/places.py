@@ -1,0 +1,136 @@
+"""The places of one run: tokens, and groups of tokens that an operation merged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, packed
+
+_NO_SAMPLE: Final = -2
+_NOWHERE: Final = frozenset((CONSTANT, LEARNED))
+
+
+class Places:
+    """All places of one run, by number. The first ones are the tokens of the inputs."""
+
+    def __init__(self) -> None:
+        self.samples: list[int] = []
+        """Of each place, the sample that it belongs to; every input has its own."""
+        self.births: list[int] = []
+        """Of each place, the number of the operation that made it, or -1."""
+        self.members: dict[int, frozenset[int]] = {}
+        """Of a merged place, the places that it stands for."""
+        self.makers: dict[int, int] = {}
+        """Of a merged place, the number of the operation that made it."""
+        self.learned: set[int] = set()
+        """Vectors out of parameters alone, such as learned queries. They are no tokens."""
+        self.combined: dict[int, int] = {}
+        """Operations whose merged places met older ones, and when the oldest of these was made."""
+        self.twins: list[tuple[int, int]] = []
+        """Pairs of operations whose places turned out to be the same."""
+        self.states: set[int] = set()
+        """Places that are sums over tokens: who reads one reads all tokens in it."""
+        self._before: dict[int, set[int]] = {}
+        """Which operations made the places that an operation merged."""
+        self._merged: dict[tuple[int, frozenset[int], int], int] = {}
+
+    def add(self, count: int, sample: int = 0, birth: int = -1) -> int:
+        """The first of `count` new places."""
+        first = len(self.samples)
+        self.samples += [sample] * count
+        self.births += [birth] * count
+        return first
+
+    def add_learned(self, count: int, birth: int) -> int:
+        """The first of `count` new vectors that are learned."""
+        first = self.add(count, _NO_SAMPLE, birth)
+        self.learned.update(range(first, first + count))
+        return first
+
+    def merged(self, operation: int, members: frozenset[int], part: int = 0) -> int:
+        """The place that `operation` makes of `members`, one for each `part`."""
+        key = (operation, members, part)
+        if key not in self._merged:
+            place = self.add(1, self.samples[min(members)], operation)
+            self._merged[key] = place
+            self.members[place], self.makers[place] = members, operation
+            made = {self.makers[member] for member in members if member in self.makers}
+            self._before.setdefault(operation, set()).update(made - {operation})
+        return self._merged[key]
+
+    def groups(self, places: Tensor) -> list[frozenset[int]]:
+        """The distinct places of each row."""
+        return [frozenset(row) - _NOWHERE for row in places.tolist()]
+
+    def meet(self, homes: Tensor, read: Tensor) -> None:
+        """Each of `homes` reads the place beside it. Merged places that meet older ones did not replace them."""
+        known = (homes >= 0) & (read >= 0)
+        births, samples = torch.tensor([*self.births, -1]), torch.tensor([*self.samples, -1])
+        ours, theirs = homes[known], read[known]
+        same = samples[ours] == samples[theirs]
+        pairs = torch.stack([births[ours][same], births[theirs][same]])
+        met = torch.unique(pairs[:, pairs[0] != pairs[1]], dim=1)
+        for maker, other in zip(met.amax(0).tolist(), met.amin(0).tolist(), strict=True):
+            self._combine(maker, other)
+
+    def _combine(self, maker: int, other: int) -> None:
+        """Places that `maker` merged met one made by `other`, and so did what they stand for."""
+        if other >= maker or self.combined.get(maker, maker) <= other:
+            return
+        self.combined[maker] = other
+        for before in self._before.get(maker, ()):
+            self._combine(before, other)
+
+    def replacing(self, operation: int) -> bool:
+        """Did the places that `operation` merged replace the old ones, so that nothing met both?"""
+        same = {operation}
+        while more := {other for pair in self.twins if same & set(pair) for other in pair} - same:
+            same |= more
+        return not same & self.combined.keys()
+
+    def without_learned(self, owners: Tensor) -> Tensor:
+        """The places `owners` with -1 for those that are learned."""
+        if not self.learned:
+            return owners
+        table = torch.zeros(len(self.samples) + 1, dtype=torch.bool)
+        table[list(self.learned)] = True
+        return torch.where(table[owners.clamp(min=0)], -1, owners)
+
+    def has_read(self, operation: int, homes: Tensor, read: Iterable[int]) -> None:
+        """Learned vectors that read tokens become places made by `operation`."""
+        if not self.learned:
+            return
+        members = frozenset(read) - self.learned
+        for place in set(homes.unique().tolist()) & self.learned:
+            if members:
+                self.learned.discard(place)
+                self.members[place], self.makers[place] = members, operation
+                self.births[place], self.samples[place] = operation, self.samples[min(members)]
+
+    def tokens_behind(self, places: Iterable[int], mixing: frozenset[int]) -> int:
+        """The number of tokens that `places` stand for; those made by operations not in `mixing` are tokens."""
+        found: set[int] = set()
+        waiting, seen = list(places), set()
+        while waiting:
+            place = waiting.pop()
+            if place in seen:
+                continue
+            seen.add(place)
+            if self.makers.get(place) in mixing:
+                waiting += self.members[place]
+            else:
+                found.add(place)
+        return len(found)
+
+
+def pair(homes: Tensor, contents: Tensor) -> Tensor:
+    """Owners of pairs, from homes and contents or their absence.
+
+    A learned vector has no place: the number belongs to the other. What meets a constant is a constant.
+    """
+    found = packed(torch.where(homes >= 0, homes, contents), torch.where(contents >= 0, contents, homes))
+    return torch.where((homes == CONSTANT) | (contents == CONSTANT), CONSTANT, found)

@@ -1,0 +1,191 @@
+"""Sums, maxima, norms, softmax, cumulative sums and Fourier transforms along axes."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor
+
+from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids
+from xfcost.torch_models.ownership.contraction import normal
+from xfcost.torch_models.ownership.merging import merged_lines
+from xfcost.torch_models.ownership.owners import (
+    CONSTANT,
+    along,
+    any_owned,
+    are_pairs,
+    content,
+    distinct,
+    home,
+    masked,
+    varies,
+    vectors,
+    with_masked,
+)
+
+
+def reduced(call: Call, owners: Tensor, axes: list[int], *, keeps: bool, dependent: bool = False) -> Outcome:
+    """One number for each line along `axes`."""
+    axes = sorted(axis % max(owners.dim(), 1) for axis in axes) or list(range(owners.dim()))
+    kept_axes = [axis for axis in range(owners.dim()) if axis not in axes]
+    kept_shape = [owners.shape[axis] for axis in kept_axes]
+    lines = (
+        owners.permute(*kept_axes, *axes).reshape(1, prod(kept_shape), -1) if owners.dim() else owners.reshape(1, 1, 1)
+    )
+    made, finding = _of_lines(call, lines, dependent=dependent)
+    shape = [1 if axis in axes else owners.shape[axis] for axis in range(owners.dim())] if keeps else kept_shape
+    return Outcome([made.reshape(shape)], finding)
+
+
+def _of_lines(call: Call, lines: Tensor, *, dependent: bool) -> tuple[Tensor, Finding | None]:
+    if not any_owned(lines):
+        return along(lines, -1), None
+    lines = normal(lines)
+    if varies(home(lines), -1):
+        made, finding = merged_lines(call, lines, 1, channels=True)
+        return made.squeeze(-1), finding._replace(content_dependent=dependent)
+    one = along(lines, -1)
+    contents = call.places.without_learned(content(lines))
+    if not varies(contents, -1):
+        return one, PER_TOKEN
+    kept = torch.where(masked(lines), -1, contents)
+    finding = Finding(
+        mixes=True,
+        computed=distinct(contents, -1),
+        kept=distinct(kept, -1),
+        places=ids(kept),
+        content_dependent=True,
+    )
+    return vectors(home(one)), finding
+
+
+def normalised(call: Call, owners: Tensor, axes: list[int]) -> Outcome:
+    """Every number scaled by statistics of its line along `axes`: the shape stays."""
+    axes = sorted(axis % owners.dim() for axis in axes)
+    others = [axis for axis in range(owners.dim()) if axis not in axes]
+    order = [*others, *axes]
+    moved = owners.permute(order)
+    lines = moved.reshape(1, prod(moved.shape[: len(others)]), -1)
+    if not any_owned(lines):
+        return Outcome([owners.clone()], None)
+    back = [order.index(axis) for axis in range(owners.dim())]
+    made, finding = _normalised_lines(call, lines)
+    return Outcome([made.reshape(moved.shape).permute(back).contiguous()], finding)
+
+
+def _normalised_lines(call: Call, lines: Tensor) -> tuple[Tensor, Finding | None]:
+    turned = normal(lines)
+    homes, contents = home(turned), call.places.without_learned(content(turned))
+    if not varies(homes, -1):
+        if not varies(contents, -1):
+            return lines, PER_TOKEN
+        kept = torch.where(masked(turned), -1, contents)
+        finding = Finding(
+            mixes=True,
+            computed=distinct(contents, -1),
+            kept=distinct(kept, -1),
+            places=ids(kept),
+            content_dependent=True,
+        )
+        return turned, finding
+    groups = set(call.places.groups(call.places.without_learned(homes).reshape(-1, homes.shape[-1])))
+    groups.discard(frozenset())
+    samples = {call.places.samples[min(group)] for group in groups}
+    if len(groups) > len(samples) and sum(map(len, groups)) == len(frozenset[int]().union(*groups)):
+        made, finding = merged_lines(call, turned, 1, channels=True)
+        return made.expand(lines.shape), finding
+    read = call.places.without_learned(homes)
+    counts = distinct(read, -1)
+    return turned, Finding(mixes=True, computed=counts[counts > 0], places=ids(read), content_dependent=True)
+
+
+def softmax(call: Call, owners: Tensor, axis: int) -> Outcome:
+    """Softmax along `axis`; entries whose weight is 0 are masked."""
+    outcome = normalised(call, owners, [axis])
+    found = outcome.owners[0]
+    if call.result.is_floating_point() and are_pairs(found):
+        gone = call.result == 0 if call.result.shape == found.shape else masked(found)
+        found = with_masked(found, gone)
+        if outcome.finding is not None and outcome.finding.mixes:
+            again = normalised(call, found, [axis])
+            return Outcome([found], again.finding)
+    return Outcome([found], outcome.finding)
+
+
+def accumulated(call: Call, owners: Tensor, axis: int) -> Outcome:
+    """Each number with all before it along `axis`."""
+    lines = owners.movedim(axis, -1)
+    if not any_owned(lines):
+        return Outcome([owners.clone()], None)
+    homes = call.places.without_learned(home(lines))
+    if not varies(homes, -1):
+        return Outcome([owners.clone()], PER_TOKEN)
+    flat = homes.reshape(-1, homes.shape[-1])
+    finding = Finding(mixes=True, computed=_so_far(torch.unique(flat, dim=0)), places=ids(homes))
+    if not ids(homes) <= call.places.makers.keys():
+        return Outcome([owners.clone()], finding)
+    made = _prefixes(call, flat).reshape(homes.shape).movedim(-1, axis)
+    return Outcome([vectors(made).clone()], finding)
+
+
+def recurrent(call: Call, owners: Tensor, *, reverse: bool) -> Outcome:
+    """A recurrence over axis 0 in one kernel: each output reads all before it, or all after it."""
+    line = along(owners, -1)
+    rest = [torch.full(out.shape, CONSTANT) for out in call.results[1:]]
+    found = line.unsqueeze(-1).expand(call.result.shape).clone()
+    if not any_owned(line):
+        return Outcome([found, *rest], None)
+    homes = call.places.without_learned(home(line)).movedim(0, -1).reshape(-1, line.shape[0])
+    if reverse:
+        homes = homes.flip(-1)
+    finding = Finding(mixes=True, computed=_so_far(homes), places=ids(homes), content_dependent=True)
+    return Outcome([found, *rest], finding)
+
+
+def _so_far(lines: Tensor) -> Tensor:
+    """The number of distinct places in each line up to each index."""
+    counts = [
+        [len({place for place in row[: at + 1] if place >= 0}) for at in range(len(row))] for row in lines.tolist()
+    ]
+    return torch.tensor(counts).flatten()
+
+
+def _prefixes(call: Call, lines: Tensor) -> Tensor:
+    """States summed up from the first to each: new states."""
+    table = []
+    for line in lines.tolist():
+        groups = [frozenset(place for place in line[: at + 1] if place >= 0) for at in range(len(line))]
+        table.append([call.places.merged(call.sequence, group) if group else CONSTANT for group in groups])
+    made = torch.tensor(table)
+    call.places.states |= ids(made)
+    return made
+
+
+def spectrum(call: Call, owners: Tensor, axes: list[int], shape: torch.Size, *, back: bool) -> Outcome:
+    """A Fourier transform: frequencies are one place for all tokens; positions out of them are new places."""
+    axes = [axis % owners.dim() for axis in axes]
+    if len(axes) != 1:
+        return Outcome([torch.full(shape, -1)], Finding(mixes=None, reason="a Fourier transform over several axes"))
+    axis = axes[0]
+    lines = owners.movedim(axis, -1)
+    if not any_owned(lines):
+        return Outcome([along(lines, -1).unsqueeze(axis).expand(shape).clone()], None)
+    if not back and not varies(home(lines), -1):
+        return Outcome([along(lines, -1).unsqueeze(axis).expand(shape).clone()], PER_TOKEN)
+    flat = lines.reshape(1, -1, lines.shape[-1])
+    places = shape[axis] if back else 1
+    homes = call.places.without_learned(home(flat))
+    groups = call.places.groups(homes[0])
+    table = torch.tensor(
+        [
+            [call.places.merged(call.sequence, group, part) if group else -1 for part in range(places)]
+            for group in groups
+        ]
+    )
+    made = vectors(table).reshape(*lines.shape[:-1], places).movedim(-1, axis).expand(shape).clone()
+    counts = distinct(homes, -1)
+    if not int(counts.max()):
+        return Outcome([made], None)
+    single = int(counts.max()) == 1
+    return Outcome([made], Finding(mixes=True, computed=counts[counts > 0], places=ids(homes), single=single))

@@ -1,0 +1,73 @@
+"""One forward pass of a module with a follower: which inputs hold tokens, and which module is running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from xfcost.torch_models.ownership.follower import Follower
+
+
+@contextmanager
+def watching(module: nn.Module, follower: Follower) -> Iterator[None]:
+    """While it lasts, `follower` knows which module is running."""
+    handles = []
+    for name, one in module.named_modules():
+
+        def enter(module: nn.Module, args: Any, *, name: str = name) -> None:
+            follower.running.append(name)
+
+        def leave(module: nn.Module, args: Any, answer: Any) -> None:
+            follower.running.pop()
+
+        handles.append(one.register_forward_pre_hook(enter))
+        handles.append(one.register_forward_hook(leave, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+TokenAxes = Mapping[str | int, tuple[int, ...]]
+
+
+def token_axes_of(tensor: Tensor) -> tuple[int, ...]:
+    """The axes along which tokens lie.
+
+    Words (B, N) and vectors (B, N, D) lie along axis 1, pixels of images (B, C, Y, X) and videos along the last axes.
+    Of vectors (B, D) each is a token.
+    """
+    vector, image = 2, 4
+    if tensor.dim() >= image and tensor.is_floating_point():
+        return tuple(range(2, tensor.dim()))
+    if tensor.dim() == vector and tensor.is_floating_point():
+        return (0,)
+    return (1,) if tensor.dim() >= vector else ()
+
+
+def run_followed(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], axes: TokenAxes | None = None
+) -> Follower:
+    """One forward pass of `module`, followed."""
+    follower = Follower()
+    named = dict(enumerate(args)) | kwargs
+    for name, value in named.items():
+        for tensor in tree_leaves(value):
+            if isinstance(tensor, Tensor) and tensor.dtype != torch.bool:
+                chosen = (axes or {}).get(name, token_axes_of(tensor))
+                if chosen:
+                    follower.own(tensor, chosen)
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad(), watching(module, follower), follower:
+            module(*args, **kwargs)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    return follower

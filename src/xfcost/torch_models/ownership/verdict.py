@@ -1,0 +1,196 @@
+"""The kinds of all operations of a run, from what they read at one or two sizes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any, Final, NamedTuple
+
+from torch import Tensor, nn
+
+from xfcost.torch_models.ownership.call import Finding
+from xfcost.torch_models.ownership.follower import Follower, Noted
+from xfcost.torch_models.ownership.found import FoundOperation, Kind, Reads
+from xfcost.torch_models.ownership.run import TokenAxes, run_followed
+
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def follow(
+    module: nn.Module,
+    args: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] | None = None,
+    token_axes: TokenAxes | None = None,
+    larger: Inputs | None = None,
+) -> list[FoundOperation]:
+    """The operations of a forward pass in the order they run, each with the mixing kind that is found.
+
+    Args:
+        module: any module, on the CPU, with real weights: masks are found by their values.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+        token_axes: the axes along which the tokens of an argument lie, by its position or name; () for none.
+        larger: the arguments of a second run with more tokens. Without it, what reads neither all tokens nor a fixed
+            kernel is unknown.
+    """
+    runs = [run_followed(module, args, kwargs or {}, token_axes)]
+    if larger is not None:
+        runs.append(run_followed(module, *larger, token_axes))
+    return verdicts(*runs)
+
+
+def verdicts(run: Follower, larger: Follower | None = None) -> list[FoundOperation]:
+    """The found operations of `run`; `larger` is the same module, or the same of its kind, with more tokens."""
+    small = _read_by_all(run)
+    large = _read_by_all(larger) if larger else {}
+    others = _aligned(run.noted, larger.noted) if larger else [None] * len(run.noted)
+    found: list[FoundOperation] = []
+    global_makers: set[int] = set()
+    for noted, other in zip(run.noted, others, strict=True):
+        numbers = small.get(noted.sequence)
+        kind, reason = _kind(noted, run, numbers, large.get(other.sequence) if other else None, global_makers)
+        if kind == "global":
+            global_makers.add(noted.sequence)
+        found.append(_found(noted, kind, reason, numbers))
+    return found
+
+
+def _read_by_all(run: Follower) -> dict[int, _Numbers]:
+    """What each mixing operation reads; the steps of a recurrence all read what the last one does."""
+    mixing = frozenset(noted.sequence for noted in run.noted if _mixes(noted, run))
+    found = {
+        sequence: _numbers(finding, run, mixing) for sequence in mixing if (finding := run.noted[sequence].finding)
+    }
+    loops: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for sequence in sorted(mixing):
+        noted = run.noted[sequence]
+        if noted.finding is not None and noted.finding.step:
+            loops[noted.module, noted.name].append(sequence)
+    for steps in loops.values():
+        if any(finding.recurs for step in steps if (finding := run.noted[step].finding) is not None):
+            most = max((found[step] for step in steps), key=lambda one: one.kept.largest)
+            dependent = any(found[step].content_dependent for step in steps) or _nonlinear(run, steps)
+            found |= dict.fromkeys(steps, most._replace(content_dependent=dependent))
+    return found
+
+
+# A recurrence that applies one of these to its state has no fixed weights.
+_NONLINEAR: Final = frozenset(
+    f"aten.{name}{place}" for name in ("tanh", "sigmoid", "relu", "exp", "silu", "gelu", "elu") for place in ("", "_")
+)
+
+
+def _nonlinear(run: Follower, steps: list[int]) -> bool:
+    module = run.noted[steps[0]].module
+    return any(noted.module == module and noted.name in _NONLINEAR for noted in run.noted[steps[0] : steps[-1]])
+
+
+class _Numbers(NamedTuple):
+    kept: Reads
+    computed: Reads
+    behind: int
+    content_dependent: bool
+
+
+def _mixes(noted: Noted, run: Follower) -> bool:
+    """Does it mix tokens? Merged disjoint groups that nothing older meets are new tokens, and no mixing."""
+    finding = noted.finding
+    if finding is None or not finding.mixes or finding.computed is None:
+        return False
+    return not (finding.merges and run.places.replacing(noted.sequence))
+
+
+def _numbers(finding: Finding, run: Follower, mixing: frozenset[int]) -> _Numbers:
+    computed = _reads(finding.computed)
+    kept = computed if finding.kept is None else _reads(finding.kept)
+    made = [place for place in finding.places if run.places.makers.get(place) in mixing]
+    if not made:
+        return _Numbers(kept, computed, kept.largest, finding.content_dependent)
+    each = max(run.places.tokens_behind([place], mixing) for place in made)
+    behind = run.places.tokens_behind(finding.places, mixing)
+    if finding.single:
+        kept = Reads(each, each, each)
+        return _Numbers(kept, kept, each, finding.content_dependent)
+    if finding.places <= run.places.states:
+        kept, computed = (Reads(*(min(each * number, behind) for number in one)) for one in (kept, computed))
+    return _Numbers(kept, computed, min(each * kept.largest, behind), finding.content_dependent)
+
+
+def _reads(counts: Tensor | None) -> Reads:
+    if counts is None:
+        return Reads(0, 0, 0)
+    counts = counts.flatten().sort().values
+    counts = counts[counts > 0]
+    if not counts.numel():
+        return Reads(0, 0, 0)
+    return Reads(int(counts[0]), int(counts[counts.numel() // 2]), int(counts[-1]))
+
+
+def _kind(
+    noted: Noted,
+    run: Follower,
+    numbers: _Numbers | None,
+    others: _Numbers | None,
+    global_makers: set[int],
+) -> tuple[Kind | None, str | None]:
+    """The kind, and the reason of an unknown one."""
+    finding = noted.finding
+    if finding is None:
+        return None, None
+    if finding.mixes is None:
+        return "unknown", finding.reason
+    if numbers is None:
+        return "per-token", None
+    if any(run.places.makers.get(place) in global_makers for place in finding.places):
+        return "global", None
+    grows = _grows(finding, run, numbers, others)
+    if grows is None:
+        return "unknown", "whether it grows with N is not known from one size"
+    return "global" if grows else "local", None
+
+
+def _grows(finding: Finding, run: Follower, numbers: _Numbers, others: _Numbers | None) -> bool | None:
+    """Does what is read grow with N? By a second size, or where one is enough; else None."""
+    if others is not None:
+        return others.kept.largest > numbers.kept.largest
+    if finding.bounded:
+        return False
+    return True if numbers.kept.largest >= _all_of(finding, run) else None
+
+
+def _all_of(finding: Finding, run: Follower) -> int:
+    """The number of all places of a sample that the operation reads for any output."""
+    counts = Counter(run.places.samples[place] for place in finding.places)
+    return max([2, *counts.values()])
+
+
+def _aligned(small: list[Noted], large: list[Noted]) -> list[Noted | None]:
+    """For each operation of a run, the same one of the other; of a longer loop, the step at the same part of it."""
+    of_large: dict[tuple[str, str], list[Noted]] = defaultdict(list)
+    of_small: dict[tuple[str, str], int] = defaultdict(int)
+    for noted in large:
+        of_large[noted.module, noted.name].append(noted)
+    for noted in small:
+        of_small[noted.module, noted.name] += 1
+    seen: dict[tuple[str, str], int] = defaultdict(int)
+    found: list[Noted | None] = []
+    for noted in small:
+        key = (noted.module, noted.name)
+        at, here, there = seen[key], of_small[key], of_large[key]
+        seen[key] += 1
+        last = len(there) - 1
+        index = at if here == len(there) else (last - (here - 1 - at) if at > here // 2 else at)
+        found.append(there[index] if 0 <= index <= last else None)
+    return found
+
+
+def _found(noted: Noted, kind: Kind | None, reason: str | None, numbers: _Numbers | None) -> FoundOperation:
+    finding = noted.finding
+    found = FoundOperation(noted.sequence, noted.module, noted.name, noted.inputs, noted.outputs, kind, reason=reason)
+    if numbers is None or finding is None or kind not in {"local", "global", "unknown"}:
+        return found
+    return found._replace(
+        reads=numbers.kept,
+        computed=numbers.computed if numbers.computed != numbers.kept else None,
+        represents=numbers.behind,
+        content_dependent=numbers.content_dependent,
+    )

@@ -1,0 +1,138 @@
+"""Convolutions and pooling: an output reads the tokens under its kernel."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids, unknown
+from xfcost.torch_models.ownership.merging import complete_tap, merged_lines
+from xfcost.torch_models.ownership.owners import CONSTANT, along, any_owned, distinct, home, varies, vectors
+
+
+class Kernel:
+    """The geometry of a kernel, one number for each axis."""
+
+    def __init__(self, sides: list[int], stride: list[int], padding: list[int], dilation: list[int]) -> None:
+        rank = len(sides)
+        self.sides, self.rank = sides, rank
+        self.stride, self.padding, self.dilation = (
+            list(one) * rank if len(one) == 1 else list(one) for one in (stride or sides, padding, dilation)
+        )
+
+    def taps(self, places: Tensor, out: tuple[int, ...]) -> Tensor:
+        """The places under each tap: (B, *S) -> (B, *out, taps); -1 on paddings."""
+        after = [
+            max(0, (size - 1) * step + (side - 1) * wide + 1 - length - pad)
+            for size, step, side, wide, length, pad in zip(
+                out, self.stride, self.sides, self.dilation, places.shape[1:], self.padding, strict=True
+            )
+        ]
+        edges = [one for pair in reversed(list(zip(self.padding, after, strict=True))) for one in pair]
+        padded = F.pad(places, edges, value=-1)
+        found = []
+        for tap in product(*(range(side) for side in self.sides)):
+            cut = tuple(
+                slice(at * wide, at * wide + (size - 1) * step + 1, step)
+                for at, wide, size, step in zip(tap, self.dilation, out, self.stride, strict=True)
+            )
+            found.append(padded[(slice(None), *cut)])
+        return torch.stack(found, -1)
+
+
+def convolved(call: Call, owners: Tensor, weight: Tensor, kernel: Kernel, *, transposed: bool, groups: int) -> Outcome:
+    """Owners (B, C, *S) -> (B, C', *S')."""
+    shape = call.result.shape
+    if not any_owned(owners):
+        value = int(owners.max()) if owners.numel() else CONSTANT
+        return Outcome([torch.full(shape, value)], None)
+    if varies(home(owners), 1):
+        return _over_channels(call, owners, kernel, groups)
+    if transposed:
+        return Outcome([torch.full(shape, CONSTANT)], unknown("a transposed convolution"))
+    return _placed(call, owners, kernel, shape)
+
+
+def pooled(call: Call, owners: Tensor, kernel: Kernel, *, dependent: bool) -> Outcome:
+    """Owners (B, C, *S) -> (B, C, *S'), the same for all outputs of the call."""
+    if owners.dim() == kernel.rank + 1:
+        owners = owners.unsqueeze(0)
+    shape = call.result.shape if call.result.dim() == kernel.rank + 2 else (1, *call.result.shape)
+    if not any_owned(owners):
+        return Outcome([torch.full(out.shape, CONSTANT) for out in call.results], None)
+    outcome = _placed(call, owners, kernel, torch.Size(shape))
+    finding = outcome.finding
+    if finding is not None and finding.mixes:
+        finding = finding._replace(content_dependent=dependent)
+    return Outcome([outcome.owners[0].reshape(out.shape) for out in call.results], finding)
+
+
+def adaptively_pooled(call: Call, owners: Tensor, out: list[int]) -> Outcome:
+    """Means of about equal groups, as many as `out` says: (B, C, *S) -> (B, C, *out)."""
+    shape = call.result.shape
+    if not any_owned(owners):
+        return Outcome([torch.full(shape, CONSTANT)], None)
+    places = home(along(owners, 1))
+    for axis, size in enumerate(out, start=1):
+        length = owners.shape[axis + 1]
+        groups = [range(at * length // size, -((at + 1) * length // -size)) for at in range(size)]
+        most = max(map(len, groups))
+        table = torch.tensor([[*group, *[group[-1]] * (most - len(group))] for group in groups])
+        places = places.index_select(axis, table.flatten()).unflatten(axis, (size, most)).movedim(axis + 1, -1)
+    lines = vectors(places.reshape(shape[0], -1, places.shape[1 + len(out) :].numel()))
+    made, finding = merged_lines(call, lines, 1, channels=True, overlapping=True)
+    return Outcome([made.reshape(shape[0], 1, *out).expand(shape).clone()], finding)
+
+
+def _placed(call: Call, owners: Tensor, kernel: Kernel, shape: torch.Size) -> Outcome:
+    one = along(owners, 1)
+    taps = kernel.taps(call.places.without_learned(home(one)), tuple(shape[2:]))
+    counts = distinct(taps, -1)
+    if int(counts.max()) <= 1:
+        vector = vectors(taps.amax(-1)).unsqueeze(1).expand(shape).clone()
+        return Outcome([vector], PER_TOKEN)
+    batch = shape[0]
+    lines = vectors(taps.reshape(batch, -1, taps.shape[-1]))
+    apart = all(
+        step >= (side - 1) * wide + 1
+        for step, side, wide in zip(kernel.stride, kernel.sides, kernel.dilation, strict=True)
+    )
+    if apart:
+        made, finding = merged_lines(call, lines, 1, channels=True)
+        places = made.reshape(batch, *shape[2:])
+    else:
+        places = vectors(_home_of(taps, kernel))
+        finding = Finding(mixes=True, computed=counts.flatten(), places=ids(taps), bounded=True)
+    return Outcome([places.unsqueeze(1).expand(shape).clone()], finding._replace(bounded=True))
+
+
+def _home_of(taps: Tensor, kernel: Kernel) -> Tensor:
+    """The token that an output stands for: the one under the tap at index 0 of the input, as the padding is cut off.
+
+    Without padding it is the tap that no earlier padding hides. Where no token is there, it is any that is read.
+    """
+    found = complete_tap(taps)
+    if any(kernel.padding):
+        tap = 0
+        for side, pad, wide in zip(kernel.sides, kernel.padding, kernel.dilation, strict=True):
+            tap = tap * side + min(pad // wide, side - 1)
+        found = taps[..., tap]
+    return torch.where(found >= 0, found, taps.amax(-1))
+
+
+def _over_channels(call: Call, owners: Tensor, kernel: Kernel, groups: int) -> Outcome:
+    """Tokens lie on the channel axis: a kernel of one position is a linear map over them."""
+    shape = call.result.shape
+    if groups != 1 or any(side != 1 for side in kernel.sides) or are_varied(owners):
+        return Outcome([torch.full(shape, CONSTANT)], unknown("a convolution over an axis of tokens"))
+    lines = owners.flatten(2).transpose(1, 2)
+    made, finding = merged_lines(call, lines, shape[1])
+    return Outcome([made.transpose(1, 2).reshape(shape)], finding)
+
+
+def are_varied(owners: Tensor) -> bool:
+    """Do homes differ along any spatial axis?"""
+    return any(varies(home(owners), axis) for axis in range(2, owners.dim()))

@@ -1,0 +1,164 @@
+"""Kinds found in small modules, with the answer worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ownership_cases import CASES, SEQUENCE, D, Module, attention, attention_to, windows
+from xfcost.torch_models.ownership.follower import Follower
+from xfcost.torch_models.ownership.found import FoundOperation
+from xfcost.torch_models.ownership.run import run_followed, watching
+from xfcost.torch_models.ownership.verdict import follow, verdicts
+
+
+def found(module: nn.Module | Callable[..., Tensor], *shapes: tuple[int, ...], **given: Any) -> list[FoundOperation]:
+    """What is found at inputs of these shapes and at the same with other sizes in place of the tokens'."""
+    torch.manual_seed(0)
+    module = (module if isinstance(module, nn.Module) else Module(module)).eval()
+    small, large = (tuple(torch.randn(shape) for shape in sizes) for sizes in (shapes, map(longer, shapes)))
+    return follow(module, small, larger=(large, {}), **given)
+
+
+def longer(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """(B, N, D) and images with more tokens."""
+    if len(shape) == 3:
+        return (shape[0], shape[1] + 4, *shape[2:])
+    return (*shape[:2], *(2 * side for side in shape[2:]))
+
+
+def mixing(operations: list[FoundOperation]) -> list[tuple[str, str | None, int | None, bool | None]]:
+    """Name, kind, largest number read and content-dependence of what is not per-token."""
+    return [
+        (one.name.removeprefix("aten."), one.kind, one.reads.largest if one.reads else None, one.content_dependent)
+        for one in operations
+        if one.kind not in {None, "per-token"}
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_kind_of_every_operation_is_found(name: str) -> None:
+    module, shapes, expected = CASES[name]
+    assert mixing(found(module, *shapes)) == expected
+
+
+def depends_on(module: nn.Module, x: Tensor) -> int:
+    """The most tokens (of axis 1) of which a change changes one output token: each is changed, one after the other."""
+    before = _first(module(x))
+    changed = []
+    for token in range(x.shape[1]):
+        other = x.clone()
+        other[:, token] += 1
+        changed.append((_first(module(other)) != before).any(-1))
+    return int(torch.stack(changed).sum(0).max())
+
+
+def _first(answer: Any) -> Tensor:
+    return answer[0] if isinstance(answer, tuple) else answer
+
+
+NEW_TOKENS = ("a mean at the end", "patch merging")
+OF_TOKENS = [name for name, (_, shapes, _) in CASES.items() if shapes == (SEQUENCE,) and name not in NEW_TOKENS]
+
+
+@pytest.mark.parametrize("name", OF_TOKENS)
+def test_what_is_found_is_what_the_output_depends_on(name: str) -> None:
+    module, shapes, _ = CASES[name]
+    operations = found(module, *shapes)
+    torch.manual_seed(0)
+    module = module if isinstance(module, nn.Module) else Module(module)
+    behind = max((one.represents or 1 for one in operations), default=1)
+    with torch.no_grad():
+        assert depends_on(module.double().eval(), torch.randn(shapes[0], dtype=torch.float64)) == behind
+
+
+def test_learned_maps_along_the_tokens_are_static() -> None:
+    torch.manual_seed(0)
+    keys = [nn.Linear(tokens, 3) for tokens in (6, 10)]
+
+    def linformer(tokens: int) -> nn.Module:
+        project = keys[tokens > 6]
+        module = Module(lambda linear, x: attention_to(linear, x, project(x.transpose(1, 2)).transpose(1, 2)))
+        module.add_module("project", project)
+        return module
+
+    runs = [run_followed(linformer(tokens), (torch.randn(1, tokens, D),), {}) for tokens in (6, 10)]
+    assert mixing(verdicts(*runs)) == [
+        ("mm", "global", 6, False),
+        *[(name, "global", 3, True) for name in ("bmm", "_softmax", "bmm")],
+    ]
+
+
+def test_of_a_dense_product_both_numbers_are_given() -> None:
+    scores = next(
+        one for one in found(*CASES["a window kept of a dense product"][:1], SEQUENCE) if one.name == "aten.bmm"
+    )
+    assert scores.computed is not None
+    assert scores.reads is not None
+    assert (scores.computed.largest, scores.reads) == (6, (1, 3, 3))
+
+
+def test_without_a_second_size_what_reads_a_part_is_unknown() -> None:
+    torch.manual_seed(0)
+    operations = follow(Module(windows), (torch.randn(SEQUENCE),))
+    assert {one.kind for one in operations} == {None, "per-token", "unknown"}
+    assert {one.kind for one in follow(Module(attention), (torch.randn(SEQUENCE),))} == {None, "per-token", "global"}
+
+
+def test_what_no_rule_knows_is_unknown() -> None:
+    (only,) = (one for one in found(lambda linear, x: torch.cdist(x, x), SEQUENCE) if one.kind)
+    assert (only.kind, only.reason) == ("unknown", "no rule knows it")
+
+
+def test_tokens_may_lie_on_another_axis() -> None:
+    inputs = [torch.randn(1, 6, tokens) for tokens in (8, 12)]
+    module = nn.Conv1d(6, 5, 3, padding=1)
+    operations = follow(module, (inputs[0],), token_axes={0: (2,)}, larger=((inputs[1],), {}))
+    assert mixing(operations) == [("convolution", "local", 3, False)]
+
+
+class Seen(TorchDispatchMode):
+    """Another mode beside the follower."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func.overloadpacket))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_another_dispatch_mode_sees_the_same_operations_and_no_others(outside: bool) -> None:
+    module, follower, seen = Module(attention), Follower(), Seen()
+    x = torch.randn(SEQUENCE)
+    follower.own(x, (1,))
+    first, second = (seen, follower) if outside else (follower, seen)
+    with torch.no_grad(), watching(module, follower), first, second:
+        module(x)
+    assert seen.names == [noted.name for noted in follower.noted]
+
+
+def test_the_module_is_left_as_it_was() -> None:
+    module = nn.TransformerEncoderLayer(D, 2, 16, batch_first=True).eval()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    follow(module, (torch.randn(SEQUENCE),))
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    assert not any(one._forward_hooks or one._forward_pre_hooks for one in module.modules())
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_each_operation_names_its_innermost_module() -> None:
+    module = nn.Sequential(nn.Linear(D, D), nn.Sequential(nn.ReLU()))
+    assert [
+        (one.module, one.name) for one in follow(module, (torch.randn(4, D),), token_axes={0: (0,)}) if one.kind
+    ] == [
+        ("0", "aten.addmm"),
+        ("1.0", "aten.relu"),
+    ]

@@ -1,0 +1,129 @@
+"""Kinds found in unmodified models of `transformers`, from tiny configurations."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import Tensor
+
+from xfcost.torch_models.ownership.found import FoundOperation
+from xfcost.torch_models.ownership.verdict import follow
+
+logging.getLogger("transformers").setLevel(logging.ERROR)
+transformers = pytest.importorskip("transformers")
+
+TEXT: Final = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+IMAGE: Final = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 32, "intermediate_size": 64}
+FUSED: Final = "_scaled_dot_product_flash_attention_for_cpu"
+# Configuration, model, settings, inputs of two sizes, further arguments; name, kind, reads, and computed of what mixes.
+MODELS: Final[dict[str, tuple[str, str, dict[str, Any], tuple[int, int], dict[str, Any], list[Any]]]] = {
+    "ViT": (
+        "ViTConfig",
+        "ViTModel",
+        IMAGE | {"image_size": 64, "patch_size": 16},
+        (64, 96),
+        {"interpolate_pos_encoding": True},
+        [(FUSED, "global", 17, None)],
+    ),
+    "Swin": (
+        "SwinConfig",
+        "SwinModel",
+        {"embed_dim": 8, "depths": [2, 2], "num_heads": [1, 2], "window_size": 2, "image_size": 32, "patch_size": 2},
+        (32, 48),
+        {},
+        [(FUSED, "local", 4, None)] * 4,
+    ),
+    "BERT": ("BertConfig", "BertModel", TEXT, (12, 20), {}, [(FUSED, "global", 12, None)] * 2),
+    "GPT-2": (
+        "GPT2Config",
+        "GPT2Model",
+        {"vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 2, "bos_token_id": 1, "eos_token_id": 2},
+        (12, 20),
+        {},
+        [(FUSED, "global", 12, None)] * 2,
+    ),
+    "Llama": (
+        "LlamaConfig",
+        "LlamaModel",
+        TEXT | {"num_key_value_heads": 1},
+        (12, 20),
+        {},
+        [(FUSED, "global", 12, None)] * 2,
+    ),
+    "Mistral": (
+        "MistralConfig",
+        "MistralModel",
+        TEXT | {"num_key_value_heads": 1, "sliding_window": 4},
+        (12, 20),
+        {},
+        [(FUSED, "local", 4, 12)] * 2,
+    ),
+    "Longformer": (
+        "LongformerConfig",
+        "LongformerModel",
+        TEXT | {"attention_window": 4, "num_hidden_layers": 1},
+        (16, 24),
+        {},
+        [
+            ("bmm", "local", 4, None),
+            *[("where", "local", 2, None)] * 2,
+            *[(name, "local", 5, None) for name in ("add_", "_softmax", "masked_fill", "bmm")],
+        ],
+    ),
+    "Gemma 2": (
+        "Gemma2Config",
+        "Gemma2Model",
+        TEXT | {"num_key_value_heads": 1, "head_dim": 16, "sliding_window": 4},
+        (12, 20),
+        {"use_cache": False},
+        [(name, "local", 4, 12) for name in ("bmm", "add", "_softmax", "bmm")]
+        + [(name, "global", 12, None) for name in ("bmm", "add", "_softmax", "bmm")],
+    ),
+    "Mamba": (
+        "MambaConfig",
+        "MambaModel",
+        {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1, "state_size": 4},
+        (12, 20),
+        {"use_cache": False},
+        [("convolution", "local", 4, None), *[("mul", "global", 12, None)] * 11],
+    ),
+}
+
+
+def example(size: int) -> Tensor:
+    """Pixels, or words."""
+    return torch.randn(1, 3, size, size) if size >= 32 else torch.randint(5, 50, (1, size))
+
+
+def found(name: str) -> list[FoundOperation]:
+    torch.manual_seed(0)
+    config, model, settings, sizes, more, _ = MODELS[name]
+    module = getattr(transformers, model)(getattr(transformers, config)(**settings)).eval()
+    small, large = (((example(size),), more) for size in sizes)
+    return follow(module, *small, larger=large)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_attention_is_found_and_all_else_is_per_token(name: str) -> None:
+    mixing = [
+        (
+            one.name.removeprefix("aten."),
+            one.kind,
+            one.reads.largest if one.reads else None,
+            one.computed.largest if one.computed and one.reads and one.computed.largest > one.reads.largest else None,
+        )
+        for one in found(name)
+        if one.kind not in {None, "per-token"}
+    ]
+    assert mixing == MODELS[name][-1]
