@@ -385,7 +385,7 @@ class TestRefusals:
         ("arguments", "words"),
         [
             (["analyze", "vitt"], "did you mean 'vit'"),
-            (["analyze", "vit", "--by", "colour"], "expected one of block, mixing, operation, stage"),
+            (["analyze", "vit", "--by", "colour"], "expected one of block, mixing, module, operation, stage"),
             (["analyze", "vit", "--format", "xml"], "expected one of csv, json, latex, markdown, table"),
             (["analyze", "vit", "--dtype", "float8"], "float32"),
             (["analyze", "vit", "--attention", "flash"], "expected one of eager, fused"),
