@@ -396,11 +396,11 @@ def test_the_default_of_a_missing_field_is_told_and_written(tmp_path: Path) -> N
         write(tmp_path, {name: fields[name] for name in fields if name not in ("n_embd", "n_layer")})
     )
     said = (
-        "Assumed: n_embd 768, n_layer 12, scale_attn_weights true, tie_word_embeddings true; transformers' defaults of "
+        "Assumed: tie_word_embeddings true, n_embd 768, n_layer 12, scale_attn_weights true; transformers' defaults of "
         "fields that the config doesn't have."
     )
     assert said in partial.remarks
-    assert "# Assumed: n_embd 768, n_layer 12, " in partial.text
+    assert "# Assumed: tie_word_embeddings true, n_embd 768, n_layer 12, " in partial.text
     # An alias is no missing field, and classes matter to a classifier alone.
     bert = {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}
     assert "Assumed: num_labels 2, vocab_size 30522, " in import_config(write(tmp_path, bert)).text

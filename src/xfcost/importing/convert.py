@@ -129,7 +129,7 @@ def _architecture(file: ConfigFile, family_type: type[Family], requested: str | 
 
 def _defaults(family: Family, architecture: str, file: ConfigFile) -> Iterator[str]:
     """One remark on the defaults of fields that the file doesn't have; switches that are off are not listed."""
-    fields = sorted(type(family).__struct_fields__)
+    fields = type(family).__struct_fields__
     missing = [name for name in fields if name_in_file(name, type(family), file) not in file.lines]
     assumed = [
         f"{name} {shown_value(getattr(family, name))}"
