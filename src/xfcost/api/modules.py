@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xfcost.api.specs import Progress, settings_texts
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.options import OPTIONS
+from xfcost.ledger.options import OPTIONS, read_option
 from xfcost.spec.load import Loaded
 from xfcost.spec.targets import ModuleTarget
 
@@ -40,17 +40,38 @@ def refuse_of_specs_alone(**options: Any) -> None:
 
 
 def module_account(
-    module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None, *, trace: bool, strict: bool
-) -> Ledger:
-    """The ledger of a module on example inputs."""
+    module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None, *, trace: bool, strict: bool,
+    tokens: Any = None, closed_form: bool | None = None,
+) -> Ledger:  # fmt: skip
+    """The ledger of a module on example inputs, which may be a function of N."""
     from xfcost.torch_models.memory.shortage import memory_may_run_out
 
     with memory_may_run_out(type(module).__name__, "running it"):
-        from xfcost.torch_models.any_model.inputs import example_inputs
-        from xfcost.torch_models.any_model.ledger import module_ledger
+        from xfcost.torch_models.any_model.in_n import ledger_in_n
+        from xfcost.torch_models.any_model.inputs import Given, example_inputs, inputs_at
 
-        given = example_inputs(inputs, keywords)
-        return module_ledger(module, given.args, given.kwargs, trace=trace, strict=strict)
+        number, of_n = one_number(tokens), callable(inputs)
+        if number is not None and not of_n:
+            raise UsageError(f"N={shown(tokens)}: of a module N is the argument of example_inputs, a function of N")
+
+        def given_at(size: int | None) -> Given:
+            return inputs_at(inputs, size, keywords) if of_n else example_inputs(inputs, keywords)
+
+        return ledger_in_n(
+            module, given_at, number, has_n=of_n, trace=trace, strict=strict, closed_form=closed_form
+        )
+
+
+def one_number(given: Any) -> int | None:
+    """The number for N in the shapes of inputs.
+
+    Raises:
+        UsageError: more than one, or none.
+    """
+    numbers = read_option("N", given)
+    if numbers is not None and len(numbers) != 1:
+        raise UsageError(f"--N {shown(given)}: expected one number, which stands for N in --input")
+    return int(numbers[0]) if numbers else None
 
 
 def imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Progress | None) -> Loaded | None:

@@ -62,6 +62,7 @@ def run(  # noqa: PLR0913 - options
         inputs=inputs or (),
         build=build or (),
         strict=strict,
+        closed_form=True if verbose else None,
         trace=trace,
         device=device,
         probe=probe,

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from torch import nn
 
-from xfcost.ledger.errors import SpecError, UsageError, printable, shown
+from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import read_option
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
-from xfcost.torch_models.any_model.config_target import configured, usual_inputs
-from xfcost.torch_models.any_model.input_texts import inputs_from
-from xfcost.torch_models.any_model.inputs import Given, example_inputs
-from xfcost.torch_models.any_model.ledger import module_ledger
+from xfcost.torch_models.any_model.config_target import configured, text_tokens, usual_inputs
+from xfcost.torch_models.any_model.in_n import ledger_in_n
+from xfcost.torch_models.any_model.input_texts import has_letter, inputs_from
+from xfcost.torch_models.any_model.inputs import Given, example_inputs, inputs_at
 from xfcost.torch_models.any_model.python_target import Found, built, found
 
 Letters = Mapping[str, int | None]
@@ -23,8 +24,8 @@ Letters = Mapping[str, int | None]
 
 
 def target_ledger(  # noqa: PLR0913 - options
-    target: ModuleTarget, *, inputs: Sequence[str], build: Sequence[str], tokens: Any, batch: Any, trace: bool,
-    strict: bool,
+    target: ModuleTarget, *, inputs: Sequence[str], build: Sequence[str], tokens: int | None, batch: Any, trace: bool,
+    strict: bool, closed_form: bool | None,
 ) -> Ledger:  # fmt: skip
     """The ledger of the module that `target` names. It is built on `meta`, and where it needs numbers on the CPU.
 
@@ -36,29 +37,27 @@ def target_ledger(  # noqa: PLR0913 - options
         batch: the number for B.
         trace: also lay fvcore's trace beside.
         strict: refuse a ledger that leaves an operation uncounted.
+        closed_form: also count it at other N, where N is a letter; None: where that is quick.
 
     Raises:
         UsageError: it can't be built, or does not run on these inputs.
         IncompleteError: with `strict`, an operation is not counted.
     """
-    letters: Letters = {"N": _one_number(tokens), "B": read_option("batch", batch)}
+    samples = read_option("batch", batch)
     arguments, failed = _arguments(build), None
     code = None if target.kind == "config" else found(target)
     for device in ("meta", "cpu"):
         try:
             model, beside = _made(target, code, arguments, device)
-            given = _inputs(model, beside, inputs, letters, device, printable(target.text, 200))
-            return module_ledger(model, given.args, given.kwargs, trace=trace, strict=strict, name=target.name or None)
+            found_at = partial(_inputs, model, beside, inputs, samples, device, printable(target.text, 200))
+            own = _letter(model, beside, inputs, tokens)
+            return ledger_in_n(
+                model, found_at, tokens if own is None else own, has_n=own is not None, trace=trace, strict=strict,
+                name=target.name or None, closed_form=closed_form,
+            )  # fmt: skip
         except UsageError as error:
             failed = error
     raise failed or UsageError(f"{printable(target.text, 200)}: it can't be built")
-
-
-def _one_number(given: Any) -> int | None:
-    numbers = read_option("N", given)
-    if numbers is not None and len(numbers) != 1:
-        raise UsageError(f"--N {shown(given)}: expected one number, which stands for N in --input")
-    return int(numbers[0]) if numbers else None
 
 
 def _made(target: ModuleTarget, code: Found | None, arguments: dict[str, Any], device: str) -> tuple[nn.Module, Any]:
@@ -71,9 +70,23 @@ def _made(target: ModuleTarget, code: Found | None, arguments: dict[str, Any], d
     return configured(target.place, device), None
 
 
-def _inputs(model: nn.Module, beside: Any, texts: Sequence[str], letters: Letters, device: str, name: str) -> Given:
+def _letter(model: nn.Module, beside: Any, texts: Sequence[str], tokens: int | None) -> int | None:
+    """The number for N, where the inputs have the letter N."""
+    if texts:
+        return tokens if has_letter(texts, "N") else None
+    if beside is not None:
+        return tokens if callable(beside) else None
+    return text_tokens(model, tokens) if hasattr(model, "main_input_name") and hasattr(model, "config") else None
+
+
+def _inputs(  # noqa: PLR0913 - what inputs are made of
+    model: nn.Module, beside: Any, texts: Sequence[str], batch: int, device: str, name: str, tokens: int | None
+) -> Given:
+    letters: Letters = {"N": tokens, "B": batch}
     if texts:
         return inputs_from(texts, letters, device)
+    if callable(beside):
+        return inputs_at(beside, tokens)
     if beside is not None:
         return example_inputs(beside)
     if hasattr(model, "main_input_name") and hasattr(model, "config"):

@@ -1,0 +1,56 @@
+"""The ledger of a module whose inputs may have a letter N, with its closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+from typing import Any, Final
+
+import msgspec
+from torch import nn
+
+from xfcost.ledger.closed_form import ClosedForm
+from xfcost.ledger.ledger import Ledger
+from xfcost.torch_models.any_model.closed_form import closed_form as with_closed_form
+from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.any_model.ledger import module_ledger
+
+# A run of more seconds is repeated at other N on demand alone.
+_QUICK: Final = 2.0
+
+
+def ledger_in_n(  # noqa: PLR0913 - options
+    model: nn.Module, inputs_at: Callable[[int | None], Given], tokens: int | None, *, has_n: bool, trace: bool,
+    strict: bool, name: str | None = None, closed_form: bool | None = None,
+) -> Ledger:  # fmt: skip
+    """The ledger at N = `tokens`, and where its inputs have an N (`has_n`) its closed form.
+
+    Args:
+        model: as `module_ledger` takes it.
+        inputs_at: N -> its inputs.
+        tokens: N; None where nothing asks for it.
+        has_n: do the inputs depend on N?
+        trace: also lay fvcore's trace beside.
+        strict: refuse a ledger that leaves an operation uncounted.
+        name: what the ledger calls it.
+        closed_form: None: where one run takes no more than two seconds.
+    """
+
+    def ledger_at(size: int | None, *, traced: bool = False, refuses: bool = False) -> Ledger:
+        given = inputs_at(size)
+        return module_ledger(model, given.args, given.kwargs, trace=traced, strict=refuses, name=name)
+
+    began = perf_counter()
+    own = ledger_at(tokens, traced=trace, refuses=strict)
+    seconds = perf_counter() - began
+    if not has_n or tokens is None or closed_form is False:
+        return own
+    if closed_form is None and seconds > _QUICK:
+        return _refused(own, tokens, f"one run took {seconds:.1f} s; --verbose also counts it at other N")
+    return with_closed_form(tokens, own, partial(ledger_at), slow=closed_form is None and seconds > _QUICK / 2)
+
+
+def _refused(own: Ledger, tokens: int, reason: str) -> Ledger:
+    changes: dict[str, Any] = {"closed_form": ClosedForm(N=tokens, refused=reason)}
+    return msgspec.structs.replace(own, module=msgspec.structs.replace(own.module, **changes))
