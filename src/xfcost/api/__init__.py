@@ -7,7 +7,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from xfcost.api.modules import imported, is_module, module_account, named_module_account, one_number, refuse_of_specs_alone
+from xfcost.api.modules import (
+    imported,
+    is_module,
+    module_account,
+    module_inputs,
+    named_module_account,
+    one_number,
+    refuse_of_specs_alone,
+)
 from xfcost.api.specs import Progress, account, settings_texts, spec_name, with_probe
 from xfcost.counting.run_options import make_run
 from xfcost.ledger import notebook
@@ -99,9 +107,10 @@ def analyze(  # noqa: PLR0913 - options
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
-        shape = {"tokens": options.pop("N", None), "closed_form": closed_form}
+        tokens = options.pop("N", None)
         refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
-        return module_account(spec, example_inputs, example_kwargs, trace=trace, strict=strict, **shape)
+        given = module_inputs(example_inputs, example_kwargs, one_number(tokens))
+        return module_account(spec, given, trace=trace, strict=strict, closed_form=closed_form)
     if example_inputs is not None or example_kwargs is not None:
         raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
     name = spec_name(spec)

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xfcost.api.specs import Progress, settings_texts
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
@@ -39,27 +39,43 @@ def refuse_of_specs_alone(**options: Any) -> None:
             )
 
 
+class ModuleInputs(NamedTuple):
+    """The inputs of a module as a user gives them: values, or a function of N."""
+
+    inputs: Any
+    keywords: Mapping[str, Any] | None
+    tokens: int | None
+
+
+def module_inputs(inputs: Any, keywords: Mapping[str, Any] | None, tokens: int | None) -> ModuleInputs:
+    """The inputs, of N `tokens` where they are a function of N.
+
+    Raises:
+        UsageError: N has a number, and they are none.
+    """
+    if tokens is not None and not callable(inputs):
+        raise UsageError(f"N={tokens}: of a module N is the argument of example_inputs, a function of N")
+    return ModuleInputs(inputs, keywords, tokens)
+
+
 def module_account(
-    module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None, *, trace: bool, strict: bool,
-    tokens: Any = None, closed_form: bool | None = None,
-) -> Ledger:  # fmt: skip
-    """The ledger of a module on example inputs, which may be a function of N."""
+    module: torch.nn.Module, of: ModuleInputs, *, trace: bool, strict: bool, closed_form: bool | None
+) -> Ledger:
+    """The ledger of a module on example inputs."""
     from xfcost.torch_models.memory.shortage import memory_may_run_out
 
     with memory_may_run_out(type(module).__name__, "running it"):
         from xfcost.torch_models.any_model.in_n import ledger_in_n
         from xfcost.torch_models.any_model.inputs import Given, example_inputs, inputs_at
 
-        number, of_n = one_number(tokens), callable(inputs)
-        if number is not None and not of_n:
-            raise UsageError(f"N={shown(tokens)}: of a module N is the argument of example_inputs, a function of N")
+        of_n = callable(of.inputs)
 
         def given_at(size: int | None) -> Given:
-            return inputs_at(inputs, size, keywords) if of_n else example_inputs(inputs, keywords)
+            if of_n:
+                return inputs_at(of.inputs, size, of.keywords)
+            return example_inputs(of.inputs, of.keywords)
 
-        return ledger_in_n(
-            module, given_at, number, has_n=of_n, trace=trace, strict=strict, closed_form=closed_form
-        )
+        return ledger_in_n(module, given_at, of.tokens, has_n=of_n, trace=trace, strict=strict, closed_form=closed_form)
 
 
 def one_number(given: Any) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import isqrt
 from typing import Any, Final
 
 from xfcost.formulas.lettered import Lettered, form_of
@@ -18,9 +19,12 @@ Points = Sequence[tuple[int, int]]
 """(N, number) of several distinct N."""
 
 
-def through(points: Points, checks: int = CHECKS) -> Polynomial | None:
-    """The polynomial in N through all points; None where fewer than `checks` points are left to check it."""
-    sizes = [Fraction(size) for size, _ in points]
+def through(points: Points, root: int = 1, checks: int = CHECKS) -> Polynomial | None:
+    """The polynomial in N through all points; None where fewer than `checks` points are left to check it.
+
+    With `root` 2 it is one in √N, and every N is a square.
+    """
+    sizes = [Fraction(size if root == 1 else isqrt(size)) for size, _ in points]
     differences = [Fraction(number) for _, number in points]
     for step in range(1, len(points)):  # Newton's divided differences
         for place in range(len(points) - 1, step - 1, -1):
@@ -35,18 +39,15 @@ def through(points: Points, checks: int = CHECKS) -> Polynomial | None:
         lower = [-sizes[place] * coefficient for coefficient in coefficients] + [Fraction(0)]
         coefficients = [high + low for high, low in zip(shifted, lower, strict=True)]
         coefficients[0] += differences[place]
-    return _polynomial(coefficients)
-
-
-def _polynomial(coefficients: Sequence[Fraction]) -> Polynomial:
-    terms = enumerate(coefficients)
-    whole = {power: exact_quotient(one.numerator, one.denominator) for power, one in terms if one}
-    return Polynomial({power_of("N", TWELFTHS * power): one for power, one in whole.items()})
+    terms = ((power, one) for power, one in enumerate(coefficients) if one)
+    whole = {power: exact_quotient(one.numerator, one.denominator) for power, one in terms}
+    return Polynomial({power_of("N", TWELFTHS // root * power): one for power, one in whole.items()})
 
 
 def value(form: Polynomial, tokens: int) -> Any:
-    """The polynomial at one N."""
-    return sum(coefficient * tokens ** _power(powers) for powers, coefficient in form.terms.items())
+    """The polynomial at one N; with √N in it, at a square."""
+    halves = ((_power(powers), coefficient) for powers, coefficient in form.terms.items())
+    return sum(number * tokens ** (power // 2) * isqrt(tokens) ** (power % 2) for power, number in halves)
 
 
 def written(form: Polynomial) -> str:
@@ -72,12 +73,14 @@ def with_form(number: int, form: Polynomial) -> Lettered:
 
 
 def _power(powers: int) -> int:
-    """The exponent of N."""
-    return max(exponents(powers)) // TWELFTHS
+    """The exponent of √N."""
+    return 2 * max(exponents(powers)) // TWELFTHS
 
 
 def _term(number: Any, power: int) -> str:
     if not power:
         return str(number)
-    raised = "" if power == 1 else "".join(_RAISED[int(digit)] for digit in str(power))
-    return f"N{raised}" if number == 1 else f"{number}·N{raised}"
+    whole, half = divmod(power, 2)
+    raised = "" if whole == 1 else "".join(_RAISED[int(digit)] for digit in str(whole))
+    letters = (f"N{raised}" if whole else "") + ("√N" if half else "")
+    return letters if number == 1 else f"{number}·{letters}"

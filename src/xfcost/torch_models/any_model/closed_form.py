@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from time import perf_counter
+from time import process_time
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -30,13 +29,8 @@ Forms = dict[Series, Polynomial]
 COSTS: Final = ("macs", "flops", "comparisons", "params")
 _POINTS: Final = 5  # determine a degree of 2, and check it
 _MORE_POINTS: Final = 7  # determine a degree of 4
-# Periods of these numbers' divisors are found with one fit each.
-_PERIODS: Final = (24, 840)
 _FAR: Final = (101, 37, 7)  # periods
-_MOST_SIDES: Final = 4
-_LARGEST_SIDE: Final = 1024
 _EVERY_REMAINDER: Final = 8  # up to this period
-_PATIENCE: Final = 10.0  # seconds in which further periods are looked for
 
 
 class Fit(NamedTuple):
@@ -52,9 +46,9 @@ class Fit(NamedTuple):
 class Counts:
     """The ledgers of a module at every N that was asked for, counted once."""
 
-    def __init__(self, tokens: int, own: Ledger, ledger_at: LedgerAt, *, slow: bool) -> None:
+    def __init__(self, tokens: int, own: Ledger, ledger_at: LedgerAt, *, slow: bool, patience: float | None) -> None:
         self.tokens, self.own, self.slow = tokens, own, slow
-        self.began = perf_counter()
+        self._ends = None if patience is None else process_time() + patience
         self._ledger_at = ledger_at
         self._known: dict[int, tuple[Ledger, dict[Series, int]] | None] = {tokens: (own, _series(own))}
 
@@ -86,15 +80,17 @@ class Counts:
     @property
     def late(self) -> bool:
         """Has it taken too long to look further?"""
-        return perf_counter() - self.began > _PATIENCE
+        return self._ends is not None and process_time() > self._ends
 
 
-def closed_form(tokens: int, own: Ledger, ledger_at: LedgerAt, *, slow: bool = False) -> Ledger:
+def closed_form(
+    tokens: int, own: Ledger, ledger_at: LedgerAt, *, slow: bool = False, patience: float | None = None
+) -> Ledger:
     """`own`, the ledger at N = `tokens`, with the closed form of its costs, and an order of every row that has one.
 
-    Where a run is `slow`, smaller N come first.
+    Where a run is `slow`, smaller N come first. Further periods are looked for as long as `patience` lasts, in seconds.
     """
-    counts = Counts(tokens, own, ledger_at, slow=slow)
+    counts = Counts(tokens, own, ledger_at, slow=slow, patience=patience)
     axis = axis_of(tokens, lambda size: counts.at(size) is not None)
     fit = _best(counts, axis)
     form = ClosedForm(N=tokens, sizes=tuple(sorted(fit.sizes)), growth=_growth(counts))
@@ -103,10 +99,14 @@ def closed_form(tokens: int, own: Ledger, ledger_at: LedgerAt, *, slow: bool = F
     else:
         form = msgspec.structs.replace(form, refused=_why(counts, axis, fit))
     rows = tuple(msgspec.structs.replace(row, order=_order(row, fit.forms)) for row in own.rows)
-    if own.module is None:
-        return msgspec.structs.replace(own, rows=rows)
-    module = msgspec.structs.replace(own.module, closed_form=form)
-    return msgspec.structs.replace(own, rows=rows, module=module)
+    return with_form_of_module(msgspec.structs.replace(own, rows=rows), form)
+
+
+def with_form_of_module(ledger: Ledger, form: ClosedForm) -> Ledger:
+    """The ledger of a module with its closed form."""
+    if ledger.module is None:
+        raise ValueError(f"{ledger.metadata.name} is no module's ledger")
+    return msgspec.structs.replace(ledger, module=msgspec.structs.replace(ledger.module, closed_form=form))
 
 
 def _filled(form: ClosedForm, counts: Counts, axis: Axis, fit: Fit) -> ClosedForm:
@@ -150,22 +150,22 @@ def _fits(counts: Counts, axis: Axis) -> Iterator[Fit]:
     steps: tuple[Series, ...] = ()
     for sizes in sides:
         for most in (_POINTS, _MORE_POINTS):
-            fit = _fit(counts, counts.running(sizes, most - 1))
+            fit = _fit(counts, axis, counts.running(sizes, most - 1))
             if fit is not None:
                 yield fit
                 steps = fit.unfit
     if axis.kind == "multiples" or on_numbers:
         return
-    for period in (*_PERIODS, *_sides(counts.own, steps)):
-        fit = _fit(counts, counts.running(axis.alike(period, _POINTS - 1), _POINTS - 1))
+    for period in axis.periods(_numbers(counts.own, steps)):
+        fit = _fit(counts, axis, counts.running(axis.alike(period, _POINTS - 1), _POINTS - 1))
         if fit is not None:
             least = _least_period(counts, axis, fit._replace(period=period))
             if _holds_far_off(counts, axis, least):
                 yield least
 
 
-def _fit(counts: Counts, sizes: Sequence[int]) -> Fit | None:
-    """Polynomials through the counts at the own N and at `sizes`; None with too few of them."""
+def _fit(counts: Counts, axis: Axis, sizes: Sequence[int]) -> Fit | None:
+    """Polynomials in N, or in the side of a grid, through the counts at the own N and `sizes`; None with too few."""
     if len(sizes) < CHECKS:
         return None
     everywhere = [(size, counts.at(size) or {}) for size in (counts.tokens, *sizes)]
@@ -173,6 +173,8 @@ def _fit(counts: Counts, sizes: Sequence[int]) -> Fit | None:
     for series in everywhere[0][1]:
         points = [(size, costs[series]) for size, costs in everywhere if series in costs]
         form = through(points)
+        if form is None and axis.kind == "squares":
+            form = through(points, 2)
         if form is not None:
             forms[series] = form
     own = counts.at(counts.tokens) or {}
@@ -180,15 +182,12 @@ def _fit(counts: Counts, sizes: Sequence[int]) -> Fit | None:
     return Fit(forms, tuple(size for size, _ in everywhere), unfit)
 
 
-def _sides(ledger: Ledger, unfit: Sequence[Series]) -> list[int]:
-    """The numbers that occur most in shapes of the operations that step: the sides of windows are among them."""
+def _numbers(ledger: Ledger, unfit: Sequence[Series]) -> list[int]:
+    """The numbers in shapes of the operations that step, the most frequent first: windows are among them."""
     paths = {path for path, _ in unfit}
     texts = [f"{row.ran.input_shapes} {row.ran.output_shapes}" for row in ledger.rows if row.path in paths and row.ran]
     numbers = Counter(int(number) for text in texts for number in re.findall(r"\d+", text))
-    known = math.lcm(*_PERIODS)
-    return [
-        number for number, _ in numbers.most_common() if 1 < number <= _LARGEST_SIDE and known % number
-    ][:_MOST_SIDES]  # fmt: skip
+    return [number for number, _ in numbers.most_common()]
 
 
 def _least_period(counts: Counts, axis: Axis, fit: Fit) -> Fit:
@@ -207,7 +206,7 @@ def _least_period(counts: Counts, axis: Axis, fit: Fit) -> Fit:
 def _holds_far_off(counts: Counts, axis: Axis, fit: Fit) -> bool:
     """Do the MACs meet the polynomial many periods on, where steps of another period would not?"""
     total = fit.forms.get(("", "macs"))
-    far = (axis.alike(fit.period, places)[-1] for places in _FAR)
+    far = [size for places in _FAR for size in axis.alike(fit.period, places)[places - 1 :]]
     size = next((size for size in far if counts.at(size) is not None), None)
     return total is not None and (size is None or _meets(counts, total, size))
 
@@ -253,8 +252,9 @@ def _order(row: Operation, forms: Mapping[Series, Polynomial]) -> str | None:
 
 def _growth(counts: Counts) -> dict[str, float | None]:
     """Exponents between this N and twice as many tokens; half as many where that can't be."""
-    for size, factor in ((2 * counts.tokens, 2.0), (counts.tokens // 2, 0.5)):
-        other = counts.ledger(size) if size and 2 * counts.tokens * factor == 2 * size else None
+    for factor in (2.0, 4.0, 0.5, 0.25):  # twice on a line, four times on a grid
+        size = int(counts.tokens * factor)
+        other = counts.ledger(size) if size == counts.tokens * factor else None
         if other is not None:
             costs = {"macs": _pair(counts.own, other, lambda one: one.total("macs") or 0)}
             costs["attention_bytes"] = _pair(counts.own, other, lambda one: one.attention_memory()["all_layers"])

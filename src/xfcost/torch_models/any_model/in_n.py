@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from torch import nn
 
 from xfcost.ledger.closed_form import ClosedForm
 from xfcost.ledger.ledger import Ledger
 from xfcost.torch_models.any_model.closed_form import closed_form as with_closed_form
+from xfcost.torch_models.any_model.closed_form import with_form_of_module
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.ledger import module_ledger
 
 # A run of more seconds is repeated at other N on demand alone.
 _QUICK: Final = 2.0
+_PATIENCE: Final = 10.0
 
 
 def ledger_in_n(  # noqa: PLR0913 - options
@@ -48,9 +49,9 @@ def ledger_in_n(  # noqa: PLR0913 - options
         return own
     if closed_form is None and seconds > _QUICK:
         return _refused(own, tokens, f"one run took {seconds:.1f} s; --verbose also counts it at other N")
-    return with_closed_form(tokens, own, partial(ledger_at), slow=closed_form is None and seconds > _QUICK / 2)
+    slow, patience = closed_form is None and seconds > _QUICK / 2, _PATIENCE if closed_form is None else None
+    return with_closed_form(tokens, own, partial(ledger_at), slow=slow, patience=patience)
 
 
 def _refused(own: Ledger, tokens: int, reason: str) -> Ledger:
-    changes: dict[str, Any] = {"closed_form": ClosedForm(N=tokens, refused=reason)}
-    return msgspec.structs.replace(own, module=msgspec.structs.replace(own.module, **changes))
+    return with_form_of_module(own, ClosedForm(N=tokens, refused=reason))

@@ -43,8 +43,9 @@ def found(target: ModuleTarget) -> Found:
             raise UsageError(f"{printable(target.text, 200)}: {nearest(part, names)}")
         value = getattr(value, part)
     inputs = getattr(code, "example_inputs", None)
-    of_nothing = callable(inputs) and not signature(inputs).parameters
-    return Found(value, inputs() if of_nothing else inputs)
+    if callable(inputs) and not signature(inputs).parameters:
+        return Found(value, inputs())
+    return Found(value, inputs)
 
 
 def _executed(target: ModuleTarget) -> ModuleType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
 Kind = Literal["lengths", "squares", "multiples"]
@@ -11,6 +11,13 @@ Kind = Literal["lengths", "squares", "multiples"]
 # Points from the own one, in places: twice as far, the next one, and others of mixed remainders.
 _LARGER: Final = ((2, 0), (1, 1), (3, 1), (5, 3), (2, 3), (1, 2), (4, 0), (3, 0), (5, 0), (6, 0))
 _SMALLER: Final = ((1, 2, 0), (1, 1, -1), (3, 4, 0), (1, 2, 1), (1, 1, -2), (2, 3, 0), (1, 3, 0), (7, 8, 0))
+
+# One fit each finds every period that divides one of these.
+_PERIODS: Final = (24, 840)
+_MOST_WINDOWS: Final = 4
+# The largest N tried, and the same in terms of the own N: memory of masks and tables that are made as a model runs.
+_MOST_TOKENS: Final = 2**14
+_MOST_TIMES: Final = 32
 
 
 class Axis(NamedTuple):
@@ -36,9 +43,22 @@ class Axis(NamedTuple):
         """Smaller N, which a limit of the model allows, or a window that is not full yet."""
         return self._sizes(self.own * times // parts + more for times, parts, more in _SMALLER)
 
+    def periods(self, numbers: Sequence[int]) -> list[int]:
+        """Periods to try, each for all its divisors; `numbers` are those in shapes, the likeliest first."""
+        if self.kind == "squares":
+            windows = [math.isqrt(number) for number in numbers if 1 < number == math.isqrt(number) ** 2][
+                :_MOST_WINDOWS
+            ]
+            return list(dict.fromkeys((*_PERIODS, *windows, *(8 * side for side in windows))))
+        known = math.lcm(*_PERIODS)
+        windows = [number for number in numbers if number > 1 and known % number]
+        return list(dict.fromkeys((*_PERIODS, *windows[:_MOST_WINDOWS])))
+
     def alike(self, period: int, points: int) -> list[int]:
-        """The next N with the same remainder."""
-        return [self.size(self.own + place * period) for place in range(1, points + 1)]
+        """The next N with the same remainder, as far as shapes stay small."""
+        most = max(_MOST_TOKENS, _MOST_TIMES * self.tokens)
+        sizes = (self.size(self.own + place * period) for place in range(1, points + 1))
+        return [size for size in sizes if size <= most]
 
     def other(self, period: int, remainder: int, points: int) -> list[int]:
         """N of another remainder, from the own one on."""
