@@ -89,16 +89,22 @@ def extent(tokens: int) -> str:
     return "one" if tokens == 1 else "few" if tokens < 12 else "some" if tokens < 60 else "many"
 
 
+# An error in an angle, a bias or an order of tokens shows where there are so many.
+_MANY: Final = 6
+
+
 def of_case(case: Case) -> Needs:
-    """Of every mechanism every example and every extent, and pairs of where it stands.
+    """Of every mechanism every example (on many tokens, where it stands on as many), every extent, pairs of its place.
 
     Pairs: the number of axes, special tokens, eager or fused execution.
     """
     grid, tag, component = case.place.grid, tag_of(type(case.component)), str(case.component)
     long = extent(grid.total)
     found: set[Hashable] = {component, long}
+    if grid.total >= _MANY:
+        found.add((component, "many tokens"))
     if grid.total > 1:
-        found |= pairs({"axes": len(grid.sides), "special tokens": grid.extra, "fused": case.place.fused})
+        found |= pairs({"axes": len(grid.sides), "special tokens": grid.special, "fused": case.place.fused})
     return frozenset((tag, need) for need in found)
 
 
