@@ -9,7 +9,7 @@ import torch
 from cases import CASES
 from modules import Holder
 from strategies import place_for
-from tiers import tiered_examples
+from tiers import of_rows, tiered_examples
 from xfcost.counting.forward import batched
 from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Joining, Mixer, Place, Residual
@@ -28,7 +28,7 @@ from xfcost.torch_models.training import costs_by_row
 BATCH = 2
 every_example = pytest.mark.parametrize(
     ("component", "fused"),
-    tiered_examples(),
+    tiered_examples(of_rows),
     ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}",
 )
 

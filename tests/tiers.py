@@ -17,8 +17,9 @@ import msgspec
 import pytest
 
 import tier
+from cases import CASES
 from cases.base import Case
-from strategies import cases, examples
+from strategies import cases, examples, place_for
 from xfcost.formulas.component import Mixer, tag_of
 from xfcost.spec.load import preset_files
 
@@ -90,7 +91,7 @@ def extent(tokens: int) -> str:
 
 
 # An error in an angle, a bias or an order of tokens shows where there are so many.
-_MANY: Final = 6
+_MANY: Final = 8
 
 
 def of_case(case: Case) -> Needs:
@@ -115,15 +116,22 @@ def of_example(example: tuple[Mixer, bool]) -> Needs:
     return frozenset({(tag, fused), *((tag, option) for option in options(component).items())})
 
 
+def of_rows(example: tuple[Mixer, bool]) -> Needs:
+    """Every row of every mechanism."""
+    component, fused = example
+    place = place_for(component, CASES[type(component)].growth(component)[0], fused=fused)
+    return frozenset((tag_of(type(component)), row.path) for row in component.operations(place))
+
+
 @functools.cache
 def tiered_cases(*, fused: tuple[bool, ...] = (False, True)) -> list[Any]:
     """Every case of every mechanism (`strategies.cases`), as parameters."""
     return tiered(cases(fused=fused), of_case)
 
 
-def tiered_examples() -> list[Any]:
+def tiered_examples(needs: Callable[[tuple[Mixer, bool]], Needs] = of_example) -> list[Any]:
     """Every example, eager and fused (`strategies.examples`), as parameters."""
-    return tiered(examples(), of_example)
+    return tiered(examples(), needs)
 
 
 # Presets ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
