@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import isqrt
 from typing import Any, Final
 
-from xfcost.formulas.lettered import Lettered, form_of
+from xfcost.formulas.lettered import LetteredInt, form_of
 from xfcost.formulas.polynomial import TWELFTHS, Polynomial, exact_quotient, exponents, power_of
 from xfcost.ledger.operation import Operation
 
@@ -67,9 +67,9 @@ def leading_term(row: Operation, cost: int) -> str:
     return _term(form.terms[powers], _power(powers))
 
 
-def with_form(number: int, form: Polynomial) -> Lettered:
+def with_form(number: int, form: Polynomial) -> LetteredInt:
     """`number` and its polynomial."""
-    return Lettered(number, lambda: form)
+    return LetteredInt(number, lambda: form)
 
 
 def _power(powers: int) -> int:
