@@ -17,6 +17,9 @@ from helpers import xf
 from xfcost.ledger.closed_form import ClosedForm
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
+from xfcost.report.closed_form import closed_form_texts
+from xfcost.report.header import at_least
+from xfcost.torch_models.any_model import in_n
 
 
 class Windows(nn.Module):
@@ -217,13 +220,28 @@ def test_without_the_letter_there_is_none(code: Path) -> None:
 
 
 def test_a_slow_run_is_not_repeated_unless_asked(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from xfcost.torch_models.any_model import in_n
-
     monkeypatch.setattr(in_n, "_QUICK", 0.0)
     found = form(xfcost.analyze(f"{code}:Net", N=16, trace=False))
     assert found.macs is None
     assert "--verbose also counts it at other N" in str(found.refused)
     assert form(xfcost.analyze(f"{code}:Net", N=16, trace=False, closed_form=True)).macs == "16·N"
+
+
+def test_a_first_run_that_loads_code_is_timed_again(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([5.0, 0.1])
+    monkeypatch.setattr(in_n, "_timed", lambda run: (run(), next(seconds)))
+    assert form(xfcost.analyze(f"{code}:Net", N=16, trace=False)).macs == "16·N"
+
+
+def test_what_is_not_counted_makes_it_a_lower_bound() -> None:
+    class Unknown(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.linalg.svdvals(super().forward(x))
+
+    ledger = analyzed(Unknown(8, 8, bias=False), 16)
+    assert next(str(text) for text in closed_form_texts(ledger, at_least(ledger))).startswith(
+        "in N: at least 64·N MACs"
+    )
 
 
 def test_what_is_wrong_with_n_is_said(code: Path) -> None:

@@ -33,4 +33,4 @@ class ClosedForm(msgspec.Struct, frozen=True, kw_only=True):
     growth: dict[str, float | None] = {}
     """`macs`, `attention_bytes`: the exponent in N between N and N·`factor`."""
     refused: str | None = None
-    """Why there is none, or not of all rows."""
+    """Why there is none."""

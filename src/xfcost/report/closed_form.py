@@ -14,8 +14,11 @@ from xfcost.ledger.ledger import Ledger
 _MOST_LISTED: Final = 3
 
 
-def closed_form_texts(ledger: Ledger) -> Iterator[Text]:
-    """The MACs as a polynomial in N, where it holds, how they grow; or why there is no polynomial."""
+def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[Text]:
+    """The MACs as a polynomial in N, where it holds, how they grow; or why there is no polynomial.
+
+    `at_least` stands before it where operations are not counted.
+    """
     form = None if ledger.module is None else ledger.module.closed_form
     if form is None:
         return
@@ -23,7 +26,7 @@ def closed_form_texts(ledger: Ledger) -> Iterator[Text]:
         yield Text(f"in N: no closed form; {form.refused}", style="dim")
         return
     counted = ", ".join(f"{size:,}" for size in form.sizes)
-    yield Text.assemble((f"in N: {form.macs} MACs", "bold"), _where(form), f"   counted at N = {counted}")
+    yield Text.assemble((f"in N: {at_least}{form.macs} MACs", "bold"), _where(form), f"   counted at N = {counted}")
     if growth := _growth(form):
         yield Text(growth)
 

@@ -39,7 +39,7 @@ def _answers(ledger: Ledger) -> Iterator[Text]:
     yield from training_answers(ledger)
     yield from decoding_answers(ledger)
     yield _totals(ledger)
-    yield from closed_form_texts(ledger)
+    yield from closed_form_texts(ledger, at_least(ledger))
     memory = ledger.attention_memory()
     if ledger.metadata.mode in ("forward", "prefill") and memory["peak"]:
         yield Text(
