@@ -8,8 +8,8 @@ from typing import Final, Literal, NamedTuple
 
 from xfcost.ledger.errors import UsageError, printable
 
-_IN_FILE: Final = re.compile(r"(?P<place>.+\.py):(?P<name>[A-Za-z_][\w.]*)\Z", re.DOTALL)
-_IN_PACKAGE: Final = re.compile(r"(?P<place>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_][\w.]*)\Z")
+_IN_FILE: Final = re.compile(r"(?P<place>.+\.py):(?P<name>[^\W\d][\w.]*)\Z", re.DOTALL)
+_IN_PACKAGE: Final = re.compile(r"(?P<place>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d][\w.]*)\Z")
 
 
 class ModuleTarget(NamedTuple):

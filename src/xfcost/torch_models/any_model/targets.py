@@ -12,11 +12,13 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import read_option
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
-from xfcost.torch_models.any_model.config_target import configured, usual_inputs
+from xfcost.torch_models.any_model.config_target import configured
 from xfcost.torch_models.any_model.input_texts import inputs_from
 from xfcost.torch_models.any_model.inputs import Given, example_inputs
 from xfcost.torch_models.any_model.ledger import module_ledger
-from xfcost.torch_models.any_model.python_target import Found, built, found
+from xfcost.torch_models.any_model.lazy import with_shapes
+from xfcost.torch_models.any_model.python_target import Found, as_a_script, built, found
+from xfcost.torch_models.any_model.usual_inputs import usual_inputs
 
 Letters = Mapping[str, int | None]
 """Letters in the shapes of inputs -> what they stand for."""
@@ -43,14 +45,18 @@ def target_ledger(  # noqa: PLR0913 - options
     """
     letters: Letters = {"N": _one_number(tokens), "B": read_option("batch", batch)}
     arguments, failed = _arguments(build), None
-    code = None if target.kind == "config" else found(target)
-    for device in ("meta", "cpu"):
-        try:
-            model, beside = _made(target, code, arguments, device)
-            given = _inputs(model, beside, inputs, letters, device, printable(target.text, 200))
-            return module_ledger(model, given.args, given.kwargs, trace=trace, strict=strict, name=target.name or None)
-        except UsageError as error:
-            failed = error
+    with as_a_script(target):
+        code = None if target.kind == "config" else found(target)
+        for device in ("meta", "cpu"):
+            try:
+                model, beside = _made(target, code, arguments, device)
+                given = _inputs(model, beside, inputs, letters, device, printable(target.text, 200))
+                with_shapes(model, given.args, given.kwargs)
+                return module_ledger(
+                    model, given.args, given.kwargs, trace=trace, strict=strict, name=target.name or None
+                )
+            except UsageError as error:
+                failed = error
     raise failed or UsageError(f"{printable(target.text, 200)}: it can't be built")
 
 

@@ -43,7 +43,7 @@ def original(model: Any) -> nn.Module:
     return model
 
 
-def refused(model: nn.Module, error: Exception, hint: str = "") -> UsageError:
+def refused(model: nn.Module, error: BaseException, hint: str = "") -> UsageError:
     """`error`, raised by a run of `model`, as one message with the user's own line."""
     place = own_line(error) or _forward_line(model)
     return UsageError(
@@ -82,7 +82,7 @@ def _is_foreign(file: str) -> bool:
     return file.startswith(_OURS) or (file.startswith(_PYTHON) and not file.startswith(_PACKAGES))
 
 
-def _inputs(model: nn.Module, error: Exception) -> str:
+def _inputs(model: nn.Module, error: BaseException) -> str:
     """The inputs that the module takes, where the call itself failed."""
     if not isinstance(error, TypeError) or "argument" not in str(error):
         return ""
