@@ -72,7 +72,10 @@ def test_lazy_modules_take_their_shapes_from_the_inputs(code: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("ExitsAtOnce", "making it raised SystemExit: 3"), ("ExitsLater", "does not run on these inputs: SystemExit: bye")],
+    [
+        ("ExitsAtOnce", "making it raised SystemExit: 3"),
+        ("ExitsLater", "does not run on these inputs: SystemExit: bye"),
+    ],
 )
 def test_code_that_exits_is_an_error_and_not_the_end(code: Path, name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -98,7 +101,18 @@ def test_a_file_inside_a_package_may_import_its_neighbours(tmp_path: Path) -> No
 
 def test_names_may_be_of_any_alphabet() -> None:
     assert module_target("größen.модель:Größe") is not None
-    assert module_target("model.py:1st") is None
+
+
+@pytest.mark.parametrize("text", ["model.py:", "model.py:1st", "model.py:Net()"])
+def test_a_python_file_wants_a_name_in_it(text: str) -> None:
+    with pytest.raises(UsageError, match=r"expected a name in the file, as in model\.py:Net"):
+        module_target(text)
+
+
+@pytest.mark.parametrize("text", ["model.py:Net", "torch.nn:Linear"])
+def test_other_commands_say_that_they_take_specs(text: str) -> None:
+    with pytest.raises(UsageError, match="expected a spec; `xfcost analyze` alone takes torch modules"):
+        xfcost.compare(text, "vit", trace=False)
 
 
 def test_each_of_many_positional_inputs_has_its_place_as_name() -> None:
@@ -120,3 +134,14 @@ def test_a_share_of_everything_fits_its_column() -> None:
     ledger = xfcost.analyze(nn.Linear(4, 4), example_inputs=torch.zeros(1, 4), trace=False)
     assert share_cell(ledger.rows[0], 16) == "100 %"
     assert share_cell(ledger.rows[0], 17) == "94.1 %"
+
+
+def test_a_model_on_meta_has_no_parameters_to_change(recwarn: pytest.WarningsRecorder) -> None:
+    class Rescales(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.weight.div_(2)
+            return super().forward(x)
+
+    model = Rescales(4, 4, device="meta")
+    assert xfcost.analyze(model, example_inputs=torch.zeros(1, 4)).total("macs") == 16
+    assert not recwarn.list

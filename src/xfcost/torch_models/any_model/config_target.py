@@ -11,6 +11,7 @@ from torch import nn
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.torch_models.any_model.user_errors import raised
 
+
 def configured(path: str, device: str) -> nn.Module:
     """The model of the config at `path`, without weights.
 

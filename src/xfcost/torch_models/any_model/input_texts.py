@@ -29,7 +29,8 @@ def inputs_from(texts: Sequence[str], letters: Mapping[str, int | None], device:
     """The inputs that `--input` names, on `device`: numbers drawn from a normal distribution, zeros of whole numbers.
 
     Args:
-        texts: `[NAME=]SHAPE[:DTYPE]`; a NAME with dots is a place inside an input, and what is no shape a plain value; strings are quoted.
+        texts: `[NAME=]SHAPE[:DTYPE]`; a NAME with dots is a place inside an input, and what is no shape a plain value.
+            Strings are quoted.
         letters: what a letter in a shape stands for: N and B.
         device: `meta` makes tensors without elements.
 

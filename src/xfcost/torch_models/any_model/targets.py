@@ -15,8 +15,8 @@ from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.config_target import configured
 from xfcost.torch_models.any_model.input_texts import inputs_from
 from xfcost.torch_models.any_model.inputs import Given, example_inputs
-from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.any_model.lazy import with_shapes
+from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.any_model.python_target import Found, as_a_script, built, found
 from xfcost.torch_models.any_model.usual_inputs import usual_inputs
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.any_model.user_errors import refused
 
 _DEFAULT_TOKENS: Final = 512
 _WAVE: Final = 16_000
@@ -31,7 +32,7 @@ def usual_inputs(model: Any, letters: Mapping[str, int | None], device: str) -> 
         raise UsageError(
             f"{type(model).__name__}: its main input is {main}; say its shape by --input {main}=…, and the others"
         )
-    decodes = bool(getattr(config, "is_encoder_decoder", False))
+    decodes = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in _parameters(model)
     number = None if decodes and main != "input_ids" else letters.get("N")
     tensors = {main: makers[main](config, batch, number, device)}
     both = {"input_ids", "pixel_values"}
@@ -46,21 +47,31 @@ def usual_inputs(model: Any, letters: Mapping[str, int | None], device: str) -> 
     return Given((), tensors)
 
 
+def _parameters(model: nn.Module) -> set[str]:
+    return set(inspect.signature(model.forward).parameters)
+
+
 def _takes_both(model: Any) -> bool:
     """Does it take texts and images of one size together? Images as lists of patches need their grid, which is left."""
-    names, config = set(inspect.signature(model.forward).parameters), model.config
+    names, config = _parameters(model), model.config
     has_both = hasattr(config, "text_config") or _of(config, "image_size") is not None
     return {"input_ids", "pixel_values"} <= names and has_both and "image_grid_thw" not in names
 
 
-def _with_images(model: nn.Module, text: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
-    """The text after as many image tokens as the model puts images' features in the place of."""
-    config: Any = model.config
-    token = _of(config, "image_token_id", "image_token_index")
+def _with_images(model: Any, text: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+    """The text after as many image tokens as the model puts images' features in the place of.
+
+    Raises:
+        UsageError: the model's part for images does not run, such as on `meta`.
+    """
+    token = _of(model.config, "image_token_id", "image_token_index")
     if not isinstance(token, int) or not hasattr(model, "get_image_features"):
         return text
-    with torch.no_grad():
-        found: Any = model.get_image_features(pixel_values=images)
+    try:
+        with torch.no_grad():
+            found = model.get_image_features(pixel_values=images)
+    except Exception as error:
+        raise refused(model, error) from error
     features = getattr(found, "pooler_output", found)
     parts = features if isinstance(features, tuple | list) else [features]
     width = parts[0].shape[-1]
