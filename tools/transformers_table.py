@@ -13,6 +13,7 @@ import io
 import json
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -136,7 +137,7 @@ def shown() -> Iterator[dict[str, str]]:
             "torch on `meta`": macs["torch_macs"],
             "torch, plain products": macs["plain_macs"],
             "runs on": one["tensors"],
-            "why torch needs the CPU": one["torch_raises"].replace("|", "/"),
+            "why torch needs the CPU": textwrap.shorten(one["torch_raises"].replace("|", "/"), 56, placeholder=" …"),
         }
 
 
