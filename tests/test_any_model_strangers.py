@@ -11,7 +11,7 @@ from torch import nn
 
 import xfcost
 from helpers import xf
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.report.operations import share_cell
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.input_texts import inputs_from
@@ -145,3 +145,44 @@ def test_a_model_on_meta_has_no_parameters_to_change(recwarn: pytest.WarningsRec
     model = Rescales(4, 4, device="meta")
     assert xfcost.analyze(model, example_inputs=torch.zeros(1, 4)).total("macs") == 16
     assert not recwarn.list
+
+
+QWEN = {
+    "model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 12, "vocab_size": 11,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,
+}  # fmt: skip
+
+
+def config_refused(folder: Path, text: str) -> str:
+    (folder / "config.json").write_text(text, encoding="utf-8")
+    told: list[str] = []
+    with pytest.raises(XfcostError) as caught:
+        xfcost.analyze(str(folder / "config.json"), trace=False, progress=told.append)
+    return "\n".join([*told, str(caught.value)])
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "{}", '{"model_type": 3}'])
+def test_what_is_no_config_is_refused_once_and_not_run(tmp_path: Path, text: str) -> None:
+    assert "transformers is run" not in config_refused(tmp_path, text)
+
+
+@pytest.mark.parametrize("architectures", [["logging"], ["Qwen3Config"], ["Nope"], [3], {"a": 1}])
+def test_architectures_name_a_model(tmp_path: Path, architectures: object) -> None:
+    pytest.importorskip("transformers")
+    assert "has no model " in config_refused(tmp_path, json.dumps(QWEN | {"architectures": architectures}))
+
+
+def test_what_transformers_refuses_is_told_whole(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    refusal = config_refused(tmp_path, json.dumps(QWEN | {"hidden_size": "wide"}))
+    assert "field 'hidden_size': TypeError: Field 'hidden_size' expected int" in refusal
+
+
+@pytest.mark.rest
+def test_a_config_with_a_byte_order_mark_and_one_architecture(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    text = json.dumps(QWEN | {"architectures": "Qwen3ForCausalLM"})
+    (tmp_path / "config.json").write_text(text, encoding="utf-8-sig")
+    ledger = xfcost.analyze(str(tmp_path / "config.json"), N=5, trace=False)
+    # a token: Q and its projection 2·8·8, K and V 2·8·4, three maps of the MLP 3·8·12; 5² pairs of 2 heads of 4, twice
+    assert ledger.total("macs") == 2 * (5 * (2 * 64 + 2 * 32 + 3 * 96) + 2 * 25 * 2 * 4) + 5 * 8 * 11

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from xfcost.torch_models.any_model.user_errors import raised
 
 
 def configured(path: str, device: str) -> nn.Module:
-    """The model of the config at `path`, without weights.
+    """The model of the config at `path`, which has a model_type, without weights.
 
     Raises:
         UsageError: transformers isn't installed, or does not know the config.
@@ -26,30 +27,29 @@ def configured(path: str, device: str) -> nn.Module:
             f"{shown}: no spec can be made of it, and its own code is in transformers, which is not installed: "
             "pip install transformers"
         ) from None
-    values = _values(path, shown)
-    names = values.get("architectures") or []
-    cls = getattr(transformers, str(names[0]), None) if names else None
-    if names and cls is None:
-        raise UsageError(
-            f"{shown}: transformers {transformers.__version__} has no {printable(str(names[0]), 80)}; architectures "
-            "names the class to look at"
-        )
+    with open(path, encoding="utf-8-sig") as file:
+        values = json.load(file)
+    make = _class(values.get("architectures"), shown) or transformers.AutoModel.from_config
     try:
         config = transformers.AutoConfig.for_model(**values)
         with torch.device(device):
-            return (cls or transformers.AutoModel.from_config)(config).eval()
+            return make(config).eval()
     except Exception as error:
         raise UsageError(f"{shown}: transformers refuses it: {raised(error)}") from error
 
 
-def _values(path: str, shown: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = json.load(file)
-    except OSError as error:
-        raise UsageError(f"{shown}: {error.strerror or 'it can not be read'}") from None
-    except ValueError as error:
-        raise UsageError(f"{shown}: expected JSON: {raised(error)}") from None
-    if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):
-        raise UsageError(f"{shown}: expected a config.json of transformers, with its model_type")
-    return values
+def _class(architectures: Any, shown: str) -> Callable[[Any], nn.Module] | None:
+    """The class that the config names first; None where it names none."""
+    import transformers
+
+    names = [architectures] if isinstance(architectures, str) else architectures
+    if not names:
+        return None
+    name = names[0] if isinstance(names, list) and isinstance(names[0], str) else None
+    cls = getattr(transformers, name, None) if name is not None else None
+    if not isinstance(cls, type) or not issubclass(cls, nn.Module):
+        raise UsageError(
+            f"{shown}: transformers {transformers.__version__} has no model {printable(str(name or names), 80)}; "
+            "architectures names the class to look at"
+        )
+    return cls

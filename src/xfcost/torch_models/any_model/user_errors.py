@@ -52,8 +52,10 @@ def refused(model: nn.Module, error: BaseException, hint: str = "") -> UsageErro
 
 
 def raised(error: BaseException) -> str:
-    """`ValueError: the first line of its message`."""
-    first = printable(str(error).partition("\n")[0], 300)
+    """`ValueError: the first line of its message`, and the second where the first ends in a colon."""
+    lines = str(error).split("\n")
+    ahead = lines[0].endswith(":") and len(lines) > 1
+    first = printable(f"{lines[0]} {lines[1].strip()}" if ahead else lines[0], 300)
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
