@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from torch import nn
 import xfcost
 from helpers import xf
 from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.report.export import ledger_text
 from xfcost.report.operations import share_cell
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.input_texts import inputs_from
 from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.any_model.python_target import built
 
 CODE = """
 import argparse
@@ -186,3 +189,45 @@ def test_a_config_with_a_byte_order_mark_and_one_architecture(tmp_path: Path) ->
     ledger = xfcost.analyze(str(tmp_path / "config.json"), N=5, trace=False)
     # a token: Q and its projection 2·8·8, K and V 2·8·4, three maps of the MLP 3·8·12; 5² pairs of 2 heads of 4, twice
     assert ledger.total("macs") == 2 * (5 * (2 * 64 + 2 * 32 + 3 * 96) + 2 * 25 * 2 * 4) + 5 * 8 * 11
+
+
+def test_work_in_another_thread_is_named_and_not_lost() -> None:
+    class Threads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with ThreadPoolExecutor(1) as pool:
+                return self.fc(x) + pool.submit(self.fc, x).result()
+
+    ledger = xfcost.analyze(Threads(), example_inputs=torch.zeros(1, 4), trace=False)
+    assert ledger.module is not None
+    assert ledger.module.uncounted == {"fc in another thread": 1}
+    assert ledger.total("macs") == 16
+
+
+def test_a_constructor_that_forgets_torch_s_own() -> None:
+    class Forgets(nn.Module):
+        def __init__(self) -> None:
+            pass
+
+    with pytest.raises(UsageError, match=r"Forgets: its __init__ does not call super\(\).__init__\(\)"):
+        xfcost.analyze(Forgets(), example_inputs=torch.zeros(1, 4))
+    with pytest.raises(UsageError, match="Forgets: its __init__ does not call"):
+        built(Forgets, {}, "meta", "it")
+
+
+def test_the_report_says_why_a_model_does_not_run_on_meta() -> None:
+    class Sparse(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.eye(4).to_sparse())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sparse.mm(self.table, x)
+
+    ledger = xfcost.analyze(Sparse(), example_inputs=torch.zeros(4, 4), trace=False)
+    assert "on real tensors, for it does not run on meta (tensors are sparse_coo)" in " ".join(
+        ledger_text(ledger, "table", None).split()
+    )

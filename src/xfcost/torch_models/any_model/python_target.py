@@ -17,7 +17,7 @@ from torch import nn
 
 from xfcost.ledger.errors import UsageError, nearest, printable
 from xfcost.spec.targets import ModuleTarget
-from xfcost.torch_models.any_model.user_errors import own_line, raised
+from xfcost.torch_models.any_model.user_errors import check_initialised, own_line, raised
 
 
 class Found(NamedTuple):
@@ -132,6 +132,7 @@ def built(value: Any, arguments: Mapping[str, Any], device: str, shown: str) -> 
         raise UsageError(f"{shown}: making it raised {_told(error)}; --build key=value passes arguments") from error
     if not isinstance(made, nn.Module):
         raise UsageError(f"{shown}: expected a torch module from it, got {_type(made)}")
+    check_initialised(made)
     return made.eval()
 
 

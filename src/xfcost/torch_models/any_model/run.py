@@ -78,6 +78,7 @@ def run_on(how: How, model: nn.Module, args: Args, kwargs: Kwargs) -> Run:
         stack.enter_context(recording(model, recorder))
         model(*own_args, **own_kwargs)
         elements = sizes(model)
+    outside.uncounted.update(recorder.in_threads)
     works = [*recorder.works.values(), *([outside] if outside.uncounted else [])]
     return Run(works, how, None, elements)
 

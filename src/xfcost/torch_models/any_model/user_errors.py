@@ -32,6 +32,7 @@ def original(model: Any) -> nn.Module:
         raise UsageError(f"expected a torch module, got the class {model.__name__}; make a module of it")
     if not isinstance(model, nn.Module):
         raise UsageError(f"expected a torch module, got {type(model).__name__}")
+    check_initialised(model)
     while is_compiled(model):
         model = model._orig_mod  # noqa: SLF001 - torch's name for it
     for name, module in model.named_modules():
@@ -41,6 +42,16 @@ def original(model: Any) -> nn.Module:
         if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
             raise UsageError(f"{place} has no shapes yet; run the model once first")
     return model
+
+
+def check_initialised(model: nn.Module) -> None:
+    """Refuse a module whose constructor left torch's own out.
+
+    Raises:
+        UsageError: it has no place for its parts.
+    """
+    if "_modules" not in vars(model):
+        raise UsageError(f"{type(model).__name__}: its __init__ does not call super().__init__()")
 
 
 def refused(model: nn.Module, error: BaseException, hint: str = "") -> UsageError:
