@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -62,6 +63,8 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.works: dict[tuple[Any, ...], Work] = {}
         self.running: list[str] = [""]
+        self.in_threads: Counter[str] = Counter()
+        """Modules that other threads ran, whose operations torch does not show here."""
         self.ran = 0
         """How many ATen operations ran, free ones and views included."""
         self.inside: Work | None = None
@@ -215,12 +218,20 @@ def recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
 @contextmanager
 def _running_modules(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Track the running module; hooks are removed at the end."""
+    thread = threading.get_ident()
 
     def entering(name: str) -> Callable[[nn.Module, Any], None]:
-        return lambda module, inputs: recorder.running.append(name)
+        def note_running(module: nn.Module, inputs: Any) -> None:
+            if threading.get_ident() == thread:
+                recorder.running.append(name)
+            else:
+                recorder.in_threads[f"{name} in another thread"] += 1
+
+        return note_running
 
     def leaving(module: nn.Module, inputs: Any, outputs: Any) -> None:
-        recorder.running.pop()
+        if threading.get_ident() == thread:
+            recorder.running.pop()
 
     handles = []
     for name, module in model.named_modules():

@@ -13,11 +13,13 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import read_option
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
-from xfcost.torch_models.any_model.config_target import configured, text_tokens, usual_inputs
+from xfcost.torch_models.any_model.config_target import configured
 from xfcost.torch_models.any_model.in_n import ledger_in_n
 from xfcost.torch_models.any_model.input_texts import has_letter, inputs_from
 from xfcost.torch_models.any_model.inputs import Given, example_inputs, inputs_at
-from xfcost.torch_models.any_model.python_target import Found, built, found
+from xfcost.torch_models.any_model.lazy import with_shapes
+from xfcost.torch_models.any_model.python_target import Found, as_a_script, built, found
+from xfcost.torch_models.any_model.usual_inputs import text_tokens, usual_inputs
 
 Letters = Mapping[str, int | None]
 """Letters in the shapes of inputs -> what they stand for."""
@@ -45,18 +47,21 @@ def target_ledger(  # noqa: PLR0913 - options
     """
     samples = read_option("batch", batch)
     arguments, failed = _arguments(build), None
-    code = None if target.kind == "config" else found(target)
-    for device in ("meta", "cpu"):
-        try:
-            model, beside = _made(target, code, arguments, device)
-            found_at = partial(_inputs, model, beside, inputs, samples, device, printable(target.text, 200))
-            own = _letter(model, beside, inputs, tokens)
-            return ledger_in_n(
-                model, found_at, tokens if own is None else own, has_n=own is not None, trace=trace, strict=strict,
-                name=target.name or None, closed_form=closed_form,
-            )  # fmt: skip
-        except UsageError as error:
-            failed = error
+    with as_a_script(target):
+        code = None if target.kind == "config" else found(target)
+        for device in ("meta", "cpu"):
+            try:
+                model, beside = _made(target, code, arguments, device)
+                found_at = partial(_inputs, model, beside, inputs, samples, device, printable(target.text, 200))
+                own = _letter(model, beside, inputs, tokens)
+                first = tokens if own is None else own
+                with_shapes(model, *found_at(first))
+                return ledger_in_n(
+                    model, found_at, first, has_n=own is not None, trace=trace, strict=strict,
+                    name=target.name or None, closed_form=closed_form,
+                )  # fmt: skip
+            except UsageError as error:
+                failed = error
     raise failed or UsageError(f"{printable(target.text, 200)}: it can't be built")
 
 
