@@ -13,8 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ownership_cases import CASES, SEQUENCE, D, Module, attention, attention_to, windows
 from xfcost.torch_models.ownership.follower import Follower
 from xfcost.torch_models.ownership.found import FoundOperation
-from xfcost.torch_models.ownership.run import run_followed, watching
+from xfcost.torch_models.ownership.run import run_followed
 from xfcost.torch_models.ownership.verdict import follow, verdicts
+from xfcost.torch_models.shared.running_modules import running_modules
 
 
 def found(module: nn.Module | Callable[..., Tensor], *shapes: tuple[int, ...], **given: Any) -> list[FoundOperation]:
@@ -140,7 +141,7 @@ def test_another_dispatch_mode_sees_the_same_operations_and_no_others(outside: b
     x = torch.randn(SEQUENCE)
     follower.own(x, (1,))
     first, second = (seen, follower) if outside else (follower, seen)
-    with torch.no_grad(), watching(module, follower), first, second:
+    with torch.no_grad(), running_modules(module, follower.running), first, second:
         module(x)
     assert seen.names == [noted.name for noted in follower.noted]
 

@@ -64,6 +64,7 @@ def analyze(  # noqa: PLR0913 - options
     inputs: Sequence[str] = (),
     build: Sequence[str] = (),
     strict: bool = False,
+    mixing: bool = False,
     settings: Sequence[str] | None = (),
     trace: bool = True,
     device: str | None = None,
@@ -81,6 +82,7 @@ def analyze(  # noqa: PLR0913 - options
         inputs: of a named module: `1x3x224x224` or `input_ids=1xN:int64`, each input; N and batch stand for letters.
         build: of a named class or function: its arguments, `depth=12` each.
         strict: refuse a ledger that leaves an operation of the module uncounted.
+        mixing: find how each operation of the module mixes tokens, by runs with real numbers at two small sizes.
         settings: overrides, `key.path=value` each.
         trace: False answers without importing torch.
         device: `cpu`, `cuda` or `mps` also runs the model.
@@ -96,7 +98,7 @@ def analyze(  # noqa: PLR0913 - options
     """
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
         refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
-        return module_account(spec, example_inputs, example_kwargs, trace=trace, strict=strict)
+        return module_account(spec, example_inputs, example_kwargs, trace=trace, strict=strict, mixing=mixing)
     if example_inputs is not None or example_kwargs is not None:
         raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
     name = spec_name(spec)
@@ -105,7 +107,11 @@ def analyze(  # noqa: PLR0913 - options
     if target is not None and loaded is None:
         shape = {"tokens": options.pop("N", None), "batch": options.pop("batch", 1)}
         refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
-        return named_module_account(target, inputs=inputs, build=build, trace=trace, strict=strict, **shape)
+        return named_module_account(
+            target, inputs=inputs, build=build, trace=trace, strict=strict, mixing=mixing, **shape
+        )
+    if mixing:
+        raise UsageError("--mixing: a spec declares how its operations mix tokens; --probe checks it")
     if inputs or build:
         raise UsageError("--input and --build are of torch modules; a spec knows its inputs (--N, --size, --batch)")
     loaded, run = loaded or load(name, settings_texts(settings)), make_run(**options)

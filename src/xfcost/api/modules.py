@@ -40,7 +40,8 @@ def refuse_of_specs_alone(**options: Any) -> None:
 
 
 def module_account(
-    module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None, *, trace: bool, strict: bool
+    module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None, *, trace: bool, strict: bool,
+    mixing: bool,
 ) -> Ledger:
     """The ledger of a module on example inputs."""
     from xfcost.torch_models.memory.shortage import memory_may_run_out
@@ -50,7 +51,8 @@ def module_account(
         from xfcost.torch_models.any_model.ledger import module_ledger
 
         given = example_inputs(inputs, keywords)
-        return module_ledger(module, given.args, given.kwargs, trace=trace, strict=strict)
+        on_cpu = (lambda: [(module, given)]) if mixing else None
+        return module_ledger(module, given.args, given.kwargs, trace=trace, strict=strict, mixing=on_cpu)
 
 
 def imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Progress | None) -> Loaded | None:

@@ -18,10 +18,7 @@ class Given(NamedTuple):
 
     def named(self, model: nn.Module) -> list[tuple[str, Tensor]]:
         """Every tensor among the inputs, with the name of the parameter that takes it and its place there."""
-        try:
-            names = list(inspect.signature(model.forward).parameters)
-        except (TypeError, ValueError):
-            names = []
+        names = input_names(model)
         places = [names[place] if place < len(names) else str(place) for place in range(len(self.args))]
         result = []
         for name, value in (*zip(places, self.args, strict=True), *self.kwargs.items()):
@@ -29,6 +26,14 @@ class Given(NamedTuple):
                 if isinstance(leaf, Tensor):
                     result.append((name + pytree.keystr(path), leaf))
         return result
+
+
+def input_names(model: nn.Module) -> list[str]:
+    """The names of the parameters of the module's forward; none where Python doesn't tell them."""
+    try:
+        return list(inspect.signature(model.forward).parameters)
+    except (TypeError, ValueError):
+        return []
 
 
 def example_inputs(given: Any, keywords: Mapping[str, Any] | None = None) -> Given:

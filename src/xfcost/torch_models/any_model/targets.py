@@ -16,6 +16,7 @@ from xfcost.torch_models.any_model.config_target import configured, usual_inputs
 from xfcost.torch_models.any_model.input_texts import inputs_from
 from xfcost.torch_models.any_model.inputs import Given, example_inputs
 from xfcost.torch_models.any_model.ledger import module_ledger
+from xfcost.torch_models.any_model.mixing import check_parameters
 from xfcost.torch_models.any_model.python_target import Found, built, found
 
 Letters = Mapping[str, int | None]
@@ -24,7 +25,7 @@ Letters = Mapping[str, int | None]
 
 def target_ledger(  # noqa: PLR0913 - options
     target: ModuleTarget, *, inputs: Sequence[str], build: Sequence[str], tokens: Any, batch: Any, trace: bool,
-    strict: bool,
+    strict: bool, mixing: bool = False,
 ) -> Ledger:  # fmt: skip
     """The ledger of the module that `target` names. It is built on `meta`, and where it needs numbers on the CPU.
 
@@ -36,6 +37,7 @@ def target_ledger(  # noqa: PLR0913 - options
         batch: the number for B.
         trace: also lay fvcore's trace beside.
         strict: refuse a ledger that leaves an operation uncounted.
+        mixing: also find how each operation mixes tokens, in the module on the CPU.
 
     Raises:
         UsageError: it can't be built, or does not run on these inputs.
@@ -44,14 +46,28 @@ def target_ledger(  # noqa: PLR0913 - options
     letters: Letters = {"N": _one_number(tokens), "B": read_option("batch", batch)}
     arguments, failed = _arguments(build), None
     code = None if target.kind == "config" else found(target)
+    name = printable(target.text, 200)
+
+    def made(device: str) -> tuple[nn.Module, Given]:
+        model, beside = _made(target, code, arguments, device)
+        return model, _inputs(model, beside, inputs, letters, device, name)
+
     for device in ("meta", "cpu"):
         try:
-            model, beside = _made(target, code, arguments, device)
-            given = _inputs(model, beside, inputs, letters, device, printable(target.text, 200))
-            return module_ledger(model, given.args, given.kwargs, trace=trace, strict=strict, name=target.name or None)
+            model, given = made(device)
         except UsageError as error:
             failed = error
-    raise failed or UsageError(f"{printable(target.text, 200)}: it can't be built")
+            continue
+        if mixing:
+            check_parameters(model, name)
+        on_cpu = (lambda: [made("cpu")]) if mixing else None
+        try:
+            return module_ledger(
+                model, given.args, given.kwargs, trace=trace, strict=strict, name=target.name or None, mixing=on_cpu
+            )
+        except UsageError as error:
+            failed = error
+    raise failed or UsageError(f"{name}: it can't be built")
 
 
 def _one_number(given: Any) -> int | None:

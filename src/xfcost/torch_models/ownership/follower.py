@@ -42,7 +42,7 @@ class Follower(TorchDispatchMode):
     """Notes every operation that runs, and what its outputs read.
 
     It can stand among other dispatch modes: they see the same operations, and none of its own. `running` holds the
-    paths of the running modules; `watching` keeps it.
+    paths of the running modules; `running_modules` keeps it.
     """
 
     def __init__(self) -> None:
