@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from test_against_transformers import put, take
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
-from xfcost.torch_models.build import Live
+from xfcost.torch_models.build import BuiltModel
 
 
 def put_joined(module: nn.Module, weights: dict[str, Tensor], *names: str) -> None:
@@ -39,7 +39,7 @@ def put_layer(mixer: Any, mlp: Any, weights: dict[str, Tensor], layer: str, atte
     put(mlp.residual_norm, weights, f"{layer}output.LayerNorm")
 
 
-def assert_alike(theirs: nn.Module, architecture: Architecture, live: Live, output: str) -> None:
+def assert_alike(theirs: nn.Module, architecture: Architecture, live: BuiltModel, output: str) -> None:
     """Parameters and MACs of both, and their outputs with the same weights; `output` is the answer's field."""
     totals = count(architecture).totals()
     assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())

@@ -53,7 +53,7 @@ class PlainPool(nn.Module):
 
     def __init__(self, config: Config, head_dim: int, stride: int) -> None:
         super().__init__()
-        rank, self.extra = len(config.input), int(config.class_token)
+        rank, self.special = len(config.input), int(config.class_token)
         self.stride, self.maxima = strides(config, stride), config.maxima
         size = {4: 5, 2: 3, 1: 1}[stride] if config.maxima else 3
         self.sizes = [size if side > 1 or not config.maxima else 1 for side in self.stride]
@@ -63,7 +63,7 @@ class PlainPool(nn.Module):
 
     def forward(self, x_BHNK: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
         batch, heads, _, width = x_BHNK.shape
-        alone, rest = x_BHNK[:, :, : self.extra], x_BHNK[:, :, self.extra :]
+        alone, rest = x_BHNK[:, :, : self.special], x_BHNK[:, :, self.special :]
         volume = rest.reshape(batch * heads, *grid, width).movedim(-1, 1)
         padding = [size // 2 for size in self.sizes]
         if self.maxima:
@@ -135,10 +135,10 @@ class PlainBlock(nn.Module):
             return x_BND
         sizes = [step + 1 if step > 1 else 1 for step in self.stride]
         pool = F.max_pool2d if len(grid) == 2 else F.max_pool3d
-        extra = int(self.config.class_token)
-        volume = x_BND[:, extra:].transpose(1, 2).unflatten(2, grid)
+        special = int(self.config.class_token)
+        volume = x_BND[:, special:].transpose(1, 2).unflatten(2, grid)
         pooled = pool(volume, sizes, self.stride, [size // 2 for size in sizes])
-        return torch.cat([x_BND[:, :extra], pooled.flatten(2).transpose(1, 2)], dim=1)
+        return torch.cat([x_BND[:, :special], pooled.flatten(2).transpose(1, 2)], dim=1)
 
     def attention(self, x_BND: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
         parts, grids = [], []
@@ -155,8 +155,8 @@ class PlainBlock(nn.Module):
         if self.config.residual_pooling == "all":
             y = y + q
         elif self.config.residual_pooling == "grid":
-            extra = int(self.config.class_token)
-            y = torch.cat([y[:, :, :extra], y[:, :, extra:] + q[:, :, extra:]], dim=2)
+            special = int(self.config.class_token)
+            y = torch.cat([y[:, :, :special], y[:, :, special:] + q[:, :, special:]], dim=2)
         return self.proj(y.transpose(1, 2).flatten(2)), grids[0]
 
     def in_windows(self, q: Tensor, k: Tensor, v: Tensor, grids: Grids, grid: tuple[int, ...]) -> Tensor:
@@ -190,8 +190,8 @@ class PlainBlock(nn.Module):
 
     def relative(self, q: Tensor, queries: tuple[int, ...], keys: tuple[int, ...]) -> Tensor:
         """qᵢ·R[iₐ - jₐ] summed over the axes, 0 for the class token."""
-        extra, letters = int(self.config.class_token), "tyx"[-len(queries) :]
-        on_grid = q[:, :, extra:].unflatten(2, queries)
+        special, letters = int(self.config.class_token), "tyx"[-len(queries) :]
+        on_grid = q[:, :, special:].unflatten(2, queries)
         bias = q.new_zeros(())
         for axis, (letter, table) in enumerate(zip(letters, self.tables, strict=True)):
             ours, theirs = queries[axis], keys[axis]
@@ -208,7 +208,7 @@ class PlainBlock(nn.Module):
             shape[axis] = theirs
             bias = bias + term.unflatten(-1, shape)
         rank = len(queries)
-        return F.pad(bias.flatten(2, 1 + rank).flatten(3), (extra, 0, extra, 0))
+        return F.pad(bias.flatten(2, 1 + rank).flatten(3), (special, 0, special, 0))
 
 
 class PlainMViT(nn.Module):
@@ -219,9 +219,9 @@ class PlainMViT(nn.Module):
         self.config, width, heads = config, config.width, config.heads
         rank = len(config.input)
         if rank == 2:
-            self.door: nn.Module = nn.Conv2d(3, width, 7, 4, 3)
+            self.entry: nn.Module = nn.Conv2d(3, width, 7, 4, 3)
         else:
-            self.door = nn.Conv3d(3, width, (3, 7, 7), (2, 4, 4), (1, 3, 3))
+            self.entry = nn.Conv3d(3, width, (3, 7, 7), (2, 4, 4), (1, 3, 3))
         self.grid = tuple(
             math.ceil(side / step) for side, step in zip(config.input, (2, 4, 4)[3 - rank :], strict=True)
         )
@@ -249,7 +249,7 @@ class PlainMViT(nn.Module):
             self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, config.classes)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        x_BND = self.door(pixels).flatten(2).transpose(1, 2)
+        x_BND = self.entry(pixels).flatten(2).transpose(1, 2)
         if self.config.class_token:
             x_BND = torch.cat([self.token.expand(x_BND.shape[0], -1, -1), x_BND], dim=1)
         if self.config.positions != "relative":

@@ -54,9 +54,9 @@ def examples(*, fused: tuple[bool, ...] = (False, True)) -> Iterator[tuple[Mixer
 
 
 def answers(component: SubLayer, place: Place) -> int:
-    """How many tokens its module gives: those that leave, or the extra ones where it changes those alone."""
+    """How many tokens its module gives: those that leave, or the special ones where it changes those alone."""
     grid = component.out(place)[0]
-    return grid.extra if component.special_tokens_only else grid.total
+    return grid.special if component.special_tokens_only else grid.total
 
 
 def spec_of(component: Mixer) -> dict[str, Any]:

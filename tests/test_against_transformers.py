@@ -20,7 +20,7 @@ from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.build import BuiltModel, build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")
@@ -47,7 +47,7 @@ def theirs_gpt2(**settings: Any) -> nn.Module:
     return theirs_of(transformers.GPT2Config, transformers.GPT2LMHeadModel, **settings)
 
 
-def ours_of(data: dict[str, Any], folder: Path, **run: Any) -> tuple[Architecture, Live]:
+def ours_of(data: dict[str, Any], folder: Path, **run: Any) -> tuple[Architecture, BuiltModel]:
     file = folder / "ours.yaml"
     file.write_text(as_yaml({"name": "ours"} | data), encoding="utf-8")
     architecture = place(load(str(file)), Run(**run))
@@ -182,7 +182,7 @@ def copied_gpt2(theirs: nn.Module, ours: Any) -> None:
     assert not weights
 
 
-def compare(theirs: nn.Module, ours: tuple[Architecture, Live], copied: Any, *, tolerance: float) -> None:
+def compare(theirs: nn.Module, ours: tuple[Architecture, BuiltModel], copied: Any, *, tolerance: float) -> None:
     """Parameters and MACs of both, and their outputs with the same weights on the same input."""
     architecture, live = ours
     totals = count(architecture).totals()

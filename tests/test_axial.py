@@ -36,8 +36,8 @@ stages:
 """
 
 
-def at(sides: tuple[int, ...], extra: int = 0) -> Place:
-    return Place(grid=Grid(sides, extra), dim=DIM, out_dim=DIM)
+def at(sides: tuple[int, ...], special: int = 0) -> Place:
+    return Place(grid=Grid(sides, special), dim=DIM, out_dim=DIM)
 
 
 def total(component: Axial, spot: Place, quantity: str) -> int:

@@ -105,8 +105,8 @@ def test_counted_and_traced_agree_row_by_row(tmp_path):
 # The parts ---------------------------------------------------------------------------------------------------------
 
 
-def at(*sides: int, extra: int = 0, **more) -> Place:
-    return Place(grid=Grid(sides, extra), dim=2, out_dim=2, **more)
+def at(*sides: int, special: int = 0, **more) -> Place:
+    return Place(grid=Grid(sides, special), dim=2, out_dim=2, **more)
 
 
 def numbered(count: int) -> Tensor:
@@ -136,9 +136,9 @@ def test_a_shift_moves_every_line_by_one(axis, sides, expected):
 
 
 def test_positions_are_a_row_s_vector_plus_a_column_s():
-    door = MODULES[AxisPosition](AxisPosition(), at(2, 3))
-    rows, columns = door.tables.rows, door.tables.columns
-    added = door(torch.zeros(1, 6, 2))
+    entry = MODULES[AxisPosition](AxisPosition(), at(2, 3))
+    rows, columns = entry.tables.rows, entry.tables.columns
+    added = entry(torch.zeros(1, 6, 2))
     torch.testing.assert_close(added[0, 5], rows[1] + columns[2])
     torch.testing.assert_close(added[0, 1], rows[0] + columns[1])
 
@@ -150,13 +150,13 @@ MEMORY = {"memory": Grid((2, 3)), "memory_dim": 2}
     ("component", "spot", "field", "text"),
     [
         (Shift(axis="column"), at(5), "axis", "'column' is not an axis of the 5 tokens; it could be 'row'"),
-        (Shift(axis="row"), at(2, 2, extra=1), "axis", "expected no special tokens, got 1"),
+        (Shift(axis="row"), at(2, 2, special=1), "axis", "expected no special tokens, got 1"),
         (Context(shift="depth"), at(2, 3, **MEMORY), "shift", "'depth' is not an axis"),
         (Context(), at(2, 3), "kind", "the spec has no `encoder:`"),
         (Context(), at(3, 2, **MEMORY), "kind", r"encoder gives 6 \(2×3\) tokens of width 2, here are 6 \(3×2\)"),
         (Context(), at(2, 3, **MEMORY | {"memory_dim": 4}), "kind", "of width 4, here are .* of width 2"),
         (AxisPosition(), at(5), "kind", "needs a 2-D grid .* not 5; lay a sequence out"),
-        (AxisPosition(), at(2, 2, extra=1), "kind", r"not 4 \(2×2\) \+ 1"),
+        (AxisPosition(), at(2, 2, special=1), "kind", r"not 4 \(2×2\) \+ 1"),
     ],
 )
 def test_places_that_can_not_be(component, spot, field, text):

@@ -466,7 +466,7 @@ class TestArchitecture:
             ),
         ],
     )
-    def test_pages_that_cannot_stand_there(self, here, old, new, said):
+    def test_components_that_cannot_stand_there(self, here, old, new, said):
         text = changed(old, new)
         if new.startswith("blocks"):
             text = text.replace("}]\nhead", "}]]\nhead")
@@ -851,15 +851,15 @@ def mutated(data: dict, chance: random.Random, value: object) -> dict:
     new=st.lists(values, min_size=1, max_size=3),
     tokens=st.none() | st.tuples(st.integers(-1, 2000)) | st.tuples(st.integers(1, 2000), st.integers(1, 2000)),
     fused=st.booleans(),
-    extra=st.booleans(),
+    special=st.booleans(),
 )
-def test_fuzz_mutations_of_valid_specs(name, seed, new, tokens, fused, extra, tmp_path):
+def test_fuzz_mutations_of_valid_specs(name, seed, new, tokens, fused, special, tmp_path):
     chance = random.Random(seed)  # noqa: S311 - drawn by hypothesis
     data = MUTABLE[name]
     for value in new:
         if len(paths_in(data)) > 1:
             data = mutated(data, chance, value)
-    run = Run(tokens=tokens, attention="fused" if fused else "eager", extra_tokens=extra)
+    run = Run(tokens=tokens, attention="fused" if fused else "eager", extra_tokens=special)
     survives(yaml.safe_dump(data, allow_unicode=True), tmp_path, run)
 
 
@@ -998,7 +998,7 @@ def test_a_set_does_not_set_itself(here, key):
 
 
 @pytest.mark.parametrize("tokens", [None, (64,)])
-def test_a_video_at_a_door_of_images_is_refused_whatever_N(here, tokens):
+def test_a_video_at_a_entry_of_images_is_refused_whatever_N(here, tokens):
     text = "name: v\ninput: {kind: video, frames: 2, size: 32}\nembed: [{kind: patch, size: 4}]\nstages:\n"
     said = refusal(text + "- {dim: 64, depth: 1, block: [{kind: mlp}]}\n", Run(tokens=tokens))
     assert said.startswith("toy.yaml:3 embed[0]: the input is of kind 'video', and 'patch' comes first")

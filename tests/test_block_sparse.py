@@ -25,7 +25,7 @@ from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import Live
+from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.mechanisms.block_sparse import BlockSparseAttention
 
 
@@ -141,7 +141,7 @@ def test_there_is_no_causal_form() -> None:
 # Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def bigbird(folder: Path, length: int, **run: Any) -> tuple[Architecture, Live]:
+def bigbird(folder: Path, length: int, **run: Any) -> tuple[Architecture, BuiltModel]:
     mixer = {"kind": "block_sparse", "heads": 2, "block": 4, "random_blocks": 2, "seed": 3}
     spec = {
         "input": {"kind": "tokens", "vocabulary": 29, "length": length},

@@ -28,7 +28,7 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.sublayer import SubLayerModel
 
@@ -250,22 +250,23 @@ def test_the_class_stage_by_hand() -> None:
 
 
 @pytest.mark.parametrize("residual", ["none", Residual(), Residual(place="post"), Residual(place="res_post")], ids=str)
-@pytest.mark.parametrize("extra", [1, 2])
+@pytest.mark.parametrize("special", [1, 2])
 @pytest.mark.parametrize(
     "component", [ClassAttention(heads=2), Mlp(tokens="class_token"), Mlp(tokens="class_token", chunks=2)]
 )
-def test_the_grid_s_tokens_pass_by_as_they_are(component: Any, extra: int, residual: Any) -> None:
-    spot = Place(grid=Grid((3, 4), extra), dim=6, out_dim=6)
+def test_the_grid_s_tokens_pass_by_as_they_are(component: Any, special: int, residual: Any) -> None:
+    spot = Place(grid=Grid((3, 4), special), dim=6, out_dim=6)
     model = SubLayerModel(Part("it", component, spot, residual), ModuleMaker({})).double().eval()
-    x = torch.randn(2, 12 + extra, 6, dtype=torch.float64)
+    x = torch.randn(2, 12 + special, 6, dtype=torch.float64)
     with torch.no_grad():
         found = model(x)
-    torch.testing.assert_close(found[:, extra:], x[:, extra:], rtol=0, atol=0)
-    assert not torch.isclose(found[:, :extra], x[:, :extra]).all(-1).any()
+    torch.testing.assert_close(found[:, special:], x[:, special:], rtol=0, atol=0)
+    assert not torch.isclose(found[:, :special], x[:, :special]).all(-1).any()
     reads = [
-        frozenset(range(12 + extra)) if isinstance(component, ClassAttention) else frozenset({n}) for n in range(extra)
+        frozenset(range(12 + special)) if isinstance(component, ClassAttention) else frozenset({n})
+        for n in range(special)
     ]
-    assert probe(model, (x[:1],)).reads == (*reads, *(frozenset({n}) for n in range(extra, 12 + extra)))
+    assert probe(model, (x[:1],)).reads == (*reads, *(frozenset({n}) for n in range(special, 12 + special)))
 
 
 @pytest.mark.parametrize("where", ["none", "pre", "post", "res_post"])
@@ -273,7 +274,7 @@ def test_the_grid_s_tokens_pass_by_as_they_are(component: Any, extra: int, resid
 def test_the_trace_agrees_however_they_join(attention: str, where: str, tmp_path: Path) -> None:
     residual = "none" if where == "none" else {"place": where, "layer_scale": 0.1, "factor": 0.5}
     architecture = placed(tmp_path, cait_spec(residual=residual), batch=2, attention=attention)
-    live: Live = build(architecture)
+    live: BuiltModel = build(architecture)
     ledger = reconciled(count(architecture), *live)
     assert ledger.agreement is not None
     assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
@@ -322,7 +323,7 @@ def test_causal_and_reversible_are_refused(tmp_path: Path) -> None:
 def test_on_the_grid_alone_what_works_on_the_class_token_is_left_out(tmp_path: Path) -> None:
     for data in (
         cait_spec(),
-        # the class token from the first: it is an extra token of the first stage too
+        # the class token from the first: it is an special token of the first stage too
         cait_spec(embed=[{"kind": "patch", "size": 8}, {"kind": "class_token"}, {"kind": "position"}])
         | {"stages": [cait_spec()["stages"][0], cait_spec()["stages"][1] | {"enter": []}]},
     ):

@@ -12,7 +12,7 @@ from xfcost.ledger.errors import DeviceError
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import check_addressable, check_room, peak_bytes
 from xfcost.torch_models.timing.clock import check_device, time_model, time_rows
 
@@ -86,7 +86,7 @@ def test_the_forward_is_timed_with_the_threads_that_are_reported():
             seen.append(torch.get_num_threads())
             return x
 
-    _, timing = time_model(Live(Watching(), (torch.zeros(1),), {}), "cpu", 0, lambda text: None)
+    _, timing = time_model(BuiltModel(Watching(), (torch.zeros(1),), {}), "cpu", 0, lambda text: None)
     assert set(seen) == {timing.threads} == {torch.get_num_threads()}
     assert timing.runs >= 3
 

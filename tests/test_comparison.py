@@ -65,7 +65,7 @@ def test_a_pattern_on_a_sequence_reads_one_row_of_tokens():
     assert scores.macs == 8 * 64 * 32
 
 
-def test_tokens_are_those_of_the_first_stage_after_its_door():
+def test_tokens_are_those_of_the_first_stage_after_its_entry():
     settings = ["stages.0.enter=[{kind: patch_merging}]"]
     ledger = xfcost.analyze("swin-t", N=784, settings=settings, trace=False)
     assert ledger.metadata.grid_tokens == 784

@@ -1,4 +1,4 @@
-"""Conformer: its module by hand, its door, `--N`, and its block beside transformers' Parakeet with the same weights."""
+"""Conformer: its module by hand, its stem, `--N`, and its block beside transformers' Parakeet with the same weights."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ BLOCK: list[dict[str, Any]] = [
     {"kind": "norm"},
 ]
 CONVOLUTION = {"kind": "conv", "size": 3, "stride": 2, "padding": 0, "act": "relu"}
-DOOR = [CONVOLUTION, CONVOLUTION, {"kind": "fold_axis"}, {"kind": "projection"}]
+ENTRY_LAYER = [CONVOLUTION, CONVOLUTION, {"kind": "fold_axis"}, {"kind": "projection"}]
 
 
-def spot(*sides: int, dim: int = 6, extra: int = 0) -> Place:
-    return Place(grid=Grid(sides, extra), dim=dim, out_dim=dim)
+def spot(*sides: int, dim: int = 6, special: int = 0) -> Place:
+    return Place(grid=Grid(sides, special), dim=dim, out_dim=dim)
 
 
 def encoder(frames: int = 60, mel: int = 20, dim: int = 8) -> dict[str, Any]:
     return {
         "input": {"kind": "image", "size": [frames, mel], "channels": 1},
-        "embed": DOOR,
+        "embed": ENTRY_LAYER,
         "stages": [{"dim": dim, "depth": 2, "block": BLOCK}],
     }
 
@@ -101,14 +101,14 @@ def test_an_even_kernel_reaches_further_back() -> None:
     assert component.pairs(Grid((6,))) == 20
 
 
-@pytest.mark.parametrize("where", [spot(4, 4), spot(5, extra=1)], ids=str)
+@pytest.mark.parametrize("where", [spot(4, 4), spot(5, special=1)], ids=str)
 def test_the_module_stands_on_a_sequence_alone(where: Place) -> None:
     with pytest.raises(ComponentError, match=r"convolves along a sequence, got .* tokens; fold an axis") as refused:
         ConvModule().check(where)
     assert refused.value.field == "kind"
 
 
-# The door ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The entry ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_folding_an_axis_is_a_view_of_rows() -> None:
@@ -132,13 +132,13 @@ def test_what_can_not_be_folded_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ComponentError, match="the 7 tokens are a sequence already; leave it out"):
         FoldAxis().check(spot(7))
     with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
-        FoldAxis().check(spot(3, 4, extra=1))
+        FoldAxis().check(spot(3, 4, special=1))
     with pytest.raises(SpecError, match="the width is 24 here and nothing in `embed` brings it to 8"):
         # (23 - 3)//2 + 1 = 11 and then 5 rows of (15 - 3)//2 + 1 = 7 and then 3 columns, 8 wide
-        counted_spec(encoder(23, 15) | {"embed": DOOR[:3]}, tmp_path)
+        counted_spec(encoder(23, 15) | {"embed": ENTRY_LAYER[:3]}, tmp_path)
 
 
-def test_the_door_is_the_usual_subsampling(tmp_path: Path) -> None:
+def test_the_entry_is_the_usual_subsampling(tmp_path: Path) -> None:
     """Conv2d, ReLU, Conv2d, ReLU, channels before frequencies in a time step's vector, Linear."""
     file = tmp_path / "one.yaml"
     file.write_text(as_yaml({"name": "one"} | encoder(33, 19)), encoding="utf-8")
@@ -157,8 +157,8 @@ def test_the_door_is_the_usual_subsampling(tmp_path: Path) -> None:
         y_BCYX = subsampling(x_BCYX)
         expected = linear(y_BCYX.transpose(1, 2).flatten(2))
         ours_BND = x_BCYX
-        for door in live.model.streams[0].embed:
-            ours_BND = door(ours_BND)
+        for entry in live.model.streams[0].embed:
+            ours_BND = entry(ours_BND)
     assert ours_BND.shape == (2, 7, 8)
     torch.testing.assert_close(ours_BND, expected, rtol=1e-11, atol=1e-12)
 
@@ -302,8 +302,8 @@ def test_the_whole_reconstruction_by_plain_torch(tmp_path: Path) -> None:
     stream = live.model.streams[0]
     with torch.no_grad():
         expected = x
-        for door in stream.embed:
-            expected = door(expected)
+        for entry in stream.embed:
+            expected = entry(expected)
         for mlp, attention, convolution, other, last in stream.stages[0].run:
             expected = expected + 0.5 * plain_mlp(expected, mlp)
             expected = expected + attention.inner(F.layer_norm(expected, (8,)))

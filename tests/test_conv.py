@@ -31,8 +31,8 @@ from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
 
-def spot(*sides: int, dim: int = 6, out_dim: int | None = None, extra: int = 0) -> Place:
-    return Place(grid=Grid(sides, extra), dim=dim, out_dim=out_dim or dim)
+def spot(*sides: int, dim: int = 6, out_dim: int | None = None, special: int = 0) -> Place:
+    return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim)
 
 
 def rows_of(component: Conv | ByteNet, where: Place) -> dict[str, Operation]:
@@ -88,11 +88,11 @@ def test_a_bytenet_block_by_hand() -> None:
 
 
 GRIDS = [Grid((1, 1)), Grid((1, 4)), Grid((3, 5)), Grid((7, 9)), Grid((2, 3, 4))]
-PAGES = [Conv(), Conv(size=5, dilation=2), Conv(form="separable", act="glu"), Conv(form="depthwise")]
+COMPONENTS = [Conv(), Conv(size=5, dilation=2), Conv(form="separable", act="glu"), Conv(form="depthwise")]
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-@pytest.mark.parametrize("component", PAGES, ids=str)
+@pytest.mark.parametrize("component", COMPONENTS, ids=str)
 def test_on_grids_it_reads_counts_and_answers_as_it_says(component: Conv, grid: Grid) -> None:
     where = Place(grid=grid, dim=4, out_dim=4)
     component.check(where)
@@ -130,7 +130,7 @@ def test_outputs_are_torch_nn_conv1d_s(causal: bool, dilation: int) -> None:
     [
         (Conv(size=4), spot(9), "size: 4 is even, and the kernel is centred; try 3 or 5, or causal: true"),
         (Conv(causal=True), spot(3, 3), r"causal: tokens of a grid (9 (3×3)) have no order; write causal: false"),
-        (Conv(), spot(9, extra=1), "kind: a kernel slides over a grid: expected no special tokens, got 1"),
+        (Conv(), spot(9, special=1), "kind: a kernel slides over a grid: expected no special tokens, got 1"),
         (Conv(form="depthwise", act="glu"), spot(9), "act: a gate halves the width, and a depthwise convolution"),
         (ByteNet(), spot(9, dim=7), "kind: 'bytenet' works at half the width, and 7 is odd"),
     ],

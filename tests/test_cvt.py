@@ -33,8 +33,8 @@ transformers = pytest.importorskip("transformers")
 
 
 def test_rows_by_hand() -> None:
-    # 5×4 tokens and an extra one, width 6; keys at every second position: 3×2 and the extra one, 7.
-    found = {row.path: row for row in ConvAttention(heads=2).operations(at(5, 4, extra=1))}
+    # 5×4 tokens and an special one, width 6; keys at every second position: 3×2 and the special one, 7.
+    found = {row.path: row for row in ConvAttention(heads=2).operations(at(5, 4, special=1))}
     core = ["scale", "scores", "softmax", "weighted_sum"]
     projections = [f"{name}_{part}" for name in "qkv" for part in ("conv", "norm", "join", "linear")]
     assert list(found) == [*projections, *core, "out"]
@@ -60,10 +60,10 @@ def test_scores_are_scaled_by_the_whole_width() -> None:
 
 
 def test_a_query_is_made_of_its_neighbours() -> None:
-    component, spot = ConvAttention(heads=1), at(4, 5, extra=1)
+    component, spot = ConvAttention(heads=1), at(4, 5, special=1)
     module = MODULES[ConvAttention](component, spot).double().eval()
     seen = probe(module.q, (torch.zeros(1, 21, 6),)).reads
-    assert seen[0] == frozenset({0})  # the extra token goes round the convolution
+    assert seen[0] == frozenset({0})  # the special token goes round the convolution
     assert seen[1] == frozenset({1, 2, 6, 7})
     keys = probe(module.k, (torch.zeros(1, 21, 6),)).reads
     assert len(keys) == 7
@@ -116,11 +116,11 @@ SMALL: dict[str, Any] = {
 
 def cvt_spec(size: int) -> dict[str, Any]:
     def stage(number: int) -> dict[str, Any]:
-        doors: list[dict[str, Any]] = [{"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}]
-        doors += [{"kind": "class_token"}] if number == 2 else []
+        stem_layers: list[dict[str, Any]] = [{"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}]
+        stem_layers += [{"kind": "class_token"}] if number == 2 else []
         mixer = {"kind": "conv_attention", "heads": SMALL["num_heads"][number]}
         block = [mixer, {"kind": "mlp", "ratio": SMALL["mlp_ratio"][number]}]
-        enter = {"enter": doors} if number else {}
+        enter = {"enter": stem_layers} if number else {}
         return enter | {"dim": SMALL["embed_dim"][number], "depth": SMALL["depth"][number], "block": block}
 
     return {
@@ -139,9 +139,9 @@ def copied_cvt(theirs: nn.Module, ours: Any) -> None:
     weights, stream = weights_of(theirs) | statistics, ours.streams[0]
     for index, stage in enumerate(stream.stages):
         there = f"cvt.encoder.stages.{index}"
-        door, *tokens = stage.enter if index else stream.embed
-        put(door.conv, weights, f"{there}.embedding.convolution_embeddings.projection")
-        put(door.norm, weights, f"{there}.embedding.convolution_embeddings.normalization")
+        entry, *tokens = stage.enter if index else stream.embed
+        put(entry.conv, weights, f"{there}.embedding.convolution_embeddings.projection")
+        put(entry.norm, weights, f"{there}.embedding.convolution_embeddings.normalization")
         for token in tokens:
             token.prepend.weight.copy_(take(weights, f"{there}.cls_token"))
         for number, (mixer, mlp) in enumerate(stage.run):

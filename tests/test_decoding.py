@@ -49,7 +49,7 @@ def decodable() -> Iterator[Case]:
     """Every example that decodes, on sequences alone."""
     for case in cases():
         grid = case.place.grid
-        if len(grid.sides) == 1 and not grid.extra and decodes(case.component, case.place):
+        if len(grid.sides) == 1 and not grid.special and decodes(case.component, case.place):
             yield case
 
 

@@ -14,7 +14,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.spec.load import load
 
-# Every family, small, under its preset's own doors, heads and order of layers.
+# Every family, small, under its preset's own stem_layers, heads and order of layers.
 TINY = {
     "mamba-130m": ["stages.0.depth=2", "stages.0.dim=8", "input.vocabulary=11"],
     "mamba2-130m": ["stages.0.depth=2", "stages.0.dim=8", "**.head_dim=4", "**.state=3", "input.vocabulary=11"],

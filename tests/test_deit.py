@@ -28,14 +28,14 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 CLASSES = 7
 BOTH = ["class_token", "distillation_token"]
-DOORS: list[dict[str, Any]] = [{"kind": "class_token"}, {"kind": "distillation_token"}]
+STEM_LAYERS: list[dict[str, Any]] = [{"kind": "class_token"}, {"kind": "distillation_token"}]
 
 
-def deit_spec(*doors: dict[str, Any], pool: Any = BOTH) -> dict[str, Any]:
+def deit_spec(*stem_layers: dict[str, Any], pool: Any = BOTH) -> dict[str, Any]:
     return {
         "name": "a small DeiT",
         "input": {"kind": "image", "size": [16, 24]},
-        "embed": [{"kind": "patch", "size": 8}, *(doors or DOORS), {"kind": "position"}],
+        "embed": [{"kind": "patch", "size": 8}, *(stem_layers or STEM_LAYERS), {"kind": "position"}],
         "stages": [{"dim": 12, "depth": 2, "block": [{"kind": "full", "heads": 3}, {"kind": "mlp"}]}],
         "head": {"kind": "classifier", "pool": pool, "classes": CLASSES},
     }
@@ -150,10 +150,10 @@ def test_tokens_that_are_not_there_are_refused(tmp_path: Path) -> None:
         Classifier(pool=["class_token", "class_token"]).check(Place(grid=Grid((4,), 2), dim=4, out_dim=4))
     with pytest.raises(ComponentError, match="`pool` takes two"):
         Classifier(pool=BOTH, norm_after_pool=True).check(Place(grid=Grid((4,), 2), dim=4, out_dim=4))
-    # two extra tokens, and none of them for distillation: the head must not take another for it
-    for doors in ([{"kind": "class_token"}], [{"kind": "memory_tokens", "count": 1}, {"kind": "class_token"}]):
+    # two special tokens, and none of them for distillation: the head must not take another for it
+    for stem_layers in ([{"kind": "class_token"}], [{"kind": "memory_tokens", "count": 1}, {"kind": "class_token"}]):
         with pytest.raises(SpecError, match=r"head\.pool: there is no distillation token to pool; add"):
-            placed(tmp_path, deit_spec(*doors))
+            placed(tmp_path, deit_spec(*stem_layers))
     for pool in (["class_token"], "distillation_token", []):
         with pytest.raises(SpecError, match=r"head\.pool"):
             placed(tmp_path, deit_spec(pool=pool))
@@ -178,8 +178,8 @@ def test_a_position_table_is_told_to_follow_the_resolution(tmp_path: Path) -> No
     # positions before the class token: a row per patch
     assert "one row per token (196)" in count(place(load("deit3-b"), Run())).metadata.notes[0]
     # what is no image has nothing to interpolate on
-    doors = [{"kind": "token"}, {"kind": "position"}]
-    text = {"input": {"kind": "tokens", "vocabulary": 7, "length": 5}, "embed": doors, "head": None}
+    stem_layers = [{"kind": "token"}, {"kind": "position"}]
+    text = {"input": {"kind": "tokens", "vocabulary": 7, "length": 5}, "embed": stem_layers, "head": None}
     assert "(5): another N needs new weights" in count(placed(tmp_path, deit_spec() | text)).metadata.notes[0]
 
 

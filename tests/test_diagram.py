@@ -185,7 +185,7 @@ def test_a_mixer_without_a_mixing_row_is_one_box(place, rows):
     assert core.detail == " / ".join(f"Title of {name}" for name, _ in rows)
 
 
-def test_a_pages_own_norm_and_add_are_not_the_residuals():
+def test_a_component_s_own_norm_and_add_are_not_the_residuals():
     rows = [("norm", {"macs": 5}), ("expert.residual_norm", {"macs": 70}), ("add", {"macs": 600})]
     boxes = sublayer_with(Mlp(), *rows)
     assert [(box.title, box.macs) for box in boxes] == [("LayerNorm", 0), ("MLP", 675), ("+ Residual", 0)]

@@ -28,7 +28,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.spec.architecture import Part
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Live
+from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.backward import walk
 from xfcost.torch_models.training import costs_by_row
@@ -116,7 +116,7 @@ def test_backward_macs_of_every_row_are_the_walk_s(case: LayerCase, *, input_lea
         one.float().to("meta").requires_grad_(input_learns) if one.is_floating_point() else one.to("meta")
         for one in case.inputs(2)
     )
-    live = Live(module, inputs, {"it": "it"})
+    live = BuiltModel(module, inputs, {"it": "it"})
     metadata = Metadata(name="one", tokens="", grid_tokens=case.place.grid.tokens)
     ledger = with_backward(Ledger(metadata=metadata, rows=rows), *costs_by_row(live, walk(module, inputs)))
     assert ledger.agreement is not None
@@ -142,7 +142,7 @@ def test_what_leaves_has_the_shape_that_is_said(case: LayerCase) -> None:
 # The same numbers as a reference that shares nothing ────────────────────────────────────────────────────────────────
 
 
-# Their references stand in test_conv_doors.py, test_pooling_attention.py and test_moe.py.
+# Their references stand in test_conv_layers.py, test_pooling_attention.py and test_moe.py.
 ELSEWHERE = {"conv", "pool", "pooling_attention", "moe"}
 REFERRED = [case for case in LAYER_CASES if tag_of(type(case.layer)) not in ELSEWHERE]
 
@@ -152,7 +152,7 @@ def test_a_layer_gives_what_its_reference_says(case: LayerCase) -> None:
     torch.manual_seed(0)
     place, inputs = case.place, case.inputs()
     module = scattered(MODULES[type(case.layer)](case.layer, place).double().eval())
-    weights, stand = given(module), Stand(place.grid.sides, place.grid.extra, place.dim, place.out_dim)
+    weights, stand = given(module), Stand(place.grid.sides, place.grid.special, place.dim, place.out_dim)
     copies = [one.clone() for one in inputs]
     smooth = [one for one in (*inputs, *copies) if one.is_floating_point()]
     for one in smooth:

@@ -57,11 +57,11 @@ from xfcost.torch_models.modules import MODULES, ModuleMaker
 from xfcost.torch_models.sublayer import SubLayerModel
 from xfcost.torch_models.tracing.rows import row_path
 
-PAGES_SMALL = [component for component, _ in examples(fused=(False,))]
+EXAMPLES = [component for component, _ in examples(fused=(False,))]
 every_case = pytest.mark.parametrize("case", tiered_cases(), ids=str)
 every_eager_case = pytest.mark.parametrize("case", tiered_cases(fused=(False,)), ids=str)
 every_mechanism = pytest.mark.parametrize("mechanism", list(MECHANISMS.values()), ids=tag_of)
-every_example = pytest.mark.parametrize("component", PAGES_SMALL, ids=str)
+every_example = pytest.mark.parametrize("component", EXAMPLES, ids=str)
 every_example_either_way = pytest.mark.parametrize(
     ("component", "fused"),
     tiered_examples(),
@@ -570,7 +570,7 @@ def leaks(component: Mixer, grid: Grid) -> set[tuple[int, int]]:
     return found
 
 
-CAUSAL = [component for component in PAGES_SMALL if component.causality != "none"]
+CAUSAL = [component for component in EXAMPLES if component.causality != "none"]
 
 
 @pytest.mark.parametrize("component", CAUSAL, ids=str)
@@ -584,7 +584,7 @@ def test_causal_means_that_later_tokens_change_nothing(component: Mixer) -> None
 
 
 @pytest.mark.parametrize("component", CAUSAL, ids=str)
-def test_causal_pages_read_no_later_token(component: Mixer) -> None:
+def test_causal_components_read_no_later_token(component: Mixer) -> None:
     for grid in CASES[type(component)].grids:
         turns = [turn(component, grid, token) for token in range(grid.total)]
         assert sorted(turns) == sorted(set(turns))
@@ -595,7 +595,7 @@ def test_causal_pages_read_no_later_token(component: Mixer) -> None:
 # Places where a component refuses to stand ──────────────────────────────────────────────────────────────────────────
 
 
-def test_pages_refuse_places_that_can_not_be() -> None:
+def test_components_refuse_places_that_can_not_be() -> None:
     with pytest.raises(ComponentError, match="reads an encoder's output"):
         Cross(heads=1).check(Place(grid=Grid((3,)), dim=DIM, out_dim=DIM))
     with pytest.raises(ComponentError, match="expected no special tokens, got 1"):

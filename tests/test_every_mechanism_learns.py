@@ -9,7 +9,7 @@ import torch
 from cases import CASES
 from modules import Holder
 from strategies import place_for
-from tiers import tiered_examples
+from tiers import of_rows, tiered_examples
 from xfcost.counting.forward import batched
 from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Joining, Mixer, Place, Residual
@@ -19,7 +19,7 @@ from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.spec.architecture import Part
-from xfcost.torch_models.build import Live
+from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.sublayer import SubLayerModel
 from xfcost.torch_models.tracing.backward import walk
@@ -28,17 +28,17 @@ from xfcost.torch_models.training import costs_by_row
 BATCH = 2
 every_example = pytest.mark.parametrize(
     ("component", "fused"),
-    tiered_examples(),
+    tiered_examples(of_rows),
     ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}",
 )
 
 
 def awkward(component: Mixer) -> list[Grid]:
-    """The least of its grids of more than 6 tokens, for every number of axes, with extra tokens and without."""
+    """The least of its grids of more than 6 tokens, for every number of axes, with special tokens and without."""
     shapes: dict[tuple[int, bool], Grid] = {}
     for grid in sorted(CASES[type(component)].grids, key=lambda grid: grid.tokens):
         if grid.tokens > 6:
-            shapes.setdefault((len(grid.sides), bool(grid.extra)), grid)
+            shapes.setdefault((len(grid.sides), bool(grid.special)), grid)
     return list(shapes.values())
 
 
@@ -58,7 +58,7 @@ def joined(component: Mixer, place: Place, residual: Joining, *, learned: bool) 
         inputs = [torch.randn(BATCH, place.grid.total, place.dim, requires_grad=learned)]
         if place.memory:
             inputs.append(torch.randn(BATCH, place.memory.total, place.memory_dim, requires_grad=True))
-    live = Live(model, tuple(inputs), {"it": "it"})
+    live = BuiltModel(model, tuple(inputs), {"it": "it"})
     return with_backward(ledger, *costs_by_row(live, walk(live.model, live.inputs)))
 
 

@@ -64,7 +64,7 @@ ROW = Operation(
     shared="table",
     traced=Measured(params=20, macs=21, flops=22, comparisons=23, moved=24, cached=25),
     seconds=28.5,
-    matrix=Matrix(entries=31, alive=32, kept=33, statistics=34),
+    matrix=Matrix(entries=31, alive=32, saved=33, statistics=34),
     dispatched=Measured(macs=35, flops=36, comparisons=37, moved=38),
 )
 COLUMNS: dict[str, Any] = {

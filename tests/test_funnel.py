@@ -22,7 +22,7 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Live
+from xfcost.torch_models.build import BuiltModel
 
 VOCABULARY, DIM, HIDDEN = 29, 12, 20
 
@@ -220,7 +220,7 @@ def test_funnel_and_its_decoder_with_their_weights(
     compared(theirs_funnel(decoder=2, **theirs), *ours_of(spec, tmp_path, batch=2, dtype="float64"))
 
 
-def compared(theirs: nn.Module, architecture: Architecture, live: Live) -> None:
+def compared(theirs: nn.Module, architecture: Architecture, live: BuiltModel) -> None:
     """Parameters and MACs of both, and their outputs with the same weights."""
     theirs = scrambled(theirs.double())
     copied(theirs, live.model)

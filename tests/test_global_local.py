@@ -12,8 +12,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.global_local import GlobalLocal
 
 
-def at(tokens: int, extra: int, **more: Any) -> Place:
-    return Place(grid=Grid((tokens,), extra), dim=8, out_dim=8, **more)
+def at(tokens: int, special: int, **more: Any) -> Place:
+    return Place(grid=Grid((tokens,), special), dim=8, out_dim=8, **more)
 
 
 def rows(component: GlobalLocal, spot: Place) -> dict[str, Any]:

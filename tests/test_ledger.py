@@ -23,7 +23,7 @@ B = Operation(
     macs=20,
     flops=40,
     attention_entries=64,
-    matrix=Matrix(64, alive=128, kept=64),
+    matrix=Matrix(64, alive=128, saved=64),
     heads=4,
     stage="two",
     block="two · y",

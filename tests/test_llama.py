@@ -18,13 +18,15 @@ from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import Live
+from xfcost.torch_models.build import BuiltModel
 
 VOCABULARY, DIM, HIDDEN, LAYERS, HEADS = 29, 24, 20, 2, 6
 EPS = torch.finfo(torch.float64).eps  # what torch's own norm adds
 
 
-def llama(folder: Path, length: int, mixer: dict[str, Any], *, tied: bool = False, **run: Any) -> tuple[Any, Live]:
+def llama(
+    folder: Path, length: int, mixer: dict[str, Any], *, tied: bool = False, **run: Any
+) -> tuple[Any, BuiltModel]:
     share = {"share": "embedding"} if tied else {}
     attention = {"heads": HEADS, "causal": True, "position": "rope", "projection_bias": False} | mixer
     spec = {
@@ -73,7 +75,7 @@ def copied(model: nn.Module, ours: Any, *, tied: bool) -> None:
     assert not weights
 
 
-def compare(model: nn.Module, ours: tuple[Architecture, Live], *, tied: bool = False, dense: bool = True) -> None:
+def compare(model: nn.Module, ours: tuple[Architecture, BuiltModel], *, tied: bool = False, dense: bool = True) -> None:
     """Parameters, outputs with the same weights, and (where both run the dense product) MACs."""
     architecture, live = ours
     totals = count(architecture).totals()

@@ -26,8 +26,8 @@ from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
 
-def at(sides: tuple[int, ...], dim: int, *, extra: int = 0, fused: bool = False) -> Place:
-    return Place(grid=Grid(sides, extra), dim=dim, out_dim=dim, fused=fused)
+def at(sides: tuple[int, ...], dim: int, *, special: int = 0, fused: bool = False) -> Place:
+    return Place(grid=Grid(sides, special), dim=dim, out_dim=dim, fused=fused)
 
 
 def rows(component: Mixer, place: Place) -> dict[str, Operation]:
@@ -181,7 +181,7 @@ def test_a_prior_is_a_function_of_the_offset_alone():
 REFUSED: list[tuple[Mixer, Place, str, str]] = [
     (LocalAttention(size=4), at((8, 8), 16), "size", "4 is even, .* try 3 or 5"),
     (LocalRelation(size=8), at((8, 8), 16), "size", "try 7 or 9"),
-    (LocalAttention(), at((8, 8), 16, extra=1), "kind", "expected no special tokens, got 1"),
+    (LocalAttention(), at((8, 8), 16, special=1), "kind", "expected no special tokens, got 1"),
     (LocalAttention(heads=3), at((8, 8), 16), "heads", "3 does not divide the width 16"),
     (LocalAttention(heads=8), at((2, 4, 4), 16), "heads", "2 wide, which the embeddings of 3 axes can't share"),
     (LocalAttention(heads=16), at((4, 4), 16), "heads", "1 wide"),
@@ -200,7 +200,7 @@ def test_heads_of_any_width_stand_without_positions():
     LocalAttention(heads=16, position="none").check(at((4, 4), 16))
 
 
-# Inside a bottleneck, and at the door ────────────────────────────────────────────────────────────────────────────────
+# Inside a bottleneck, and at the entry ────────────────────────────────────────────────────────────────────────────────
 
 
 def sasa(depths: tuple[int, ...], size: int) -> tuple[int, int, int]:

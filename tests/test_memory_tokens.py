@@ -22,7 +22,7 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.modules import ModuleMaker
 
 
@@ -31,15 +31,15 @@ def test_memory_tokens_never_take_the_class_token_s_place() -> None:
         MemoryTokens(count=2).check(Place(grid=Grid((5,), 1), dim=4, out_dim=4))
 
 
-DOOR = {"kind": "memory_tokens", "count": 3}
+ENTRY_LAYER = {"kind": "memory_tokens", "count": 3}
 
 
-def spec(*doors: dict[str, Any], **more: Any) -> dict[str, Any]:
+def spec(*stem_layers: dict[str, Any], **more: Any) -> dict[str, Any]:
     block = [{"kind": "full", "heads": 2}, {"kind": "mlp", "hidden": 5}]
     return {
         "name": "with a memory",
         "input": {"kind": "tokens", "vocabulary": 7, "length": 10},
-        "embed": [{"kind": "token"}, *doors],
+        "embed": [{"kind": "token"}, *stem_layers],
         "stages": [{"dim": 4, "depth": 2, "block": block}],
     } | more
 
@@ -50,13 +50,13 @@ def placed(folder: Path, data: dict[str, Any], **run: Any) -> Architecture:
     return place(load(str(file)), Run(**run))
 
 
-def agreed(architecture: Architecture) -> tuple[Ledger, Live]:
+def agreed(architecture: Architecture) -> tuple[Ledger, BuiltModel]:
     live = build(architecture)
     return reconciled(count(architecture), *live), live
 
 
 def test_every_layer_works_on_the_memory_too(tmp_path: Path) -> None:
-    architecture = placed(tmp_path, spec(DOOR), batch=2)
+    architecture = placed(tmp_path, spec(ENTRY_LAYER), batch=2)
     ledger, _ = agreed(architecture)
     rows = {row.path: row for row in ledger.rows}
     assert architecture.grid == Grid((10,), 3)
@@ -71,23 +71,23 @@ def test_every_layer_works_on_the_memory_too(tmp_path: Path) -> None:
 
 
 def test_the_grid_alone_is_compared_without_them(tmp_path: Path) -> None:
-    ledger, _ = agreed(placed(tmp_path, spec(DOOR), extra_tokens=False))
+    ledger, _ = agreed(placed(tmp_path, spec(ENTRY_LAYER), extra_tokens=False))
     plain, _ = agreed(placed(tmp_path, spec()))
     assert ledger.totals() == plain.totals()
 
 
-def test_memory_and_class_token_add_up_and_the_later_page_stands_first(tmp_path: Path) -> None:
+def test_memory_and_class_token_add_up_and_the_later_layer_stands_first(tmp_path: Path) -> None:
     head = {"kind": "classifier", "pool": "class_token", "norm": "none", "classes": 2}
-    architecture = placed(tmp_path, spec(DOOR, {"kind": "class_token"}, {"kind": "position"}, head=head))
+    architecture = placed(tmp_path, spec(ENTRY_LAYER, {"kind": "class_token"}, {"kind": "position"}, head=head))
     assert architecture.grid == Grid((10,), 4)
     live = build(architecture, "cpu")
-    doors = live.model.get_submodule("streams.0.embed")
-    assert isinstance(doors, nn.ModuleList)
+    stem_layers = live.model.get_submodule("streams.0.embed")
+    assert isinstance(stem_layers, nn.ModuleList)
     x = live.inputs[0]
-    for door in doors[:3]:
-        x = door(x)
-    torch.testing.assert_close(x[0, :1], doors[2].prepend.weight[0])
-    torch.testing.assert_close(x[0, 1:4], doors[1].prepend.weight[0])
+    for entry in stem_layers[:3]:
+        x = entry(x)
+    torch.testing.assert_close(x[0, :1], stem_layers[2].prepend.weight[0])
+    torch.testing.assert_close(x[0, 1:4], stem_layers[1].prepend.weight[0])
     # a position for each of the 14
     assert {row.path: row.params for row in count(architecture).rows}["embed.3.table"] == 14 * 4
 
@@ -100,13 +100,13 @@ def test_the_memory_itself_reads_nothing_and_tokens_read_themselves() -> None:
 
 @pytest.mark.parametrize(("count_", "said"), [(0, "at least 1"), (2**17, "at most 65,536"), (None, "missing")])
 def test_how_many_must_be_said_and_be_sensible(tmp_path: Path, count_: int | None, said: str) -> None:
-    door = {"kind": "memory_tokens"} | ({} if count_ is None else {"count": count_})
+    entry = {"kind": "memory_tokens"} | ({} if count_ is None else {"count": count_})
     with pytest.raises(SpecError, match=said):
-        placed(tmp_path, spec(door))
+        placed(tmp_path, spec(entry))
 
 
 def test_windows_refuse_them_as_any_extra_token(tmp_path: Path) -> None:
-    data = spec(DOOR)
+    data = spec(ENTRY_LAYER)
     data["stages"][0]["block"][0] = {"kind": "window", "size": 5, "heads": 2}
     with pytest.raises(SpecError, match="expected no special tokens, got 3"):
         placed(tmp_path, data)

@@ -33,8 +33,8 @@ from xfcost.torch_models.modules import MODULES
 transformers = pytest.importorskip("transformers")
 
 
-def spot(*sides: int, dim: int = 6, out_dim: int | None = None, extra: int = 0) -> Place:
-    return Place(grid=Grid(sides, extra), dim=dim, out_dim=out_dim or dim)
+def spot(*sides: int, dim: int = 6, out_dim: int | None = None, special: int = 0) -> Place:
+    return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim)
 
 
 def counted(name: str, **run: Any) -> Ledger:
@@ -79,7 +79,7 @@ def test_an_inverted_residual_refuses() -> None:
     with pytest.raises(ComponentError, match=r"1\.1·6 is not a whole width"):
         InvertedResidual(ratio=1.1).check(spot(4, 4))
     with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
-        InvertedResidual().check(spot(4, 4, extra=1))
+        InvertedResidual().check(spot(4, 4, special=1))
 
 
 # Unfolded attention ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -138,7 +138,7 @@ def test_unfolded_attention_refuses() -> None:
         Unfolded(heads=2).check(spot(7, 8))
     assert refused.value.field == "patch"
     with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
-        Unfolded(heads=2).check(spot(4, 4, extra=1))
+        Unfolded(heads=2).check(spot(4, 4, special=1))
     with pytest.raises(ComponentError, match="has no causal form"):
         Unfolded(heads=2, causal=True).check(spot(4, 4))
     with pytest.raises(SpecError, match=r"mobilevit-s.*stages\[7\].block\[0\].patch: 2 does not divide the grid 7×7"):

@@ -49,7 +49,7 @@ SLOTTED = (
     Moe(experts=4, active=2, capacity=4.0, expert=Mlp(bias=False, act="relu"), shared=Shared()),
 )
 GRIDS = (Grid((1,)), Grid((2,)), Grid((7,)), Grid((3, 5)), Grid((2, 4), 1))
-every_page = pytest.mark.parametrize("component", [*PACKED, *SLOTTED], ids=str)
+every_component = pytest.mark.parametrize("component", [*PACKED, *SLOTTED], ids=str)
 every_grid = pytest.mark.parametrize("grid", GRIDS, ids=str)
 
 
@@ -133,7 +133,7 @@ def test_all_experts_active_idle_none() -> None:
     assert total(PACKED[2], at(), "active_params") == total(PACKED[2], at(), "params")
 
 
-@every_page
+@every_component
 @every_grid
 def test_params_of_every_row_are_those_of_its_leaf(component: Moe, grid: Grid) -> None:
     leaves = {
@@ -144,7 +144,7 @@ def test_params_of_every_row_are_those_of_its_leaf(component: Moe, grid: Grid) -
     assert {f"it.{row.path}": row.params for row in component.operations(at(grid))} == leaves
 
 
-@every_page
+@every_component
 @every_grid
 def test_every_row_agrees_with_the_trace(component: Moe, grid: Grid) -> None:
     for batch, residual in ((1, "none"), (3, Residual())):
@@ -153,7 +153,7 @@ def test_every_row_agrees_with_the_trace(component: Moe, grid: Grid) -> None:
         assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
 
 
-@every_page
+@every_component
 @every_grid
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_macs_are_half_of_what_torch_s_own_counter_says_and_backward_twice_as_many(
@@ -233,7 +233,7 @@ def reference(component: Moe, torch_module: nn.Module, x_ND: Tensor) -> Tensor:
     return torch.stack(answers)
 
 
-@every_page
+@every_component
 @every_grid
 def test_outputs_and_gradients_are_those_of_a_loop(component: Moe, grid: Grid) -> None:
     torch_module, (x_BND,) = make(component, at(grid)), example(at(grid), 2)

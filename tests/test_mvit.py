@@ -36,8 +36,8 @@ from xfcost.torch_models.shared.decomposed import distance_rows
 from xfcost.torch_models.sublayer import SubLayerModel
 
 
-def here(*sides: int, extra: int = 0, dim: int = 8) -> Place:
-    return Place(grid=Grid(sides, extra), dim=dim, out_dim=dim)
+def here(*sides: int, special: int = 0, dim: int = 8) -> Place:
+    return Place(grid=Grid(sides, special), dim=dim, out_dim=dim)
 
 
 def counted(name: str, **run: object) -> Ledger:
@@ -80,7 +80,7 @@ def spec_of_config(config: Config) -> dict[str, object]:
     """A spec with the blocks of a small configuration, its grids 9×13, 5×7 and 3×4: odd ones among them."""
     video = len(config.input) > 2
     entry = {"kind": "video", "frames": config.input[0]} if video else {"kind": "image"}
-    door = {"size": [3, 7, 7], "stride": [2, 4, 4], "padding": [1, 3, 3]} if video else {"size": 7, "stride": 4}
+    stem = {"size": [3, 7, 7], "stride": [2, 4, 4], "padding": [1, 3, 3]} if video else {"size": 7, "stride": 4}
     extras = [{"kind": "class_token"}] if config.class_token else []
     forms = {"absolute": "learned", "separate": "separate"}
     positions = [{"kind": "position", "form": forms[config.positions]}] if config.positions in forms else []
@@ -114,7 +114,7 @@ def spec_of_config(config: Config) -> dict[str, object]:
     return {
         "name": "small",
         "input": entry | {"size": list(config.input[-2:])},
-        "embed": [{"kind": "conv", **door}, *extras, *positions],
+        "embed": [{"kind": "conv", **stem}, *extras, *positions],
         "stages": stages,
     } | head
 
@@ -126,10 +126,10 @@ def copy_weights(ours: nn.Module, plain: PlainMViT) -> None:
         weights.copy_(torch.randn(weights.shape, generator=noise, dtype=weights.dtype) * 0.3)
     stream = ours.get_submodule("streams.0")
     mine = dict(stream.named_parameters())
-    pairs = [(mine["embed.0.conv.weight"], plain.door.weight), (mine["embed.0.conv.bias"], plain.door.bias)]
+    pairs = [(mine["embed.0.conv.weight"], plain.entry.weight), (mine["embed.0.conv.bias"], plain.entry.bias)]
     if plain.config.class_token:
         pairs.append((mine["embed.1.prepend.weight"], plain.token))
-    named = {1: ["table.weight"], 2: ["table.weight"], 3: ["tables.extra", "tables.steps", "tables.places"]}
+    named = {1: ["table.weight"], 2: ["table.weight"], 3: ["tables.special", "tables.steps", "tables.places"]}
     if len(plain.positions) == 2 and plain.config.positions == "absolute":
         whole = mine["embed.2.table.weight"]
         pairs += [(whole[:1], plain.positions[0]), (whole[1:], plain.positions[1])]
@@ -247,7 +247,7 @@ def test_position_scores_by_hand() -> None:
     assert rows["tables"].once
     assert rows["spread"].flops == 2 * 36 * 9
     # [CLS] has no position: its rows and columns are filled up.
-    rows = {row.path: row for row in component.operations(here(6, 6, extra=1))}
+    rows = {row.path: row for row in component.operations(here(6, 6, special=1))}
     assert rows["spread"].moved == 2 * 37 * 10
     assert rows["position_scores"].macs == 36 * 8 * 6
 
@@ -311,11 +311,11 @@ def test_costs_of_videos_are_swept_over_whole_steps() -> None:
     assert (swept.xs[0], swept.xs[-1]) == (800, 12800)
 
 
-def spec_of_video(folder: Path, door: dict[str, object]) -> str:
+def spec_of_video(folder: Path, entry: dict[str, object]) -> str:
     spec = {
         "name": "video",
         "input": {"kind": "video", "frames": 4, "size": [16, 20]},
-        "embed": [door],
+        "embed": [entry],
         "stages": [{"dim": 8, "depth": 1, "block": [{"kind": "full", "heads": 2}]}],
     }
     file = folder / "video.yaml"
@@ -323,7 +323,7 @@ def spec_of_video(folder: Path, door: dict[str, object]) -> str:
     return str(file)
 
 
-def test_a_video_wants_a_door_that_slides(tmp_path: Path) -> None:
+def test_a_video_wants_a_entry_that_slides(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"kind 'video', and 'patch'.*\{kind: conv"):
         place(load(spec_of_video(tmp_path, {"kind": "patch", "size": 4})), Run())
     loaded = load(spec_of_video(tmp_path, {"kind": "conv", "size": [3, 7, 7], "stride": [2, 4, 4]}))
@@ -334,15 +334,15 @@ def test_a_video_wants_a_door_that_slides(tmp_path: Path) -> None:
 
 
 def test_a_cube_reads_a_cube() -> None:
-    door = Conv(size=[3, 7, 7], stride=[2, 4, 4], channels=96)
-    row = next(door.operations(Place(grid=Grid((16, 224, 224)), dim=3, out_dim=96)))
+    entry = Conv(size=[3, 7, 7], stride=[2, 4, 4], channels=96)
+    row = next(entry.operations(Place(grid=Grid((16, 224, 224)), dim=3, out_dim=96)))
     assert (row.macs, row.params) == (8 * 56 * 56 * 147 * 3 * 96, 147 * 3 * 96 + 96)
     assert (row.reads, row.reads_tokens, row.mixing) == ("W³", 147, "local")
 
 
 def test_separate_positions_by_hand() -> None:
     # 3 steps of 2×5 places and a class token: 3 + 10 + 1 rows; 30 sums once, 31 vectors laid one after the other.
-    rows = {row.path: row for row in Position(form="separate").operations(here(3, 2, 5, extra=1))}
+    rows = {row.path: row for row in Position(form="separate").operations(here(3, 2, 5, special=1))}
     assert (rows["tables"].params, rows["tables"].flops, rows["tables"].moved) == (14 * 8, 30 * 8, 31 * 8)
     assert rows["tables"].bound
     assert rows["tables"].once
@@ -362,9 +362,9 @@ def test_separate_positions_by_hand() -> None:
         (Pooling(heads=3, out_width=8), here(4, 4, dim=9), "heads", "3 does not divide the width 8"),
         (Pooling(heads=2, causal=True), here(4, 4), "causal", "no causal form"),
         (Pooling(heads=2, function="mean"), here(2, 4, 4), "q_size", "does not fit the grid 2×4×4"),
-        (WindowPooling(heads=2, window=4), here(4, 4, extra=1), "window", "expected no special tokens, got 1"),
+        (WindowPooling(heads=2, window=4), here(4, 4, special=1), "window", "expected no special tokens, got 1"),
         (WindowPooling(heads=2, window=6, kv_stride=4), here(4, 4), "window", "a multiple of the `kv_stride` 4, got 6"),
-        (Mlp(tokens="class_token", out_width=4), here(4, extra=1), "out_width", "pass by"),
+        (Mlp(tokens="class_token", out_width=4), here(4, special=1), "out_width", "pass by"),
         (Position(form="separate"), here(4), "form", "two axes or more"),
         (Position(form="separate", length=4), here(2, 2), "length", "as many as the grid has"),
     ],
@@ -382,8 +382,10 @@ def test_heads_divide_the_width_that_comes_out() -> None:
 
 
 def test_orders_along_one_two_and_three_axes() -> None:
-    doors = [orders_at(Conv(size=3), Place(grid=Grid(sides), dim=3, out_dim=8)) for sides in [(9,), (9, 9), (9, 9, 9)]]
-    assert [door["conv"] for door in doors] == ["O(N·W·d²)", "O(N·W²·d²)", "O(N·W³·d²)"]
+    stem_layers = [
+        orders_at(Conv(size=3), Place(grid=Grid(sides), dim=3, out_dim=8)) for sides in [(9,), (9, 9), (9, 9, 9)]
+    ]
+    assert [entry["conv"] for entry in stem_layers] == ["O(N·W·d²)", "O(N·W²·d²)", "O(N·W³·d²)"]
     # Frames have no strides: l² tokens to a key, whatever the kernel's reach in time.
     video = orders_at(Pooling(heads=2, kv_stride=[1, 4, 4], bias="decomposed"), here(4, 8, 8))
     assert (video["pool_k"], video["scores"]) == ("O(N·W³·d/l²)", "O(N²·d/l²)")

@@ -17,8 +17,8 @@ from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
 
-def at(sides: tuple[int, ...], dim: int, *, extra: int = 0, fused: bool = False) -> Place:
-    return Place(grid=Grid(sides, extra), dim=dim, out_dim=dim, fused=fused)
+def at(sides: tuple[int, ...], dim: int, *, special: int = 0, fused: bool = False) -> Place:
+    return Place(grid=Grid(sides, special), dim=dim, out_dim=dim, fused=fused)
 
 
 def rows(component: Mixer, place: Place) -> dict[str, Operation]:
@@ -122,7 +122,7 @@ REFUSED: list[tuple[Mixer, Place, str, str]] = [
     (NonLocal(), at((3,), 7), "width", "7 is odd"),
     (NonLocal(pool=2), at((1, 4), 8), "pool", "a kernel of 2×2 .* does not fit the grid 1×4"),
     (NonLocal(pool=[2, 2]), at((1, 4, 4), 8), "pool", "expected one number, or 3"),
-    (NonLocal(pool=2), at((4, 4), 8, extra=1), "pool", "expected no special tokens, got 1"),
+    (NonLocal(pool=2), at((4, 4), 8, special=1), "pool", "expected no special tokens, got 1"),
     (Sagan(), at((4, 4), 12), "reduction", "8 does not divide the width 12; it could be 1, 2, 3, 4, 6"),
     (Sagan(reduction=2), at((4, 4), 12), "value_reduction", "8 does not divide the width 12"),
     (Sagan(output_projection=False), at((4, 4), 16), "output_projection", "they are 2 wide; write value_reduction: 1"),
@@ -137,7 +137,7 @@ def test_what_can_not_stand_is_refused(component, place, field, message):
 
 
 def test_extra_tokens_are_read_where_nothing_is_pooled():
-    place = at((2, 2), 8, extra=1)
+    place = at((2, 2), 8, special=1)
     assert list(NonLocal().reads(place.grid, 0)) == [0, 1, 2, 3, 4]
     assert totals(NonLocal(), place)[2] == 25
     assert totals(NonLocal(), at((1, 1), 8))[2] == 1

@@ -215,9 +215,9 @@ def written(folder: Path, text: str) -> str:
 
 def stage(dim: int, depth: int, heads: int, size: int) -> str:
     """A Swin stage as one line of YAML."""
-    door = "" if dim == 96 else "enter: [{kind: patch_merging}], "
+    entry = "" if dim == 96 else "enter: [{kind: patch_merging}], "
     plain, shifted = (f"{{kind: window, size: {size}, heads: {heads}{more}}}" for more in ("", f", shift: {size // 2}"))
-    return f"{{{door}dim: {dim}, depth: {depth}, pattern: [[{plain}, {{kind: mlp}}], [{shifted}, {{kind: mlp}}]]}}"
+    return f"{{{entry}dim: {dim}, depth: {depth}, pattern: [[{plain}, {{kind: mlp}}], [{shifted}, {{kind: mlp}}]]}}"
 
 
 def test_swin_with_windows_of_8_at_256(tmp_path):

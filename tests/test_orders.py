@@ -13,7 +13,7 @@ from growth import exponent, orders_at
 from strategies import place_for
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, SubLayer, single_token
-from xfcost.formulas.lettered import Lettered, lettered
+from xfcost.formulas.lettered import LetteredInt, lettered
 from xfcost.formulas.orders import costs, order, orders
 from xfcost.formulas.residual import residual_rows
 from xfcost.layers.mlp import Mlp
@@ -132,8 +132,8 @@ def test_exponents_are_read_from_orders() -> None:
     assert exponent("O(N∛N·d)") == pytest.approx(4 / 3)
 
 
-def at(*sides: int, extra: int = 0, **more: object) -> Place:
-    return Place(**({"grid": Grid(sides, extra), "dim": 96, "out_dim": 96} | more))  # type: ignore[arg-type]
+def at(*sides: int, special: int = 0, **more: object) -> Place:
+    return Place(**({"grid": Grid(sides, special), "dim": 96, "out_dim": 96} | more))  # type: ignore[arg-type]
 
 
 def test_orders_by_hand() -> None:
@@ -261,13 +261,15 @@ def test_many_ledgers_are_counted_without_orders() -> None:
     with_orders, without = count(architecture), count(architecture, orders=False)
     assert all(row.order is None for row in without.rows)
     assert with_orders.total("macs") == without.total("macs")
-    assert not any(isinstance(getattr(row, name), Lettered) for row in with_orders.rows for name in ("macs", "params"))
+    assert not any(
+        isinstance(getattr(row, name), LetteredInt) for row in with_orders.rows for name in ("macs", "params")
+    )
 
 
 def test_a_cost_that_is_none_for_many_tokens_is_an_error() -> None:
     n = lettered(8, "N")
     with pytest.raises(ArithmeticError, match=r"lost: 8 is 0 in letters"):
-        order(Operation(path="lost", title="Lost", macs=n - n + 0 * n + Lettered(8, lambda: (n - n).form)))
+        order(Operation(path="lost", title="Lost", macs=n - n + 0 * n + LetteredInt(8, lambda: (n - n).form)))
     with pytest.raises(ArithmeticError, match="no cost"):
         order(Operation(path="less", title="Less", flops=1000 - 3 * n))
 

@@ -20,7 +20,7 @@ from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.layers.fourier import fourier_features
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -50,7 +50,7 @@ def theirs(**settings: Any) -> nn.Module:
     return model.eval().requires_grad_(requires_grad=False)
 
 
-def ours(folder: Path, device: str) -> tuple[Architecture, Live]:
+def ours(folder: Path, device: str) -> tuple[Architecture, BuiltModel]:
     pre = {"norm": "layer_norm", "place": "pre"}
     pool = {"kind": "pooling_attention", "heads": 1, "residual": pre}
     layer = [{"kind": "full", "heads": HEADS}, {"kind": "mlp", "ratio": 1}]
@@ -99,14 +99,14 @@ def copied(live: nn.Module, weights: dict[str, Tensor]) -> None:
 
     first, second = live.get_submodule("streams.0.stages")
     queries = "perceiver.decoder.decoder.output_position_encodings.position_embeddings"
-    doors = {
+    stem_layers = {
         "perceiver.encoder.cross_attention": (first, "perceiver.embeddings.latents"),
         "perceiver.decoder.decoder.decoding_cross_attention": (second, queries),
     }
-    for prefix, (stage, seeds) in doors.items():
-        door = stage.enter[0]
-        door.seeds.weight.copy_(left.pop(seeds)[None])
-        attention((door.seeds_norm, door.tokens_norm), door.inner, prefix, cross=True)
+    for prefix, (stage, seeds) in stem_layers.items():
+        entry = stage.enter[0]
+        entry.seeds.weight.copy_(left.pop(seeds)[None])
+        attention((entry.seeds_norm, entry.tokens_norm), entry.inner, prefix, cross=True)
         mlp(stage.run[0][0], prefix)
     for number in range(LAYERS):
         mixer, feed = first.run[1 + number]

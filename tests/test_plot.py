@@ -32,11 +32,11 @@ from xfcost.spec.load import load
 GUIDES = {"slope 2 (quadratic)": 2, "slope 1 (linear)": 1}
 
 
-def swept(*specs, span=(49, 12544), extra=(), **options):
+def swept(*specs, span=(49, 12544), special=(), **options):
     loaded = [load(spec) for spec in specs]
     names = distinct(one.spec.name for one in loaded)
     how = make_run(**options)
-    return [sweep(name, one, how, span, extra) for name, one in zip(names, loaded, strict=True)]
+    return [sweep(name, one, how, span, special) for name, one in zip(names, loaded, strict=True)]
 
 
 def drawn(metric, *specs, mark=None, **options):
@@ -61,7 +61,7 @@ def test_full_attention_is_drawn_with_slope_2_and_windows_with_slope_1():
 
 
 def test_the_lines_hold_the_numbers_of_784_tokens():
-    _, lines = drawn("mixing", "vit", mark=784, extra=[784])
+    _, lines = drawn("mixing", "vit", mark=784, special=[784])
     at = dict(zip(lines["ViT-S/8"].get_xdata(), lines["ViT-S/8"].get_ydata(), strict=True))
     # QKᵀ and AV, 12 blocks, width 384, 784 tokens and the class token.
     assert at[784] == 2 * 12 * 384 * 785**2
@@ -81,9 +81,9 @@ def test_guides_have_their_slopes_and_cross_no_line(metric):
 
 
 def test_two_systems_have_their_ratio_at_the_mark():
-    axes, _ = drawn("scores", "vit", "swin", mark=784, extra=[784])
+    axes, _ = drawn("scores", "vit", "swin", mark=784, special=[784])
     assert [text.get_text() for text in axes.texts if text.get_gid() == "ratio"] == ["16×"]
-    sweeps = swept("vit", "swin", extra=[784])
+    sweeps = swept("vit", "swin", special=[784])
     chart = scaling_chart(sweeps, [[], []], "scores", mark=784)
     # ViT-S/8 reads its class token too: 785² pairs.
     assert chart.summary[-1] == "at N = 784: ViT-S/8 616,225, Swin-T 38,416: 16.04×"
@@ -135,7 +135,7 @@ def test_a_position_table_ends_its_line_at_its_last_row_and_says_so(tmp_path):
 
 
 def test_the_marked_n_is_one_of_the_points_of_a_grid_that_can_be():
-    plain, marked = swept("vit", "gpt2")[0], swept("vit", "gpt2", extra=[113, 10_816])
+    plain, marked = swept("vit", "gpt2")[0], swept("vit", "gpt2", special=[113, 10_816])
     assert 10_816 not in plain.xs  # 104×104, between two steps
     assert 10_816 in marked[0].xs
     assert 113 not in marked[0].xs  # a prime makes no grid, and is no error
@@ -251,7 +251,7 @@ def test_csv_holds_what_is_drawn(tmp_path):
     assert (result.returncode, result.stderr) == (0, f"Wrote {target}\n")
     assert result.stdout.splitlines()[0] == "ViT-S/8: slope 2.00 from N = 49 to 12,544"
     rows = list(csv.DictReader(io.StringIO(target.read_text(encoding="utf-8"))))
-    _, lines = drawn("mixing", "vit", "swin", extra=[784])
+    _, lines = drawn("mixing", "vit", "swin", special=[784])
     for system in ("ViT-S/8", "Swin-T"):
         mine = [row for row in rows if row["system"] == system]
         assert [int(row["N"]) for row in mine] == list(lines[system].get_xdata())

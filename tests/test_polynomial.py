@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xfcost.formulas.arithmetic import ceil_div, ceil_log2, floor_sqrt, greater, lesser, root_divisor, round_up, rounded
-from xfcost.formulas.lettered import Lettered, form_of, lettered
+from xfcost.formulas.lettered import LetteredInt, form_of, lettered
 from xfcost.formulas.letters import LETTERS
 from xfcost.formulas.polynomial import TWELFTHS, Polynomial, constant, exponents
 
@@ -169,4 +169,4 @@ def test_no_letters_in_a_number_that_is_not_whole() -> None:
     assert lettered(8, "N") * 0.5 == 4.0
     with pytest.raises(TypeError):
         _ = lettered(8, "N") + "8"
-    assert isinstance(abs(lettered(8, "N") * -1), Lettered)
+    assert isinstance(abs(lettered(8, "N") * -1), LetteredInt)

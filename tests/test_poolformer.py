@@ -125,7 +125,7 @@ def test_pooling_is_local_and_its_group_norms_are_global() -> None:
     assert {row.operation for row in ledger.rows if row.content_dependent} == {"residual_norm", "norm"}
     assert any("over all tokens: the norms of the residuals mix globally" in note for note in ledger.metadata.notes)
     assert not any("mix globally" in note for note in count(place(load("convnext-t"), Run())).metadata.notes)
-    # in MACs it mixes by the convolutions at its doors alone
+    # in MACs it mixes by the convolutions at its stem_layers alone
     assert {row.operation for row in ledger.rows if row.mixes and row.macs} == {"conv"}
 
 
@@ -186,9 +186,9 @@ def copy(model: nn.Module, ours: nn.Module) -> None:
     def put(at: str, module: nn.Module) -> None:
         given.update({f"{at}.{name}": weight for name, weight in module.named_parameters()})
 
-    for number, (door, blocks) in enumerate(zip(encoder.patch_embeddings, encoder.block, strict=True)):
+    for number, (entry, blocks) in enumerate(zip(encoder.patch_embeddings, encoder.block, strict=True)):
         stage = f"streams.0.stages.{number}"
-        put(f"{stage}.enter.0.conv" if number else "streams.0.embed.0.conv", door.projection)
+        put(f"{stage}.enter.0.conv" if number else "streams.0.embed.0.conv", entry.projection)
         for at, block in enumerate(blocks):
             put(f"{stage}.run.{at}.0.residual_norm", block.before_norm)
             put(f"{stage}.run.{at}.1.residual_norm", block.after_norm)

@@ -1,4 +1,4 @@
-"""The door that pools by attention, under the contract of mixers (rows, trace, probe, reference, growth); vectors."""
+"""The entry that pools by attention, under the contract of mixers (rows, trace, probe, reference, growth); vectors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.rows import row_path
 
 WIDTH, OUT = 5, 6
-PAGES = (
+COMPONENTS = (
     PoolingAttention(count=3, heads=2),
     PoolingAttention(count=1, heads=3, output_projection=False, residual=Residual(place="post", norm="none")),
     PoolingAttention(count=4, heads=1, head_dim=5, residual=Residual()),
@@ -50,9 +50,9 @@ PAGES = (
     PoolingAttention(count=2, heads=2, head_dim=7, residual="none"),
 )
 GRIDS = (Grid((1,)), Grid((7,)), Grid((3, 5)), Grid((2, 2), 1))
-CASES = [(component, grid, fused) for component in PAGES for grid in GRIDS for fused in (False, True)]
+CASES = [(component, grid, fused) for component in COMPONENTS for grid in GRIDS for fused in (False, True)]
 every_case = pytest.mark.parametrize(("component", "grid", "fused"), CASES, ids=str)
-every_page = pytest.mark.parametrize("component", PAGES, ids=str)
+every_component = pytest.mark.parametrize("component", COMPONENTS, ids=str)
 
 
 def spot(grid: Grid, *, fused: bool = False) -> Place:
@@ -74,7 +74,7 @@ def tokens(grid: Grid, batch: int = 2) -> Tensor:
 
 
 @every_case
-def test_rows_are_the_leaves_of_the_live_door(component: PoolingAttention, grid: Grid, *, fused: bool) -> None:
+def test_rows_are_the_leaves_of_the_live_entry(component: PoolingAttention, grid: Grid, *, fused: bool) -> None:
     where = spot(grid, fused=fused)
     component.check(where)
     rows = list(component.operations(where))
@@ -140,7 +140,7 @@ def test_outputs_and_gradients_are_the_papers_formula(component: PoolingAttentio
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
 
 
-@every_page
+@every_component
 def test_the_order_of_a_set_changes_nothing(component: PoolingAttention) -> None:
     grid = Grid((11,))
     x, order = tokens(grid), torch.randperm(11, generator=torch.Generator().manual_seed(3))
@@ -150,7 +150,7 @@ def test_the_order_of_a_set_changes_nothing(component: PoolingAttention) -> None
         assert not torch.allclose(module(x), module(x.roll(1, -1)))
 
 
-@every_page
+@every_component
 def test_more_tokens_cost_what_the_orders_say(component: PoolingAttention) -> None:
     for fused in (False, True):
         small, large = (list(component.operations(spot(Grid((n,)), fused=fused))) for n in (2**20, 2**21))
@@ -160,7 +160,7 @@ def test_more_tokens_cost_what_the_orders_say(component: PoolingAttention) -> No
             assert costs[1] / costs[0] == 2 ** exponent(order), (before.path, order)
 
 
-@every_page
+@every_component
 def test_no_tensor_grows_faster_than_the_tokens(component: PoolingAttention) -> None:
     largest = []
     for n in (1024, 2048):
@@ -170,9 +170,9 @@ def test_no_tensor_grows_faster_than_the_tokens(component: PoolingAttention) -> 
     assert math.log2(largest[1] / largest[0]) <= 1.01
 
 
-def test_a_door_by_hand() -> None:
+def test_a_entry_by_hand() -> None:
     # 10 tokens of width 5, 3 seeds of width 6, 2 heads of 3
-    rows = {row.path: row for row in PAGES[0].operations(spot(Grid((10,))))}
+    rows = {row.path: row for row in COMPONENTS[0].operations(spot(Grid((10,))))}
     assert {path: row.macs for path, row in rows.items() if row.macs} == {
         "q": 3 * 36,
         "kv": 10 * 5 * 12,
@@ -183,7 +183,7 @@ def test_a_door_by_hand() -> None:
     assert rows["seeds"].params == 18
     assert rows["scores"].attention_entries == 2 * 3 * 10
     assert [path for path, row in rows.items() if row.once] == ["q"]
-    assert PAGES[0].out(spot(Grid((2, 5), 1))) == (Grid((3,)), OUT)
+    assert COMPONENTS[0].out(spot(Grid((2, 5), 1))) == (Grid((3,)), OUT)
 
 
 def test_refusals() -> None:
@@ -198,15 +198,15 @@ def test_refusals() -> None:
 
 # In a whole spec ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-DOOR = {"kind": "pooling_attention", "count": 4, "heads": 2}
+ENTRY_LAYER = {"kind": "pooling_attention", "count": 4, "heads": 2}
 BLOCK = [{"kind": "full", "heads": 2}, {"kind": "mlp", "hidden": 9}]
 HEAD = {"kind": "classifier", "pool": "mean", "classes": 3}
 VECTORS = {"kind": "vectors", "channels": 3, "length": 20}
 
 
 def spec(*, first: bool, **more: Any) -> dict[str, Any]:
-    """A pool of 4 at the door of the first stage, or of the second."""
-    pooled = {"enter": [DOOR], "dim": 6, "depth": 2, "block": BLOCK}
+    """A pool of 4 at the entry of the first stage, or of the second."""
+    pooled = {"enter": [ENTRY_LAYER], "dim": 6, "depth": 2, "block": BLOCK}
     stages = [pooled] if first else [{"dim": 4, "depth": 1, "block": [{"kind": "mlp"}]}, pooled]
     embed = [] if first else [{"kind": "projection"}]
     return {"name": "pooled", "input": VECTORS, "embed": embed, "stages": stages, "head": HEAD} | more
@@ -226,7 +226,7 @@ def accounts(architecture: Architecture) -> Iterator[Ledger]:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_n_counts_what_comes_to_the_door_and_heads_stand_on_what_leaves(tmp_path: Path, *, first: bool) -> None:
+def test_n_counts_what_comes_to_the_entry_and_heads_stand_on_what_leaves(tmp_path: Path, *, first: bool) -> None:
     for run in (Run(), Run(batch=2, attention="fused"), Run(tokens=(50,))):
         architecture = place(loaded(tmp_path, spec(first=first)), run)
         n = run.tokens[0] if run.tokens else 20
@@ -240,7 +240,7 @@ def test_n_counts_what_comes_to_the_door_and_heads_stand_on_what_leaves(tmp_path
         assert (last.grid, last.blocks[0].parts[0].place.grid) == (Grid((4,)), Grid((4,)))
 
 
-def test_growth_is_the_doors_alone_and_crossovers_are_found(tmp_path: Path) -> None:
+def test_growth_is_the_stem_layers_alone_and_crossovers_are_found(tmp_path: Path) -> None:
     pooled = loaded(tmp_path, spec(first=True))
     plain = spec(first=True)
     plain["stages"][0]["enter"] = []
@@ -253,14 +253,18 @@ def test_growth_is_the_doors_alone_and_crossovers_are_found(tmp_path: Path) -> N
     assert linear["mixing_macs"] == pytest.approx(1, abs=1e-2)
     assert linear["attention_bytes"] == pytest.approx(1, abs=1e-2)
     assert {found["quantity"] for found in said.crossovers} <= {"macs", "mixing_macs", "attention_bytes"}
-    # 4·N keys at the door and 2·4² behind it, against N² twice: the first sub-layer that keeps scores
+    # 4·N keys at the entry and 2·4² behind it, against N² twice: the first sub-layer that keeps scores
     names = list(said.figures)
     assert [said.figures[name]["score_dot_products"] for name in names] == [4096**2, 4 * 4096]
 
 
 def test_a_diagram_draws_the_first_block_that_mixes(tmp_path: Path) -> None:
     data = spec(first=True)
-    data["stages"][0] = {"enter": [DOOR], "dim": 6, "blocks": [[{"kind": "mlp"}], {"repeat": 2, "blocks": [BLOCK]}]}
+    data["stages"][0] = {
+        "enter": [ENTRY_LAYER],
+        "dim": 6,
+        "blocks": [[{"kind": "mlp"}], {"repeat": 2, "blocks": [BLOCK]}],
+    }
     text = plain_text(partial(render, diagram([place(loaded(tmp_path, data), Run())])))
     assert "QKᵀ / softmax / AV" in text
     assert "N = 4 · d = 6" in text
@@ -270,7 +274,7 @@ def test_a_diagram_draws_the_first_block_that_mixes(tmp_path: Path) -> None:
 # Vectors ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_vectors_need_no_door_where_they_are_as_wide_as_the_stage(tmp_path: Path) -> None:
+def test_vectors_need_no_entry_where_they_are_as_wide_as_the_stage(tmp_path: Path) -> None:
     stage = {"dim": 4, "depth": 1, "block": [{"kind": "full", "heads": 2}]}
     data = {"name": "bare", "input": {"kind": "vectors", "channels": 4}, "stages": [stage], "head": HEAD}
     architecture = place(loaded(tmp_path, data), Run())

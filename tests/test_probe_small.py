@@ -35,9 +35,11 @@ from xfcost.torch_models.probing.rows import probe_rows
 from xfcost.torch_models.probing.small import made_small
 
 
-def place(*sides: int, dim: int = 768, out_dim: int | None = None, extra: int = 0, memory: Grid | None = None) -> Place:
+def place(
+    *sides: int, dim: int = 768, out_dim: int | None = None, special: int = 0, memory: Grid | None = None
+) -> Place:
     memory_dim = None if memory is None else dim
-    return Place(grid=Grid(sides, extra), dim=dim, out_dim=out_dim or dim, memory=memory, memory_dim=memory_dim)
+    return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim, memory=memory, memory_dim=memory_dim)
 
 
 def rows_of(component: Component, at: Place) -> dict[str, ProbedRow]:
@@ -72,7 +74,7 @@ def named(value: object) -> str | None:
         (Pooling(heads=1, kv_stride=[1, 8, 8]), place(8, 56, 56, dim=96), {"kv_stride": [1, 2, 2], "kv_size": 3}),
         # a window of several keys
         (WindowPooling(heads=1, window=56, kv_stride=4), place(56, 56, dim=96), {"window": 4, "kv_stride": 2}),
-        (GlobalLocal(heads=12, radius=84), place(4096, extra=230), {"radius": 4}),
+        (GlobalLocal(heads=12, radius=84), place(4096, special=230), {"radius": 4}),
     ],
     ids=named,
 )
@@ -94,7 +96,7 @@ def test_what_a_number_becomes_is_told() -> None:
     [
         (Kernel(heads=8, causal=True), place(784), 4),
         (Nystrom(heads=12), place(784), 8),
-        (GlobalLocal(heads=12, radius=84), place(4096, extra=230), 5),
+        (GlobalLocal(heads=12, radius=84), place(4096, special=230), 5),
         (Window(heads=4, size=7), place(56, 56), 3),
         (WindowPooling(heads=1, window=56, kv_stride=4), place(56, 56, dim=96), 4),
     ],
@@ -148,7 +150,7 @@ def test_a_row_declared_local_that_reads_all_is_found_global(monkeypatch: pytest
         (Kernel(heads=8, causal=True), place(784)),
         (Kernel(heads=8, causal=True, features=RandomFeatures(count=256)), place(784)),
         (Nystrom(heads=12), place(784)),
-        (GlobalLocal(heads=12, radius=84), place(4096, extra=230)),
+        (GlobalLocal(heads=12, radius=84), place(4096, special=230)),
         # k learned queries read all tokens, and their sets are the same
         (PoolingAttention(count=256, heads=4, residual="none"), place(784, out_dim=512)),
         # one learned query: a single new token of all

@@ -35,8 +35,8 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")
 
 
-def at(*sides: int, extra: int = 0, dim: int = 6, fused: bool = False) -> Place:
-    return Place(grid=Grid(sides, extra), dim=dim, out_dim=dim, fused=fused)
+def at(*sides: int, special: int = 0, dim: int = 6, fused: bool = False) -> Place:
+    return Place(grid=Grid(sides, special), dim=dim, out_dim=dim, fused=fused)
 
 
 def rows(component: SpatialReduction, spot: Place) -> dict[str, Operation]:
@@ -116,7 +116,7 @@ def test_the_cost_of_pooled_keys_is_linear_and_of_patches_is_not() -> None:
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_nothing_reduced_is_full_attention(*, fused: bool) -> None:
-    spot = at(3, 4, extra=1, fused=fused)
+    spot = at(3, 4, special=1, fused=fused)
     component, full = SpatialReduction(heads=3), Full(heads=3)
     for quantity in ("params", "macs", "flops", "attention_entries"):
         assert sum(getattr(row, quantity) for row in component.operations(spot)) == sum(
@@ -168,8 +168,13 @@ def test_a_grid_below_the_pooled_one_is_told() -> None:
             "pooled",
             "`pooled` and `reduction` exclude each other",
         ),
-        (SpatialReduction(heads=1, reduction=2), at(4, 4, extra=1), "reduction", r"expected no special tokens, got 1"),
-        (SpatialReduction(heads=1, pooled=2), at(4, 4, extra=2), "pooled", r"expected no special tokens, got 2"),
+        (
+            SpatialReduction(heads=1, reduction=2),
+            at(4, 4, special=1),
+            "reduction",
+            r"expected no special tokens, got 1",
+        ),
+        (SpatialReduction(heads=1, pooled=2), at(4, 4, special=2), "pooled", r"expected no special tokens, got 2"),
         (
             SpatialReduction(heads=1, reduction=8),
             at(7, 9),
@@ -211,11 +216,11 @@ SMALL: dict[str, Any] = {
 
 def pvt_spec(size: int, reductions: list[int]) -> dict[str, Any]:
     def stage(number: int) -> dict[str, Any]:
-        doors: list[dict[str, Any]] = [{"kind": "conv", "size": 2, "stride": 2, "norm": "layer_norm"}]
-        doors += [{"kind": "class_token"}] if number == 3 else []
+        stem_layers: list[dict[str, Any]] = [{"kind": "conv", "size": 2, "stride": 2, "norm": "layer_norm"}]
+        stem_layers += [{"kind": "class_token"}] if number == 3 else []
         mixer = {"kind": "spatial_reduction", "heads": SMALL["num_attention_heads"][number]}
         block = [mixer | {"reduction": reductions[number]}, {"kind": "mlp", "ratio": SMALL["mlp_ratios"][number]}]
-        enter = {"enter": [*doors, {"kind": "position"}]} if number else {}
+        enter = {"enter": [*stem_layers, {"kind": "position"}]} if number else {}
         return enter | {"dim": SMALL["hidden_sizes"][number], "depth": SMALL["depths"][number], "block": block}
 
     return {
@@ -239,10 +244,10 @@ def put_attention(mixer: Any, weights: dict[str, Tensor], theirs: str, sr: str) 
 def copied_pvt(theirs: nn.Module, ours: Any) -> None:
     weights, stream = weights_of(theirs), ours.streams[0]
     for index, stage in enumerate(stream.stages):
-        door, *tokens, position = stage.enter if index else stream.embed
+        entry, *tokens, position = stage.enter if index else stream.embed
         there = f"pvt.encoder.patch_embeddings.{index}"
-        put(door.conv if index else door.projection, weights, f"{there}.projection")
-        put(door.norm, weights, f"{there}.layer_norm")
+        put(entry.conv if index else entry.projection, weights, f"{there}.projection")
+        put(entry.norm, weights, f"{there}.layer_norm")
         for token in tokens:
             token.prepend.weight.copy_(take(weights, f"{there}.cls_token"))
         position.table.weight.copy_(take(weights, f"{there}.position_embeddings")[0])

@@ -55,7 +55,7 @@ def test_places_where_kernels_can_not_stand(component: Any) -> None:
     with pytest.raises(ComponentError, match="4 is even, and the kernel is centred; try 3 or 5"):
         component(size=4).check(at(4, 4))
     with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
-        component().check(at(4, 4, extra=1))
+        component().check(at(4, 4, special=1))
 
 
 def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
@@ -90,8 +90,8 @@ def pvt_v2_spec(size: int, reductions: list[int] | None) -> dict[str, Any]:
         reduced = {"reduction": reductions[number]} if reductions else {"pooled": 7}
         mixer = {"kind": "spatial_reduction", "heads": SMALL["num_attention_heads"][number]} | reduced
         mlp = {"kind": "conv_mlp", "ratio": SMALL["mlp_ratios"][number], "hidden_act": "none" if reductions else "relu"}
-        doors = [{"kind": "norm"}, {"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}]
-        enter = {"enter": doors} if number else {}
+        stem_layers = [{"kind": "norm"}, {"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}]
+        enter = {"enter": stem_layers} if number else {}
         return enter | {"dim": SMALL["hidden_sizes"][number], "depth": SMALL["depths"][number], "block": [mixer, mlp]}
 
     return {
@@ -106,11 +106,11 @@ def copied_pvt_v2(theirs: nn.Module, ours: Any) -> None:
     weights, stream = weights_of(theirs), ours.streams[0]
     for index, stage in enumerate(stream.stages):
         there = f"pvt_v2.encoder.layers.{index}"
-        *before, door = stage.enter if index else stream.embed
+        *before, entry = stage.enter if index else stream.embed
         for last in before:  # our norm opens a stage, theirs closes the one before
             put(last.norm, weights, f"pvt_v2.encoder.layers.{index - 1}.layer_norm")
-        put(door.conv, weights, f"{there}.patch_embedding.proj")
-        put(door.norm, weights, f"{there}.patch_embedding.layer_norm")
+        put(entry.conv, weights, f"{there}.patch_embedding.proj")
+        put(entry.norm, weights, f"{there}.patch_embedding.layer_norm")
         for number, (mixer, mlp) in enumerate(stage.run):
             block = f"{there}.blocks.{number}"
             put(mixer.residual_norm, weights, f"{block}.layer_norm_1")

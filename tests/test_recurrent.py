@@ -33,7 +33,7 @@ from xfcost.torch_models.shared import recurrence
 from xfcost.torch_models.tracing.trace import trace
 
 TORCH = {Rnn: nn.RNN, Lstm: nn.LSTM, Gru: nn.GRU}
-PAGES = [
+COMPONENTS = [
     Rnn(),
     Rnn(act="relu"),
     Rnn(bias=False, bidirectional=True),
@@ -46,8 +46,8 @@ PAGES = [
 ]
 
 
-def spot(*sides: int, dim: int = 6, out_dim: int | None = None, extra: int = 0) -> Place:
-    return Place(grid=Grid(sides, extra), dim=dim, out_dim=out_dim or dim)
+def spot(*sides: int, dim: int = 6, out_dim: int | None = None, special: int = 0) -> Place:
+    return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim)
 
 
 def rows_of(component: Recurrent, place: Place) -> dict[str, Operation]:
@@ -92,7 +92,7 @@ def test_both_directions_are_twice_one_and_a_join() -> None:
 
 def test_steps_are_the_tokens_and_one_for_attention() -> None:
     assert sequential_steps(Lstm(), spot(512)) == 512
-    assert sequential_steps(Gru(bidirectional=True), spot(4, 5, extra=1)) == 21
+    assert sequential_steps(Gru(bidirectional=True), spot(4, 5, special=1)) == 21
     assert sequential_steps(Full(heads=2), spot(512)) == 1
 
 
@@ -131,7 +131,7 @@ def with_weights_of(module: nn.Module, theirs: nn.Module) -> nn.Module:
     return module
 
 
-@pytest.mark.parametrize("component", PAGES, ids=str)
+@pytest.mark.parametrize("component", COMPONENTS, ids=str)
 @pytest.mark.parametrize("units", [6, 4])
 def test_outputs_and_parameters_are_torch_nn_s(component: Recurrent, units: int) -> None:
     torch.manual_seed(0)
@@ -144,7 +144,7 @@ def test_outputs_and_parameters_are_torch_nn_s(component: Recurrent, units: int)
     assert params == sum(row.params for row in component.operations(where))
 
 
-@pytest.mark.parametrize("component", PAGES, ids=str)
+@pytest.mark.parametrize("component", COMPONENTS, ids=str)
 def test_macs_are_those_of_torch_nn_on_meta(component: Recurrent) -> None:
     where = spot(11, dim=5, out_dim=4 * component.directions)
     with torch.device("meta"):
@@ -227,9 +227,9 @@ def test_memory_is_walked_through_the_loop() -> None:
 
 
 def seq2seq(encoder: list[Any], decoder: list[Any], dim: int = 6) -> dict[str, Any]:
-    door = [{"kind": "token"}]
+    entry = [{"kind": "token"}]
     streams = [
-        {"embed": door, "stages": [{"dim": dim, "blocks": [[component] for component in part]}]}
+        {"embed": entry, "stages": [{"dim": dim, "blocks": [[component] for component in part]}]}
         for part in (encoder, decoder)
     ]
     entry = {"kind": "tokens", "vocabulary": 11, "length": 5}
@@ -265,10 +265,12 @@ def test_each_decoder_layer_starts_where_the_encoder_s_ended(kind: str, both: bo
                     getattr(stack, f"bias_{short}_l{number}{suffix}").data.copy_(leaf.bias)
         theirs.append(stack)
     with torch.no_grad():
-        doors = [stream.embed[0](numbers) for stream, numbers in zip(model.streams, (source, target), strict=True)]
-        _, state = theirs[0](doors[0])
-        expected, _ = theirs[1](doors[1], state)
-        from_zeros, _ = theirs[1](doors[1])
+        stem_layers = [
+            stream.embed[0](numbers) for stream, numbers in zip(model.streams, (source, target), strict=True)
+        ]
+        _, state = theirs[0](stem_layers[0])
+        expected, _ = theirs[1](stem_layers[1], state)
+        from_zeros, _ = theirs[1](stem_layers[1])
         answer = model(source, target)
     torch.testing.assert_close(answer, expected, rtol=1e-12, atol=1e-13)
     assert not torch.allclose(answer, from_zeros)
@@ -302,7 +304,7 @@ def test_a_start_that_does_not_fit_is_refused_with_its_line(encoder: Any, expect
 
 
 def test_a_first_layer_brings_the_width_to_the_stage_s(tmp_path: Path) -> None:
-    # 3 channels to 8: an LSTM of 4 each way needs no other door, and the next layer finds 8.
+    # 3 channels to 8: an LSTM of 4 each way needs no other entry, and the next layer finds 8.
     ledger = counted_spec(
         {
             "input": {"kind": "vectors", "channels": 3, "length": 5},

@@ -320,7 +320,7 @@ def test_gradients_of_the_whole_model_are_those_of_transformers(tmp_path):
 
 @pytest.mark.parametrize("tokens", [5, 11])
 def test_padded_inputs_give_the_same_numbers(tokens, tmp_path):
-    # They pad the input to whole chunks once, at the door; ours pads in the mixers. What is read is the same.
+    # They pad the input to whole chunks once, at the entry; ours pads in the mixers. What is read is the same.
     theirs = theirs_of()
     model = build(ours_of(tmp_path, tokens), "cpu").model.double()
     copied(model, theirs)

@@ -27,7 +27,7 @@ from xfcost.spec.reader import Source
 from xfcost.spec.reversible import check_block
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import watched
 from xfcost.torch_models.model import StageModel
 from xfcost.torch_models.shared.reversible import ReversibleRun
@@ -54,13 +54,13 @@ def architecture_of(data: dict[str, Any], folder: Path, **run: Any) -> Architect
     return place(load(str(file)), Run(**run))
 
 
-def learning(architecture: Architecture, device: str = "cpu") -> Live:
+def learning(architecture: Architecture, device: str = "cpu") -> BuiltModel:
     torch.manual_seed(0)
     live = build(architecture, device)
     return live._replace(model=live.model.double().requires_grad_())
 
 
-def stage_of(live: Live, stream: int = 0) -> StageModel:
+def stage_of(live: BuiltModel, stream: int = 0) -> StageModel:
     return live.model.streams[stream].stages[0]
 
 

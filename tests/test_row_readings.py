@@ -16,7 +16,7 @@ from chains import longest_chain, steps_between
 from growth import sequential_steps
 from strategies import examples, place_for
 from test_every_mechanism import example, make
-from tiers import of_example, tiered
+from tiers import of_rows, tiered
 from xfcost.formulas.component import Mixer, Place, tag_of
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.probe import ProbedRow
@@ -26,7 +26,7 @@ from xfcost.torch_models.probing.hints import hints_for
 EXAMPLES = list(examples())
 every_example = pytest.mark.parametrize(
     "number",
-    tiered(range(len(EXAMPLES)), lambda number: of_example(EXAMPLES[number])),
+    tiered(range(len(EXAMPLES)), lambda number: of_rows(EXAMPLES[number])),
     ids=lambda number: f"{EXAMPLES[number][0]}-fused" if EXAMPLES[number][1] else str(EXAMPLES[number][0]),
 )
 

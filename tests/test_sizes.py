@@ -123,8 +123,8 @@ def test_stages_of_an_isotropic_and_of_a_hierarchical_system():
         (196, 512, 18),
         (49, 1024, 2),
     ]
-    doors = counted("swin-b").part(row for row in found.ledgers[1].rows if row.stage in ("embed", "head"))
-    assert sum(stage["macs"] for stage in swin) + (doors.total("macs") or 0) == counted("swin-b").total("macs")
+    stem_layers = counted("swin-b").part(row for row in found.ledgers[1].rows if row.stage in ("embed", "head"))
+    assert sum(stage["macs"] for stage in swin) + (stem_layers.total("macs") or 0) == counted("swin-b").total("macs")
     text = comparison_plain(found)
     assert "by stage: " in text
     assert "ViT-B/16: isotropic, 196 tokens × 768 throughout" in text

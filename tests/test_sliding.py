@@ -21,7 +21,7 @@ from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import Live
+from xfcost.torch_models.build import BuiltModel
 
 
 def at(tokens: int, dim: int = 8, **more: Any) -> Place:
@@ -140,7 +140,7 @@ def test_notes() -> None:
 # Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def longformer(folder: Path, length: int, global_tokens: int, **run: Any) -> tuple[Architecture, Live]:
+def longformer(folder: Path, length: int, global_tokens: int, **run: Any) -> tuple[Architecture, BuiltModel]:
     mixer = {"kind": "sliding", "heads": 2, "window": 8, "global_tokens": global_tokens, "global_projections": True}
     spec = {
         "input": {"kind": "tokens", "vocabulary": 29, "length": length},

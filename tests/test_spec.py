@@ -340,7 +340,7 @@ class TestSettings:
         assert spec.stages == load("swin-t-384").spec.stages
 
     def test_two_stars_are_any_way_down_to_where_the_rest_is_written(self):
-        # in blocks and in groups of them; the convolution and the pool at the door keep their sizes
+        # in blocks and in groups of them; the convolution and the pool at the entry keep their sizes
         spec = load("sasa-50", ("**.spatial.size=3",)).spec
         assert [page.size for page in spec.embed] == [7, 3]
         for stage in spec.stages:

@@ -62,7 +62,7 @@ def met(found: list[Case]) -> set[tuple[object, ...]]:
     return {
         (mechanism, pair)
         for mechanism, place in of
-        for pair in ((len(place.grid.sides), place.fused), (place.grid.extra, f"fused={place.fused}"))
+        for pair in ((len(place.grid.sides), place.fused), (place.grid.special, f"fused={place.fused}"))
         if place.grid.total > 1
     } | {(mechanism, "one token") for mechanism, place in of if place.grid.total == 1}
 

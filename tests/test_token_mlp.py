@@ -22,7 +22,7 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.build import BuiltModel, build
 
 SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
 
@@ -98,7 +98,7 @@ def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
         Gmlp(ratio=1.25).check(SPOT)
 
 
-def joined(live: Live, ledger: Ledger) -> Ledger:
+def joined(live: BuiltModel, ledger: Ledger) -> Ledger:
     return reconciled(ledger, *live)
 
 

@@ -296,7 +296,7 @@ def test_work_outside_a_leaf_is_reported() -> None:
     assert [(row.path, row.macs) for row in rows] == [("x.first", 120), ("x.second_0", 120)]
 
 
-def test_a_leaf_that_stands_in_no_page_is_reported() -> None:
+def test_a_leaf_that_stands_in_no_component_is_reported() -> None:
     # 3·3 MACs and 3 adds of the bias that no row owns: 21 FLOPs.
     rows, loose = traced_rows(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), (torch.ones(1, 3),), {"0": "x"})
     assert [(row.path, row.macs) for row in rows] == [("x", 9)]
@@ -322,7 +322,7 @@ def test_repeated_blocks_are_one_row_and_must_be_alike() -> None:
     assert loose[0].startswith("x.0: repeated blocks differ")
 
 
-def test_the_row_of_a_leaf_is_that_of_the_nearest_page_around_it() -> None:
+def test_the_row_of_a_leaf_is_that_of_the_nearest_component_around_it() -> None:
     rows = {"stages.0": "s", "stages.0.run.1": "s.block", "shared.t": "shared.t"}
     assert row_path("stages.0.run.1.core.scores", rows) == "s.block.scores"
     assert row_path("stages.0.norm", rows) == "s.norm"

@@ -99,7 +99,7 @@ def test_pixels_have_no_gradient(tmp_path):
 
 @pytest.mark.parametrize("residual", ["none", {"place": "post"}, {"place": "pre"}, {"norm": "none"}])
 @pytest.mark.parametrize("mixer", [FULL, {"kind": "lsh", "heads": 2, "bucket": 2, "rounds": 1}, MLP])
-def test_vectors_without_a_door_have_no_gradient_in_the_first_block_alone(mixer, residual, tmp_path):
+def test_vectors_without_a_entry_have_no_gradient_in_the_first_block_alone(mixer, residual, tmp_path):
     spec = {"input": {"kind": "vectors", "channels": 4, "length": 8}, "residual": residual}
     ledger = trained(spec | {"stages": [{"dim": 4, "depth": 3, "block": [mixer]}]}, tmp_path)
     assert ledger.agreement.exact, ledger.agreement

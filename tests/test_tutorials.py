@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TUTORIALS = ROOT / "docs" / "tutorials"
-PAGES = sorted([*TUTORIALS.glob("*.md"), *TUTORIALS.glob("*.ipynb"), ROOT / "README.md"])
+COMPONENTS = sorted([*TUTORIALS.glob("*.md"), *TUTORIALS.glob("*.ipynb"), ROOT / "README.md"])
 
 
 def tool():
@@ -46,7 +46,7 @@ def test_the_notebook_s_outputs_are_those_stored(monkeypatch):
     assert "38,416 scores per head" in said
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", COMPONENTS, ids=lambda page: page.name)
 def test_links_lead_to_files(page):
     links = re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert links
@@ -55,7 +55,7 @@ def test_links_lead_to_files(page):
 
 def test_every_tutorial_is_linked_from_the_readme():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    pages = [page.name for page in PAGES if page.parent == TUTORIALS]
+    pages = [page.name for page in COMPONENTS if page.parent == TUTORIALS]
     assert pages
     assert [name for name in pages if f"(docs/tutorials/{name})" not in readme] == []
 

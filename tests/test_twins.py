@@ -135,10 +135,10 @@ def plain(model: Any, image: Tensor) -> Tensor:
     """Twins-SVT as its paper draws it (figure 2), its weights those of our model."""
     stream, x = model.streams[0], image
     for index, stage in enumerate(stream.stages):
-        (door,) = stage.enter if index else stream.embed
-        leaf = door.conv if index else door.projection
+        (entry,) = stage.enter if index else stream.embed
+        leaf = entry.conv if index else entry.projection
         x = functional.conv2d(x, leaf.weight, leaf.bias, stride=leaf.weight.shape[-1])
-        x_BYXD = normed(door.norm, x.permute(0, 2, 3, 1))
+        x_BYXD = normed(entry.norm, x.permute(0, 2, 3, 1))
         for mixer, mlp, *positions in stage.run:
             mix = grouped if positions else subsampled
             x_BYXD = x_BYXD + mix(mixer.inner, normed(mixer.residual_norm, x_BYXD))

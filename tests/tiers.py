@@ -17,8 +17,9 @@ import msgspec
 import pytest
 
 import tier
+from cases import CASES
 from cases.base import Case
-from strategies import cases, examples
+from strategies import cases, examples, place_for
 from xfcost.formulas.component import Mixer, tag_of
 from xfcost.spec.load import preset_files
 
@@ -89,16 +90,22 @@ def extent(tokens: int) -> str:
     return "one" if tokens == 1 else "few" if tokens < 12 else "some" if tokens < 60 else "many"
 
 
+# An error in an angle, a bias or an order of tokens shows where there are so many.
+_MANY: Final = 8
+
+
 def of_case(case: Case) -> Needs:
-    """Of every mechanism every example and every extent, and pairs of where it stands.
+    """Of every mechanism every example (on many tokens, where it stands on as many), every extent, pairs of its place.
 
     Pairs: the number of axes, special tokens, eager or fused execution.
     """
     grid, tag, component = case.place.grid, tag_of(type(case.component)), str(case.component)
     long = extent(grid.total)
     found: set[Hashable] = {component, long}
+    if grid.total >= _MANY:
+        found.add((component, "many tokens"))
     if grid.total > 1:
-        found |= pairs({"axes": len(grid.sides), "special tokens": grid.extra, "fused": case.place.fused})
+        found |= pairs({"axes": len(grid.sides), "special tokens": grid.special, "fused": case.place.fused})
     return frozenset((tag, need) for need in found)
 
 
@@ -109,15 +116,22 @@ def of_example(example: tuple[Mixer, bool]) -> Needs:
     return frozenset({(tag, fused), *((tag, option) for option in options(component).items())})
 
 
+def of_rows(example: tuple[Mixer, bool]) -> Needs:
+    """Every row of every mechanism."""
+    component, fused = example
+    place = place_for(component, CASES[type(component)].growth(component)[0], fused=fused)
+    return frozenset((tag_of(type(component)), row.path) for row in component.operations(place))
+
+
 @functools.cache
 def tiered_cases(*, fused: tuple[bool, ...] = (False, True)) -> list[Any]:
     """Every case of every mechanism (`strategies.cases`), as parameters."""
     return tiered(cases(fused=fused), of_case)
 
 
-def tiered_examples() -> list[Any]:
+def tiered_examples(needs: Callable[[tuple[Mixer, bool]], Needs] = of_example) -> list[Any]:
     """Every example, eager and fused (`strategies.examples`), as parameters."""
-    return tiered(examples(), of_example)
+    return tiered(examples(), needs)
 
 
 # Presets ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -103,6 +103,6 @@ class Case(NamedTuple):
         """A test's name."""
         options = [f"{key}={value}" for key, value in msgspec.to_builtins(self.component).items() if value is not None]
         grid = "x".join(map(str, self.place.grid.sides)) + (
-            f"+{self.place.grid.extra}" if self.place.grid.extra else ""
+            f"+{self.place.grid.special}" if self.place.grid.special else ""
         )
         return "-".join([*options, grid, "fused" if self.place.fused else "eager"])

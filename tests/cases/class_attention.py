@@ -13,7 +13,7 @@ EXAMPLES = (
     ClassAttention(heads=3, projection_bias=False),
     ClassAttention(heads=1, head_dim=5),
 )
-# Nothing but the class token beside one place, oblong, prime; two and three extra tokens.
+# Nothing but the class token beside one place, oblong, prime; two and three special tokens.
 GRIDS = (
     Grid((1,), 1),
     Grid((1, 1), 1),

@@ -55,7 +55,7 @@ class LayerCase(NamedTuple):
     other: tuple[Grid, int] | None = None
 
     def __str__(self) -> str:
-        return f"{self.layer}-{self.grid.sides}+{self.grid.extra}"
+        return f"{self.layer}-{self.grid.sides}+{self.grid.special}"
 
     @property
     def place(self) -> Place:
@@ -95,7 +95,7 @@ LAYER_CASES: list[LayerCase] = [
     LayerCase(FoldAxis(), VOLUME),
     LayerCase(AxisPosition(), ODD),
     LayerCase(ClassToken(), ODD),
-    *(LayerCase(DistillationToken(), Grid((3, 5), extra)) for extra in (1, 2)),
+    *(LayerCase(DistillationToken(), Grid((3, 5), special)) for special in (1, 2)),
     LayerCase(MemoryTokens(count=3), ODD),
     *(LayerCase(Position(), grid) for grid in (ODD, Grid((3, 5), 1))),
     LayerCase(Position(length=20), ROW),

@@ -42,7 +42,7 @@ def _blockwise(component: Any, place: Place) -> Letters:
 LETTERS: dict[str, Callable[[Any, Place], Letters]] = {
     "window": _window(),
     "sliding": lambda component, place: {"w": component.window, "g": component.global_tokens},
-    "global_local": lambda component, place: {"r": component.radius, "g": place.grid.extra},
+    "global_local": lambda component, place: {"r": component.radius, "g": place.grid.special},
     "block_sparse": lambda component, place: {"b": component.block, "r": component.random_blocks},
     "inducing": lambda component, place: {"k": component.points},
     "blockwise": _blockwise,

@@ -10,4 +10,4 @@ from references.plain import Options, Place, Weights, attend, linear
 def reference(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     """As if all tokens asked; then the first rows of it."""
     parts = [linear(leaf, x) for leaf in (weights.q, weights.k, weights.v)]
-    return linear(weights.out, attend(*parts, options.heads))[:, : place.extra]
+    return linear(weights.out, attend(*parts, options.heads))[:, : place.special]

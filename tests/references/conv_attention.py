@@ -23,6 +23,6 @@ def reference(options: Options, place: Place, weights: Weights, x: Tensor) -> Te
 
 
 def projected(place: Place, part: Weights, x: Tensor, stride: int) -> Tensor:
-    """A depthwise convolution, batch norm, a linear map; extra tokens by the map alone."""
-    y = convolved(x[:, place.extra :], place.sides, part.conv, stride=stride, groups=place.dim)
-    return linear(part.linear, torch.cat([x[:, : place.extra], batch_norm(part.norm, y)], 1))
+    """A depthwise convolution, batch norm, a linear map; special tokens by the map alone."""
+    y = convolved(x[:, place.special :], place.sides, part.conv, stride=stride, groups=place.dim)
+    return linear(part.linear, torch.cat([x[:, : place.special], batch_norm(part.norm, y)], 1))

@@ -10,7 +10,7 @@ from references.plain import Options, Place, Weights, attend, linear, thirds
 
 def reference(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     """Four parts: global to all, all to global, and text to its r neighbours on each side."""
-    g = place.extra
+    g = place.special
     glob, text = x[:, :g], x[:, g:]
     if weights.qkv is not None:
         q, k, v = thirds(weights.qkv, x)

@@ -107,7 +107,7 @@ def distillation_token(options: Options, place: Place, weights: Weights, x: Tens
     """Behind the class token (Touvron et al. 2021, §4)."""
     tokens = list(x.unbind(1))
     return torch.stack(
-        [*tokens[: place.extra], weights.insert.weight[0, 0].expand_as(x[:, 0]), *tokens[place.extra :]], 1
+        [*tokens[: place.special], weights.insert.weight[0, 0].expand_as(x[:, 0]), *tokens[place.special :]], 1
     )
 
 
@@ -141,10 +141,10 @@ def axial(options: Options, place: Place, weights: Weights, token: int) -> Tenso
 
 
 def separate(options: Options, place: Place, weights: Weights, token: int) -> Tensor:
-    """A table of time steps and one of the places of a step, added; a row per extra token."""
-    if token < place.extra:
-        return weights.tables.extra[token]
-    step, *spot = spots(place.sides)[token - place.extra]
+    """A table of time steps and one of the places of a step, added; a row per special token."""
+    if token < place.special:
+        return weights.tables.special[token]
+    step, *spot = spots(place.sides)[token - place.special]
     return weights.tables.steps[step] + weights.tables.places[numbered(place.sides[1:])[tuple(spot)]]
 
 

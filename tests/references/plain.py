@@ -22,17 +22,17 @@ class Options:
 
 
 class Place(NamedTuple):
-    """Where a mechanism stands: tokens of a grid in raster order, behind `extra` ones."""
+    """Where a mechanism stands: tokens of a grid in raster order, behind `special` ones."""
 
     sides: Spot
-    extra: int
+    special: int
     dim: int
     out_dim: int
 
     @property
     def total(self) -> int:
         """All tokens."""
-        return math.prod(self.sides) + self.extra
+        return math.prod(self.sides) + self.special
 
 
 class Weights:

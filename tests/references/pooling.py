@@ -15,7 +15,7 @@ def reference(options: Options, place: Place, weights: Weights, x: Tensor) -> Te
     """All pooled queries read all pooled keys."""
     q, k, v = pooled_parts(options, place, weights, x)
     sides = shape(place.sides, options.q_stride), shape(place.sides, options.kv_stride)
-    y = attend(q, k, v, options.heads, bias=biases(options, weights, q, sides, place.extra))
+    y = attend(q, k, v, options.heads, bias=biases(options, weights, q, sides, place.special))
     return finished(options, place, weights, y, q)
 
 
@@ -25,9 +25,9 @@ def pooled_parts(options: Options, place: Place, weights: Weights, x: Tensor) ->
 
 
 def finished(options: Options, place: Place, weights: Weights, y: Tensor, q: Tensor) -> Tensor:
-    """Pooled queries added to what they read (Li et al. 2022, equation 5), of extra tokens too or not."""
+    """Pooled queries added to what they read (Li et al. 2022, equation 5), of special tokens too or not."""
     if options.residual_pooling != "none":
-        kept = place.extra if options.residual_pooling == "grid" else 0
+        kept = place.special if options.residual_pooling == "grid" else 0
         y = torch.cat([y[:, :kept], y[:, kept:] + q[:, kept:]], 1)
     return linear(weights.out, y)
 
@@ -53,13 +53,13 @@ def pooled(options: Options, place: Place, weights: Weights, name: str, x: Tenso
     heads = []
     for head in range(options.heads):
         mine = x[..., head * width : (head + 1) * width]
-        outputs = [mine[:, at] for at in range(place.extra)]
+        outputs = [mine[:, at] for at in range(place.special)]
         for out in spots(shape(place.sides, stride)):
             terms = []
             for tap in spots(sizes):
                 there = tuple(o * s + t - n // 2 for o, s, t, n in zip(out, strides, tap, sizes, strict=True))
                 if there in tokens:
-                    term = mine[:, place.extra + tokens[there]]
+                    term = mine[:, place.special + tokens[there]]
                     terms.append(term * leaf.weight[(slice(None), 0, *tap)] if options.function == "conv" else term)
             total = torch.stack(terms).amax(0) if options.function == "max" else sum(terms)
             outputs.append(total / math.prod(sizes) if options.function == "mean" else total)
@@ -68,7 +68,7 @@ def pooled(options: Options, place: Place, weights: Weights, name: str, x: Tenso
     return torch.cat(heads, -1)
 
 
-def biases(options: Options, weights: Weights, q: Tensor, sides: tuple[Spot, Spot], extra: int) -> Tensor | None:
+def biases(options: Options, weights: Weights, q: Tensor, sides: tuple[Spot, Spot], special: int) -> Tensor | None:
     """(H, B, N, M): Σ over the axes of qᵢ·R[iₐ - jₐ], distances in steps of the finer of the two grids."""
     if options.bias != "decomposed":
         return None
@@ -78,13 +78,13 @@ def biases(options: Options, weights: Weights, q: Tensor, sides: tuple[Spot, Spo
     heads = []
     for head in range(options.heads):
         mine = q[..., head * width : (head + 1) * width]
-        rows = [q.new_zeros(len(q), extra + len(keys)) for _ in range(extra)]
+        rows = [q.new_zeros(len(q), special + len(keys)) for _ in range(special)]
         for number, query in enumerate(queries):
             total = q.new_zeros(len(q), len(keys))
             for axis, (asked, others) in enumerate(zip(*sides, strict=True)):
                 finer = Fraction(max(asked, others))
                 at = [int(query[axis] * finer / asked - (key[axis] - others + 1) * finer / others) for key in keys]
-                total = total + mine[:, extra + number] @ getattr(tables, f"axis_{axis}")[at].T
-            rows.append(torch.cat([q.new_zeros(len(q), extra), total], -1))
+                total = total + mine[:, special + number] @ getattr(tables, f"axis_{axis}")[at].T
+            rows.append(torch.cat([q.new_zeros(len(q), special), total], -1))
         heads.append(torch.stack(rows, 1))
     return torch.stack(heads)

@@ -104,8 +104,8 @@ def distinct(names: Iterable[str]) -> list[str]:
 def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float | None]:
     eager_run = run._replace(attention="eager")
     eager = ledger if run == eager_run else count(place(loaded, eager_run), orders=False)
-    extra = any(stream["extra_tokens"] for stream in ledger.metadata.streams)
-    on_grid = count(place(loaded, eager_run._replace(extra_tokens=False)), orders=False) if extra else eager
+    special = any(stream["extra_tokens"] for stream in ledger.metadata.streams)
+    on_grid = count(place(loaded, eager_run._replace(extra_tokens=False)), orders=False) if special else eager
     memory = ledger.attention_memory()
     tokens = ledger.metadata.grid_tokens
     figures: dict[str, int | float | None] = {"tokens": tokens, "token_pairs": tokens * tokens}

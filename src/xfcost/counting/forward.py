@@ -216,7 +216,7 @@ def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
         name=spec.name,
         tokens=tokens,
         grid_tokens=grid.tokens,
-        extra_tokens=grid.extra,
+        extra_tokens=grid.special,
         **{name: getattr(architecture, name) for name in _RUN},
         preset=not is_path(architecture.source),
         paper=spec.paper,
@@ -249,7 +249,7 @@ def _sequence(architecture: Architecture, rows: Iterable[Operation]) -> dict[str
 
 
 def _shape(grid: Grid) -> dict[str, Any]:
-    return {"tokens": grid.tokens, "extra_tokens": grid.extra, "grid": list(grid.sides)}
+    return {"tokens": grid.tokens, "extra_tokens": grid.special, "grid": list(grid.sides)}
 
 
 def _stage_metadata(stage: Stage) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Arithmetic over ints and over numbers in letters (`lettered.Lettered`).
+"""Arithmetic over ints and over numbers in letters (`lettered.LetteredInt`).
 
 Formulas of components use only these functions, `+ - * // **` and `math.prod`. One formula then gives the exact count
 and, in letters, its leading term.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import gcd, isqrt
 
-from xfcost.formulas.lettered import Lettered, extreme, logarithm, root_of, scaled
+from xfcost.formulas.lettered import LetteredInt, extreme, logarithm, root_of, scaled
 from xfcost.ledger.number import Number
 
 
@@ -25,24 +25,24 @@ def round_up(value: Number, multiple: Number) -> Number:
 def ceil_log2(value: Number) -> Number:
     """⌈log₂ value⌉, 0 for 1: halvings of a list, and comparisons per element to sort it."""
     halvings = (value - 1).bit_length()
-    return logarithm(value, halvings) if isinstance(value, Lettered) else halvings
+    return logarithm(value, halvings) if isinstance(value, LetteredInt) else halvings
 
 
 def floor_sqrt(value: Number) -> Number:
     """⌊√value⌋."""
-    return root_of(value) if isinstance(value, Lettered) else isqrt(value)
+    return root_of(value) if isinstance(value, LetteredInt) else isqrt(value)
 
 
 def lesser(a: Number, b: Number) -> Number:
     """min(a, b); in letters, the minimum for large N."""
-    if isinstance(a, Lettered) or isinstance(b, Lettered):
+    if isinstance(a, LetteredInt) or isinstance(b, LetteredInt):
         return extreme(a, b, -1)
     return (a + b - abs(a - b)) // 2  # symbols and arrays can't be compared
 
 
 def greater(a: Number, b: Number) -> Number:
     """max(a, b); in letters, the maximum for large N."""
-    if isinstance(a, Lettered) or isinstance(b, Lettered):
+    if isinstance(a, LetteredInt) or isinstance(b, LetteredInt):
         return extreme(a, b, 1)
     return (a + b + abs(a - b)) // 2
 
@@ -55,7 +55,7 @@ def common_divisor(a: Number, b: Number) -> Number:
 def root_divisor(value: Number) -> Number:
     """The largest divisor of `value` up to its square root; in letters, the root."""
     side = next(side for side in range(isqrt(value), 0, -1) if value % side == 0)
-    return root_of(value, side) if isinstance(value, Lettered) else side
+    return root_of(value, side) if isinstance(value, LetteredInt) else side
 
 
 def rounded(value: Number, factor: float) -> Number:
@@ -63,4 +63,4 @@ def rounded(value: Number, factor: float) -> Number:
     numerator, denominator = factor.as_integer_ratio()
     nearest, rest = divmod(2 * numerator * int(value) + denominator, 2 * denominator)
     whole = nearest - 1 if rest == 0 and nearest % 2 else nearest
-    return scaled(value, whole, (numerator, denominator)) if isinstance(value, Lettered) else whole
+    return scaled(value, whole, (numerator, denominator)) if isinstance(value, LetteredInt) else whole

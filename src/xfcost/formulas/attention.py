@@ -122,7 +122,7 @@ class DenseAttention(NamedTuple):
         if self.masked:
             mask = None if self.mask_in_place else later
             yield Operation(path="mask", title="Mask", matrix=mask, symbol="mask", **positional)
-        weights = later._replace(kept=entries)
+        weights = later._replace(saved=entries)
         yield Operation(path="softmax", title="Softmax", flops=softmax, matrix=weights, symbol="softmax", **content)
         yield matmul("weighted_sum", "Weighted sum AV", weighted_sum, symbol="AV", **content)
 

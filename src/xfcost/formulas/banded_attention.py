@@ -62,7 +62,7 @@ class BandedAttention(NamedTuple):
             yield matmul("global_key_scores", title, p * g * inner, pairs=self.global_pairs, **facts, **global_content)
             joined = self._mixing | with_global | {"matrix": matrix(entries, entries)}
             yield move("join", "Join both kinds of scores", entries, **joined)
-        weights = content | with_global | {"matrix": matrix(entries, entries + p * h * g, kept=True)}
+        weights = content | with_global | {"matrix": matrix(entries, entries + p * h * g, saved=True)}
         yield elementwise("softmax", "Softmax", "softmax", entries, symbol="softmax", **weights)
         banded = content | {"moved": self.gathered, "symbol": "AV"}
         yield matmul("weighted_sum", "Weighted sum AV in blocks", p * 3 * s * inner, **banded)

@@ -76,7 +76,7 @@ class AlwaysCausalMixer(Mixer, frozen=True):
         return "exact"
 
     def check(self, place: Place) -> None:
-        if len(place.grid.sides) != 1 or place.grid.extra:
+        if len(place.grid.sides) != 1 or place.grid.special:
             kind, tokens = tag_of(type(self)), place.grid.shape_text()
             raise ComponentError("kind", f"{kind!r} needs a sequence without special tokens, got {tokens} tokens")
 

@@ -268,14 +268,14 @@ def check_odd(field: str, size: int, reason: str = "the kernel is centred", *, o
 
 def check_class_token(field: str, place: Place) -> None:
     """Raise ComponentError where there is no class token."""
-    if not place.grid.extra:
+    if not place.grid.special:
         raise ComponentError(field, "there is no class token; add {kind: class_token} to `embed` or `enter` before it")
 
 
 def check_no_special_tokens(grid: Grid, reason: str, *, field: str = "kind", hint: str = "") -> None:
     """Raise ComponentError where special tokens ([CLS], global tokens) come with the grid."""
-    if grid.extra:
-        raise ComponentError(field, f"{reason}: expected no special tokens, got {grid.extra}{hint}")
+    if grid.special:
+        raise ComponentError(field, f"{reason}: expected no special tokens, got {grid.special}{hint}")
 
 
 def check_output(inner: Number, width: Number, *, projected: bool) -> None:

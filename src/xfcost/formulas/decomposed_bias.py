@@ -42,14 +42,14 @@ class DecomposedBias(NamedTuple):
     groups: Number
     heads: Number
     head_dim: Number
-    extra: Number
+    special: Number
     bound: bool
     fused: bool
     mixing: dict[str, Any]
 
     def rows(self) -> Iterator[Operation]:
         """Tables, scores of the axes, and their sum for all pairs."""
-        queries, keys, extra, every = self.queries, self.keys, self.extra, self.groups * self.heads
+        queries, keys, special, every = self.queries, self.keys, self.special, self.groups * self.heads
         looked_up = sum(q * k for q, k in zip(queries, keys, strict=True)) * self.head_dim
         yield Operation(
             path="tables",
@@ -60,17 +60,17 @@ class DecomposedBias(NamedTuple):
             bound=self.bound,
         )
         axis_entries = every * prod(queries) * sum(keys)
-        spreads = len(keys) > 1 or bool(extra)  # else what it gives is a view of them
-        facts = {"content_dependent": True, "matrix": matrix(axis_entries, kept=self.fused and not spreads)}
+        spreads = len(keys) > 1 or bool(special)  # else what it gives is a view of them
+        facts = {"content_dependent": True, "matrix": matrix(axis_entries, saved=self.fused and not spreads)}
         title, macs = "Position scores QRᵀ, axis by axis", axis_entries * self.head_dim
         yield matmul("position_scores", title, macs, **facts | self.mixing)
         additions = sum(list(accumulate(reversed(keys), mul))[1:])
-        pairs = every * (prod(queries) + extra) * (prod(keys) + extra)
+        pairs = every * (prod(queries) + special) * (prod(keys) + special)
         yield Operation(
             path="spread",
             title="Add up the axes' scores for all pairs",
             flops=every * prod(queries) * additions * FLOPS_PER_ELEMENT["add"],
-            moved=pairs if extra else 0,
-            matrix=matrix(pairs, axis_entries, kept=self.fused) if spreads else None,
+            moved=pairs if special else 0,
+            matrix=matrix(pairs, axis_entries, saved=self.fused) if spreads else None,
             **self.mixing,
         )

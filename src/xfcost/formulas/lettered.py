@@ -1,6 +1,6 @@
 """Ints with a polynomial in letters: one formula gives the exact count and its order.
 
-A `Lettered` number is an int with a `form`, a polynomial in letters. Sums and products are exact in both. Operations
+A `LetteredInt` number is an int with a `form`, a polynomial in letters. Sums and products are exact in both. Operations
 outside polynomials are approximated for large N: rounding is ignored, and the minimum is the number that grows more
 slowly. Comparisons, `range`, `%` and `int` use the int alone, so that a formula takes the branch of its numbers. The
 form is computed on first use.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Lettered(int):
+class LetteredInt(int):
     """A whole number and its form in letters."""
 
     _deferred: tuple[Callable[..., Polynomial], tuple[Any, ...]]
@@ -41,14 +41,14 @@ class Lettered(int):
     def __add__(self, other: Any) -> Any:
         if not isinstance(other, int):
             return NotImplemented
-        return Lettered(int.__add__(self, other), _sum, self, other)
+        return LetteredInt(int.__add__(self, other), _sum, self, other)
 
     __radd__ = __add__
 
     def __mul__(self, other: Any) -> Any:
         if not isinstance(other, int):
             return NotImplemented
-        return Lettered(int.__mul__(self, other), _product, self, other)
+        return LetteredInt(int.__mul__(self, other), _product, self, other)
 
     __rmul__ = __mul__
 
@@ -82,7 +82,7 @@ class Lettered(int):
 
 def form_of(number: int) -> Polynomial:
     """A number in letters; a plain int is a constant."""
-    return number.form if isinstance(number, Lettered) else constant(number)
+    return number.form if isinstance(number, LetteredInt) else constant(number)
 
 
 def _sum(a: int, b: int) -> Polynomial:
@@ -90,11 +90,11 @@ def _sum(a: int, b: int) -> Polynomial:
 
 
 def _product(a: int, b: int) -> Polynomial:
-    return form_of(a) * b.form if isinstance(b, Lettered) else form_of(a).times(b)
+    return form_of(a) * b.form if isinstance(b, LetteredInt) else form_of(a).times(b)
 
 
-def _divided(number: int, divisor: int) -> Lettered:
-    return Lettered(int(number) // int(divisor), _quotient, number, divisor)
+def _divided(number: int, divisor: int) -> LetteredInt:
+    return LetteredInt(int(number) // int(divisor), _quotient, number, divisor)
 
 
 def _quotient(number: int, divisor: int) -> Polynomial:
@@ -104,10 +104,10 @@ def _quotient(number: int, divisor: int) -> Polynomial:
     return constant(quotient) if rest and quotient in {0, -1} and form.growth() <= (0, 0) else form
 
 
-def extreme(a: int, b: int, sign: int) -> Lettered:
+def extreme(a: int, b: int, sign: int) -> LetteredInt:
     """The minimum (`sign` -1) or the maximum (1) of two numbers."""
     numbers = int(a), int(b)
-    return Lettered(max(numbers) if sign > 0 else min(numbers), _extreme_form, a, b, sign)
+    return LetteredInt(max(numbers) if sign > 0 else min(numbers), _extreme_form, a, b, sign)
 
 
 def _extreme_form(a: int, b: int, sign: int) -> Polynomial:
@@ -119,32 +119,32 @@ def _extreme_form(a: int, b: int, sign: int) -> Polynomial:
     return forms[0 if first else 1]
 
 
-def lettered(number: int, letter: str, *, coefficient: Any = 1, root: int = 1) -> Lettered:
+def lettered(number: int, letter: str, *, coefficient: Any = 1, root: int = 1) -> LetteredInt:
     """`number` as `coefficient` times a letter, or times its square root (`root` 2) or another root.
 
     >>> scores = lettered(64, "N") ** 2 * lettered(96, "d")
     >>> scores, scores.form.order()
     (393216, 'O(N²·d)')
     """
-    return Lettered(number, Polynomial, {power_of(letter, TWELFTHS // root): coefficient})
+    return LetteredInt(number, Polynomial, {power_of(letter, TWELFTHS // root): coefficient})
 
 
 def with_form_of(number: int, other: int) -> int:
     """`number` with the form of `other`, which differs from it only by rounding."""
-    return Lettered(number, form_of, other)
+    return LetteredInt(number, form_of, other)
 
 
-def scaled(number: Lettered, value: int, fraction: tuple[int, int]) -> Lettered:
+def scaled(number: LetteredInt, value: int, fraction: tuple[int, int]) -> LetteredInt:
     """`value`, which is `number` times a fraction, rounded."""
-    return Lettered(value, lambda: number.form.times(exact_quotient(*fraction)))
+    return LetteredInt(value, lambda: number.form.times(exact_quotient(*fraction)))
 
 
-def root_of(number: Lettered, value: int | None = None) -> Lettered:
+def root_of(number: LetteredInt, value: int | None = None) -> LetteredInt:
     """⌊√number⌋, or `value`, a number near it."""
-    return Lettered(isqrt(number) if value is None else value, number.form.root)
+    return LetteredInt(isqrt(number) if value is None else value, number.form.root)
 
 
-def logarithm(number: Lettered, value: int) -> Lettered:
+def logarithm(number: LetteredInt, value: int) -> LetteredInt:
     """`value`, a logarithm of `number`: log N if `number` grows with N, else a constant."""
     log_n = Polynomial({power_of("log N"): 1})
-    return Lettered(value, lambda: log_n if number.form.growth() > (0, 0) else constant(value))
+    return LetteredInt(value, lambda: log_n if number.form.growth() > (0, 0) else constant(value))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_ori
 
 import msgspec
 
-from xfcost.formulas.lettered import Lettered, lettered, with_form_of
+from xfcost.formulas.lettered import LetteredInt, lettered, with_form_of
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.polynomial import exact_quotient
 from xfcost.ledger.grid import Grid
@@ -27,7 +27,7 @@ class Units:
 
     def number(self, number: Any, letter: str) -> Any:
         """`number` in `letter`; numbers in letters, None and zero are unchanged."""
-        if not number or isinstance(number, Lettered):
+        if not number or isinstance(number, LetteredInt):
             return number
         return lettered(number, letter, coefficient=exact_quotient(number, self._first.setdefault(letter, number)))
 
@@ -58,13 +58,13 @@ def letter_of(struct: type[msgspec.Struct], field: str, *, listed: bool = False)
     return _letter(_hint(struct, field), listed=listed)
 
 
-def grid_in_letters(grid: Grid, letter: str = "N", extra: str | None = None, *, even: bool = False) -> Grid:
+def grid_in_letters(grid: Grid, letter: str = "N", special: str | None = None, *, even: bool = False) -> Grid:
     """`grid` of N tokens. The sides of a plane are √N; the first side of a volume is constant, the others are √N.
 
     Args:
         grid: the grid.
         letter: the letter of its tokens.
-        extra: the letter of its special tokens, if any; without it their number is a constant.
+        special: the letter of its special tokens, if any; without it their number is a constant.
         even: all three sides of a volume are ∛N.
     """
     fixed = grid.sides[:-2] if len(grid.sides) >= _VIDEO and not even else ()
@@ -72,8 +72,8 @@ def grid_in_letters(grid: Grid, letter: str = "N", extra: str | None = None, *, 
     sides = (
         lettered(side, letter, coefficient=exact_quotient(side, growing[-1]), root=len(growing)) for side in growing
     )
-    special = lettered(grid.extra, extra) if extra and grid.extra else grid.extra
-    return Grid((*fixed, *sides), special)
+    tokens = lettered(grid.special, special) if special and grid.special else grid.special
+    return Grid((*fixed, *sides), tokens)
 
 
 class Patches(NamedTuple):
@@ -92,7 +92,7 @@ def patches_in_letters(size: int | list[int], stride: int | list[int], grid: Gri
         for each, rank in ((size, len(grid.sides)), (stride, len(grid.sides)))
     )
     axes = zip(grid.sides, grid_in_letters(out).sides, steps, strict=True)
-    tiled = Grid(tuple(with_form_of(side, patch * step) for side, patch, step in axes), grid.extra)
+    tiled = Grid(tuple(with_form_of(side, patch * step) for side, patch, step in axes), grid.special)
     return Patches(sides, steps, tiled)
 
 

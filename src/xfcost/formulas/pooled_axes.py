@@ -62,16 +62,16 @@ class PooledReads(NamedTuple):
     """
 
     axes: tuple[PooledAxis, ...]
-    extra: int
+    special: int
     weighed: bool
     """Does the output depend on the query? A single key has the weight 1 whatever the query is."""
 
     def reads(self, token: int) -> list[int]:
         """The tokens that output `token` reads."""
-        first = list(range(self.extra))
-        if token < self.extra:
+        first = list(range(self.special))
+        if token < self.special:
             return first + self._numbers([axis.covered_tokens(0) for axis in self.axes])
-        places = position(token - self.extra, [axis.queries for axis in self.axes])
+        places = position(token - self.special, [axis.queries for axis in self.axes])
         coordinates = list(zip(self.axes, places, strict=True))
         read = set(self._numbers([axis.covered_tokens(place) for axis, place in coordinates]))
         if self.weighed:
@@ -79,7 +79,7 @@ class PooledReads(NamedTuple):
         return first + sorted(read)
 
     def _numbers(self, runs: Sequence[Sequence[int]]) -> list[int]:
-        return [self.extra + number for number in numbers(runs, [axis.side for axis in self.axes])]
+        return [self.special + number for number in numbers(runs, [axis.side for axis in self.axes])]
 
     def pairs(self) -> int:
         """Σ tokens read over all outputs: products of sums along the axes, covered + own - shared."""
@@ -87,8 +87,8 @@ class PooledReads(NamedTuple):
             int(prod(sums)) for sums in zip(*(axis.sums() for axis in self.axes), strict=True)
         )
         queries = prod(axis.queries for axis in self.axes)
-        on_grid: int = covered_tokens + (own_tokens - shared if self.weighed else 0) + queries * self.extra
-        return on_grid + self.extra * (self.extra + prod(len(axis.covered_tokens(0)) for axis in self.axes))
+        on_grid: int = covered_tokens + (own_tokens - shared if self.weighed else 0) + queries * self.special
+        return on_grid + self.special * (self.special + prod(len(axis.covered_tokens(0)) for axis in self.axes))
 
 
 def pooled_axes(

@@ -57,7 +57,7 @@ class RelativeAttention(NamedTuple):
         entries = self.heads * self.queries * self.keys
         other_entries = entries if self.terms else self._position_entries
         if self.masked and self.fused:
-            mask = matrix(entries, other_entries, kept=True)
+            mask = matrix(entries, other_entries, saved=True)
             yield Operation(path="mask", title="Mask", matrix=mask, symbol="mask", **self._mixing)
             other_entries += entries
         sizes = (self.queries, self.keys, self.heads, self.inner, self.pairs, self.fused)
@@ -73,6 +73,6 @@ class RelativeAttention(NamedTuple):
         yield elementwise("position_scale", "Scale queries 1/√d_k, for the positions", "multiply", elements)
         kept = self.fused and not self.masked and not self.terms  # a fused kernel keeps its bias
         facts = {"heads": self.heads, "attention_entries": 0 if self.by_distance else entries}
-        facts |= self._mixing | {"content_dependent": True, "matrix": matrix(entries, kept=kept)}
+        facts |= self._mixing | {"content_dependent": True, "matrix": matrix(entries, saved=kept)}
         yield matmul("position_scores", "Position scores QRᵀ", elements * self.encodings, **facts)
         yield move("position_shift", "Relative shift", **self._mixing)

@@ -35,7 +35,7 @@ def residual_rows(
         yield from [*rows, *rejoined]
         return
     grid, width = component.out(place)
-    tokens = grid.extra if component.special_tokens_only else grid.total
+    tokens = grid.special if component.special_tokens_only else grid.total
     elements = tokens * width
     add = elementwise("residual_add", "Residual add", "add", elements, role="add")
     scaled = [*_scales(residual, width, elements)]

@@ -24,10 +24,10 @@ class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
 
     def check(self, place: Place) -> None:
         grid = place.grid
-        if len(grid.sides) != 2 or grid.extra:  # noqa: PLR2004 - height and width
+        if len(grid.sides) != 2 or grid.special:  # noqa: PLR2004 - height and width
             raise ComponentError(
                 "kind",
-                f"'axis_position' needs a 2-D grid without extra tokens, not {grid.shape_text()}; "
+                f"'axis_position' needs a 2-D grid without special tokens, not {grid.shape_text()}; "
                 "lay a sequence out by {kind: fold} before it",
             )
 

@@ -12,7 +12,7 @@ class ClassToken(Embed, frozen=True, kw_only=True, tag="class_token"):
     """[CLS]: one learned token before the grid's (Dosovitskiy et al. 2021, equation 1). d parameters."""
 
     def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid._replace(extra=place.grid.extra + 1), place.dim
+        return place.grid._replace(special=place.grid.special + 1), place.dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
         yield Operation(path="prepend", title="Class token", params=place.dim, moved=(place.grid.total + 1) * place.dim)

@@ -42,7 +42,7 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
         return self if self.pool == "none" else msgspec.structs.replace(self, pool="mean")
 
     def check(self, place: Place) -> None:
-        if self.pool not in ("mean", "none") and not place.grid.extra:
+        if self.pool not in ("mean", "none") and not place.grid.special:
             raise ComponentError(
                 "pool", "there is no class token to pool; add {kind: class_token} to `embed`, or use pool: mean"
             )

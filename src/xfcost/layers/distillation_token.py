@@ -18,13 +18,13 @@ class DistillationToken(Embed, frozen=True, kw_only=True, tag="distillation_toke
     distillation: ClassVar[bool] = True
 
     def check(self, place: Place) -> None:
-        if not place.grid.extra:
+        if not place.grid.special:
             raise ComponentError(
                 "kind", "there is no class token; the distillation token follows it: add {kind: class_token} before"
             )
 
     def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid._replace(extra=place.grid.extra + 1), place.dim
+        return place.grid._replace(special=place.grid.special + 1), place.dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
         moved = (place.grid.total + 1) * place.dim

@@ -25,7 +25,7 @@ class MemoryTokens(Embed, frozen=True, kw_only=True, tag="memory_tokens"):
         check_no_special_tokens(place.grid, "a head pools the first token", hint="; put it before 'class_token'")
 
     def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid._replace(extra=place.grid.extra + self.count), place.dim
+        return place.grid._replace(special=place.grid.special + self.count), place.dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = self.out(place)

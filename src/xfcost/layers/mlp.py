@@ -24,7 +24,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     In k `chunks` of the sequence, one after the other (Kitaev et al. 2020, §3), ⌈N/k⌉·H hidden elements are alive at a
     time in place of N·H, for the same work; the answers are joined. As `torch.chunk` cuts, k need not divide N.
 
-    With `tokens: class_token` it is the extra tokens' alone: N is then 1 where a class token is the only one (CaiT,
+    With `tokens: class_token` it is the special tokens' alone: N is then 1 where a class token is the only one (CaiT,
     Touvron et al. 2021, §3), and the grid's tokens pass by.
     """
 
@@ -70,7 +70,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
         return hidden_width(self.hidden, self.ratio, width)
 
     def _tokens(self, place: Place) -> Number:
-        return place.grid.extra if self.special_tokens_only else place.grid.total
+        return place.grid.special if self.special_tokens_only else place.grid.total
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, width = self._tokens(place), place.dim, self.width(place)

@@ -31,9 +31,9 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
         return tuple(2 * side for side in sides)
 
     def check(self, place: Place) -> None:
-        if len(place.grid.sides) != 2 or place.grid.extra:  # noqa: PLR2004 - height and width
+        if len(place.grid.sides) != 2 or place.grid.special:  # noqa: PLR2004 - height and width
             raise ComponentError(
-                "kind", f"'patch_merging' needs a 2-D grid without extra tokens, not {place.grid.shape_text()}"
+                "kind", f"'patch_merging' needs a 2-D grid without special tokens, not {place.grid.shape_text()}"
             )
 
     def out(self, place: Place) -> tuple[Grid, Number]:

@@ -17,13 +17,13 @@ from xfcost.ledger.grid import sides_text
 
 
 class Position(Embed, frozen=True, kw_only=True, tag="position"):
-    """x + P: learned (a row per token, extra tokens included) or sinusoidal (Vaswani et al. 2017, §3.5; no parameters).
+    """x + P: learned (a row per token, special ones included) or sinusoidal (Vaswani et al. 2017, §3.5; no parameters).
 
     Axial positions lay the sequence out on a grid of `shape`, with one learned table per axis; a place's vector is its
     rows of all tables beside each other, `widths` wide (Reformer's public code): Σ shape·widths parameters.
 
     Separate positions have a table of T time steps and one of the places of a step, the vectors of a token's two being
-    added, and a row per extra token (MViT on video; Fan et al. 2021, appendix): (T + H·W + 1)·d parameters.
+    added, and a row per special token (MViT on video; Fan et al. 2021, appendix): (T + H·W + 1)·d parameters.
 
     A learned table has `length` rows where that is given (a language model's context), else one per token: it is then
     bound to the resolution, and another N needs other rows, new ones or interpolated on the grid (Dosovitskiy et al.
@@ -107,8 +107,8 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
 
     def _separate(self, place: Place) -> Operation:
         steps, *others = place.grid.sides
-        rows, d = steps + prod(others) + place.grid.extra, place.dim
-        moved = place.grid.total * d if place.grid.extra else 0
+        rows, d = steps + prod(others) + place.grid.special, place.dim
+        moved = place.grid.total * d if place.grid.special else 0
         work = place.grid.tokens * d
         title = "Tables of time steps and of places"
         return elementwise("tables", title, "add", work, params=rows * d, moved=moved, once=True, bound=True)

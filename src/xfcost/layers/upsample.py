@@ -34,7 +34,7 @@ class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
     def check(self, place: Place) -> None:
         if place.memory is None:
             raise ComponentError("skip", f"{self.skip} is not an earlier stage")
-        if (len(place.grid.sides), place.grid.extra) != (1, 0):
+        if (len(place.grid.sides), place.grid.special) != (1, 0):
             raise ComponentError(
                 "kind", f"'upsample' needs a sequence without special tokens, got {place.grid.shape_text()} tokens"
             )

@@ -18,13 +18,13 @@ MOST_TOKENS = 2**32
 
 
 class Grid(NamedTuple):
-    """N = product of `sides` tokens, and `extra` special tokens outside the grid.
+    """N = product of `sides` tokens, and `special` special tokens outside the grid.
 
-    Token numbers: 0 … extra-1 are the special tokens, extra … extra+N-1 the grid in raster order.
+    Token numbers: 0 … special-1 are the special tokens, special … special+N-1 the grid in raster order.
     """
 
     sides: tuple[Number, ...]
-    extra: Number = 0
+    special: Number = 0
 
     @property
     def tokens(self) -> Number:
@@ -34,14 +34,14 @@ class Grid(NamedTuple):
     @property
     def total(self) -> Number:
         """All tokens, with special tokens."""
-        return self.tokens + self.extra
+        return self.tokens + self.special
 
     def shape_text(self) -> str:
         """`784 (28×28) + 1`, `1024`."""
         text = f"{self.tokens:,}"
         if len(self.sides) > 1:
             text += f" ({sides_text(self.sides)})"
-        return text + (f" + {self.extra}" if self.extra else "")
+        return text + (f" + {self.special}" if self.special else "")
 
 
 def sides_text(sides: Iterable[Number]) -> str:

@@ -23,7 +23,7 @@ class Matrix(NamedTuple):
     """Heads × queries × keys of its output; 0 for a fused kernel."""
     alive: Number
     """Entries alive after it ran: its output, its inputs, and matrices that later operations read."""
-    kept: Number = 0
+    saved: Number = 0
     """Entries of its output that autograd saves for the backward pass."""
     statistics: Number = 0
     """Log-sum-exps of a fused kernel, float32 or wider; alive while it runs, and saved."""
@@ -38,12 +38,12 @@ class Matrix(NamedTuple):
 
     def kept_bytes(self, element: int) -> int:
         """Bytes saved for the backward pass."""
-        return int(self.kept * element + self.statistics * max(_STATISTIC, element))
+        return int(self.saved * element + self.statistics * max(_STATISTIC, element))
 
 
-def matrix(entries: Number, beside: Number = 0, *, kept: bool = False) -> Matrix:
-    """A matrix of `entries`, with `beside` entries of other matrices alive; `kept` for the backward pass or not."""
-    return Matrix(entries, entries + beside, entries if kept else 0)
+def matrix(entries: Number, beside: Number = 0, *, saved: bool = False) -> Matrix:
+    """A matrix of `entries`, with `beside` entries of other matrices alive; `saved` for the backward pass or not."""
+    return Matrix(entries, entries + beside, entries if saved else 0)
 
 
 class AttentionMemory(NamedTuple):

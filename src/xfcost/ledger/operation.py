@@ -139,7 +139,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def matrix_kept(self) -> int:
         """Entries of its matrix saved for training, without statistics."""
-        return self.matrix.kept if self.matrix else 0
+        return self.matrix.saved if self.matrix else 0
 
     @property
     def active_params(self) -> int:

@@ -66,11 +66,11 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
                 raise ComponentError(
                     field, f"the memory of a block {layout} is set by {right_fields}; leave `{field}` out"
                 )
-        if not is_sequence and (place.grid.extra or len(place.grid.sides) != 2):  # noqa: PLR2004 - H×W
+        if not is_sequence and (place.grid.special or len(place.grid.sides) != 2):  # noqa: PLR2004 - H×W
             raise ComponentError(
                 "block",
                 f"{self.block} are rows and columns, and the tokens are {place.grid.shape_text()}; "
-                "give the tokens of a block as one number, or an image without extra tokens",
+                "give the tokens of a block as one number, or an image without special tokens",
             )
         for field in ("after", "below"):
             if self.causal and getattr(self, field):

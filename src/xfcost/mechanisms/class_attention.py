@@ -12,9 +12,9 @@ from xfcost.formulas.rows import linear, on_raw_input
 
 
 class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_attention"):
-    """Softmax attention whose queries are the extra tokens alone (CaiT's CA; Touvron et al. 2021, §3).
+    """Softmax attention whose queries are the special tokens alone (CaiT's CA; Touvron et al. 2021, §3).
 
-    N tokens, E extra ones among them (one class token in CaiT), width d, h heads of width d_k = d/h. What is read are
+    N tokens, E special ones among them (one class token in CaiT), width d, h heads of width d_k = d/h. What is read are
     all N; what is changed are the E, and the grid's tokens pass by as they are. Linear in N:
 
         q             E·d·h·d_k MACs
@@ -39,16 +39,16 @@ class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_atten
         check_class_token("kind", place)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(grid.total) if token < grid.extra else range(0)
+        return range(grid.total) if token < grid.special else range(0)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.extra * grid.total
+        return grid.special * grid.total
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        n, extra, d = place.grid.total, place.grid.extra, place.dim
+        n, special, d = place.grid.total, place.grid.special, place.dim
         inner = self.inner(d)
-        yield on_raw_input(linear("q", "Q projection (class token)", extra, d, inner, bias=self.projection_bias))
+        yield on_raw_input(linear("q", "Q projection (class token)", special, d, inner, bias=self.projection_bias))
         yield on_raw_input(linear("k", "K projection", n, d, inner, bias=self.projection_bias))
         yield on_raw_input(linear("v", "V projection", n, d, inner, bias=self.projection_bias))
-        yield from attention_of(self, place, queries=extra)
-        yield linear("out", "Output projection W_O (class token)", extra, inner, d, bias=self.projection_bias)
+        yield from attention_of(self, place, queries=special)
+        yield linear("out", "Output projection W_O (class token)", special, inner, d, bias=self.projection_bias)

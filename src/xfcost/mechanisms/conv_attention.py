@@ -16,11 +16,11 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
     """Q, K and V each by a depthwise convolution, a batch norm and a linear map (Wu et al. 2021, CvT, §3.2).
 
     N tokens on a grid, width d, h heads of width d_k, kernels of W×W padded by ⌊W/2⌋, R the `kv_stride`, M = ⌈√N/R⌉²
-    keys; e extra tokens, which go round the convolutions.
+    keys; e special tokens, which go round the convolutions.
 
         q_conv         N·W²·d MACs, W²·d parameters, no bias
         q_norm         N·d elements
-        q_join         (e+N)·d elements written, where there are extra tokens
+        q_join         (e+N)·d elements written, where there are special tokens
         q_linear       (e+N)·d·h·d_k MACs
         k_…, v_…       likewise, of M positions
         scale          by 1/√(h·d_k), the whole width's root, as the public code has it
@@ -56,7 +56,7 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
 
     def keys(self, grid: Grid) -> Grid:
         """The grid of the keys."""
-        return Grid(self.kernel(grid, self.kv_stride).out(grid.sides), grid.extra)
+        return Grid(self.kernel(grid, self.kv_stride).out(grid.sides), grid.special)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = place.grid, place.dim
@@ -80,11 +80,11 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
             depthwise_convolution(f"{name}_conv", f"{what} depthwise convolution", grid.tokens, kernel, d, bias=False)
         )
         yield from norm("batch_norm", f"{name}_norm", grid.tokens, d)
-        if grid.extra:
-            yield move(f"{name}_join", f"{what}: join the extra tokens", grid.total * d)
+        if grid.special:
+            yield move(f"{name}_join", f"{what}: join the special tokens", grid.total * d)
         inner = self.inner(d)
         yield linear(f"{name}_linear", f"{what} projection", grid.total, d, inner, bias=self.projection_bias)
 
     def notes(self, place: Place) -> Iterator[str]:
-        if place.grid.extra:
-            yield f"{place.grid.extra} special token(s) skip the convolutions, and are concatenated after them"
+        if place.grid.special:
+            yield f"{place.grid.special} special token(s) skip the convolutions, and are concatenated after them"

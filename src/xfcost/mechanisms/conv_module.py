@@ -35,11 +35,11 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
     """Kernel size W of the depthwise convolution, in tokens."""
 
     def check(self, place: Place) -> None:
-        if len(place.grid.sides) != 1 or place.grid.extra:
+        if len(place.grid.sides) != 1 or place.grid.special:
             raise ComponentError(
                 "kind",
                 f"'conv_module' convolves along a sequence, got {place.grid.shape_text()} tokens; fold an "
-                "axis of a grid into the width with {kind: fold_axis}, and leave extra tokens out",
+                "axis of a grid into the width with {kind: fold_axis}, and leave special tokens out",
             )
 
     def kernel(self, grid: Grid) -> Kernel:

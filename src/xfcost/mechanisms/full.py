@@ -18,7 +18,7 @@ from xfcost.ledger.matrices import matrix
 class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, §3.2).
 
-    N tokens (extra ones included), width d, h heads of width d_k = d/h, h_kv = h of keys and values unless `kv_heads`
+    N tokens (special ones included), width d, h heads of width d_k = d/h, h_kv = h of keys and values unless `kv_heads`
     are given; a head's values are d_v = d_k wide unless `value_dim` says otherwise (§3.2.2).
 
         qkv            N·d·(h·d_k + h_kv·(d_k + d_v)) MACs; as many parameters without N·, biases without N·d·
@@ -149,12 +149,12 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         entries = n * n * self.heads
         for row in rows:
             if row.core is not None:  # the scores, which proj_l saves; heads depend on each other, so no tiled traffic
-                yield msgspec.structs.replace(row, core=None, matrix=matrix(entries, kept=True))
+                yield msgspec.structs.replace(row, core=None, matrix=matrix(entries, saved=True))
                 yield msgspec.structs.replace(before_softmax, **mixing, matrix=matrix(entries, entries))
             else:
                 yield row
             if row.matrix_kept:  # the softmax
-                yield msgspec.structs.replace(after_softmax, **mixing, matrix=matrix(entries, entries, kept=True))
+                yield msgspec.structs.replace(after_softmax, **mixing, matrix=matrix(entries, entries, saved=True))
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.talking_heads:

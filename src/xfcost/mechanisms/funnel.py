@@ -53,7 +53,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     """Distance between neighbouring tokens' positions: 2 after one pooling, 4 after two."""
 
     def check(self, place: Place) -> None:
-        if self.stride > 1 and (len(place.grid.sides) != 1 or place.grid.extra):
+        if self.stride > 1 and (len(place.grid.sides) != 1 or place.grid.special):
             raise ComponentError(
                 "stride", f"{self.stride} pools a sequence, got {place.grid.shape_text()} tokens; use 1"
             )
@@ -165,11 +165,11 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
                 content_dependent=True,
                 **mixing,
             )
-            bias_matrix = matrix(entries, by_distance + entries, kept=fused and not self.separate_cls)
+            bias_matrix = matrix(entries, by_distance + entries, saved=fused and not self.separate_cls)
             yield elementwise("type_add", "Add token types", "add", entries, matrix=bias_matrix, **mixing)
         if self.separate_cls:
             live_entries = entries if self.token_types else by_distance
-            bias_matrix = matrix(entries, live_entries, kept=fused)
+            bias_matrix = matrix(entries, live_entries, saved=fused)
             yield Operation(path="cls_mask", title="No position for [CLS]", matrix=bias_matrix, **mixing)
 
     def shortcut(self, place: Place) -> Iterator[Operation]:

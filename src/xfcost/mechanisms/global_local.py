@@ -20,7 +20,7 @@ from xfcost.formulas.rows import linear, move, on_raw_input
 class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local"):
     """The attention of the Extended Transformer Construction (Ainslie et al. 2020, §3.1 and appendix A).
 
-    g global tokens, which are the extra tokens of the grid ({kind: memory_tokens} in `embed` makes them), and a long
+    g global tokens, which are the special tokens of the grid ({kind: memory_tokens} in `embed` makes them), and a long
     text of n = N - g, width d, h heads. A token of the text reads the `radius` r tokens on each side, itself, and all
     global tokens, in one softmax; a global token reads all N.
 
@@ -60,20 +60,20 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         return round_up(grid.tokens, self.block)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        n, g = grid.total, grid.extra
+        n, g = grid.total, grid.special
         if token < g:
             return range(n)
         return [*range(g), *range(max(token - self.radius, g), min(token + self.radius + 1, n))]
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.extra * grid.total + grid.tokens * grid.extra + band_pairs(grid.tokens, self.radius)
+        return grid.special * grid.total + grid.tokens * grid.special + band_pairs(grid.tokens, self.radius)
 
     def in_letters(self, place: Place) -> tuple[GlobalLocal, Place]:
         component, lettered_place = super().in_letters(place)
-        return component, msgspec.structs.replace(lettered_place, grid=grid_in_letters(place.grid, extra="g"))
+        return component, msgspec.structs.replace(lettered_place, grid=grid_in_letters(place.grid, special="g"))
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        d, n, g, inner = place.dim, place.grid.tokens, place.grid.extra, self.inner(place.dim)
+        d, n, g, inner = place.dim, place.grid.tokens, place.grid.special, self.inner(place.dim)
         p, b = self.padded(place.grid), self.block
         yield from self._projections(place)
         yield move("pad", "Pad queries to whole blocks", 0 if p == n else p * inner)
@@ -103,7 +103,7 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
             yield move("concat", "Join both kinds of tokens", (g + n) * d)
 
     def _projections(self, place: Place) -> Iterator[Operation]:
-        d, n, g, inner = place.dim, place.grid.tokens, place.grid.extra, self.inner(place.dim)
+        d, n, g, inner = place.dim, place.grid.tokens, place.grid.special, self.inner(place.dim)
         if self.share_projections or not g:
             yield on_raw_input(linear("qkv", "Q, K, V projections", n + g, d, 3 * inner, bias=self.projection_bias))
             return
@@ -121,14 +121,14 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
 
     def _global(self, place: Place) -> Iterator[Operation]:
         """Attention of the global tokens."""
-        g, n = place.grid.extra, place.grid.total
+        g, n = place.grid.special, place.grid.total
         core = {"queries": g, "pairs": g * n, "fused": False}
         yield from attention_of(self, place, prefix="global_", label="global tokens", **core)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, p = place.grid.tokens, self.padded(place.grid)
         yield "ETC's relative position labels are left out"
-        if not place.grid.extra:
+        if not place.grid.special:
             yield "no global tokens, only a band; {kind: memory_tokens} in `embed` adds them"
         if p != n:
             yield PaddingNote(

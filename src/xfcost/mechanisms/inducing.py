@@ -18,7 +18,7 @@ Points = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
     """The attention of Set Transformer's ISAB: MH(X, H, H), H = MAB(I, X) (Lee et al. 2019, §3.1, equations 9, 10).
 
-    N tokens X (extra ones included), k learned points I, width d, h heads of width d_k. The points read all tokens,
+    N tokens X (special ones included), k learned points I, width d, h heads of width d_k. The points read all tokens,
 
         MAB(I, X) = LN(Z + rFF(Z)), Z = LN(I + MH(I, X, X)), rFF one linear map and a ReLU,
 

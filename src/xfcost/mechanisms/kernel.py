@@ -220,7 +220,7 @@ def _masked_products(sizes: _Sizes, groups: Number, tokens: Number, prefix: str,
         **mixing,
     )
     masked = static_weights(mixing) | {
-        "matrix": matrix(entries, entries, kept=True),
+        "matrix": matrix(entries, entries, saved=True),
         "symbol": None if prefix else "mask",
     }
     yield Operation(path=f"{prefix}mask", title="Mask", **masked)

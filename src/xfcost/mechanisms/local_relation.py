@@ -118,7 +118,7 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
             symbol="QKᵀ",
             **content,
         )
-        second, third = matrix(entries, entries), matrix(entries, 2 * entries, kept=True)
+        second, third = matrix(entries, entries), matrix(entries, 2 * entries, saved=True)
         yield Operation(path="mask", title="Mask over the border", matrix=second, symbol="mask", **windows.mixing)
         yield elementwise("add_prior", "Add the geometry prior", "add", entries, matrix=second, **windows.mixing)
         yield elementwise("softmax", "Softmax", "softmax", entries, matrix=third, symbol="softmax", **content)

@@ -130,11 +130,14 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         entries = self.heads * queries * keys
         content = mixing | {"content_dependent": True}
         macs = queries * keys * inner
-        score_facts = {"attention_entries": entries, "matrix": matrix(entries, kept=True)}  # the log-sum-exp keeps them
+        score_facts = {
+            "attention_entries": entries,
+            "matrix": matrix(entries, saved=True),
+        }  # the log-sum-exp keeps them
         yield matmul("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **score_facts, **content)
         yield Operation(path="mask", title="Mask", symbol="mask", **mixing)
         yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, **content)
-        weights = content | {"matrix": matrix(entries, entries, kept=True)}
+        weights = content | {"matrix": matrix(entries, entries, saved=True)}
         yield elementwise("softmax", "Softmax", "add + exp", entries, symbol="softmax", **weights)
         yield matmul("weighted_sum", "Weighted sum AV", macs, symbol="AV", **content)
 

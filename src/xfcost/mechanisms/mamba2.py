@@ -175,19 +175,19 @@ def _inside(sizes: _Sizes) -> Iterator[Operation]:
     within_chunk = chunk_mixing(sizes.chunk)
     sums, title = sizes.padded * sizes.heads, "Sums of the exponents in a chunk"
     yield elementwise("sums", title, "cumsum", sums, **static_weights(within_chunk))
-    decays = within_chunk | {"matrix": matrix(entries, entries, kept=True)}  # the scores come first
+    decays = within_chunk | {"matrix": matrix(entries, entries, saved=True)}  # the scores come first
     yield elementwise("local_decays", "Decays from token to token", "add + exp", entries, **decays)
     yield matmul(
         "local_scores",
         "Products CBᵀ",
         entries * sizes.state,
         attention_entries=entries,
-        matrix=matrix(entries, kept=True),
+        matrix=matrix(entries, saved=True),
         heads=sizes.heads,
         pairs=pairs_in_chunks(sizes.tokens, sizes.chunks, sizes.chunk),
         **within_chunk,
     )
-    weighed = within_chunk | {"matrix": matrix(entries, 2 * entries, kept=True)}
+    weighed = within_chunk | {"matrix": matrix(entries, 2 * entries, saved=True)}
     yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **weighed)
     macs = sizes.padded * sizes.chunk * sizes.inner
     yield matmul("local_weighted_sum", "Weighted sum of the inputs", macs, **within_chunk)
@@ -203,7 +203,7 @@ def _between(sizes: _Sizes) -> Iterator[Operation]:
     spans = sizes.heads * bounds * (COSTS["cumsum"] + bounds * (COSTS["add"] + COSTS["exp"]))
     moved = sizes.heads * bounds
     title = "Decays from chunk to chunk"
-    between = matrix(sizes.heads * bounds * bounds, kept=True)
+    between = matrix(sizes.heads * bounds * bounds, saved=True)
     yield Operation(path="spans", title=title, flops=spans, moved=moved, matrix=between, **global_mixing(sizes.tokens))
     states = bounds * sizes.state * sizes.inner
     yield matmul("carry", "States before the chunks", bounds * states, moved=states, **global_mixing(sizes.tokens))

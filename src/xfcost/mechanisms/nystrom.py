@@ -94,8 +94,8 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         )
         earlier = token_entries + landmark_entries
         yield from _weights("key", "Q̃Kᵀ", token_entries, m * tokens * inner, token_mixing, other_entries=earlier)
-        yield self._inverse(landmark_mixing | {"matrix": matrix(landmark_entries, earlier, kept=True)})
-        product_matrix = matrix(token_entries, token_entries + 2 * landmark_entries, kept=True)
+        yield self._inverse(landmark_mixing | {"matrix": matrix(landmark_entries, earlier, saved=True)})
+        product_matrix = matrix(token_entries, token_entries + 2 * landmark_entries, saved=True)
         yield matmul(
             "query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", token_entries * m, matrix=product_matrix, **landmark_mixing
         )
@@ -138,6 +138,6 @@ def _weights(
     path: str, factors: str, entries: Number, macs: Number, mixing: dict[str, Any], *, other_entries: Number = 0
 ) -> Iterator[Operation]:
     """Scores and softmax of one of the three products; earlier matrices of `other_entries` are alive."""
-    first, second = matrix(entries, other_entries), matrix(entries, entries + other_entries, kept=True)
+    first, second = matrix(entries, other_entries), matrix(entries, entries + other_entries, saved=True)
     yield matmul(f"{path}_scores", f"Scores {factors}", macs, attention_entries=entries, matrix=first, **mixing)
     yield elementwise(f"{path}_softmax", f"Softmax of {factors}", "softmax", entries, matrix=second, **mixing)

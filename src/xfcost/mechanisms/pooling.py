@@ -105,7 +105,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         return place.dim if self.out_width is None else self.out_width
 
     def out(self, place: Place) -> tuple[Grid, Number]:
-        return Grid(self.queries(place.grid), place.grid.extra), self.width(place)
+        return Grid(self.queries(place.grid), place.grid.special), self.width(place)
 
     def kernel(self, grid: Grid, which: Literal["q", "kv"]) -> Kernel | None:
         """The pool of the queries, or of keys and values; None where there is none."""
@@ -128,7 +128,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     def windows(self, grid: Grid) -> tuple[Grid, Grid, tuple[Number, ...]]:
         """Grids of queries and keys of one attention window, and the number of windows along each axis: one of all."""
         queries, keys = self.queries(grid), self.keys(grid)
-        return Grid(queries, grid.extra), Grid(keys, grid.extra), (1,) * len(queries)
+        return Grid(queries, grid.special), Grid(keys, grid.special), (1,) * len(queries)
 
     def skip(self, grid: Grid) -> Kernel | None:
         """The shortcut's max-pool of stride + 1 positions along strided axes; None without strides."""
@@ -148,7 +148,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         query, key = ((per_axis(size, rank), per_axis(stride, rank)) for size, stride in self._pools)
         single_key = self.windows(grid)[1].total == 1
         axes = pooled_axes(grid, query, key, self.window_side)
-        return PooledReads(axes, grid.extra, weighed=not single_key or self.residual_pooling != "none")
+        return PooledReads(axes, grid.special, weighed=not single_key or self.residual_pooling != "none")
 
     @property
     def _pools(self) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
@@ -177,7 +177,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
                 groups=prod(counts),
                 heads=self.heads,
                 head_dim=inner // self.heads,
-                extra=grid.extra,
+                special=grid.special,
                 bound=self.window_side is None,
                 fused=place.fused,
                 mixing=mixing | {"reads_tokens": keys.total},
@@ -224,7 +224,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         letters, window_side = letter_power(self.pool_letter, len(kernel.sides)), prod(kernel.sides)
         # a window of one token takes some of the tokens, and mixes none
         mixing = {} if window_side == 1 else {"mixing": "local", "reads": letters, "reads_tokens": window_side}
-        concatenated = {"moved": (outputs_per_head + grid.extra) * inner} if grid.extra else {}
+        concatenated = {"moved": (outputs_per_head + grid.special) * inner} if grid.special else {}
         if self.function != "conv":
             row = pooling(path, self.function, kernel, outputs_per_head * inner)
             max_facts = {"content_dependent": self.function == "max" and bool(mixing)}
@@ -241,12 +241,12 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
             bias=False,
         )
         yield msgspec.structs.replace(row, **mixing, **concatenated)
-        yield from norm("layer_norm", f"norm_{name}", (outputs_per_head + grid.extra) * self.heads, width)
+        yield from norm("layer_norm", f"norm_{name}", (outputs_per_head + grid.special) * self.heads, width)
 
     def _add_queries(self, outputs: Grid, inner: Number) -> Iterator[Operation]:
         if self.residual_pooling == "none":
             return
-        special_tokens = outputs.extra if self.residual_pooling == "grid" else 0
+        special_tokens = outputs.special if self.residual_pooling == "grid" else 0
         moved = outputs.total * inner if special_tokens else 0
         yield elementwise(
             "add_queries", "Add the pooled queries", "add", (outputs.total - special_tokens) * inner, moved=moved
@@ -262,7 +262,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         if kernel is not None:
             outputs_per_head = prod(kernel.out(grid.sides))
             row = pooling("residual_pool", "max", kernel, outputs_per_head * width)
-            moved = (outputs_per_head + grid.extra) * width if grid.extra else 0
+            moved = (outputs_per_head + grid.special) * width if grid.special else 0
             pooled = sum(1 for side in kernel.sides if side > 1)
             yield msgspec.structs.replace(
                 row,

@@ -165,7 +165,7 @@ def _masked_products(sizes: _Sizes, prefix: str, **mixing: Any) -> Iterator[Oper
         pairs=pairs_in_chunks(sizes.tokens, sizes.chunks, sizes.chunk),
         **mixing,
     )
-    weighed = mixing | {"matrix": matrix(entries, entries, kept=True)}
+    weighed = mixing | {"matrix": matrix(entries, entries, saved=True)}
     yield elementwise(
         f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **static_weights(weighed)
     )

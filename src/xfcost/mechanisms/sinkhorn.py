@@ -115,8 +115,8 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         score_facts = {"attention_entries": scores, "matrix": matrix(scores)}
         yield matmul("sort_scores", "Scores of blocks", blocks**2 * inner, **score_facts, **mixing)
         # the first log-sum-exp of the iterations keeps them
-        logits = mixing | {"matrix": matrix(entries, scores, kept=not self.causal and bool(self.iterations))}
-        order = mixing | {"matrix": matrix(entries, entries, kept=True)}
+        logits = mixing | {"matrix": matrix(entries, scores, saved=not self.causal and bool(self.iterations))}
+        order = mixing | {"matrix": matrix(entries, entries, saved=True)}
         if self.causal:
             masked = static_weights(logits) | {"moved": entries}
             yield elementwise("sort_logits", "Scale, mask", "multiply", scores, **masked)

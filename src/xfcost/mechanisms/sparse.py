@@ -237,7 +237,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         }
         all_entries = h * sum(entries.values())
         yield move("join", "Join scores of both factors", all_entries, matrix=matrix(all_entries, all_entries), **joint)
-        weights = joint | {"content_dependent": True, "matrix": matrix(all_entries, 2 * all_entries, kept=True)}
+        weights = joint | {"content_dependent": True, "matrix": matrix(all_entries, 2 * all_entries, saved=True)}
         yield elementwise("softmax", "Softmax", "softmax", all_entries, symbol="softmax", **weights)
         for factor in factors:
             macs, title = entries[factor] * self.inner(d), f"Weighted sum AV ({factor})"

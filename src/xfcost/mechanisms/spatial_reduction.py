@@ -33,7 +33,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         weighted_sum  N·M·h·d_k MACs
         out           N·h·d_k·d MACs
 
-    With R = 1 nothing is reduced: full attention, which alone can hold extra tokens. The convolution has no padding, as
+    With R = 1 nothing is reduced: full attention, which alone can hold special tokens. The convolution isn't padded, as
     in the public code: what R doesn't divide stands in no patch, and no other token reads it.
 
     Linear SRA (Wang et al. 2022, PVT v2, §3.1) `pooled` to P×P by an adaptive average, whatever N; a 1×1 convolution,
@@ -80,7 +80,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         """The grid of the keys."""
         if self.pooled is not None:
             return Grid((self.pooled,) * len(grid.sides))
-        return Grid(self.kernel(grid).out(grid.sides), grid.extra)
+        return Grid(self.kernel(grid).out(grid.sides), grid.special)
 
     def _in_patches(self, grid: Grid) -> tuple[Number, ...]:
         """Tokens inside patches, along each side."""
@@ -95,7 +95,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         return numbers(map(range, inside), grid.sides)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * (prod(self._in_patches(grid)) + grid.extra)
+        return grid.total * (prod(self._in_patches(grid)) + grid.special)
 
     def in_letters(self, place: Place) -> tuple[SpatialReduction, Place]:
         """k is the number of pooled tokens, not a side."""

@@ -91,7 +91,7 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
             masked = mixing | {"matrix": matrix(entries, live_entries)}
             yield move("mask", "Mask", once=once, symbol="mask", **masked)
             live_entries = entries
-        weights = mixing | {"matrix": matrix(entries, live_entries, kept=alone or self.trainable)}
+        weights = mixing | {"matrix": matrix(entries, live_entries, saved=alone or self.trainable)}
         yield elementwise("softmax", "Softmax", "softmax", entries, once=once, symbol="softmax", **weights)
         weighted = matmul("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, symbol="AV", **mixing)
         yield weighted if self.trainable else with_gradient_operands(weighted, 1)

@@ -112,7 +112,7 @@ class _Placement:
             if isinstance(layer, Enter) and layer.reads_stage and layer.reads_stage <= len(earlier):
                 memory, memory_dim = earlier[layer.reads_stage - 1]
                 position = msgspec.structs.replace(position, memory=memory, memory_dim=memory_dim, memory_letter="N")
-            if not self.run.extra_tokens and layer.out(position)[0].extra > grid.extra:
+            if not self.run.extra_tokens and layer.out(position)[0].special > grid.special:
                 continue
             parts.append(self.components.part((*path, index), layer, position))
             grid, dim = layer.out(position)

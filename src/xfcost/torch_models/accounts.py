@@ -46,7 +46,7 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
 
 
 def reconciled(ledger: Ledger, model: nn.Module, inputs: tuple[Tensor, ...], rows: dict[str, str]) -> Ledger:
-    """`ledger` joined with the traced and the dispatched account of `model`; `rows` are those of `Live`."""
+    """`ledger` joined with the traced and the dispatched account of `model`; `rows` are those of `BuiltModel`."""
     dispatched = dispatched_rows(model, inputs, rows)
     return join(join(ledger, *traced_rows(model, inputs, rows)), *dispatched, account="dispatched", quantities=RUN)
 

@@ -17,7 +17,7 @@ from xfcost.torch_models.shared.cache import set_position
 MOST_BLOCKS: Final = 10_000
 
 
-class Live(NamedTuple):
+class BuiltModel(NamedTuple):
     """A model, example inputs, and the row path of each component's module."""
 
     model: nn.Module
@@ -26,7 +26,7 @@ class Live(NamedTuple):
     """Module path -> row path (`stages.0.run.3.0` -> `stages.0.block.0`); the longest prefix decides."""
 
 
-def build(architecture: Architecture, device: str = "meta") -> Live:
+def build(architecture: Architecture, device: str = "meta") -> BuiltModel:
     """The model of `architecture` in evaluation mode on `device`, with random weights (none on `meta`).
 
     Raises:
@@ -45,7 +45,7 @@ def build(architecture: Architecture, device: str = "meta") -> Live:
         inputs = tuple(example_input(stream, architecture, dtype) for stream in architecture.running)
     if architecture.mode == "decode":
         set_position(model, architecture.running[-1].grid.total - 1)
-    return Live(model, inputs, rows)
+    return BuiltModel(model, inputs, rows)
 
 
 def example_input(stream: Stream, architecture: Architecture, dtype: torch.dtype) -> Tensor:

@@ -37,12 +37,12 @@ class Widens(Protocol):
 class ReplaceSpecial(nn.Module):
     """Updated special tokens in place of the old ones: (B, E, D), (B, N, D) -> (B, N, D)."""
 
-    def __init__(self, extra: int) -> None:
+    def __init__(self, special: int) -> None:
         super().__init__()
-        self.extra = extra
+        self.special = special
 
-    def forward(self, extra_BED: Tensor, x_BND: Tensor) -> Tensor:
-        return torch.cat([extra_BED, x_BND[:, self.extra :]], dim=1)
+    def forward(self, special_BED: Tensor, x_BND: Tensor) -> Tensor:
+        return torch.cat([special_BED, x_BND[:, self.special :]], dim=1)
 
 
 class SubLayerModel(nn.Module):
@@ -59,7 +59,7 @@ class SubLayerModel(nn.Module):
         self.reads_memory = maker.reads_memory(part)
         self.inner = maker.module(part)
         special_only = isinstance(part.component, SubLayer) and part.component.special_tokens_only
-        self.residual_rejoin = ReplaceSpecial(part.place.grid.extra) if special_only else None
+        self.residual_rejoin = ReplaceSpecial(part.place.grid.special) if special_only else None
         self.takes_special_only = special_only and not isinstance(part.component, Mixer)
         self.has_residual = part.residual != "none"
         if part.residual != "none":
@@ -77,9 +77,9 @@ class SubLayerModel(nn.Module):
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None, onto_BND: Tensor | None = None) -> Tensor:
         if self.residual_rejoin is None:
             return self._with_residual(x_BND, x_BND, memory_BMD, onto_BND)
-        extra_BED = x_BND[:, : self.residual_rejoin.extra]
-        read_BND = extra_BED if self.takes_special_only else x_BND
-        return self.residual_rejoin(self._with_residual(read_BND, extra_BED, memory_BMD, None), x_BND)
+        special_BED = x_BND[:, : self.residual_rejoin.special]
+        read_BND = special_BED if self.takes_special_only else x_BND
+        return self.residual_rejoin(self._with_residual(read_BND, special_BED, memory_BMD, None), x_BND)
 
     def _with_residual(
         self, x_BND: Tensor, residual_BND: Tensor, memory_BMD: Tensor | None, onto_BND: Tensor | None

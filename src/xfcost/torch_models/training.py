@@ -15,7 +15,7 @@ from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.join import with_backward, with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.architecture import Architecture
-from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import check_room, on_cpu
 from xfcost.torch_models.memory.process import training_memory
 from xfcost.torch_models.memory.training_step import Stepping, peak_of_steps
@@ -24,7 +24,7 @@ from xfcost.torch_models.tracing.backward import Walked, walk
 from xfcost.torch_models.tracing.rows import row_path
 
 
-def walked(live: Live, ledger: Ledger) -> Ledger:
+def walked(live: BuiltModel, ledger: Ledger) -> Ledger:
     """`ledger` joined with the backward pass of the torch model on `meta`, and with its saved activations."""
     live.model.train().requires_grad_()
     with _statistics_of_one_value(ledger.metadata.name):
@@ -79,7 +79,7 @@ def _statistics_of_one_value(name: str) -> Iterator[None]:
         ) from None
 
 
-def costs_by_row(live: Live, found: Walked) -> tuple[dict[str, list[int]], dict[str, int], list[str]]:
+def costs_by_row(live: BuiltModel, found: Walked) -> tuple[dict[str, list[int]], dict[str, int], list[str]]:
     """By row: backward MACs of each block, and bytes saved by all blocks; and texts about work outside all rows."""
     blocks: dict[str, list[int]] = defaultdict(list)
     saved: dict[str, int] = defaultdict(int)

@@ -21,8 +21,8 @@ def note_softmax(softmax: Work, scores: Tensor, axis: int) -> None:
     keys = scores.shape[axis]
     product.entries += entries
     product.heads = softmax.heads = scores.shape[:-2].numel() if scores.ndim > 2 else 1  # noqa: PLR2004
-    product.matrix = _with(product.matrix, entries, alive=entries, kept=0)
-    softmax.matrix = _with(softmax.matrix, entries, alive=2 * entries, kept=entries)
+    product.matrix = _with(product.matrix, entries, alive=entries, saved=0)
+    softmax.matrix = _with(softmax.matrix, entries, alive=2 * entries, saved=entries)
     softmax.fused_statistics += entries // keys if keys else 0
 
 
@@ -33,11 +33,11 @@ def _same_matrix(product: Work, scores: Tensor, axis: int) -> bool:
     return prod(made) == scores.numel() and {queries, keys} == set(made[-2:])
 
 
-def _with(before: Matrix | None, entries: int, *, alive: int, kept: int) -> Matrix:
+def _with(before: Matrix | None, entries: int, *, alive: int, saved: int) -> Matrix:
     """The matrices of all calls: those saved for training add up, of those alive at once the largest counts."""
     if before is None:
-        return Matrix(entries, alive, kept)
-    return Matrix(before.entries + entries, max(before.alive, alive), before.kept + kept)
+        return Matrix(entries, alive, saved)
+    return Matrix(before.entries + entries, max(before.alive, alive), before.saved + saved)
 
 
 def note_fused(attention: Work, q: Tensor, k: Tensor, v: Tensor) -> None:

@@ -147,7 +147,7 @@ def _attention_bytes(works: Sequence[Work], element: int) -> dict[str, int]:
     """Bytes saved for training by every attention core: as matrices, and as log-sum-exps."""
     entries = statistics = 0
     for work in works:
-        written = work.matrix.kept if work.matrix is not None else 0
+        written = work.matrix.saved if work.matrix is not None else 0
         entries += int(written) + work.fused_entries
         statistics += work.fused_statistics + (int(work.matrix.statistics) if work.matrix is not None else 0)
     return {"eager_bytes": entries * element, "fused_bytes": statistics * max(_STATISTIC_BYTES, element)}

@@ -31,7 +31,7 @@ class ClassifierHead(nn.Module):
         self.linear = Linear(place.dim, config.classes, bias=config.bias)
         self.average = None
         if config.distilled:
-            self.distillation_pool = Pool("distillation_token", place.grid.extra - 1)
+            self.distillation_pool = Pool("distillation_token", place.grid.special - 1)
             self.distillation_linear = Linear(place.dim, config.classes, bias=config.bias)
             self.average = Leaf(average)
 

@@ -27,4 +27,4 @@ class DistillationTokenEmbedding(Chain):
     """(B, N, D) -> (B, N+1, D)."""
 
     def __init__(self, config: DistillationToken, place: Place) -> None:
-        super().__init__(insert=Insert(place.grid.extra, place.dim))
+        super().__init__(insert=Insert(place.grid.special, place.dim))

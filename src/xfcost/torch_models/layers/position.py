@@ -51,11 +51,11 @@ class SeparateTables(nn.Module):
         steps, *others = place.grid.sides
         self.steps = Table(steps, place.dim).weight
         self.places = Table(prod(others), place.dim).weight
-        self.extra = Table(place.grid.extra, place.dim).weight if place.grid.extra else None
+        self.special = Table(place.grid.special, place.dim).weight if place.grid.special else None
 
     def forward(self) -> Tensor:
         grid_ND = (self.steps.unsqueeze(1) + self.places).flatten(0, 1)
-        return grid_ND if self.extra is None else torch.cat([self.extra, grid_ND])
+        return grid_ND if self.special is None else torch.cat([self.special, grid_ND])
 
 
 def spread_out(*tables: Tensor, sides: list[int]) -> Tensor:

@@ -19,7 +19,7 @@ class ClassTokenAttention(nn.Module):
     def __init__(self, config: ClassAttention, place: Place) -> None:
         super().__init__()
         inner = config.inner(place.dim)
-        self.heads, self.extra = config.heads, place.grid.extra
+        self.heads, self.special = config.heads, place.grid.special
         self.q = Linear(place.dim, inner, bias=config.projection_bias)
         self.k = Linear(place.dim, inner, bias=config.projection_bias)
         self.v = Linear(place.dim, inner, bias=config.projection_bias)
@@ -27,6 +27,6 @@ class ClassTokenAttention(nn.Module):
         self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        q_BHEK = split_heads(self.q(x_BND[:, : self.extra]), self.heads)
+        q_BHEK = split_heads(self.q(x_BND[:, : self.special]), self.heads)
         k_BHNK, v_BHNK = (split_heads(part(x_BND), self.heads) for part in (self.k, self.v))
         return self.out(join_heads(self.core(q_BHEK, k_BHNK, v_BHNK)))

@@ -42,17 +42,17 @@ class ConvolutionalProjection(nn.Module):
 
     def __init__(self, config: ConvAttention, place: Place, kernel: Kernel) -> None:
         super().__init__()
-        sides, self.extra = place.grid.sides, place.grid.extra
+        sides, self.special = place.grid.sides, place.grid.special
         self.conv = TokenConvolution(sides, place.dim, place.dim, kernel, groups=place.dim, bias=False)
         self.norm = BatchNorm(place.dim)
-        self.join = Leaf(with_extra, extra=self.extra) if self.extra else None
+        self.join = Leaf(with_special, special=self.special) if self.special else None
         self.linear = Linear(place.dim, config.inner(place.dim), bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        y_BMD = self.norm(self.conv(x_BND[:, self.extra :]))
+        y_BMD = self.norm(self.conv(x_BND[:, self.special :]))
         return self.linear(y_BMD if self.join is None else self.join(x_BND, y_BMD))
 
 
-def with_extra(x_BND: Tensor, y_BMD: Tensor, *, extra: int) -> Tensor:
-    """The first `extra` tokens of x, then y: (B, N, D), (B, M, D) -> (B, extra + M, D)."""
-    return torch.cat([x_BND[:, :extra], y_BMD], dim=1)
+def with_special(x_BND: Tensor, y_BMD: Tensor, *, special: int) -> Tensor:
+    """The first `special` tokens of x, then y: (B, N, D), (B, M, D) -> (B, special + M, D)."""
+    return torch.cat([x_BND[:, :special], y_BMD], dim=1)

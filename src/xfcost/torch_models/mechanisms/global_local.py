@@ -23,8 +23,8 @@ class GlobalLocalAttention(nn.Module):
     def __init__(self, config: GlobalLocal, place: Place) -> None:
         super().__init__()
         inner, bias, dim = config.inner(place.dim), config.projection_bias, place.dim
-        self.heads, self.tokens, self.extra = config.heads, place.grid.tokens, place.grid.extra
-        self.separate = bool(self.extra) and not config.share_projections
+        self.heads, self.tokens, self.special = config.heads, place.grid.tokens, place.grid.special
+        self.separate = bool(self.special) and not config.share_projections
         if self.separate:
             self.long_qkv = Linear(dim, 3 * inner, bias=bias)
             self.l2g_kv = Linear(dim, 2 * inner, bias=bias)
@@ -35,19 +35,19 @@ class GlobalLocalAttention(nn.Module):
             self.qkv = Linear(dim, 3 * inner, bias=bias)
         padded = config.padded(place.grid)
         self.pad = Pad(padded - self.tokens)
-        self.core = nn.ModuleDict({"inner": band(config, self.tokens, padded, self.extra, inner // config.heads)})
-        if self.extra:
+        self.core = nn.ModuleDict({"inner": band(config, self.tokens, padded, self.special, inner // config.heads)})
+        if self.special:
             self.core["global"] = Core(inner // config.heads, fused=False)
             self.concat = Leaf(joined, dim=1)
         self.out = Linear(inner, dim, bias=bias)
-        self.global_out = Linear(inner, dim, bias=bias) if self.extra and not config.share_output else None
+        self.global_out = Linear(inner, dim, bias=bias) if self.special and not config.share_output else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
         long_qkv, global_kv, global_qkv = self._projected(x_BND)
         q, k, v = (part_BHLK[:, :, None] for part_BHLK in (self.pad(long_qkv[0]), *long_qkv[1:]))  # one row
         y_BHPK: Tensor = self.core["inner"](q, k, v, *(part_BHGK[:, :, None] for part_BHGK in global_kv))[:, :, 0]
         y_BLD = join_heads(y_BHPK[:, :, : self.tokens])
-        if not self.extra:
+        if not self.special:
             return self.out(y_BLD)
         y_BGD = join_heads(self.core["global"](*global_qkv))
         if self.global_out is None:
@@ -56,7 +56,7 @@ class GlobalLocalAttention(nn.Module):
 
     def _projected(self, x_BND: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
         """(B, H, …, K): q, k, v of long tokens; the global keys and values that they read; q, k, v of global tokens."""
-        g = self.extra
+        g = self.special
         if not self.separate:
             q, k, v = self._split(self.qkv(x_BND), 3)
             return [part[:, :, g:] for part in (q, k, v)], [k[:, :, :g], v[:, :, :g]], [q[:, :, :g], k, v]
@@ -70,8 +70,8 @@ class GlobalLocalAttention(nn.Module):
         return [split_heads(part_BND, self.heads) for part_BND in x_BND.chunk(parts, dim=-1)]
 
 
-def band(config: GlobalLocal, tokens: int, padded: int, extra: int, head_dim: int) -> BandCore:
+def band(config: GlobalLocal, tokens: int, padded: int, special: int, head_dim: int) -> BandCore:
     """Query blocks of radius + 1 tokens; keys are padded by one block before and at most one after."""
     side = config.block
     mask = BandMask(side, padded // side, range(tokens), (config.radius, config.radius))
-    return BandCore(head_dim, side, extra, mask=mask, around=(side, padded - tokens + side))
+    return BandCore(head_dim, side, special, mask=mask, around=(side, padded - tokens + side))

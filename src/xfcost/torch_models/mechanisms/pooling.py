@@ -42,9 +42,11 @@ class PoolingAttention(nn.Module):
             self.add_module(f"norm_{name}", norm("layer_norm", head_dim) if normed else None)
         queries, keys, _ = config.windows(grid)
         biased = config.bias == "decomposed"
-        positions = DecomposedPositions(queries.sides, keys.sides, head_dim, grid.extra) if biased else None
+        positions = DecomposedPositions(queries.sides, keys.sides, head_dim, grid.special) if biased else None
         self.core = CoreWithPositions(positions, Core(head_dim, fused=place.fused, biased=biased))
-        self.add_queries = AddQueries(grid.extra if config.residual_pooling == "grid" else 0) if adds(config) else None
+        self.add_queries = (
+            AddQueries(grid.special if config.residual_pooling == "grid" else 0) if adds(config) else None
+        )
         self.out = Linear(inner, width, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -102,10 +104,10 @@ def head_pool(config: Pooling, kernel: Kernel | None, place: Place, head_dim: in
 
 def over_grid(x_BHNK: Tensor, place: Place, pool: Callable[[Tensor], Tensor]) -> Tensor:
     """Applies `pool` to each head's grid; special tokens pass unchanged: (B, H, e+N, K) -> (B, H, e+P, K)."""
-    heads, extra = x_BHNK.shape[1], place.grid.extra
-    grid_BNK = x_BHNK[:, :, extra:].flatten(0, 1)
+    heads, special = x_BHNK.shape[1], place.grid.special
+    grid_BNK = x_BHNK[:, :, special:].flatten(0, 1)
     pooled_BHPK = in_rows(pool(on_grid(grid_BNK, place.grid.sides))).unflatten(0, (-1, heads))
-    return torch.cat([x_BHNK[:, :, :extra], pooled_BHPK], dim=2) if extra else pooled_BHPK
+    return torch.cat([x_BHNK[:, :, :special], pooled_BHPK], dim=2) if special else pooled_BHPK
 
 
 class HeadConvolution(Convolution):

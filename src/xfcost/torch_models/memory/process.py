@@ -15,7 +15,7 @@ import torch
 
 from xfcost.ledger.metadata import ProcessMemory
 from xfcost.spec.architecture import Architecture
-from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.heap import Heap
 from xfcost.torch_models.memory.peak import FusedOnMeta, LiveBytes
 from xfcost.torch_models.memory.training_step import Stepping
@@ -83,7 +83,7 @@ def workspace_bytes(operator: str, args: Any, result: Any) -> int:
 def forward_memory(architecture: Architecture) -> ProcessMemory:
     """Memory of building the model and of calls without gradients."""
 
-    def run(live: Live) -> None:
+    def run(live: BuiltModel) -> None:
         with FusedOnMeta(), torch.no_grad():
             for _ in range(_PASSES):
                 live.model(*live.inputs)
@@ -94,7 +94,7 @@ def forward_memory(architecture: Architecture) -> ProcessMemory:
 def training_memory(architecture: Architecture, optimizer: str) -> ProcessMemory:
     """Memory of building the model and of training steps with torch's `optimizer`, one parameter at a time."""
 
-    def run(live: Live) -> None:
+    def run(live: BuiltModel) -> None:
         stepping = Stepping(live, optimizer, lists=False)
         with KernelOnMeta(products=False), NumbersOnMeta():
             for _ in range(_PASSES):
@@ -103,7 +103,7 @@ def training_memory(architecture: Architecture, optimizer: str) -> ProcessMemory
     return _walked(architecture, run, _EDGES_TRAINING)
 
 
-def _walked(architecture: Architecture, run: Callable[[Live], None], edges: tuple[int, int]) -> ProcessMemory:
+def _walked(architecture: Architecture, run: Callable[[BuiltModel], None], edges: tuple[int, int]) -> ProcessMemory:
     usual, worst = (Heap(held) for held in edges)
     with HeapBytes(usual, worst) as alive:
         run(build(architecture))

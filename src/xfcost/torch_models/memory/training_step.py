@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_iter
 
-from xfcost.torch_models.build import Live
+from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.memory.peak import watched
 from xfcost.torch_models.tracing.kernels import KernelOnMeta, NumbersOnMeta
 
@@ -64,7 +64,7 @@ def optimizer(name: str, model: nn.Module, *, lists: bool) -> torch.optim.Optimi
 class Stepping:
     """Training steps on one repeated batch; the loss is the sum of the outputs."""
 
-    def __init__(self, live: Live, name: str, *, lists: bool) -> None:
+    def __init__(self, live: BuiltModel, name: str, *, lists: bool) -> None:
         self.model, self.inputs = live.model.train().requires_grad_(), live.inputs
         self.optimizer = optimizer(name, self.model, lists=lists)
 
@@ -78,7 +78,7 @@ class Stepping:
         self.optimizer.zero_grad()
 
 
-def peak_of_steps(live: Live, name: str, *, lists: bool) -> int:
+def peak_of_steps(live: BuiltModel, name: str, *, lists: bool) -> int:
     """Peak bytes of live tensors in two steps, the second with optimizer states. Works on `meta` too."""
     stepping = Stepping(live, name, lists=lists)
     with watched(live.model, live.inputs) as alive, KernelOnMeta(products=False), NumbersOnMeta():

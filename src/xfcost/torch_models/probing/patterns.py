@@ -55,7 +55,7 @@ def _memory(mixer: Mixer, place: Place) -> Grid | None:
 
 def _listed_reads(mixer: Mixer, place: Place) -> Iterator[Sequence[int]]:
     """The tokens that each output token is declared to read."""
-    outputs = place.grid.extra if mixer.special_tokens_only else mixer.out(place)[0].total
+    outputs = place.grid.special if mixer.special_tokens_only else mixer.out(place)[0].total
     return (mixer.reads(place.grid, token, _memory(mixer, place)) for token in range(outputs))
 
 

@@ -129,7 +129,7 @@ def _cut(component: Component, place: Place) -> frozenset[str]:
 
     One that is declared local, and reads more there too, is declared wrongly.
     """
-    twice = msgspec.structs.replace(place, grid=Grid(tuple(2 * side for side in place.grid.sides), place.grid.extra))
+    twice = msgspec.structs.replace(place, grid=Grid(tuple(2 * side for side in place.grid.sides), place.grid.special))
     longer = _standing(component, twice)
     rows = longer.rows if longer else component.operations(place)
     return frozenset(
@@ -175,11 +175,11 @@ def _sides(component: Component, axes: int) -> Iterator[int]:
 
 def _place(place: Place, dim: int, longer: int, side: int) -> Place:
     """A place like `place`, of this width and side; a memory has `longer` more tokens on every axis."""
-    grid = Grid((side,) * len(place.grid.sides), halved(place.grid.extra, MOST_EXTRA))
+    grid = Grid((side,) * len(place.grid.sides), halved(place.grid.special, MOST_EXTRA))
     widths: dict[str, Any] = {"dim": dim, "out_dim": max(round(dim * place.out_dim / place.dim), 1)}
     if place.memory is not None:
         widths["memory_dim"] = max(round(dim * place.memory_dim / place.dim), 1)
-        widths["memory"] = Grid((side + longer,) * len(place.memory.sides), place.memory.extra)
+        widths["memory"] = Grid((side + longer,) * len(place.memory.sides), place.memory.special)
     if place.vocabulary is not None:
         widths["vocabulary"] = min(place.vocabulary, dim)
     return msgspec.structs.replace(place, grid=grid, **widths)

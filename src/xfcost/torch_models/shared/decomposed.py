@@ -45,12 +45,12 @@ def distance_rows(queries: int, keys: int) -> Tensor:
 class PositionScores(nn.Module):
     """qᵢ·R[iₐ - jₐ] for every axis a: (B, H, e+P, K) -> one tensor (B, H, *queries, kₐ) per axis."""
 
-    def __init__(self, queries: Sides, extra: int) -> None:
+    def __init__(self, queries: Sides, special: int) -> None:
         super().__init__()
-        self.queries, self.extra = queries, extra
+        self.queries, self.special = queries, special
 
     def forward(self, q_BHPK: Tensor, *tables_qkK: Tensor) -> tuple[Tensor, ...]:
-        q_BHYXK = q_BHPK[:, :, self.extra :].unflatten(2, self.queries)
+        q_BHYXK = q_BHPK[:, :, self.special :].unflatten(2, self.queries)
         scores = []
         for axis, table_qkK in enumerate(tables_qkK, 2):
             first = q_BHYXK.movedim(axis, 0)
@@ -65,9 +65,9 @@ class SpreadOverPairs(nn.Module):
     (B, H, *queries, kₐ) per axis -> (B, H, e+P, e+M).
     """
 
-    def __init__(self, extra: int) -> None:
+    def __init__(self, special: int) -> None:
         super().__init__()
-        self.extra = extra
+        self.special = special
 
     def forward(self, *scores: Tensor) -> Tensor:
         rank = len(scores)
@@ -75,18 +75,18 @@ class SpreadOverPairs(nn.Module):
         for behind, term in enumerate(reversed(scores[:-1]), 1):
             total = term.unflatten(-1, (-1, *[1] * behind)) + total.unsqueeze(-1 - behind)
         bias_BHPM = total.flatten(2 + rank).flatten(2, 1 + rank)
-        more = self.extra
+        more = self.special
         return F.pad(bias_BHPM, (more, 0, more, 0)) if more else bias_BHPM
 
 
 class DecomposedPositions(nn.Module):
     """(B, H, e+P, K) -> the bias of each pair (B, H, e+P, e+M)."""
 
-    def __init__(self, queries: Sides, keys: Sides, head_dim: int, extra: int) -> None:
+    def __init__(self, queries: Sides, keys: Sides, head_dim: int, special: int) -> None:
         super().__init__()
         self.tables = AxisTables(queries, keys, head_dim)
-        self.position_scores = PositionScores(queries, extra)
-        self.spread = SpreadOverPairs(extra)
+        self.position_scores = PositionScores(queries, special)
+        self.spread = SpreadOverPairs(special)
 
     def forward(self, q_BHPK: Tensor) -> Tensor:
         return self.spread(*self.position_scores(q_BHPK, *self.tables()))

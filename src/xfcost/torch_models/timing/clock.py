@@ -15,7 +15,7 @@ from torch import nn
 
 from xfcost.ledger.errors import DeviceError, printable
 from xfcost.ledger.metadata import Timing
-from xfcost.torch_models.build import Live
+from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.tracing.rows import row_path
@@ -55,7 +55,9 @@ def available() -> list[str]:
     return devices
 
 
-def time_model(live: Live, device: str, predicted: int, say: Callable[[str], None]) -> tuple[dict[str, float], Timing]:
+def time_model(
+    live: BuiltModel, device: str, predicted: int, say: Callable[[str], None]
+) -> tuple[dict[str, float], Timing]:
     """Median seconds of a forward, interquartile range, peak bytes, and seconds per row (of one block)."""
     say(f"timing on {device} …")
     with torch.no_grad():
@@ -91,7 +93,7 @@ def timing_of(times: list[float], device: str, peak: int | None, predicted: int)
     )
 
 
-def time_steps(live: Live, device: str, positions: Sequence[int]) -> list[float]:
+def time_steps(live: BuiltModel, device: str, positions: Sequence[int]) -> list[float]:
     """Seconds of all decode steps of a generation: the median of a few runs, or a single long run."""
     clock = _clock_of(device)
 
@@ -127,7 +129,7 @@ def _spread(times: list[float]) -> float:
     return high - low
 
 
-def _peak(live: Live, device: str) -> int:
+def _peak(live: BuiltModel, device: str) -> int:
     """Peak bytes of one forward: the device's own figure on CUDA, live tensors elsewhere."""
     if not device.startswith("cuda"):
         return peak_bytes(live.model, live.inputs)
@@ -143,7 +145,7 @@ def peak_on_cuda(call: Callable[[], object], device: str) -> int:
     return int(torch.cuda.max_memory_allocated(device))
 
 
-def time_rows(live: Live, device: str, clock: Clock = time.perf_counter) -> dict[str, float]:
+def time_rows(live: BuiltModel, device: str, clock: Clock = time.perf_counter) -> dict[str, float]:
     """Seconds per row and block: the median over a row's leaves and a few forwards, by forward hooks.
 
     A leaf that is called several times in a forward counts the sum. The hooks wait for the device, so that the rows
@@ -162,7 +164,7 @@ def time_rows(live: Live, device: str, clock: Clock = time.perf_counter) -> dict
 
 @contextmanager
 def _timed_leaves(
-    live: Live, wait: Callable[[], None], clock: Clock, seconds: dict[tuple[str, str], float]
+    live: BuiltModel, wait: Callable[[], None], clock: Clock, seconds: dict[tuple[str, str], float]
 ) -> Iterator[None]:
     """Add the seconds of each leaf of a row to `seconds`, by (row path, module path)."""
     started: dict[str, float] = {}

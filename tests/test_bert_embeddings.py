@@ -1,4 +1,4 @@
-"""BERT's door and exit: token types, a norm over the embeddings, a pooler; by hand and beside transformers."""
+"""BERT's embeddings and head: token types, a norm over the embeddings, a pooler; by hand and beside transformers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from test_against_transformers import ours_of, put, scrambled, theirs_of, transf
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Live
+from xfcost.torch_models.build import BuiltModel
 
 VOCABULARY, POSITIONS, DIM, LENGTH = 29, 16, 12, 11
 
 
-def bert(folder: Path, **run: Any) -> tuple[Architecture, Live]:
+def bert(folder: Path, **run: Any) -> tuple[Architecture, BuiltModel]:
     block = [{"kind": "full", "heads": 3}, {"kind": "mlp"}]
     spec = {
         "input": {"kind": "tokens", "vocabulary": VOCABULARY, "length": LENGTH},

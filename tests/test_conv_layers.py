@@ -1,4 +1,4 @@
-"""Convolutions and pools at doors, norms wherever they stand, scales of residuals, sub-layers that widen: the contract.
+"""Convolutions and pools of stems, norms wherever they stand, scales of residuals, sub-layers that widen: the contract.
 
 What tests/test_every_mechanism.py holds mixers to: rows by hand, rows against the trace, outputs and gradients against
 a plain slow reference, what is read against the probe, errors that name their field.
@@ -168,14 +168,14 @@ def test_channels_are_the_stage_s_where_none_are_given() -> None:
 
 
 def traced(component: Embed, where: Place, batch: int) -> Ledger:
-    """Closed form and trace of a door, row by row."""
+    """Closed form and trace of a entry, row by row."""
     rows = tuple(
         msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}") for row in component.operations(where)
     )
     with torch.device("meta"):
         model = Holder(MODULES[type(component)](component, where)).eval().requires_grad_(requires_grad=False)
         x_BND = torch.randn(batch, where.grid.total, where.dim)
-    metadata = Metadata(name="door", tokens="", grid_tokens=where.grid.tokens)
+    metadata = Metadata(name="entry", tokens="", grid_tokens=where.grid.tokens)
     return reconciled(Ledger(metadata=metadata, rows=rows), model, (x_BND,), {"it": "it"})
 
 
@@ -204,10 +204,10 @@ def test_macs_are_half_of_what_torch_s_own_counter_says(component: Conv | Pool, 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pixels_cost_what_tokens_do(channels: int, tmp_path: Path) -> None:
     # First, over the pixels of an image, and behind {kind: pixels}: the same numbers of the same weights.
-    door = {"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}
+    entry = {"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}
     mlp = [{"kind": "mlp"}]
     outputs = []
-    for embed in ([door], [{"kind": "pixels"}, door]):
+    for embed in ([entry], [{"kind": "pixels"}, entry]):
         spec = {
             "name": "one",
             "input": {"kind": "image", "size": [9, 7], "channels": channels},
@@ -401,7 +401,7 @@ def test_entering_gives_back_what_leaves(case: tuple[Conv, tuple[int, ...]]) -> 
 @given(case=kernels())
 @settings(max_examples=200, deadline=None)
 def test_what_no_input_gives_is_refused(case: tuple[Conv, tuple[int, ...]]) -> None:
-    """Either an input gives the grid, or the door says that none does."""
+    """Either an input gives the grid, or the entry says that none does."""
     component, wanted = case
     least = component.out(spot(Grid((1,) * len(wanted))))[0].sides
     if any(side < few for side, few in zip(wanted, least, strict=True)):
@@ -412,10 +412,10 @@ def test_what_no_input_gives_is_refused(case: tuple[Conv, tuple[int, ...]]) -> N
         assert component.out(spot(Grid(component.input_sides(wanted))))[0].sides == wanted
 
 
-def stem(door: dict[str, Any], **more: Any) -> dict[str, Any]:
+def stem(entry: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {
         "input": {"kind": "image", "size": 24},
-        "embed": [door],
+        "embed": [entry],
         "stages": [{"dim": 6, "depth": 1, "block": [{"kind": "full", "heads": 2}], **more}],
     }
 
@@ -491,14 +491,16 @@ def test_a_note_stands_where_positions_go_into_no_output(case: tuple[Conv, tuple
     ],
     ids=str,
 )
-def test_doors_that_can_not_stand_are_refused(component: Conv | Pool, grid: Grid, field: str, message: str) -> None:
+def test_stem_layers_that_can_not_stand_are_refused(
+    component: Conv | Pool, grid: Grid, field: str, message: str
+) -> None:
     with pytest.raises(ComponentError, match=message) as refused:
         component.check(spot(grid))
     assert refused.value.field == field
 
 
 @pytest.mark.parametrize(
-    ("door", "words"),
+    ("entry", "words"),
     [
         ({"size": 0}, r"size"),
         ({"size": 3, "stride": 0}, r"stride"),
@@ -512,9 +514,9 @@ def test_doors_that_can_not_stand_are_refused(component: Conv | Pool, grid: Grid
     ],
     ids=str,
 )
-def test_a_bad_door_is_refused_with_its_line(door: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_a_bad_entry_is_refused_with_its_line(entry: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=rf"spec\.yaml:\d+ .*{words}"):
-        counted_spec(stem({"kind": "conv"} | door), tmp_path)
+        counted_spec(stem({"kind": "conv"} | entry), tmp_path)
 
 
 # Norms, wherever they stand ──────────────────────────────────────────────────────────────────────────────────────────
@@ -525,7 +527,7 @@ def test_a_norm_costs_the_same_wherever_it_stands(kind: NormKind) -> None:
     per_element, vectors = NORM_COSTS[kind]
     where = spot(Grid((3, 5)))
     rows = {
-        "door": rows_of(Norm(norm=kind), where)["norm"],
+        "entry": rows_of(Norm(norm=kind), where)["norm"],
         "sub-layer": rows_of(NormSubLayer(norm=kind), where)["norm"],
         "behind a convolution": rows_of(Conv(size=1, norm=kind), where)["norm"],
     }
@@ -549,10 +551,10 @@ def test_a_norm_is_its_formula(component: type[Norm | NormSubLayer], kind: NormK
 
 
 @pytest.mark.parametrize("kind", NORMS)
-@pytest.mark.parametrize("where", ["door", "pre", "post", "res_post"])
+@pytest.mark.parametrize("where", ["entry", "pre", "post", "res_post"])
 def test_only_a_group_norm_mixes_tokens(kind: NormKind, where: str) -> None:
     here = spot(Grid((3, 5)))
-    if where == "door":
+    if where == "entry":
         model = twin_of(Norm(norm=kind), here)
     else:
         model = sublayer(Mlp(), here, Residual(norm=kind, place=where))  # type: ignore[arg-type]
@@ -659,7 +661,7 @@ def test_scales_that_are_none_are_refused(key: str, value: object, tmp_path: Pat
 WIDER = {"kind": "dense", "residual": "none"}
 
 
-def test_a_sub_layer_that_widens_stands_for_a_door(tmp_path: Path) -> None:
+def test_a_sub_layer_that_widens_stands_for_a_entry(tmp_path: Path) -> None:
     spec = stem({"kind": "patch", "size": 8}, blocks=[[WIDER], [{"kind": "mlp"}]])
     del spec["stages"][0]["block"], spec["stages"][0]["depth"]
     spec["stages"].append({"dim": 10, "blocks": [[WIDER, {"kind": "mlp"}], [WIDER, {"kind": "mlp"}]]})
