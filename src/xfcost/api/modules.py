@@ -40,7 +40,12 @@ def refuse_of_specs_alone(**options: Any) -> None:
 
 
 def module_account(
-    module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None, *, trace: bool, strict: bool,
+    module: torch.nn.Module,
+    inputs: Any,
+    keywords: Mapping[str, Any] | None,
+    *,
+    trace: bool,
+    strict: bool,
     mixing: bool,
 ) -> Ledger:
     """The ledger of a module on example inputs."""

@@ -29,7 +29,7 @@ from xfcost.torch_models.any_model.work import Work
 _STATISTIC_BYTES: Final = 4
 
 
-def module_ledger(
+def module_ledger(  # noqa: PLR0913 - options
     module: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, trace: bool = True,
     strict: bool = False, name: str | None = None, mixing: OnCPU | None = None,
 ) -> Ledger:  # fmt: skip
@@ -75,17 +75,17 @@ def module_ledger(
             **_attention_bytes(found.works, BYTES_PER_ELEMENT[dtype]),
         ),
     )
-    return ledger if how is None else _with_notes(ledger, how)
+    return _with_notes(ledger, how)
 
 
-def _with_notes(ledger: Ledger, how: str) -> Ledger:
-    """The ledger with a note of how kinds were found, and one of the rows without a kind."""
+def _with_notes(ledger: Ledger, how: str | None) -> Ledger:
+    """The ledger with a note of where kinds were found, and one of the rows without a kind."""
     missing = Counter(row.ran.kind_missing for row in ledger.rows if row.ran and row.ran.kind_missing)
-    if missing and missing.total() < len(ledger.rows):
+    if missing:
         rows = "1 row has" if missing.total() == 1 else f"{missing.total()} rows have"
         reasons = "; ".join(f"{reason} ({times})" for reason, times in missing.items())
         ledger = ledger.with_note(f"{rows} no known mixing kind: {reasons}")
-    return ledger.with_note(how)
+    return ledger if how is None else ledger.with_note(how)
 
 
 def _beside(model: nn.Module, given: Given, found: Run) -> Beside:

@@ -31,6 +31,7 @@ OnCPU = Callable[[], Sequence[Built]]
 _WIDER: Final = "a window wider than these counts as global"
 _ALL: Final = "what reads all its tokens counts as global"
 _NOT_RUN: Final = "it did not run at the sizes looked at"
+_CHOOSES: Final = "it sorts tokens or chooses among them"
 # Of the parts of an operation, the widest decides.
 _WIDENING: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
 
@@ -49,8 +50,8 @@ class _Followed(NamedTuple):
     follower: Follower
 
 
-def find_mixing(full: Run, built: Sequence[Built]) -> str:
-    """Fill in the kinds of `full`'s operations from runs of the same module with real numbers; how it went.
+def find_mixing(full: Run, built: Sequence[Built]) -> str | None:
+    """Fill in the kinds of `full`'s operations from runs of the same module with real numbers; from which, if any.
 
     What is not found stays unknown, and `kind_missing` says why.
 
@@ -67,16 +68,18 @@ def find_mixing(full: Run, built: Sequence[Built]) -> str:
     (model, given), inputs = (models[0], built[0][1]), [one for _, one in built]
     axes = axes_of(given, input_names(model), full.works)
     if not any(axes.values()):
-        return _nothing(full, "no input has an axis of tokens")
+        _nothing(full, "no input has an axis of tokens")
+        return None
     text = "two builds of it"
     if len(built) == 1:
         inputs, text = small_sizes(model, given, axes, full)
     try:
         runs = [_followed(models[min(number, len(models) - 1)], one, axes) for number, one in enumerate(inputs)]
     except Exception as error:  # noqa: BLE001 - the ledger stands without kinds, and the reason is told
-        return _nothing(full, f"the run with real numbers raised {raised(error)}")
+        _nothing(full, f"the run with real numbers raised {raised(error)}")
+        return None
     found = verdicts(*(run.follower for run in runs))
-    _fill(full.works, runs[0].works, found, _windows(model, found, max(map(len, axes.values()))))
+    _fill(full.works, runs[0], found, _windows(model, found, max(map(len, axes.values()))))
     return f"mixing kinds are found from {text}; " + (_WIDER if len(runs) > 1 else _ALL)
 
 
@@ -103,10 +106,9 @@ def _check_device(model: nn.Module) -> None:
         raise UsageError(f"mixing: the module is on {', '.join(sorted(devices))}; it is found on the CPU: module.cpu()")
 
 
-def _nothing(full: Run, reason: str) -> str:
+def _nothing(full: Run, reason: str) -> None:
     for work in full.works:
         work.kind_missing = reason
-    return f"mixing kinds are not known: {reason}"
 
 
 def _followed(model: nn.Module, given: Given, axes: Axes) -> _Followed:
@@ -135,18 +137,18 @@ def _windows(model: nn.Module, found: Sequence[FoundOperation], rank: int) -> di
     return {path: window for path, window in windows.items() if window and reads[path] <= window**rank}
 
 
-def _fill(
-    works: Sequence[Work], small: Sequence[Work], found: Sequence[FoundOperation], windows: dict[str, int]
-) -> None:
-    own = {work.place: work.sequence for work in small}
+def _fill(works: Sequence[Work], small: _Followed, found: Sequence[FoundOperation], windows: dict[str, int]) -> None:
+    own = {work.place: work.sequence for work in small.works}
     calls: dict[Hashable, list[int]] = {}
-    for work in small:
+    for work in small.works:
         calls.setdefault(work.call, []).extend(work.sequence)
-    in_loops = _steps_of_loops(works, small)
+    in_loops = _steps_of_loops(works, small.works)
     for work in works:
         sequence = own.get(work.place) or calls.get(work.call) or in_loops.get(work.path, [])
         parts = [found[number] for number in sequence]
+        chooses = any(small.follower.noted[number].chooses for number in sequence)
         verdict = _verdict(parts, windows) if parts else _Verdict("unknown", missing=_NOT_RUN)
+        verdict = _Verdict("unknown", missing=_CHOOSES) if chooses else verdict
         work.mixing, work.content_dependent = verdict.kind, verdict.content_dependent
         work.kind_missing = verdict.missing
         work.reads_tokens = verdict.reads if verdict.kind == "local" else None

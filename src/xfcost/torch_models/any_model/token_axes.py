@@ -24,11 +24,16 @@ Axes = dict[str | int, tuple[int, ...]]
 def axes_of(given: Given, names: Sequence[str], works: Sequence[Work]) -> Axes:
     """The token axes of every input; `names` are those of the positional ones."""
     found: Axes = {}
-    for key, value in (*enumerate(given.args), *given.kwargs.items()):
+    for key, value in inputs_of(given):
         name = key if isinstance(key, str) else (names[key] if key < len(names) else str(key))
         tensor = next((leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)), None)
         found[key] = () if tensor is None else _axes(tensor, name, works)
     return found
+
+
+def inputs_of(given: Given) -> list[tuple[str | int, Any]]:
+    """Every input with its place or name."""
+    return [*enumerate(given.args), *given.kwargs.items()]
 
 
 def _axes(tensor: Tensor, name: str, works: Sequence[Work]) -> tuple[int, ...]:
@@ -48,11 +53,16 @@ def _enters_convolution(shape: tuple[int, ...], works: Sequence[Work]) -> bool:
 
 
 def resized(given: Given, axes: Axes, sides: Mapping[int, int], batch: int | None) -> Given:
-    """The inputs with other numbers of tokens: `sides` maps each old length to the new one; on the CPU, with elements."""
+    """The inputs with numbers and other lengths: `sides` maps each old length along which tokens lie to the new one."""
+    made: dict[int, Tensor] = {}  # an input that is given twice stays one tensor
 
     def changed(key: str | int, value: Any) -> Any:
-        own = axes.get(key, ())
-        return pytree.tree_map_only(Tensor, lambda tensor: _resized(tensor, own, sides, batch), value)
+        return pytree.tree_map_only(Tensor, lambda tensor: once(tensor, axes.get(key, ())), value)
+
+    def once(tensor: Tensor, own: Sequence[int]) -> Tensor:
+        if id(tensor) not in made:
+            made[id(tensor)] = _resized(tensor, own, sides, batch)
+        return made[id(tensor)]
 
     args = tuple(changed(place, value) for place, value in enumerate(given.args))
     return Given(args, {name: changed(name, value) for name, value in given.kwargs.items()})

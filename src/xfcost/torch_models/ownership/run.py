@@ -12,7 +12,6 @@ from torch.utils._pytree import tree_leaves
 from xfcost.torch_models.ownership.follower import Follower
 from xfcost.torch_models.shared.running_modules import running_modules
 
-
 TokenAxes = Mapping[str | int, tuple[int, ...]]
 
 

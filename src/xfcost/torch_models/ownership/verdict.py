@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from typing import Any, Final, NamedTuple
 
@@ -50,7 +51,7 @@ def verdicts(run: Follower, larger: Follower | None = None) -> list[FoundOperati
         others_numbers = large.get(other.sequence) if other else None
         kind, reason = _kind(noted, run, numbers, others_numbers, global_makers)
         if kind == "global" and other is not None and _same_kernel(noted, other):
-            kind, reason = "unknown", "the inputs are smaller than its kernel"
+            kind, numbers = "local", _filling(noted, others_numbers)
         if kind == "global":
             global_makers.add(noted.sequence)
         found.append(_found(noted, kind, reason, numbers))
@@ -152,9 +153,14 @@ def _kind(
 
 
 def _same_kernel(noted: Noted, other: Noted) -> bool:
-    """Is it a convolution by the same number of weights at both sizes, which reads no more than its kernel?"""
+    """Is it a convolution by the same number of weights at both sizes, which reads no more than its kernel holds?"""
     finding = noted.finding
     return finding is not None and finding.kernel and noted.inputs[1:2] == other.inputs[1:2]
+
+
+def _filling(noted: Noted, numbers: _Numbers | None) -> _Numbers | None:
+    """What is read at the larger size, if that fills the kernel."""
+    return numbers if numbers is not None and numbers.kept.largest == math.prod(noted.inputs[1][2:]) else None
 
 
 def _grows(finding: Finding, run: Follower, numbers: _Numbers, others: _Numbers | None) -> bool | None:

@@ -26,8 +26,7 @@ class Kernel:
     def of_transposed(self) -> Kernel:
         """The kernel that reads, from an input with gaps, what the transposed convolution adds up."""
         padding = [
-            wide * (side - 1) - pad
-            for side, pad, wide in zip(self.sides, self.padding, self.dilation, strict=True)
+            wide * (side - 1) - pad for side, pad, wide in zip(self.sides, self.padding, self.dilation, strict=True)
         ]
         return Kernel(self.sides, [1] * self.rank, padding, self.dilation)
 

@@ -11,7 +11,7 @@ from torch import nn
 
 @contextmanager
 def running_modules(model: nn.Module, running: list[str]) -> Iterator[None]:
-    """While it lasts, the last entry of `running` is the path of the innermost running module; the model itself is ""."""
+    """While it lasts, `running` ends with the path of the innermost running module; the model itself is ""."""
 
     def entering(name: str) -> Callable[[nn.Module, Any], None]:
         return lambda module, inputs: running.append(name)

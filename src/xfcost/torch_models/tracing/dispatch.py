@@ -48,7 +48,13 @@ def dispatch(model: nn.Module, inputs: tuple[Any, ...]) -> Dispatched:
         if any(isinstance(tensor, Tensor) and tensor.is_meta for tensor in inputs):
             stack.enter_context(quick_layer_norm())
         numpy = handed_to_numpy(watch.unknown)
-        for context in (running_modules(model, watch.running), numpy, _Conventions(watch), in_few_steps(watch.loop), watch):
+        for context in (
+            running_modules(model, watch.running),
+            numpy,
+            _Conventions(watch),
+            in_few_steps(watch.loop),
+            watch,
+        ):
             stack.enter_context(context)
         stack.enter_context(torch.no_grad())
         model(*inputs)
