@@ -235,7 +235,7 @@ def test_a_module_with_too_many_parameters_is_refused_before_it_is_built(
 
 
 def test_a_module_without_numbers_and_a_spec_are_refused() -> None:
-    with pytest.raises(UsageError, match="on `meta`.*build it on the CPU"):
+    with pytest.raises(UsageError, match=r"on `meta`.*build it on the CPU"):
         analyzed(linear().to("meta"), TOKENS)
     with pytest.raises(UsageError, match="--mixing: a spec declares"):
         xfcost.analyze("vit", mixing=True, trace=False)

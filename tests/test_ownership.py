@@ -123,6 +123,17 @@ def test_tokens_may_lie_on_another_axis() -> None:
     assert mixing(operations) == [("convolution", "local", 3, False)]
 
 
+def test_a_convolution_whose_channels_are_tokens_reads_all_of_its_group() -> None:
+    torch.manual_seed(0)
+    for groups, reads in ((1, 6), (2, 3)):
+        x = torch.randn(1, 6, D)
+        runs = [run_followed(nn.Conv1d(6, 6, 3, padding=1, groups=groups), (x,), {})]
+        (only,) = (one for one in verdicts(*runs) if one.kind)
+        assert only.reads is not None
+        assert (only.reads.largest, only.content_dependent) == (reads, False)
+        assert only.kind == ("global" if groups == 1 else "unknown")
+
+
 class Seen(TorchDispatchMode):
     """Another mode beside the follower."""
 

@@ -139,11 +139,10 @@ class Follower(TorchDispatchMode):
             for result, owners in zip(results, outcome.owners, strict=True):
                 self._owners[result] = _laid_like(result, owners, view=func.is_view)
         self._link(call, given, results, outcome)
-        shapes = [tuple(tuple(value.shape) for value in values) for values in (given, results)]
+        inputs, outputs = (tuple(tuple(value.shape) for value in values) for values in (given, results))
+        name, chooses = str(packet), chooses and owned
         self.noted.append(
-            Noted(
-                call.sequence, self.running[-1], str(packet), *shapes, outcome.finding, moves(call), chooses and owned
-            )
+            Noted(call.sequence, self.running[-1], name, inputs, outputs, outcome.finding, moves(call), chooses)
         )
 
     def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None:
