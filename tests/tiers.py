@@ -117,10 +117,10 @@ def of_example(example: tuple[Mixer, bool]) -> Needs:
 
 
 def of_rows(example: tuple[Mixer, bool]) -> Needs:
-    """Every row of every mechanism."""
+    """Every row of every mechanism, by its path and title."""
     component, fused = example
     place = place_for(component, CASES[type(component)].growth(component)[0], fused=fused)
-    return frozenset((tag_of(type(component)), row.path) for row in component.operations(place))
+    return frozenset((tag_of(type(component)), row.path, row.title) for row in component.operations(place))
 
 
 @functools.cache

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, SEQUENCES, MechanismCase
+from cases.base import HEADS, MechanismCase
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.synthesizer import Synthesizer
 
+# 24 before 13: of a prime number of tokens both factors' orders are one.
+GRIDS = tuple(Grid((n,)) for n in (1, 2, 5, 8, 24, 13))
 EXAMPLES = (
     Synthesizer(heads=2),
     Synthesizer(heads=3, form="factorized_dense", causal=True, projection_bias=False),
@@ -40,6 +42,6 @@ CASE = MechanismCase(
     growth=lambda component: (
         (Grid((4, 4)), Grid((8, 8))) if component.form == "factorized_dense" else (Grid((6,)), Grid((12,)))
     ),
-    grids=SEQUENCES,
+    grids=GRIDS,
     fused=False,
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from xfcost.ledger.errors import SpecError, printable
-from xfcost.spec.reader import Expected, read_file
+from xfcost.spec.files import Expected, read_file
 
 # The names of 21,841 classes, twice, are two megabytes.
 _CONFIG: Final = Expected(

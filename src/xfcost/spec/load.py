@@ -23,11 +23,12 @@ from xfcost.ledger.errors import (
     shown,
 )
 from xfcost.spec.allowed_folders import check_inside
+from xfcost.spec.files import Expected, read_file
 from xfcost.spec.grammar import Spec
 from xfcost.spec.kinds import converted
 from xfcost.spec.merging import merged
 from xfcost.spec.overrides import apply_file_settings, apply_settings
-from xfcost.spec.reader import Expected, Source, YamlPath, read, read_file, shown_value
+from xfcost.spec.reader import Source, YamlPath, read, shown_value
 
 _MOST_EXTENDS: Final = 16
 

@@ -7,14 +7,11 @@ file of brackets would crash the process), and again while aliases are expanded,
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import yaml
 
@@ -27,7 +24,6 @@ except ImportError:  # PyYAML without libyaml: the same loader, slower
 
 YamlPath = tuple[str | int, ...]
 
-MOST_BYTES: Final = 1_000_000
 MOST_VALUES: Final = 20_000
 MOST_DEPTH: Final = 60
 _INT: Final = re.compile(r"[-+]?[0-9][0-9_]*\Z")
@@ -35,8 +31,6 @@ _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0
 _WORDS: Final = {"null": None, "~": None, "": None, "true": True, "false": False}
 _Mark = tuple[int, int]
 _BRACKETS: Final = {"while parsing a flow sequence": "[", "while parsing a flow mapping": "{"}
-# Some systems lack some of these flags.
-_READ: Final = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"))
 
 
 class Source:
@@ -77,46 +71,6 @@ def shown_value(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return printable(repr(value))
-
-
-class Expected(NamedTuple):
-    """What kind of file is expected, in the words of error messages."""
-
-    what: str = "a YAML file"
-    missing: str = "`xfcost list` shows the presets, `xfcost show vit` one to start from"
-    large: str = "a spec is a page of YAML"
-    most_bytes: int = MOST_BYTES
-
-
-def read_file(file: Path, name: str, expected: Expected = Expected()) -> str:  # noqa: B008 - immutable
-    """The text of a spec file, or of another kind that is `expected`; only regular files are opened.
-
-    Raises:
-        SpecError: it is missing, a directory, a pipe or a device, too large, not readable or not UTF-8 text.
-    """
-    try:
-        _check_regular(os.stat(file), name, expected)
-        with os.fdopen(os.open(file, _READ), "rb") as stream:
-            _check_regular(os.fstat(stream.fileno()), name, expected)
-            raw = stream.read(expected.most_bytes + 1) or b""
-    except (FileNotFoundError, NotADirectoryError):
-        raise SpecError(f"{name}: no such file; {expected.missing}") from None
-    except (OSError, ValueError) as error:
-        raise SpecError(f"{name}: can't be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(raw) > expected.most_bytes:
-        raise SpecError(f"{name}: is larger than {expected.most_bytes:,} bytes; {expected.large}")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise SpecError(f"{name}: is not UTF-8 text (byte {error.start}); expected {expected.what}") from None
-
-
-def _check_regular(status: os.stat_result, name: str, expected: Expected) -> None:
-    """Checked before a file is opened (a pipe would block) and again of the opened file."""
-    if stat.S_ISDIR(status.st_mode):
-        raise SpecError(f"{name}: is a directory; expected {expected.what}")
-    if not stat.S_ISREG(status.st_mode):
-        raise SpecError(f"{name}: is a pipe or a device, which could be read for ever; expected {expected.what}")
 
 
 def read(text: str, name: str) -> tuple[dict[str, Any], Source]:
