@@ -151,6 +151,11 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], list[tuple[str, str, in
         (IMAGE,),
         [("convolution", "local", 4, False)],
     ),
+    "transposed convolution, then a convolution of its finer grid": (
+        nn.Sequential(nn.ConvTranspose2d(3, 5, 2, stride=2), nn.Conv2d(5, 3, 3, padding=1)),
+        (IMAGE,),
+        [("convolution", "local", 4, False)],
+    ),
     "transposed convolution, kernels apart": (nn.ConvTranspose2d(3, 5, 2, stride=2), (IMAGE,), []),
     "dilated convolution": (
         nn.Conv2d(3, 3, 3, padding=2, dilation=2, groups=3),

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import xfcost
 from helpers import xf
-from ownership_cases import D, attention, window_mask
+from ownership_cases import D, attention, summed_by_steps, window_mask
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.torch_models.any_model import mixing
@@ -86,6 +86,11 @@ NETWORKS: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
         nn.TransformerEncoder(nn.TransformerEncoderLayer(D, 2, 16, batch_first=True), 2).eval(),
         TOKENS,
         [("layers.*.self_attn.scaled_dot_product_attention", "global", None, True)],
+    ),
+    "a recurrence, whose first step reads nothing": (
+        Module(lambda self, x: summed_by_steps(self.q, x), q=linear()),
+        TOKENS,
+        [("add", "global", None, True)],
     ),
     "convolutions of an image": (
         nn.Sequential(nn.Conv2d(3, 8, 4, 4), nn.Conv2d(8, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1)),
