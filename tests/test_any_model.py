@@ -197,7 +197,7 @@ class TestBesideTheTrace:
 
 
 def test_options_of_specs_are_refused():
-    with pytest.raises(UsageError, match="N=784: that is of specs"):
+    with pytest.raises(UsageError, match="N=784: of a module N is the argument of example_inputs"):
         xfcost.analyze(Model(), example_inputs=TOKENS, N=784)
     with pytest.raises(UsageError, match=r"device='?cpu'?: that is of specs"):
         xfcost.analyze(Model(), example_inputs=TOKENS, device="cpu")

@@ -7,7 +7,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from xfcost.api.modules import imported, is_module, module_account, named_module_account, refuse_of_specs_alone
+from xfcost.api.modules import (
+    imported,
+    is_module,
+    module_account,
+    module_inputs,
+    named_module_account,
+    one_number,
+    refuse_of_specs_alone,
+)
 from xfcost.api.specs import Progress, account, settings_texts, spec_name, with_probe
 from xfcost.counting.run_options import make_run
 from xfcost.ledger import notebook
@@ -65,6 +73,7 @@ def analyze(  # noqa: PLR0913 - options
     build: Sequence[str] = (),
     strict: bool = False,
     mixing: bool = False,
+    closed_form: bool | None = None,
     settings: Sequence[str] | None = (),
     trace: bool = True,
     device: str | None = None,
@@ -77,12 +86,15 @@ def analyze(  # noqa: PLR0913 - options
     Args:
         spec: a preset's name or a path to a YAML file; or a torch module, with inputs; or the name of one:
             `model.py:Net` or `package.module:Net`, whose code is executed, or a config.json of transformers.
-        example_inputs: of a module: one tensor, a tuple of positional inputs or a dictionary of keyword ones.
+        example_inputs: of a module: one tensor, a tuple of positional inputs or a dictionary of keyword ones; or a
+            function of N that gives them.
         example_kwargs: of a module: keyword inputs beside positional ones.
         inputs: of a named module: `1x3x224x224` or `input_ids=1xN:int64`, each input; N and batch stand for letters.
         build: of a named class or function: its arguments, `depth=12` each.
         strict: refuse a ledger that leaves an operation of the module uncounted.
         mixing: find how each operation of the module mixes tokens, by runs with real numbers at two small sizes.
+        closed_form: of a module whose inputs have an N: also count it at other N, and give its costs as polynomials in
+            N. None: where one run takes no more than two seconds.
         settings: overrides, `key.path=value` each.
         trace: False answers without importing torch.
         device: `cpu`, `cuda` or `mps` also runs the model.
@@ -97,15 +109,18 @@ def analyze(  # noqa: PLR0913 - options
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
+        tokens = options.pop("N", None)
         refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
-        return module_account(spec, example_inputs, example_kwargs, trace=trace, strict=strict, mixing=mixing)
+        given = module_inputs(example_inputs, example_kwargs, one_number(tokens))
+        return module_account(spec, given, trace=trace, strict=strict, closed_form=closed_form, mixing=mixing)
     if example_inputs is not None or example_kwargs is not None:
         raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
     name = spec_name(spec)
     target = module_target(name)
     loaded = imported(target, settings, progress) if target is not None and target.kind == "config" else None
     if target is not None and loaded is None:
-        shape = {"tokens": options.pop("N", None), "batch": options.pop("batch", 1)}
+        shape = {"tokens": one_number(options.pop("N", None)), "batch": options.pop("batch", 1)}
+        shape |= {"closed_form": closed_form}
         refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
         return named_module_account(
             target, inputs=inputs, build=build, trace=trace, strict=strict, mixing=mixing, **shape

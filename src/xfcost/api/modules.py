@@ -6,12 +6,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xfcost.api.specs import Progress, settings_texts
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.options import OPTIONS
+from xfcost.ledger.options import OPTIONS, read_option
 from xfcost.spec.load import Loaded
 from xfcost.spec.targets import ModuleTarget
 
@@ -39,25 +39,58 @@ def refuse_of_specs_alone(**options: Any) -> None:
             )
 
 
+class ModuleInputs(NamedTuple):
+    """The inputs of a module as a user gives them: values, or a function of N."""
+
+    inputs: Any
+    keywords: Mapping[str, Any] | None
+    tokens: int | None
+
+
+def module_inputs(inputs: Any, keywords: Mapping[str, Any] | None, tokens: int | None) -> ModuleInputs:
+    """The inputs, of N `tokens` where they are a function of N.
+
+    Raises:
+        UsageError: N has a number, and they are none.
+    """
+    if tokens is not None and not callable(inputs):
+        raise UsageError(f"N={tokens}: of a module N is the argument of example_inputs, a function of N")
+    return ModuleInputs(inputs, keywords, tokens)
+
+
 def module_account(
-    module: torch.nn.Module,
-    inputs: Any,
-    keywords: Mapping[str, Any] | None,
-    *,
-    trace: bool,
-    strict: bool,
-    mixing: bool,
+    module: torch.nn.Module, of: ModuleInputs, *, trace: bool, strict: bool, closed_form: bool | None, mixing: bool
 ) -> Ledger:
     """The ledger of a module on example inputs."""
     from xfcost.torch_models.memory.shortage import memory_may_run_out
 
     with memory_may_run_out(type(module).__name__, "running it"):
-        from xfcost.torch_models.any_model.inputs import example_inputs
-        from xfcost.torch_models.any_model.ledger import module_ledger
+        from xfcost.torch_models.any_model.in_n import ledger_in_n
+        from xfcost.torch_models.any_model.inputs import Given, example_inputs, inputs_at
 
-        given = example_inputs(inputs, keywords)
-        on_cpu = (lambda: [(module, given)]) if mixing else None
-        return module_ledger(module, given.args, given.kwargs, trace=trace, strict=strict, mixing=on_cpu)
+        of_n = callable(of.inputs)
+
+        def given_at(size: int | None) -> Given:
+            if of_n:
+                return inputs_at(of.inputs, size, of.keywords)
+            return example_inputs(of.inputs, of.keywords)
+
+        return ledger_in_n(
+            module, given_at, of.tokens, has_n=of_n, trace=trace, strict=strict, closed_form=closed_form,
+            mixing=(lambda: [(module, given_at(of.tokens))]) if mixing else None,
+        )  # fmt: skip
+
+
+def one_number(given: Any) -> int | None:
+    """The number for N in the shapes of inputs.
+
+    Raises:
+        UsageError: more than one, or none.
+    """
+    numbers = read_option("N", given)
+    if numbers is not None and len(numbers) != 1:
+        raise UsageError(f"--N {shown(given)}: expected one number, which stands for N in --input")
+    return int(numbers[0]) if numbers else None
 
 
 def imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Progress | None) -> Loaded | None:

@@ -64,6 +64,7 @@ def run(  # noqa: PLR0913 - options
         build=build or (),
         strict=strict,
         mixing=mixing,
+        closed_form=True if verbose else None,
         trace=trace,
         device=device,
         probe=probe,

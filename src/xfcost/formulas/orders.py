@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from xfcost.formulas.lettered import form_of
 from xfcost.ledger.operation import Operation
@@ -18,19 +18,22 @@ def costs(row: Operation) -> bool:
     return bool(row.macs or row.flops or row.comparisons or row.params)
 
 
-def order(row: Operation) -> str:
+def order(row: Operation, written: Callable[[Operation, int], str] | None = None) -> str:
     """The order of a row's MACs, else of its FLOPs (or comparisons, where they grow faster), else of its parameters.
+
+    `written` gives the text of one number of the row; without it that is its order in letters.
 
     Raises:
         ArithmeticError: the row has a cost whose formula vanishes for large N.
     """
+    told = written or text
     if row.comparisons and not row.macs:
-        compared = text(row, row.comparisons)
+        compared = told(row, row.comparisons)
         if not row.flops or text(row, row.comparisons + row.flops) != text(row, row.flops):
             return f"{compared} comparisons"
     if row.macs or row.flops:
-        return text(row, row.macs or row.flops)
-    return f"{text(row, row.params)} parameters"
+        return told(row, row.macs or row.flops)
+    return f"{told(row, row.params)} parameters"
 
 
 def text(row: Operation, cost: int) -> str:

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from xfcost.ledger.closed_form import ClosedForm
+
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
     """The ATen operation of a row, as the dispatcher saw it."""
@@ -43,6 +45,9 @@ class ModuleRun(msgspec.Struct, frozen=True, kw_only=True):
     """The same if every one were fused: log-sum-exps alone."""
     traced: str = ""
     """How fvcore's trace compares: `agrees`, `differs`, or why there is none."""
+
+    closed_form: ClosedForm | None = None
+    """Its costs as polynomials in N, where N is a letter in its inputs."""
 
     @property
     def complete(self) -> bool:

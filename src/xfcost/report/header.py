@@ -9,6 +9,7 @@ from rich.text import Text
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.agreement import agreement_texts
+from xfcost.report.closed_form import closed_form_texts
 from xfcost.report.decoding import decoding_answers
 from xfcost.report.input_description import circumstances
 from xfcost.report.training import training_answers
@@ -38,6 +39,7 @@ def _answers(ledger: Ledger) -> Iterator[Text]:
     yield from training_answers(ledger)
     yield from decoding_answers(ledger)
     yield _totals(ledger)
+    yield from closed_form_texts(ledger, at_least(ledger))
     memory = ledger.attention_memory()
     if ledger.metadata.mode in ("forward", "prefill") and memory["peak"]:
         yield Text(

@@ -85,6 +85,14 @@ def usual_inputs(model: Any, letters: Mapping[str, int | None], device: str) -> 
     return Given((), tensors)
 
 
+def text_tokens(model: Any, tokens: int | None) -> int | None:
+    """N of the text that `usual_inputs` makes, or of other inputs where `tokens` are given; None of images alone."""
+    main = getattr(model, "main_input_name", "input_ids")
+    if main == "input_ids":
+        return _tokens(model.config, tokens)
+    return tokens
+
+
 def _parameters(model: nn.Module) -> set[str]:
     import inspect
 

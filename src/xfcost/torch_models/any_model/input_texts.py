@@ -50,6 +50,12 @@ def inputs_from(texts: Sequence[str], letters: Mapping[str, int | None], device:
     return Given(tuple(args), {name: _sequences(value) for name, value in named.items()})
 
 
+def has_letter(texts: Sequence[str], letter: str) -> bool:
+    """Stands the letter in the shape of any of these inputs?"""
+    shapes = (_SHAPE.match(text.rpartition("=")[2]) for text in texts)
+    return any(shape is not None and letter in shape["sides"].split("x") for shape in shapes)
+
+
 def _unclear(text: str) -> UsageError:
     return UsageError(
         f"--input {printable(text, 200)}: expected a shape, as in 1x3x224x224, with the name of the parameter and the "

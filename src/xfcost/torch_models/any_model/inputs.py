@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from xfcost.ledger.errors import UsageError
+from xfcost.torch_models.any_model.user_errors import raised
+
 
 class Given(NamedTuple):
     """The inputs of a call."""
@@ -34,6 +37,20 @@ def input_names(model: nn.Module) -> list[str]:
         return list(inspect.signature(model.forward).parameters)
     except (TypeError, ValueError):
         return []
+
+
+def inputs_at(function: Any, tokens: int | None, keywords: Mapping[str, Any] | None = None) -> Given:
+    """The example inputs that a user's function of N gives.
+
+    Raises:
+        UsageError: N has no number, or the function raises.
+    """
+    if tokens is None:
+        raise UsageError("example_inputs: it is a function of N, and N has no number; give --N (N=… in Python)")
+    try:
+        return example_inputs(function(tokens), keywords)
+    except Exception as error:
+        raise UsageError(f"example_inputs({tokens}) raised {raised(error)}") from error
 
 
 def example_inputs(given: Any, keywords: Mapping[str, Any] | None = None) -> Given:

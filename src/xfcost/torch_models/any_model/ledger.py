@@ -60,6 +60,7 @@ def module_ledger(  # noqa: PLR0913 - options
     agreement = _agreement(found, missing, beside)
     traced = beside.modules if beside is not None and beside.refused is None else {}
     dtype = _dtype(model, given)
+    eager_bytes, fused_bytes = _attention_bytes(found.works, BYTES_PER_ELEMENT[dtype])
     ledger = Ledger(
         metadata=_metadata(model, title, given, dtype, _attention(found.works)),
         rows=tuple(module_rows(found.works, of_parameters, found.elements, traced, title)),
@@ -72,7 +73,8 @@ def module_ledger(  # noqa: PLR0913 - options
             uncounted=missing,
             uncalled=_uncalled(of_parameters.unused),
             traced=_traced(beside, agreement),
-            **_attention_bytes(found.works, BYTES_PER_ELEMENT[dtype]),
+            eager_bytes=eager_bytes,
+            fused_bytes=fused_bytes,
         ),
     )
     return _with_notes(ledger, how)
@@ -143,14 +145,14 @@ def _attention(works: Sequence[Work]) -> str:
     return "eager and fused" if eager and fused else "eager" if eager else "fused" if fused else "no"
 
 
-def _attention_bytes(works: Sequence[Work], element: int) -> dict[str, int]:
+def _attention_bytes(works: Sequence[Work], element: int) -> tuple[int, int]:
     """Bytes saved for training by every attention core: as matrices, and as log-sum-exps."""
     entries = statistics = 0
     for work in works:
         written = work.matrix.saved if work.matrix is not None else 0
         entries += int(written) + work.fused_entries
         statistics += work.fused_statistics + (int(work.matrix.statistics) if work.matrix is not None else 0)
-    return {"eager_bytes": entries * element, "fused_bytes": statistics * max(_STATISTIC_BYTES, element)}
+    return entries * element, statistics * max(_STATISTIC_BYTES, element)
 
 
 def _uncalled(unused: Sequence[str]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ class Found(NamedTuple):
 
     value: Any
     inputs: Any
-    """The code's `example_inputs`, called where it is a function; None where there are none."""
+    """The code's `example_inputs`, called where it is a function of nothing; None where there are none."""
 
 
 def found(target: ModuleTarget) -> Found:
@@ -42,7 +43,9 @@ def found(target: ModuleTarget) -> Found:
             raise UsageError(f"{printable(target.text, 200)}: {nearest(part, names)}")
         value = getattr(value, part)
     inputs = getattr(code, "example_inputs", None)
-    return Found(value, inputs() if callable(inputs) else inputs)
+    if callable(inputs) and not signature(inputs).parameters:
+        return Found(value, inputs())
+    return Found(value, inputs)
 
 
 def _executed(target: ModuleTarget) -> ModuleType:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from torch import nn
 
-from xfcost.ledger.errors import SpecError, UsageError, printable, shown
+from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import read_option
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
-from xfcost.torch_models.any_model.config_target import configured, usual_inputs
-from xfcost.torch_models.any_model.input_texts import inputs_from
-from xfcost.torch_models.any_model.inputs import Given, example_inputs
-from xfcost.torch_models.any_model.ledger import module_ledger
-from xfcost.torch_models.any_model.mixing import check_parameters
+from xfcost.torch_models.any_model.config_target import configured, text_tokens, usual_inputs
+from xfcost.torch_models.any_model.in_n import ledger_in_n
+from xfcost.torch_models.any_model.input_texts import has_letter, inputs_from
+from xfcost.torch_models.any_model.inputs import Given, example_inputs, inputs_at
+from xfcost.torch_models.any_model.mixing import Built, check_parameters
 from xfcost.torch_models.any_model.python_target import Found, built, found
 
 Letters = Mapping[str, int | None]
@@ -24,8 +25,8 @@ Letters = Mapping[str, int | None]
 
 
 def target_ledger(  # noqa: PLR0913 - options
-    target: ModuleTarget, *, inputs: Sequence[str], build: Sequence[str], tokens: Any, batch: Any, trace: bool,
-    strict: bool, mixing: bool = False,
+    target: ModuleTarget, *, inputs: Sequence[str], build: Sequence[str], tokens: int | None, batch: Any, trace: bool,
+    strict: bool, closed_form: bool | None, mixing: bool = False,
 ) -> Ledger:  # fmt: skip
     """The ledger of the module that `target` names. It is built on `meta`, and where it needs numbers on the CPU.
 
@@ -38,43 +39,44 @@ def target_ledger(  # noqa: PLR0913 - options
         trace: also lay fvcore's trace beside.
         strict: refuse a ledger that leaves an operation uncounted.
         mixing: also find how each operation mixes tokens, in the module on the CPU.
+        closed_form: also count it at other N, where N is a letter; None: where that is quick.
 
     Raises:
         UsageError: it can't be built, or does not run on these inputs.
         IncompleteError: with `strict`, an operation is not counted.
     """
-    letters: Letters = {"N": _one_number(tokens), "B": read_option("batch", batch)}
+    samples = read_option("batch", batch)
     arguments, failed = _arguments(build), None
     code = None if target.kind == "config" else found(target)
     name = printable(target.text, 200)
 
-    def made(device: str) -> tuple[nn.Module, Given]:
+    def made(device: str) -> tuple[nn.Module, Any, Callable[[int | None], Given]]:
         model, beside = _made(target, code, arguments, device)
-        return model, _inputs(model, beside, inputs, letters, device, name)
+        return model, beside, partial(_inputs, model, beside, inputs, samples, device, name)
 
     for device in ("meta", "cpu"):
         try:
-            model, given = made(device)
+            model, beside, given_at = made(device)
+            own = _letter(model, beside, inputs, tokens)
         except UsageError as error:
             failed = error
             continue
         if mixing:
             check_parameters(model, name)
-        on_cpu = (lambda: [made("cpu")]) if mixing else None
+        size = tokens if own is None else own
+
+        def on_cpu(size: int | None = size) -> list[Built]:
+            again, _, again_at = made("cpu")
+            return [(again, again_at(size))]
+
         try:
-            return module_ledger(
-                model, given.args, given.kwargs, trace=trace, strict=strict, name=target.name or None, mixing=on_cpu
-            )
+            return ledger_in_n(
+                model, given_at, size, has_n=own is not None, trace=trace, strict=strict,
+                name=target.name or None, closed_form=closed_form, mixing=on_cpu if mixing else None,
+            )  # fmt: skip
         except UsageError as error:
             failed = error
     raise failed or UsageError(f"{name}: it can't be built")
-
-
-def _one_number(given: Any) -> int | None:
-    numbers = read_option("N", given)
-    if numbers is not None and len(numbers) != 1:
-        raise UsageError(f"--N {shown(given)}: expected one number, which stands for N in --input")
-    return int(numbers[0]) if numbers else None
 
 
 def _made(target: ModuleTarget, code: Found | None, arguments: dict[str, Any], device: str) -> tuple[nn.Module, Any]:
@@ -87,9 +89,23 @@ def _made(target: ModuleTarget, code: Found | None, arguments: dict[str, Any], d
     return configured(target.place, device), None
 
 
-def _inputs(model: nn.Module, beside: Any, texts: Sequence[str], letters: Letters, device: str, name: str) -> Given:
+def _letter(model: nn.Module, beside: Any, texts: Sequence[str], tokens: int | None) -> int | None:
+    """The number for N, where the inputs have the letter N."""
+    if texts:
+        return tokens if has_letter(texts, "N") else None
+    if beside is not None:
+        return tokens if callable(beside) else None
+    return text_tokens(model, tokens) if hasattr(model, "main_input_name") and hasattr(model, "config") else None
+
+
+def _inputs(  # noqa: PLR0913 - what inputs are made of
+    model: nn.Module, beside: Any, texts: Sequence[str], batch: int, device: str, name: str, tokens: int | None
+) -> Given:
+    letters: Letters = {"N": tokens, "B": batch}
     if texts:
         return inputs_from(texts, letters, device)
+    if callable(beside):
+        return inputs_at(beside, tokens)
     if beside is not None:
         return example_inputs(beside)
     if hasattr(model, "main_input_name") and hasattr(model, "config"):

@@ -1,0 +1,274 @@
+"""The closed form of a module in N: counted at several N, polynomials through the counts, checked at further N."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import process_time
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from xfcost.formulas.interpolation import CHECKS, leading_term, through, value, with_form, written
+from xfcost.formulas.orders import order
+from xfcost.formulas.polynomial import Polynomial
+from xfcost.ledger.closed_form import ClosedForm
+from xfcost.ledger.errors import XfcostError
+from xfcost.ledger.join import growth_exponent
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
+from xfcost.torch_models.any_model.sizes import Axis, axis_of
+
+LedgerAt = Callable[[int], Ledger]
+"""N -> the ledger of the module there."""
+Series = tuple[str, str]
+"""(path, quantity); the path is empty of totals."""
+Forms = dict[Series, Polynomial]
+
+COSTS: Final = ("macs", "flops", "comparisons", "params")
+_POINTS: Final = 5  # determine a degree of 2, and check it
+_MORE_POINTS: Final = 7  # determine a degree of 4
+_FAR: Final = (101, 37, 7)  # periods
+_EVERY_REMAINDER: Final = 8  # up to this period
+
+
+class Fit(NamedTuple):
+    """The polynomials that fit at some N."""
+
+    forms: Forms
+    sizes: tuple[int, ...]
+    unfit: tuple[Series, ...]
+    """The MACs, of rows and in all, that no polynomial fits."""
+    period: int = 1
+
+
+class Counts:
+    """The ledgers of a module at every N that was asked for, counted once."""
+
+    def __init__(self, tokens: int, own: Ledger, ledger_at: LedgerAt, *, slow: bool, patience: float | None) -> None:
+        self.tokens, self.own, self.slow = tokens, own, slow
+        self._ends = None if patience is None else process_time() + patience
+        self._ledger_at = ledger_at
+        self._known: dict[int, tuple[Ledger, dict[Series, int]] | None] = {tokens: (own, _series(own))}
+
+    def at(self, size: int) -> dict[Series, int] | None:
+        """Every cost there; None where the module does not run."""
+        if size not in self._known:
+            try:
+                ledger = self._ledger_at(size)
+                self._known[size] = ledger, _series(ledger)
+            except XfcostError:
+                self._known[size] = None
+        found = self._known[size]
+        return None if found is None else found[1]
+
+    def ledger(self, size: int) -> Ledger | None:
+        """The whole ledger there."""
+        self.at(size)
+        found = self._known[size]
+        return None if found is None else found[0]
+
+    def running(self, sizes: Sequence[int], most: int) -> list[int]:
+        """The first `most` of `sizes` at which the module runs."""
+        found: list[int] = []
+        for size in sizes:
+            if len(found) < most and self.at(size) is not None:
+                found.append(size)
+        return found
+
+    @property
+    def late(self) -> bool:
+        """Has it taken too long to look further?"""
+        return self._ends is not None and process_time() > self._ends
+
+
+def closed_form(
+    tokens: int, own: Ledger, ledger_at: LedgerAt, *, slow: bool = False, patience: float | None = None
+) -> Ledger:
+    """`own`, the ledger at N = `tokens`, with the closed form of its costs, and an order of every row that has one.
+
+    Where a run is `slow`, smaller N come first. Further periods are looked for as long as `patience` lasts, in seconds.
+    """
+    counts = Counts(tokens, own, ledger_at, slow=slow, patience=patience)
+    axis = axis_of(tokens, lambda size: counts.at(size) is not None)
+    fit = _best(counts, axis)
+    form = ClosedForm(N=tokens, sizes=tuple(sorted(fit.sizes)), growth=_growth(counts))
+    if ("", "macs") in fit.forms:
+        form = _filled(form, counts, axis, fit)
+    else:
+        form = msgspec.structs.replace(form, refused=_why(counts, axis, fit))
+    rows = tuple(msgspec.structs.replace(row, order=_order(row, fit.forms)) for row in own.rows)
+    return with_form_of_module(msgspec.structs.replace(own, rows=rows), form)
+
+
+def with_form_of_module(ledger: Ledger, form: ClosedForm) -> Ledger:
+    """The ledger of a module with its closed form."""
+    if ledger.module is None:
+        raise ValueError(f"{ledger.metadata.name} is no module's ledger")
+    return msgspec.structs.replace(ledger, module=msgspec.structs.replace(ledger.module, closed_form=form))
+
+
+def _filled(form: ClosedForm, counts: Counts, axis: Axis, fit: Fit) -> ClosedForm:
+    flops = fit.forms.get(("", "flops"))
+    rows = {path: written(one) for (path, cost), one in fit.forms.items() if path and cost == "macs" and one.terms}
+    return msgspec.structs.replace(
+        form,
+        macs=written(fit.forms["", "macs"]),
+        flops=None if flops is None else written(flops),
+        rows=rows,
+        period=fit.period,
+        remainder=axis.own % fit.period,
+        counted_in="√N" if axis.kind == "squares" else "N",
+        others=dict(_others(counts, axis, fit)) if fit.period <= _EVERY_REMAINDER else {},
+    )
+
+
+def _series(ledger: Ledger) -> dict[Series, int]:
+    """Every cost of every row's block, and the totals; each with what makes the row the same at another N."""
+    found = {("", cost): ledger.total(cost) or 0 for cost in COSTS}
+    return found | {(row.path, cost): getattr(row, cost) for row in ledger.rows for cost in COSTS}
+
+
+def _best(counts: Counts, axis: Axis) -> Fit:
+    """The first fit of all MACs; else one of the total; else one of some rows."""
+    best: Fit | None = None
+    for fit in _fits(counts, axis):
+        if not fit.unfit:
+            return fit
+        if best is None or (("", "macs") in best.unfit and ("", "macs") not in fit.unfit):
+            best = fit
+        if counts.late:
+            break
+    return best or Fit({}, (counts.tokens,), (("", "macs"),))
+
+
+def _fits(counts: Counts, axis: Axis) -> Iterator[Fit]:
+    """Fits at larger N, at smaller ones, and at N of the same remainder of a period."""
+    on_numbers = counts.own.module is not None and counts.own.module.tensors == "real"
+    sides = [axis.smaller()] if on_numbers else [axis.larger(), axis.smaller()][:: -1 if counts.slow else 1]
+    steps: tuple[Series, ...] = ()
+    for sizes in sides:
+        for most in (_POINTS, _MORE_POINTS):
+            fit = _fit(counts, axis, counts.running(sizes, most - 1))
+            if fit is not None:
+                yield fit
+                steps = fit.unfit
+    if axis.kind == "multiples" or on_numbers:
+        return
+    for period in axis.periods(_numbers(counts.own, steps)):
+        fit = _fit(counts, axis, counts.running(axis.alike(period, _POINTS - 1), _POINTS - 1))
+        if fit is not None:
+            least = _least_period(counts, axis, fit._replace(period=period))
+            if _holds_far_off(counts, axis, least):
+                yield least
+
+
+def _fit(counts: Counts, axis: Axis, sizes: Sequence[int]) -> Fit | None:
+    """Polynomials in N, or in the side of a grid, through the counts at the own N and `sizes`; None with too few."""
+    if len(sizes) < CHECKS:
+        return None
+    everywhere = [(size, counts.at(size) or {}) for size in (counts.tokens, *sizes)]
+    forms: Forms = {}
+    for series in everywhere[0][1]:
+        points = [(size, costs[series]) for size, costs in everywhere if series in costs]
+        form = through(points)
+        if form is None and axis.kind == "squares":
+            form = through(points, 2)
+        if form is not None:
+            forms[series] = form
+    own = counts.at(counts.tokens) or {}
+    unfit = tuple(one for one, number in own.items() if one[1] == "macs" and number and one not in forms)
+    return Fit(forms, tuple(size for size, _ in everywhere), unfit)
+
+
+def _numbers(ledger: Ledger, unfit: Sequence[Series]) -> list[int]:
+    """The numbers in shapes of the operations that step, the most frequent first: windows are among them."""
+    paths = {path for path, _ in unfit}
+    texts = [f"{row.ran.input_shapes} {row.ran.output_shapes}" for row in ledger.rows if row.path in paths and row.ran]
+    numbers = Counter(int(number) for text in texts for number in re.findall(r"\d+", text))
+    return [number for number, _ in numbers.most_common()]
+
+
+def _least_period(counts: Counts, axis: Axis, fit: Fit) -> Fit:
+    """`fit` with the least period at which the polynomials hold."""
+    if fit.unfit:
+        return fit
+    period, total = fit.period, fit.forms["", "macs"]
+    for prime in _primes(period):
+        shorter = period // prime
+        nearby = axis.alike(shorter, 2)
+        if all(_meets(counts, total, size) for size in nearby):
+            period = shorter
+    return fit._replace(period=period)
+
+
+def _holds_far_off(counts: Counts, axis: Axis, fit: Fit) -> bool:
+    """Do the MACs meet the polynomial many periods on, where steps of another period would not?"""
+    total = fit.forms.get(("", "macs"))
+    far = [size for places in _FAR for size in axis.alike(fit.period, places)[places - 1 :]]
+    size = next((size for size in far if counts.at(size) is not None), None)
+    return total is not None and (size is None or _meets(counts, total, size))
+
+
+def _meets(counts: Counts, form: Polynomial, size: int) -> bool:
+    costs = counts.at(size)
+    return costs is not None and value(form, size) == costs["", "macs"]
+
+
+def _primes(number: int) -> Iterator[int]:
+    """The prime factors, repeated ones too."""
+    factor = 2
+    while number > 1:
+        while number % factor == 0:
+            yield factor
+            number //= factor
+        factor += 1
+
+
+def _others(counts: Counts, axis: Axis, fit: Fit) -> Iterator[tuple[int, str]]:
+    """The MACs at every other remainder of a short period."""
+    for remainder in range(fit.period):
+        if remainder == axis.own % fit.period:
+            continue
+        sizes = counts.running(axis.other(fit.period, remainder, _POINTS), _POINTS)
+        form = through([(size, (counts.at(size) or {})["", "macs"]) for size in sizes]) if sizes else None
+        if form is not None:
+            yield remainder, written(form)
+
+
+def _order(row: Operation, forms: Mapping[Series, Polynomial]) -> str | None:
+    """The leading term of a row's cost; None where no polynomial fits it."""
+    decides = ("macs",) if row.macs else ("flops", "comparisons") if row.flops or row.comparisons else ("params",)
+    found: dict[str, Any] = {}
+    for cost in decides:
+        form = forms.get((row.path, cost))
+        if form is None:
+            return None
+        found[cost] = with_form(getattr(row, cost), form)
+    in_n = msgspec.structs.replace(row, **found)
+    return order(in_n, leading_term) if any(getattr(row, cost) for cost in decides) else None
+
+
+def _growth(counts: Counts) -> dict[str, float | None]:
+    """Exponents between this N and twice as many tokens; half as many where that can't be."""
+    for factor in (2.0, 4.0, 0.5, 0.25):  # twice on a line, four times on a grid
+        size = int(counts.tokens * factor)
+        other = counts.ledger(size) if size == counts.tokens * factor else None
+        if other is not None:
+            costs = {"macs": _pair(counts.own, other, lambda one: one.total("macs") or 0)}
+            costs["attention_bytes"] = _pair(counts.own, other, lambda one: one.attention_memory()["all_layers"])
+            exponents = {name: growth_exponent(*pair, factor) for name, pair in costs.items()}
+            return exponents | {"factor": factor}
+    return {"macs": None, "attention_bytes": None, "factor": None}
+
+
+def _pair(own: Ledger, other: Ledger, cost: Callable[[Ledger], int]) -> tuple[int, int]:
+    return cost(own), cost(other)
+
+
+def _why(counts: Counts, axis: Axis, fit: Fit) -> str:
+    sizes = ", ".join(f"{size:,}" for size in sorted(fit.sizes))
+    if len(fit.sizes) == 1:
+        return f"it runs at too few N near {counts.tokens:,} ({'squares and ' if axis.kind != 'lengths' else ''}others)"
+    return f"no polynomial in N of a small degree fits its MACs (counted at N = {sizes}, and with periods)"
