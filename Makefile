@@ -1,7 +1,7 @@
 # Two commands need only Python: `make demo` and `make test`. Both make the virtual environment that they use.
 PYTHON ?= python3
 VENV   ?= .venv
-COGGED := README.md docs/cli.md docs/efficient-attention.md docs/gallery.md docs/how-it-counts.md docs/import.md docs/language.md docs/spec.md docs/training.md docs/vision.md \
+COGGED := README.md docs/any-model.md docs/cli.md docs/efficient-attention.md docs/gallery.md docs/how-it-counts.md docs/import.md docs/language.md docs/spec.md docs/training.md docs/vision.md \
           docs/tutorials/add-a-mechanism.md docs/tutorials/fit-and-train.md docs/tutorials/your-architecture.md
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
@@ -31,6 +31,7 @@ lint: $(VENV)/dev ## ruff, mypy --strict, the import contracts, the generated pa
 docs: $(VENV)/dev ## write the generated parts of the docs and the README's pictures again
 	$(BIN)/cog -r -I tools $(COGGED)
 	$(BIN)/python tools/gallery.py
+	$(BIN)/python tools/transformers_table.py
 	$(BIN)/python tools/pictures.py
 	$(BIN)/python tools/notebook.py docs/tutorials/operations_at_a_glance.ipynb
 

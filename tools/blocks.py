@@ -123,6 +123,15 @@ def vision() -> None:
     cog.outl("\n" + tabulate(lines(), headers="keys", tablefmt="github", disable_numparse=True) + "\n")
 
 
+def transformers() -> None:
+    """The table of models of transformers beside torch's counter, out of docs/transformers.csv."""
+    from tabulate import tabulate
+    from transformers_table import shown
+
+    table = tabulate(shown(), headers="keys", tablefmt="github", disable_numparse=True)
+    cog.outl(f"\n{table}\n")
+
+
 def letters() -> None:
     """The meanings of the letters in orders."""
     from xfcost.formulas.letters import LETTERS

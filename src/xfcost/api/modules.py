@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -100,12 +101,23 @@ def imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Pro
     try:
         return loaded_config(Path(target.place), settings_texts(settings))
     except SpecError as error:
-        if not os.path.isfile(target.place):
+        if not _has_model_type(target.place):
             raise
         if progress is not None:
             reason = str(error).removeprefix(target.place).partition(";")[0].lstrip(":0123456789 ")
             progress(f"no spec of it ({printable(reason, 200)}); its class in transformers is run")
         return None
+
+
+def _has_model_type(path: str) -> bool:
+    """Is the file a config of transformers, whether we know it or not?"""
+    if not os.path.isfile(path):
+        return False
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(values, dict) and isinstance(values.get("model_type"), str)
 
 
 def named_module_account(target: ModuleTarget, **given: Any) -> Ledger:

@@ -75,7 +75,7 @@ _MOST_DIFFERENCES: Final = 5
 def _module_texts(run: ModuleRun, agreement: Agreement) -> Iterator[Text]:
     """What a module's ledger counts, what it leaves out, and how fvcore's trace compares."""
     tensors = {"meta": "meta tensors", "fake": "fake tensors", "real": "real tensors"}[run.tensors]
-    why = f", for its code looks at values ({run.reason})" if run.reason else ""
+    why = f", for it does not run on meta ({run.reason})" if run.reason else ""
     yield Text(f"dispatcher: every ATen operation of one forward on {tensors}{why}", style="bold green")
     for operation, times in run.uncounted.items():
         yield Text(f"  not counted, for no formula knows it: {operation} ({times:,}×)", style="red")

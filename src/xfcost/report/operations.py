@@ -38,7 +38,10 @@ class Column(NamedTuple):
 
 def share_cell(row: Operation, total: int) -> str:
     """The share of its blocks in the `total` MACs of the model."""
-    return units.percent(row.times_over("macs") or 0, total) if row.macs else units.DASH
+    if not row.macs:
+        return units.DASH
+    text = units.percent(row.times_over("macs") or 0, total)
+    return "100 %" if text == "100.0 %" else text  # seven characters don't fit its column
 
 
 def _nonzero(value: int) -> str:

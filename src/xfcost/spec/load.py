@@ -29,6 +29,7 @@ from xfcost.spec.kinds import converted
 from xfcost.spec.merging import merged
 from xfcost.spec.overrides import apply_file_settings, apply_settings
 from xfcost.spec.reader import Source, YamlPath, read, shown_value
+from xfcost.spec.targets import module_target
 
 _MOST_EXTENDS: Final = 16
 
@@ -112,6 +113,8 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
         SpecError: with file, line and path of every error.
         UsageError: no such preset, or a setting that matches nothing.
     """
+    if (target := module_target(name)) is not None and target.kind != "config":
+        raise UsageError(f"{printable(name, 200)}: expected a spec; `xfcost analyze` alone takes torch modules")
     files = [(written.data, written.source) for written in lineage(name)]
     data, source = files.pop()
     setting_errors = apply_file_settings(data, source)

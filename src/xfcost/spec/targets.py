@@ -8,8 +8,9 @@ from typing import Final, Literal, NamedTuple
 
 from xfcost.ledger.errors import UsageError, printable
 
-_IN_FILE: Final = re.compile(r"(?P<place>.+\.py):(?P<name>[A-Za-z_][\w.]*)\Z", re.DOTALL)
-_IN_PACKAGE: Final = re.compile(r"(?P<place>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_][\w.]*)\Z")
+_PYTHON_FILE: Final = re.compile(r"(?P<place>.+\.py)(:|\Z)", re.DOTALL)
+_IN_FILE: Final = re.compile(r"(?P<place>.+\.py):(?P<name>[^\W\d][\w.]*)\Z", re.DOTALL)
+_IN_PACKAGE: Final = re.compile(r"(?P<place>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d][\w.]*)\Z")
 
 
 class ModuleTarget(NamedTuple):
@@ -34,9 +35,10 @@ def module_target(text: str) -> ModuleTarget | None:
         return ModuleTarget("file", found["place"], found["name"], text)
     if found := _IN_PACKAGE.match(text):
         return ModuleTarget("package", found["place"], found["name"], text)
-    if text.endswith(".py"):
+    if found := _PYTHON_FILE.match(text):
+        file = os.path.basename(found["place"])
         raise UsageError(
-            f"{printable(text, 200)}: expected a name in the file, as in {printable(os.path.basename(text), 80)}:Net "
+            f"{printable(text, 200)}: expected a name in the file, as in {printable(file, 80)}:Net "
             "(a module, or a class or function that makes one)"
         )
     return ModuleTarget("config", text, "", text) if text.endswith(".json") else None

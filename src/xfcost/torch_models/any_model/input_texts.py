@@ -30,6 +30,7 @@ def inputs_from(texts: Sequence[str], letters: Mapping[str, int | None], device:
 
     Args:
         texts: `[NAME=]SHAPE[:DTYPE]`; a NAME with dots is a place inside an input, and what is no shape a plain value.
+            Strings are quoted.
         letters: what a letter in a shape stands for: N and B.
         device: `meta` makes tensors without elements.
 
@@ -100,7 +101,7 @@ def _plain(text: str, value: str) -> Any:
         found = read_value(value)
     except SpecError:
         raise _unclear(text) from None
-    if isinstance(found, str):
+    if isinstance(found, str) and value[0] not in "\"'":
         raise _unclear(text)
     return found
 

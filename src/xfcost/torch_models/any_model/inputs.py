@@ -19,24 +19,19 @@ class Given(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
+    def places(self, model: nn.Module) -> list[str]:
+        """The names of the parameters that take the positional inputs."""
+        return [_name(model, place) for place in range(len(self.args))]
+
     def named(self, model: nn.Module) -> list[tuple[str, Tensor]]:
         """Every tensor among the inputs, with the name of the parameter that takes it and its place there."""
-        names = input_names(model)
-        places = [names[place] if place < len(names) else str(place) for place in range(len(self.args))]
+        places = self.places(model)
         result = []
         for name, value in (*zip(places, self.args, strict=True), *self.kwargs.items()):
             for path, leaf in pytree.tree_flatten_with_path(value)[0]:
                 if isinstance(leaf, Tensor):
                     result.append((name + pytree.keystr(path), leaf))
         return result
-
-
-def input_names(model: nn.Module) -> list[str]:
-    """The names of the parameters of the module's forward; none where Python doesn't tell them."""
-    try:
-        return list(inspect.signature(model.forward).parameters)
-    except (TypeError, ValueError):
-        return []
 
 
 def inputs_at(function: Any, tokens: int | None, keywords: Mapping[str, Any] | None = None) -> Given:
@@ -51,6 +46,18 @@ def inputs_at(function: Any, tokens: int | None, keywords: Mapping[str, Any] | N
         return example_inputs(function(tokens), keywords)
     except Exception as error:
         raise UsageError(f"example_inputs({tokens}) raised {raised(error)}") from error
+
+
+def _name(model: nn.Module, place: int) -> str:
+    """The name of the parameter that takes the positional input at `place`: `x`, or `*xs` as `xs[1]`."""
+    try:
+        parameters = list(inspect.signature(model.forward).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    for number, parameter in enumerate(parameters[: place + 1]):
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return f"{parameter.name}[{place - number}]"
+    return parameters[place].name if place < len(parameters) else str(place)
 
 
 def example_inputs(given: Any, keywords: Mapping[str, Any] | None = None) -> Given:

@@ -10,7 +10,7 @@ from torch import nn
 
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.operation import Mixing
-from xfcost.torch_models.any_model.inputs import Given, input_names
+from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.run import Run, run_on
 from xfcost.torch_models.any_model.small_sizes import small_sizes
 from xfcost.torch_models.any_model.token_axes import Axes, axes_of
@@ -66,7 +66,7 @@ def find_mixing(full: Run, built: Sequence[Built]) -> str | None:
     for model in models:
         _check_device(model)
     (model, given), inputs = (models[0], built[0][1]), [one for _, one in built]
-    axes = axes_of(given, input_names(model), full.works)
+    axes = axes_of(given, given.places(model), full.works)
     if not any(axes.values()):
         _nothing(full, "no input has an axis of tokens")
         return None

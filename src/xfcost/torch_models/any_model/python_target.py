@@ -18,7 +18,7 @@ from torch import nn
 
 from xfcost.ledger.errors import UsageError, nearest, printable
 from xfcost.spec.targets import ModuleTarget
-from xfcost.torch_models.any_model.user_errors import own_line, raised
+from xfcost.torch_models.any_model.user_errors import check_initialised, own_line, raised
 
 
 class Found(NamedTuple):
@@ -44,22 +44,42 @@ def found(target: ModuleTarget) -> Found:
         value = getattr(value, part)
     inputs = getattr(code, "example_inputs", None)
     if callable(inputs) and not signature(inputs).parameters:
-        return Found(value, inputs())
+        return Found(value, _called_inputs(inputs, printable(target.text, 200)))
     return Found(value, inputs)
+
+
+def _called_inputs(function: Any, shown: str) -> Any:
+    try:
+        return function()
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{shown}: its example_inputs raised {_told(error)}") from error
 
 
 def _executed(target: ModuleTarget) -> ModuleType:
     shown = printable(target.text, 200)
     if target.kind == "file" and not os.path.isfile(target.place):
         raise UsageError(f"{shown}: there is no file {printable(target.place, 200)}")
-    folder = os.path.dirname(os.path.abspath(target.place)) if target.kind == "file" else os.getcwd()
+    folder, dotted = _imported_as(target)
     try:
         with _importable(folder):
-            return _from_file(target.place) if target.kind == "file" else importlib.import_module(target.place)
+            return importlib.import_module(dotted) if dotted else _from_file(target.place)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name == target.place.partition(".")[0]:
             raise UsageError(f"{shown}: there is no module {target.place} here or in this environment") from None
         raise UsageError(f"{shown}: importing it raised {_told(error)}") from error
+
+
+def _imported_as(target: ModuleTarget) -> tuple[str, str | None]:
+    """The folder to import from, and the dotted name there; none of a file that is in no package."""
+    if target.kind == "package":
+        return os.getcwd(), target.place
+    path = Path(os.path.abspath(target.place))
+    names, folder = [path.stem], path.parent
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    inside = len(names) > 1 and path.stem.isidentifier()
+    return (str(folder), ".".join(names)) if inside else (str(path.parent), None)
 
 
 def _from_file(path: str) -> ModuleType:
@@ -71,6 +91,18 @@ def _from_file(path: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickles look their module up
     spec.loader.exec_module(module)
     return module
+
+
+@contextlib.contextmanager
+def as_a_script(target: ModuleTarget) -> Iterator[None]:
+    """Let the target's code run as a script without arguments; what it prints goes to stderr, and not into a report."""
+    arguments = sys.argv
+    sys.argv = [target.place]
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.argv = arguments
 
 
 @contextlib.contextmanager
@@ -99,10 +131,11 @@ def built(value: Any, arguments: Mapping[str, Any], device: str, shown: str) -> 
     try:
         with torch.device(device):
             made = value(**arguments)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{shown}: making it raised {_told(error)}; --build key=value passes arguments") from error
     if not isinstance(made, nn.Module):
         raise UsageError(f"{shown}: expected a torch module from it, got {_type(made)}")
+    check_initialised(made)
     return made.eval()
 
 

@@ -63,6 +63,8 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.works: dict[tuple[Any, ...], Work] = {}
         self.running: list[str] = [""]
+        self.in_threads: Counter[str] = Counter()
+        """Modules that other threads ran, whose operations torch does not show here."""
         self.ran = 0
         """How many ATen operations ran, free ones and views included."""
         self.inside: Work | None = None
@@ -206,7 +208,7 @@ def _queries_keys_values(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
 def recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Everything that runs inside is recorded, for the module of `model` that runs it."""
     with ExitStack() as stack:
-        stack.enter_context(running_modules(model, recorder.running))
+        stack.enter_context(running_modules(model, recorder.running, recorder.in_threads))
         stack.enter_context(WholeFunctions(recorder))
         stack.enter_context(in_few_steps(recorder.loop))
         stack.enter_context(recorder)

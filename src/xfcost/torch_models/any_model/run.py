@@ -50,13 +50,13 @@ def run(model: nn.Module, args: Args, kwargs: Kwargs) -> Run:
     on_meta = _on_meta(model, (args, kwargs))
     reason = needs_elements(model, (args, kwargs))
     attempts: list[How] = ["real"] if reason else ["meta", "fake"] if on_meta else ["meta", "fake", "real"]
-    failed: Exception | None = None
+    failed: BaseException | None = None
     for how in attempts:
         try:
             return run_on(how, model, args, kwargs)._replace(reason=reason)
         except XfcostError:
             raise
-        except Exception as error:  # noqa: BLE001 - the next attempt tells whether it is the model's own
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the next attempt tells whether it is the model's own
             reason = reason or f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             failed = failed if failed is not None and on_meta else error
     if failed is None:
@@ -85,6 +85,7 @@ def run_on(how: How, model: nn.Module, args: Args, kwargs: Kwargs, beside: Besid
         stack.enter_context(recording(model, recorder))
         model(*own_args, **own_kwargs)
         elements = sizes(model)
+    outside.uncounted.update(recorder.in_threads)
     works = [*recorder.works.values(), *([outside] if outside.uncounted else [])]
     return Run(works, how, None, elements, recorder.ran)
 

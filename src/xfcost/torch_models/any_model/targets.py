@@ -13,12 +13,14 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import read_option
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
-from xfcost.torch_models.any_model.config_target import configured, text_tokens, usual_inputs
+from xfcost.torch_models.any_model.config_target import configured
 from xfcost.torch_models.any_model.in_n import ledger_in_n
 from xfcost.torch_models.any_model.input_texts import has_letter, inputs_from
 from xfcost.torch_models.any_model.inputs import Given, example_inputs, inputs_at
+from xfcost.torch_models.any_model.lazy import with_shapes
 from xfcost.torch_models.any_model.mixing import Built, check_parameters
-from xfcost.torch_models.any_model.python_target import Found, built, found
+from xfcost.torch_models.any_model.python_target import Found, as_a_script, built, found
+from xfcost.torch_models.any_model.usual_inputs import text_tokens, usual_inputs
 
 Letters = Mapping[str, int | None]
 """Letters in the shapes of inputs -> what they stand for."""
@@ -47,35 +49,37 @@ def target_ledger(  # noqa: PLR0913 - options
     """
     samples = read_option("batch", batch)
     arguments, failed = _arguments(build), None
-    code = None if target.kind == "config" else found(target)
     name = printable(target.text, 200)
+    with as_a_script(target):
+        code = None if target.kind == "config" else found(target)
 
-    def made(device: str) -> tuple[nn.Module, Any, Callable[[int | None], Given]]:
-        model, beside = _made(target, code, arguments, device)
-        return model, beside, partial(_inputs, model, beside, inputs, samples, device, name)
-
-    for device in ("meta", "cpu"):
-        try:
-            model, beside, given_at = made(device)
+        def made(device: str) -> tuple[nn.Module, Callable[[int | None], Given], int | None, bool]:
+            model, beside = _made(target, code, arguments, device)
+            given_at = partial(_inputs, model, beside, inputs, samples, device, name)
             own = _letter(model, beside, inputs, tokens)
-        except UsageError as error:
-            failed = error
-            continue
-        if mixing:
-            check_parameters(model, name)
-        size = tokens if own is None else own
+            first = tokens if own is None else own
+            with_shapes(model, *given_at(first))
+            return model, given_at, first, own is not None
 
-        def on_cpu(size: int | None = size) -> list[Built]:
-            again, _, again_at = made("cpu")
-            return [(again, again_at(size))]
+        def on_cpu() -> list[Built]:
+            model, given_at, first, _ = made("cpu")
+            return [(model, given_at(first))]
 
-        try:
-            return ledger_in_n(
-                model, given_at, size, has_n=own is not None, trace=trace, strict=strict,
-                name=target.name or None, closed_form=closed_form, mixing=on_cpu if mixing else None,
-            )  # fmt: skip
-        except UsageError as error:
-            failed = error
+        for device in ("meta", "cpu"):
+            try:
+                model, given_at, first, has_n = made(device)
+            except UsageError as error:
+                failed = error
+                continue
+            if mixing:
+                check_parameters(model, name)
+            try:
+                return ledger_in_n(
+                    model, given_at, first, has_n=has_n, trace=trace, strict=strict, name=target.name or None,
+                    closed_form=closed_form, mixing=on_cpu if mixing else None,
+                )  # fmt: skip
+            except UsageError as error:
+                failed = error
     raise failed or UsageError(f"{name}: it can't be built")
 
 

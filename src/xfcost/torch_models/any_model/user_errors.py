@@ -32,6 +32,7 @@ def original(model: Any) -> nn.Module:
         raise UsageError(f"expected a torch module, got the class {model.__name__}; make a module of it")
     if not isinstance(model, nn.Module):
         raise UsageError(f"expected a torch module, got {type(model).__name__}")
+    check_initialised(model)
     while is_compiled(model):
         model = model._orig_mod  # noqa: SLF001 - torch's name for it
     for name, module in model.named_modules():
@@ -43,7 +44,17 @@ def original(model: Any) -> nn.Module:
     return model
 
 
-def refused(model: nn.Module, error: Exception, hint: str = "") -> UsageError:
+def check_initialised(model: nn.Module) -> None:
+    """Refuse a module whose constructor left torch's own out.
+
+    Raises:
+        UsageError: it has no place for its parts.
+    """
+    if "_modules" not in vars(model):
+        raise UsageError(f"{type(model).__name__}: its __init__ does not call super().__init__()")
+
+
+def refused(model: nn.Module, error: BaseException, hint: str = "") -> UsageError:
     """`error`, raised by a run of `model`, as one message with the user's own line."""
     place = own_line(error) or _forward_line(model)
     return UsageError(
@@ -52,8 +63,10 @@ def refused(model: nn.Module, error: Exception, hint: str = "") -> UsageError:
 
 
 def raised(error: BaseException) -> str:
-    """`ValueError: the first line of its message`."""
-    first = printable(str(error).partition("\n")[0], 300)
+    """`ValueError: the first line of its message`, and the second where the first ends in a colon."""
+    lines = str(error).split("\n")
+    ahead = lines[0].endswith(":") and len(lines) > 1
+    first = printable(f"{lines[0]} {lines[1].strip()}" if ahead else lines[0], 300)
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
@@ -82,7 +95,7 @@ def _is_foreign(file: str) -> bool:
     return file.startswith(_OURS) or (file.startswith(_PYTHON) and not file.startswith(_PACKAGES))
 
 
-def _inputs(model: nn.Module, error: Exception) -> str:
+def _inputs(model: nn.Module, error: BaseException) -> str:
     """The inputs that the module takes, where the call itself failed."""
     if not isinstance(error, TypeError) or "argument" not in str(error):
         return ""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 
 @contextmanager
@@ -22,9 +22,9 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     because they may fill the memory; no module of torch writes to them.
 
     Warns:
-        UserWarning: the model wrote to another parameter.
+        UserWarning: the model wrote to another parameter. On `meta` there is nothing to write to.
     """
-    versions = {name: _version(parameter) for name, parameter in model.named_parameters()}
+    versions = _versions(model)
     attributes = _Attributes(model)
     try:
         _stand_in(model)
@@ -32,16 +32,17 @@ def unchanged(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         attributes.put_back()
-        written = [name for name, one in model.named_parameters() if _version(one) != versions.get(name)]
+        written = [name for name, version in _versions(model).items() if version != versions.get(name)]
         if written:
             warnings.warn(
                 f"the model changes its own parameters when it runs, and the trace ran it: {written}", stacklevel=2
             )
 
 
-def _version(parameter: Tensor) -> int:
-    """How often a tensor was written."""
-    return parameter._version  # noqa: SLF001 - autograd's own, and the only one
+def _versions(model: nn.Module) -> dict[str, int]:
+    """How often each parameter that has elements was written."""
+    with_elements = ((name, one) for name, one in model.named_parameters() if not one.is_meta)
+    return {name: one._version for name, one in with_elements}  # noqa: SLF001 - autograd's own, and the only one
 
 
 class _Attributes:
