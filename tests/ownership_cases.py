@@ -146,6 +146,17 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], list[tuple[str, str, in
     "pointwise convolution": (nn.Conv2d(3, 5, 1), (IMAGE,), []),
     "patches": (nn.Conv2d(3, 5, 4, stride=4), (IMAGE,), []),
     "convolution": (nn.Conv2d(3, 5, 3, padding=1), (IMAGE,), [("convolution", "local", 9, False)]),
+    "transposed convolution": (
+        nn.ConvTranspose2d(3, 5, 4, stride=2, padding=1),
+        (IMAGE,),
+        [("convolution", "local", 4, False)],
+    ),
+    "transposed convolution, then a convolution of its finer grid": (
+        nn.Sequential(nn.ConvTranspose2d(3, 5, 2, stride=2), nn.Conv2d(5, 3, 3, padding=1)),
+        (IMAGE,),
+        [("convolution", "local", 4, False)],
+    ),
+    "transposed convolution, kernels apart": (nn.ConvTranspose2d(3, 5, 2, stride=2), (IMAGE,), []),
     "dilated convolution": (
         nn.Conv2d(3, 3, 3, padding=2, dilation=2, groups=3),
         (IMAGE,),

@@ -13,8 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ownership_cases import CASES, SEQUENCE, D, Module, attention, attention_to, windows
 from xfcost.torch_models.ownership.follower import Follower
 from xfcost.torch_models.ownership.found import FoundOperation
-from xfcost.torch_models.ownership.run import run_followed, watching
+from xfcost.torch_models.ownership.run import run_followed
 from xfcost.torch_models.ownership.verdict import follow, verdicts
+from xfcost.torch_models.shared.running_modules import running_modules
 
 
 def found(module: nn.Module | Callable[..., Tensor], *shapes: tuple[int, ...], **given: Any) -> list[FoundOperation]:
@@ -122,6 +123,17 @@ def test_tokens_may_lie_on_another_axis() -> None:
     assert mixing(operations) == [("convolution", "local", 3, False)]
 
 
+def test_a_convolution_whose_channels_are_tokens_reads_all_of_its_group() -> None:
+    torch.manual_seed(0)
+    for groups, reads in ((1, 6), (2, 3)):
+        x = torch.randn(1, 6, D)
+        runs = [run_followed(nn.Conv1d(6, 6, 3, padding=1, groups=groups), (x,), {})]
+        (only,) = (one for one in verdicts(*runs) if one.kind)
+        assert only.reads is not None
+        assert (only.reads.largest, only.content_dependent) == (reads, False)
+        assert only.kind == ("global" if groups == 1 else "unknown")
+
+
 class Seen(TorchDispatchMode):
     """Another mode beside the follower."""
 
@@ -140,7 +152,7 @@ def test_another_dispatch_mode_sees_the_same_operations_and_no_others(outside: b
     x = torch.randn(SEQUENCE)
     follower.own(x, (1,))
     first, second = (seen, follower) if outside else (follower, seen)
-    with torch.no_grad(), watching(module, follower), first, second:
+    with torch.no_grad(), running_modules(module, follower.running), first, second:
         module(x)
     assert seen.names == [noted.name for noted in follower.noted]
 

@@ -72,6 +72,7 @@ def analyze(  # noqa: PLR0913 - options
     inputs: Sequence[str] = (),
     build: Sequence[str] = (),
     strict: bool = False,
+    mixing: bool = False,
     closed_form: bool | None = None,
     settings: Sequence[str] | None = (),
     trace: bool = True,
@@ -91,6 +92,7 @@ def analyze(  # noqa: PLR0913 - options
         inputs: of a named module: `1x3x224x224` or `input_ids=1xN:int64`, each input; N and batch stand for letters.
         build: of a named class or function: its arguments, `depth=12` each.
         strict: refuse a ledger that leaves an operation of the module uncounted.
+        mixing: find how each operation of the module mixes tokens, by runs with real numbers at two small sizes.
         closed_form: of a module whose inputs have an N: also count it at other N, and give its costs as polynomials in
             N. None: where one run takes no more than two seconds.
         settings: overrides, `key.path=value` each.
@@ -110,7 +112,7 @@ def analyze(  # noqa: PLR0913 - options
         tokens = options.pop("N", None)
         refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
         given = module_inputs(example_inputs, example_kwargs, one_number(tokens))
-        return module_account(spec, given, trace=trace, strict=strict, closed_form=closed_form)
+        return module_account(spec, given, trace=trace, strict=strict, closed_form=closed_form, mixing=mixing)
     if example_inputs is not None or example_kwargs is not None:
         raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
     name = spec_name(spec)
@@ -120,7 +122,11 @@ def analyze(  # noqa: PLR0913 - options
         shape = {"tokens": one_number(options.pop("N", None)), "batch": options.pop("batch", 1)}
         shape |= {"closed_form": closed_form}
         refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
-        return named_module_account(target, inputs=inputs, build=build, trace=trace, strict=strict, **shape)
+        return named_module_account(
+            target, inputs=inputs, build=build, trace=trace, strict=strict, mixing=mixing, **shape
+        )
+    if mixing:
+        raise UsageError("--mixing: a spec declares how its operations mix tokens; --probe checks it")
     if inputs or build:
         raise UsageError("--input and --build are of torch modules; a spec knows its inputs (--N, --size, --batch)")
     loaded, run = loaded or load(name, settings_texts(settings)), make_run(**options)

@@ -60,7 +60,7 @@ def module_inputs(inputs: Any, keywords: Mapping[str, Any] | None, tokens: int |
 
 
 def module_account(
-    module: torch.nn.Module, of: ModuleInputs, *, trace: bool, strict: bool, closed_form: bool | None
+    module: torch.nn.Module, of: ModuleInputs, *, trace: bool, strict: bool, closed_form: bool | None, mixing: bool
 ) -> Ledger:
     """The ledger of a module on example inputs."""
     from xfcost.torch_models.memory.shortage import memory_may_run_out
@@ -76,7 +76,10 @@ def module_account(
                 return inputs_at(of.inputs, size, of.keywords)
             return example_inputs(of.inputs, of.keywords)
 
-        return ledger_in_n(module, given_at, of.tokens, has_n=of_n, trace=trace, strict=strict, closed_form=closed_form)
+        return ledger_in_n(
+            module, given_at, of.tokens, has_n=of_n, trace=trace, strict=strict, closed_form=closed_form,
+            mixing=(lambda: [(module, given_at(of.tokens))]) if mixing else None,
+        )  # fmt: skip
 
 
 def one_number(given: Any) -> int | None:

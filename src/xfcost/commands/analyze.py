@@ -29,6 +29,7 @@ def run(  # noqa: PLR0913 - options
     inputs: shared.Inputs = None,
     build: shared.Build = None,
     strict: shared.Strict = False,
+    mixing: shared.Mixing = False,
     by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {shared.any_of(VIEWS)}.")] = None,
     depth: Annotated[
         int | None, typer.Option("--depth", metavar="INT", min=1, help="With --by module: levels of the tree.")
@@ -62,6 +63,7 @@ def run(  # noqa: PLR0913 - options
         inputs=inputs or (),
         build=build or (),
         strict=strict,
+        mixing=mixing,
         closed_form=True if verbose else None,
         trace=trace,
         device=device,

@@ -102,6 +102,14 @@ Build = Annotated[
     ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Of a torch module: exit 1 where an operation is not counted.")]
+Mixing = Annotated[
+    bool,
+    typer.Option(
+        "--mixing",
+        help="Of a torch module: find how each operation mixes tokens; it runs the model with real numbers on the CPU "
+        "at two small sizes.",
+    ),
+]
 Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite an existing file.")]
 
 ENDINGS: Final[dict[str, Format]] = {

@@ -20,6 +20,8 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     """How often it ran in one block; the row's figures are of all its calls."""
     uncounted: int = 0
     """Calls of which nothing is counted, because no formula knows the operation."""
+    kind_missing: str | None = None
+    """Why its mixing kind is not known, where it was looked for."""
 
 
 class ModuleRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from xfcost.torch_models.any_model.closed_form import closed_form as with_closed
 from xfcost.torch_models.any_model.closed_form import with_form_of_module
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.ledger import module_ledger
+from xfcost.torch_models.any_model.mixing import OnCPU
 
 # A run of more seconds is repeated at other N on demand alone.
 _QUICK: Final = 2.0
@@ -26,6 +27,7 @@ _COLD: Final = 4
 def ledger_in_n(  # noqa: PLR0913 - options
     model: nn.Module, inputs_at: Callable[[int | None], Given], tokens: int | None, *, has_n: bool, trace: bool,
     strict: bool, name: str | None = None, closed_form: bool | None = None,
+    mixing: OnCPU | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger at N = `tokens`, and where its inputs have an N (`has_n`) its closed form.
 
@@ -38,13 +40,16 @@ def ledger_in_n(  # noqa: PLR0913 - options
         strict: refuse a ledger that leaves an operation uncounted.
         name: what the ledger calls it.
         closed_form: None: where one run takes no more than two seconds.
+        mixing: as `module_ledger` takes it.
     """
 
-    def ledger_at(size: int | None, *, traced: bool = False, refuses: bool = False) -> Ledger:
+    def ledger_at(
+        size: int | None, *, traced: bool = False, refuses: bool = False, kinds: OnCPU | None = None
+    ) -> Ledger:
         given = inputs_at(size)
-        return module_ledger(model, given.args, given.kwargs, trace=traced, strict=refuses, name=name)
+        return module_ledger(model, given.args, given.kwargs, trace=traced, strict=refuses, name=name, mixing=kinds)
 
-    own, seconds = _timed(lambda: ledger_at(tokens, traced=trace, refuses=strict))
+    own, seconds = _timed(lambda: ledger_at(tokens, traced=trace, refuses=strict, kinds=mixing))
     if not has_n or tokens is None or closed_form is False:
         return own
     if closed_form is None and _QUICK < seconds < _COLD * _QUICK:

@@ -19,9 +19,13 @@ class Given(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
+    def places(self, model: nn.Module) -> list[str]:
+        """The names of the parameters that take the positional inputs."""
+        return [_name(model, place) for place in range(len(self.args))]
+
     def named(self, model: nn.Module) -> list[tuple[str, Tensor]]:
         """Every tensor among the inputs, with the name of the parameter that takes it and its place there."""
-        places = [_name(model, place) for place in range(len(self.args))]
+        places = self.places(model)
         result = []
         for name, value in (*zip(places, self.args, strict=True), *self.kwargs.items()):
             for path, leaf in pytree.tree_flatten_with_path(value)[0]:

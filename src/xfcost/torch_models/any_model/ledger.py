@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, Final
@@ -16,6 +17,7 @@ from xfcost.ledger.ran import ModuleRun
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
 from xfcost.torch_models.any_model.beside import Beside, differences, traced_beside
 from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.any_model.mixing import OnCPU, find_mixing
 from xfcost.torch_models.any_model.parameters import homes_of
 from xfcost.torch_models.any_model.recorder import uncounted
 from xfcost.torch_models.any_model.rows import costs_by_module, module_rows, names_of
@@ -27,9 +29,9 @@ from xfcost.torch_models.any_model.work import Work
 _STATISTIC_BYTES: Final = 4
 
 
-def module_ledger(
+def module_ledger(  # noqa: PLR0913 - options
     module: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, trace: bool = True,
-    strict: bool = False, name: str | None = None,
+    strict: bool = False, name: str | None = None, mixing: OnCPU | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger of one forward of `module(*args, **kwargs)`. The module is left as it was.
 
@@ -40,6 +42,7 @@ def module_ledger(
         trace: also lay fvcore's trace beside.
         strict: refuse a ledger that leaves an operation uncounted.
         name: what the ledger calls it; its class where there is none.
+        mixing: also find how each operation mixes tokens, in this module with real numbers.
 
     Raises:
         UsageError: the module is none, is scripted, or does not run on these inputs.
@@ -52,12 +55,13 @@ def module_ledger(
     title = name or type(model).__name__
     if strict and missing:
         raise IncompleteError(title, missing)
+    how = find_mixing(found, mixing()) if mixing is not None else None
     beside = _beside(model, given, found) if trace else None
     agreement = _agreement(found, missing, beside)
     traced = beside.modules if beside is not None and beside.refused is None else {}
     dtype = _dtype(model, given)
     eager_bytes, fused_bytes = _attention_bytes(found.works, BYTES_PER_ELEMENT[dtype])
-    return Ledger(
+    ledger = Ledger(
         metadata=_metadata(model, title, given, dtype, _attention(found.works)),
         rows=tuple(module_rows(found.works, of_parameters, found.elements, traced, title)),
         agreement=agreement,
@@ -73,6 +77,17 @@ def module_ledger(
             fused_bytes=fused_bytes,
         ),
     )
+    return _with_notes(ledger, how)
+
+
+def _with_notes(ledger: Ledger, how: str | None) -> Ledger:
+    """The ledger with a note of where kinds were found, and one of the rows without a kind."""
+    missing = Counter(row.ran.kind_missing for row in ledger.rows if row.ran and row.ran.kind_missing)
+    if missing:
+        rows = "1 row has" if missing.total() == 1 else f"{missing.total()} rows have"
+        reasons = "; ".join(f"{reason} ({times})" for reason, times in missing.items())
+        ledger = ledger.with_note(f"{rows} no known mixing kind: {reasons}")
+    return ledger if how is None else ledger.with_note(how)
 
 
 def _beside(model: nn.Module, given: Given, found: Run) -> Beside:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -37,6 +36,7 @@ from xfcost.torch_models.any_model.lineage import (
 )
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.shared.recurrence import in_few_steps
+from xfcost.torch_models.shared.running_modules import running_modules
 from xfcost.torch_models.tracing.dispatch import Watch
 from xfcost.torch_models.tracing.dispatch_costs import Costs
 from xfcost.torch_models.tracing.dispatch_functions import PARTS
@@ -79,8 +79,8 @@ class Recorder(TorchDispatchMode):
         result = func(*args, **given)
         tensors, results = tensors_in((*args, *given.values())), tensors_in((result,))
         found = inherited(tensors, results)
-        if self.counts_inside == "nothing":
-            pass
+        if self.counts_inside == "nothing" and self.inside is not None:
+            self.inside.sequence.append(self.ran)
         elif self.inside is not None:
             self._count_inside(self.inside, func, args, given, result)
         else:
@@ -124,7 +124,7 @@ class Recorder(TorchDispatchMode):
             place = place.f_back
         key = (self.running[-1], name, place and place.f_code, place and place.f_lasti)
         if key not in self.works:
-            self.works[key] = Work(self.running[-1], name)
+            self.works[key] = Work(self.running[-1], name, key)
         return self.works[key]
 
     def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -208,41 +208,11 @@ def _queries_keys_values(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
 def recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Everything that runs inside is recorded, for the module of `model` that runs it."""
     with ExitStack() as stack:
-        stack.enter_context(_running_modules(model, recorder))
+        stack.enter_context(running_modules(model, recorder.running, recorder.in_threads))
         stack.enter_context(WholeFunctions(recorder))
         stack.enter_context(in_few_steps(recorder.loop))
         stack.enter_context(recorder)
         yield
-
-
-@contextmanager
-def _running_modules(model: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """Track the running module; hooks are removed at the end."""
-    thread = threading.get_ident()
-
-    def entering(name: str) -> Callable[[nn.Module, Any], None]:
-        def note_running(module: nn.Module, inputs: Any) -> None:
-            if threading.get_ident() == thread:
-                recorder.running.append(name)
-            else:
-                recorder.in_threads[f"{name} in another thread"] += 1
-
-        return note_running
-
-    def leaving(module: nn.Module, inputs: Any, outputs: Any) -> None:
-        if threading.get_ident() == thread:
-            recorder.running.pop()
-
-    handles = []
-    for name, module in model.named_modules():
-        if name:
-            handles.append(module.register_forward_pre_hook(entering(name), prepend=True))
-            handles.append(module.register_forward_hook(leaving, always_call=True))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def uncounted(works: Sequence[Work]) -> Counter[str]:

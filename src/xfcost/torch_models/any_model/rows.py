@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from xfcost.ledger.accounts import RUN, Measured, WeightsRead
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.operation import Mixing, Operation
 from xfcost.ledger.ran import Ran
 from xfcost.torch_models.any_model.blocks import Placed, collapsed, is_group
 from xfcost.torch_models.any_model.parameters import PARAMETERS, Homes
@@ -25,8 +25,9 @@ def module_rows(
 ) -> list[Operation]:
     """A row per operation of a module, repeated blocks as one. `traced` has the trace of each module that has one."""
     rows = [_placed(work, parameters.numbers.get(id(work), 0), elements) for work in works]
+    looked = any(work.mixing != "unknown" or work.kind_missing for work in works)
     for path, number in parameters.loose.items():
-        _insert(rows, path, number)
+        _insert(rows, path, number, "per-token" if looked else "unknown")
     rows = _with_trace(_named(rows), traced)
     return [_labelled(one, name) for one in collapsed(rows)]
 
@@ -46,6 +47,7 @@ def _placed(work: Work, params: int, elements: Mapping[str, int]) -> Placed:
         title=work.name,
         mixing=work.mixing,
         content_dependent=work.content_dependent,
+        reads=None if work.reads_tokens is None else str(work.reads_tokens),
         reads_tokens=work.reads_tokens,
         params=params,
         attention_entries=work.entries,
@@ -61,6 +63,7 @@ def _placed(work: Work, params: int, elements: Mapping[str, int]) -> Placed:
             output_shapes=shapes_text(work.outputs),
             calls=work.calls,
             uncounted=sum(work.uncounted.values()),
+            kind_missing=work.kind_missing,
         ),
         **costs,
     )
@@ -69,10 +72,10 @@ def _placed(work: Work, params: int, elements: Mapping[str, int]) -> Placed:
     return Placed(_parts(work.path), row, (work.same_as(), params, weights))
 
 
-def _insert(rows: list[Placed], path: str, number: int) -> None:
+def _insert(rows: list[Placed], path: str, number: int, mixing: Mixing) -> None:
     """Insert a row for parameters of a module in which no operation takes them, after what runs around it."""
     parts = _parts(path)
-    row = Operation(path=PARAMETERS, title=PARAMETERS, mixing="unknown", params=number, weights_read=WeightsRead(0))
+    row = Operation(path=PARAMETERS, title=PARAMETERS, mixing=mixing, params=number, weights_read=WeightsRead(0))
     end = len(rows)
     for depth in range(len(parts), -1, -1):
         inside = [place for place, one in enumerate(rows) if one.parts[:depth] == parts[:depth]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +25,7 @@ from xfcost.torch_models.tracing.unchanged import unchanged
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
+Beside = Callable[[Args, Kwargs, list[str]], AbstractContextManager[Any]]
 
 
 class Run(NamedTuple):
@@ -36,6 +37,8 @@ class Run(NamedTuple):
     """Why it did not run on `meta`."""
     elements: dict[str, int]
     """The names of the parameters, with their elements."""
+    ran: int = 0
+    """How many ATen operations ran."""
 
 
 def run(model: nn.Module, args: Args, kwargs: Kwargs) -> Run:
@@ -66,8 +69,11 @@ def _on_meta(model: nn.Module, inputs: Any) -> bool:
     return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers(), *reached(inputs)))
 
 
-def run_on(how: How, model: nn.Module, args: Args, kwargs: Kwargs) -> Run:
-    """One recorded forward on such tensors. What the model raises passes through."""
+def run_on(how: How, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None) -> Run:
+    """One recorded forward on such tensors. What the model raises passes through.
+
+    `beside` gives another dispatch mode for the inputs that the run works on; it sees the same operations.
+    """
     recorder, outside = Recorder(), Work("", "outside")
     fake_mode = _fake_mode() if how == "fake" else nullcontext()
     with stand_ins(how, model, args, kwargs, fake_mode) as (own_args, own_kwargs), ExitStack() as stack:
@@ -75,12 +81,13 @@ def run_on(how: How, model: nn.Module, args: Args, kwargs: Kwargs) -> Run:
         stack.enter_context(fake_mode)
         stack.enter_context(shapes_on_meta() if how == "meta" else nullcontext())
         stack.enter_context(handed_to_numpy(outside.uncounted))
+        stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
         stack.enter_context(recording(model, recorder))
         model(*own_args, **own_kwargs)
         elements = sizes(model)
     outside.uncounted.update(recorder.in_threads)
     works = [*recorder.works.values(), *([outside] if outside.uncounted else [])]
-    return Run(works, how, None, elements)
+    return Run(works, how, None, elements, recorder.ran)
 
 
 @contextmanager

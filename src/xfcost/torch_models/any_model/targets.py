@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from xfcost.torch_models.any_model.in_n import ledger_in_n
 from xfcost.torch_models.any_model.input_texts import has_letter, inputs_from
 from xfcost.torch_models.any_model.inputs import Given, example_inputs, inputs_at
 from xfcost.torch_models.any_model.lazy import with_shapes
+from xfcost.torch_models.any_model.mixing import Built, check_parameters
 from xfcost.torch_models.any_model.python_target import Found, as_a_script, built, found
 from xfcost.torch_models.any_model.usual_inputs import text_tokens, usual_inputs
 
@@ -27,7 +28,7 @@ Letters = Mapping[str, int | None]
 
 def target_ledger(  # noqa: PLR0913 - options
     target: ModuleTarget, *, inputs: Sequence[str], build: Sequence[str], tokens: int | None, batch: Any, trace: bool,
-    strict: bool, closed_form: bool | None,
+    strict: bool, closed_form: bool | None, mixing: bool = False,
 ) -> Ledger:  # fmt: skip
     """The ledger of the module that `target` names. It is built on `meta`, and where it needs numbers on the CPU.
 
@@ -39,6 +40,7 @@ def target_ledger(  # noqa: PLR0913 - options
         batch: the number for B.
         trace: also lay fvcore's trace beside.
         strict: refuse a ledger that leaves an operation uncounted.
+        mixing: also find how each operation mixes tokens, in the module on the CPU.
         closed_form: also count it at other N, where N is a letter; None: where that is quick.
 
     Raises:
@@ -47,22 +49,38 @@ def target_ledger(  # noqa: PLR0913 - options
     """
     samples = read_option("batch", batch)
     arguments, failed = _arguments(build), None
+    name = printable(target.text, 200)
     with as_a_script(target):
         code = None if target.kind == "config" else found(target)
+
+        def made(device: str) -> tuple[nn.Module, Callable[[int | None], Given], int | None, bool]:
+            model, beside = _made(target, code, arguments, device)
+            given_at = partial(_inputs, model, beside, inputs, samples, device, name)
+            own = _letter(model, beside, inputs, tokens)
+            first = tokens if own is None else own
+            with_shapes(model, *given_at(first))
+            return model, given_at, first, own is not None
+
+        def on_cpu() -> list[Built]:
+            model, given_at, first, _ = made("cpu")
+            return [(model, given_at(first))]
+
         for device in ("meta", "cpu"):
             try:
-                model, beside = _made(target, code, arguments, device)
-                found_at = partial(_inputs, model, beside, inputs, samples, device, printable(target.text, 200))
-                own = _letter(model, beside, inputs, tokens)
-                first = tokens if own is None else own
-                with_shapes(model, *found_at(first))
+                model, given_at, first, has_n = made(device)
+            except UsageError as error:
+                failed = error
+                continue
+            if mixing:
+                check_parameters(model, name)
+            try:
                 return ledger_in_n(
-                    model, found_at, first, has_n=own is not None, trace=trace, strict=strict,
-                    name=target.name or None, closed_form=closed_form,
+                    model, given_at, first, has_n=has_n, trace=trace, strict=strict, name=target.name or None,
+                    closed_form=closed_form, mixing=on_cpu if mixing else None,
                 )  # fmt: skip
             except UsageError as error:
                 failed = error
-    raise failed or UsageError(f"{printable(target.text, 200)}: it can't be built")
+    raise failed or UsageError(f"{name}: it can't be built")
 
 
 def _made(target: ModuleTarget, code: Found | None, arguments: dict[str, Any], device: str) -> tuple[nn.Module, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
 from xfcost.ledger.attention_core import AttentionCore
@@ -17,9 +17,11 @@ _MOST_SHAPES: Final = 4
 class Work:
     """What an operation costs, on what shapes, with which weights."""
 
-    def __init__(self, path: str, operation: str) -> None:
+    def __init__(self, path: str, operation: str, place: tuple[Any, ...] | None = None) -> None:
         self.path = path
         self.operation = operation
+        self.place = place
+        """Its module, its name and the call in the source: the same in every run of the module in this process."""
         self.costs: Counter[str] = Counter()
         self.uncounted: Counter[str] = Counter()
         self.calls = 0
@@ -44,6 +46,13 @@ class Work:
         """Its kind, if somebody finds it."""
         self.content_dependent = False
         self.reads_tokens: int | None = None
+        self.kind_missing: str | None = None
+        """Why its kind is not known, if somebody looked."""
+
+    @property
+    def call(self) -> Hashable:
+        """Its module and the call in the source, which may run other operations on other devices."""
+        return None if self.place is None else (self.place[0], *self.place[2:])
 
     @property
     def name(self) -> str:
@@ -64,7 +73,7 @@ class Work:
         costs, uncounted = (tuple(sorted(each.items())) for each in (self.costs, self.uncounted))
         ran = (self.operation, costs, uncounted, self.calls, self.inputs, self.outputs, self.varied)
         attention = (self.entries, self.fused_entries, self.fused_statistics, self.matrix, self.core, self.heads)
-        return (*ran, *attention, self.mixing, self.content_dependent, self.reads_tokens)
+        return (*ran, *attention, self.mixing, self.content_dependent, self.reads_tokens, self.kind_missing)
 
 
 def shapes_text(shapes: Shapes) -> str:

@@ -24,6 +24,8 @@ class Finding(NamedTuple):
     content_dependent: bool = False
     bounded: bool = False
     """Is the number fixed by the operation's own arguments (a kernel size)?"""
+    kernel: bool = False
+    """Does it slide a kernel of learned weights along the tokens?"""
     merges: bool = False
     """Does it merge disjoint groups, which may be new tokens?"""
     whole: bool = False

@@ -12,7 +12,16 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from xfcost.torch_models.ownership.call import Call, Finding, History, Outcome, Past, unknown
 from xfcost.torch_models.ownership.found import Shape
-from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_learned, any_owned, are_pairs, home, vectors
+from xfcost.torch_models.ownership.owners import (
+    CONSTANT,
+    LEARNED,
+    any_learned,
+    any_owned,
+    are_pairs,
+    home,
+    varies,
+    vectors,
+)
 from xfcost.torch_models.ownership.places import Places
 from xfcost.torch_models.ownership.rules import moves, rule_of
 
@@ -21,6 +30,7 @@ PRODUCTS: Final = frozenset(("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"
 _SOFTMAX: Final = frozenset(("aten._softmax", "aten._safe_softmax"))
 _MOST_STATES: Final = 64
 _NO_PAST: Final = Past(frozenset(), frozenset())
+_SORTING: Final = frozenset((aten.sort, aten.topk))
 # They write constants.
 _ERASING: Final = frozenset((aten.fill_, aten.zero_, aten.normal_, aten.uniform_, aten.bernoulli_))
 
@@ -36,13 +46,15 @@ class Noted(NamedTuple):
     finding: Finding | None
     moves: bool
     """Is it data movement?"""
+    chooses: bool = False
+    """Does it sort tokens, or choose among them by what they hold?"""
 
 
 class Follower(TorchDispatchMode):
     """Notes every operation that runs, and what its outputs read.
 
     It can stand among other dispatch modes: they see the same operations, and none of its own. `running` holds the
-    paths of the running modules; `watching` keeps it.
+    paths of the running modules; `running_modules` keeps it.
     """
 
     def __init__(self) -> None:
@@ -114,9 +126,12 @@ class Follower(TorchDispatchMode):
         in_place = str(packet).endswith("_") and not str(packet).endswith("__") and bool(args)
         call = Call(len(self.noted), _plain(packet) if in_place else packet, func, args, kwargs, results, self)
         self._made = {}
+        owned = self._any_owned(given)
         outcome = self._outcome(call, given, packet)
-        if not _makes_floats(results):
-            outcome = outcome._replace(finding=None)  # indices and masks
+        chooses = packet in _SORTING and varies(home(self.owners(args[0])), call.argument("dim", -1))
+        if not _makes_floats(results):  # indices and masks
+            chooses = chooses or (outcome.finding is not None and outcome.finding.mixes is not False)
+            outcome = outcome._replace(finding=None)
         self._remember(call, given, results)
         if in_place and outcome.owners:
             self._write(args[0], outcome.owners[0])
@@ -124,9 +139,10 @@ class Follower(TorchDispatchMode):
             for result, owners in zip(results, outcome.owners, strict=True):
                 self._owners[result] = _laid_like(result, owners, view=func.is_view)
         self._link(call, given, results, outcome)
-        shapes = [tuple(tuple(value.shape) for value in values) for values in (given, results)]
+        inputs, outputs = (tuple(tuple(value.shape) for value in values) for values in (given, results))
+        name, chooses = str(packet), chooses and owned
         self.noted.append(
-            Noted(call.sequence, self.running[-1], str(packet), shapes[0], shapes[1], outcome.finding, moves(call))
+            Noted(call.sequence, self.running[-1], name, inputs, outputs, outcome.finding, moves(call), chooses)
         )
 
     def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None:

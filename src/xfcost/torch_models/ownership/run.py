@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,28 +10,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from xfcost.torch_models.ownership.follower import Follower
-
-
-@contextmanager
-def watching(module: nn.Module, follower: Follower) -> Iterator[None]:
-    """While it lasts, `follower` knows which module is running."""
-    handles = []
-    for name, one in module.named_modules():
-
-        def enter(module: nn.Module, args: Any, *, name: str = name) -> None:
-            follower.running.append(name)
-
-        def leave(module: nn.Module, args: Any, answer: Any) -> None:
-            follower.running.pop()
-
-        handles.append(one.register_forward_pre_hook(enter))
-        handles.append(one.register_forward_hook(leave, always_call=True))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
+from xfcost.torch_models.shared.running_modules import running_modules
 
 TokenAxes = Mapping[str | int, tuple[int, ...]]
 
@@ -51,11 +29,10 @@ def token_axes_of(tensor: Tensor) -> tuple[int, ...]:
     return (1,) if tensor.dim() >= vector else ()
 
 
-def run_followed(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], axes: TokenAxes | None = None
-) -> Follower:
-    """One forward pass of `module`, followed."""
-    follower = Follower()
+def own_inputs(
+    follower: Follower, args: tuple[Any, ...], kwargs: dict[str, Any], axes: TokenAxes | None = None
+) -> None:
+    """Tell `follower` the tokens of the inputs."""
     named = dict(enumerate(args)) | kwargs
     for name, value in named.items():
         for tensor in tree_leaves(value):
@@ -63,10 +40,18 @@ def run_followed(
                 chosen = (axes or {}).get(name, token_axes_of(tensor))
                 if chosen:
                     follower.own(tensor, chosen)
+
+
+def run_followed(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], axes: TokenAxes | None = None
+) -> Follower:
+    """One forward pass of `module`, followed."""
+    follower = Follower()
+    own_inputs(follower, args, kwargs, axes)
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.no_grad(), watching(module, follower), follower:
+        with torch.no_grad(), running_modules(module, follower.running), follower:
             module(*args, **kwargs)
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from typing import Any, Final, NamedTuple
 
@@ -47,7 +48,10 @@ def verdicts(run: Follower, larger: Follower | None = None) -> list[FoundOperati
     global_makers: set[int] = set()
     for noted, other in zip(run.noted, others, strict=True):
         numbers = small.get(noted.sequence)
-        kind, reason = _kind(noted, run, numbers, large.get(other.sequence) if other else None, global_makers)
+        others_numbers = large.get(other.sequence) if other else None
+        kind, reason = _kind(noted, run, numbers, others_numbers, global_makers)
+        if kind == "global" and other is not None and _same_kernel(noted, other):
+            kind, numbers = "local", _filling(noted, others_numbers)
         if kind == "global":
             global_makers.add(noted.sequence)
         found.append(_found(noted, kind, reason, numbers))
@@ -139,13 +143,24 @@ def _kind(
     if finding.mixes is None:
         return "unknown", finding.reason
     if numbers is None:
-        return "per-token", None
+        return ("per-token", None) if others is None else ("unknown", "at the smaller size it reads one token alone")
     if any(run.places.makers.get(place) in global_makers for place in finding.places):
         return "global", None
     grows = _grows(finding, run, numbers, others)
     if grows is None:
         return "unknown", "whether it grows with N is not known from one size"
     return "global" if grows else "local", None
+
+
+def _same_kernel(noted: Noted, other: Noted) -> bool:
+    """Is it a convolution by the same number of weights at both sizes, which reads no more than its kernel holds?"""
+    finding = noted.finding
+    return finding is not None and finding.kernel and noted.inputs[1:2] == other.inputs[1:2]
+
+
+def _filling(noted: Noted, numbers: _Numbers | None) -> _Numbers | None:
+    """What is read at the larger size, if that fills the kernel."""
+    return numbers if numbers is not None and numbers.kept.largest == math.prod(noted.inputs[1][2:]) else None
 
 
 def _grows(finding: Finding, run: Follower, numbers: _Numbers, others: _Numbers | None) -> bool | None:

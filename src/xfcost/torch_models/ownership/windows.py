@@ -23,6 +23,13 @@ class Kernel:
             list(one) * rank if len(one) == 1 else list(one) for one in (stride or sides, padding, dilation)
         )
 
+    def of_transposed(self) -> Kernel:
+        """The kernel that reads, from an input with gaps, what the transposed convolution adds up."""
+        padding = [
+            wide * (side - 1) - pad for side, pad, wide in zip(self.sides, self.padding, self.dilation, strict=True)
+        ]
+        return Kernel(self.sides, [1] * self.rank, padding, self.dilation)
+
     def taps(self, places: Tensor, out: tuple[int, ...]) -> Tensor:
         """The places under each tap: (B, *S) -> (B, *out, taps); -1 on paddings."""
         after = [
@@ -50,10 +57,23 @@ def convolved(call: Call, owners: Tensor, weight: Tensor, kernel: Kernel, *, tra
         value = int(owners.max()) if owners.numel() else CONSTANT
         return Outcome([torch.full(shape, value)], None)
     if varies(home(owners), 1):
-        return _over_channels(call, owners, kernel, groups)
-    if transposed:
-        return Outcome([torch.full(shape, CONSTANT)], unknown("a transposed convolution"))
-    return _placed(call, owners, kernel, shape)
+        return _over_channels(call, owners, kernel, groups, transposed=transposed)
+    outcome = _transposed(call, owners, kernel, shape) if transposed else _placed(call, owners, kernel, shape)
+    finding = outcome.finding
+    return outcome._replace(finding=None if finding is None else finding._replace(kernel=True))
+
+
+def _transposed(call: Call, owners: Tensor, kernel: Kernel, shape: torch.Size) -> Outcome:
+    """An output reads the inputs whose kernels, laid `stride` apart, cover it."""
+    return _placed(call, _spread(owners, kernel.stride), kernel.of_transposed(), shape)
+
+
+def _spread(owners: Tensor, stride: list[int]) -> Tensor:
+    """Owners with gaps of constants in between, `stride` apart."""
+    sides = [(side - 1) * step + 1 for side, step in zip(owners.shape[2:], stride, strict=True)]
+    wide = torch.full((*owners.shape[:2], *sides), CONSTANT)
+    wide[(slice(None), slice(None), *(slice(None, None, step) for step in stride))] = owners
+    return wide
 
 
 def pooled(call: Call, owners: Tensor, kernel: Kernel, *, dependent: bool) -> Outcome:
@@ -123,14 +143,32 @@ def _home_of(taps: Tensor, kernel: Kernel) -> Tensor:
     return torch.where(found >= 0, found, taps.amax(-1))
 
 
-def _over_channels(call: Call, owners: Tensor, kernel: Kernel, groups: int) -> Outcome:
-    """Tokens lie on the channel axis: a kernel of one position is a linear map over them."""
+def _over_channels(call: Call, owners: Tensor, kernel: Kernel, groups: int, *, transposed: bool) -> Outcome:
+    """Tokens lie on the channel axis: an output channel reads all tokens of its group."""
     shape = call.result.shape
-    if groups != 1 or any(side != 1 for side in kernel.sides) or are_varied(owners):
-        return Outcome([torch.full(shape, CONSTANT)], unknown("a convolution over an axis of tokens"))
-    lines = owners.flatten(2).transpose(1, 2)
-    made, finding = merged_lines(call, lines, shape[1])
-    return Outcome([made.transpose(1, 2).reshape(shape)], finding)
+    if transposed:
+        owners, kernel = _spread(owners, kernel.stride), kernel.of_transposed()
+    several = groups > 1 or any(side != 1 for side in kernel.sides)
+    if several and are_varied(owners):
+        return Outcome([torch.full(shape, CONSTANT)], unknown("a convolution over two axes of tokens"))
+    made, findings = [], []
+    for part in owners.chunk(groups, 1):
+        taps = [kernel.taps(places, tuple(shape[2:])).flatten(1, -2) for places in home(part).unbind(1)]
+        lines = vectors(torch.cat(taps, -1))
+        of_part, finding = merged_lines(call, lines, shape[1] // groups)
+        made.append(of_part.transpose(1, 2))
+        findings.append(finding)
+    return Outcome([torch.cat(made, 1).reshape(shape)], _together(findings))
+
+
+def _together(findings: list[Finding]) -> Finding:
+    """The finding of all groups of channels."""
+    first = findings[0]
+    if len(findings) == 1:
+        return first
+    counts = [one.computed for one in findings if one.computed is not None]
+    places = frozenset[int]().union(*(one.places for one in findings))
+    return first._replace(computed=torch.cat(counts) if counts else None, places=places)
 
 
 def are_varied(owners: Tensor) -> bool:

@@ -7,8 +7,8 @@ those with unused results, and each step of a loop. Nothing is allocated on `met
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.operation import Operation
 from xfcost.torch_models.shared.recurrence import in_few_steps
+from xfcost.torch_models.shared.running_modules import running_modules
 from xfcost.torch_models.tracing.dispatch_costs import Costs, costs_of
 from xfcost.torch_models.tracing.dispatch_functions import PARTS, WHOLE
 from xfcost.torch_models.tracing.meta import quick_layer_norm
@@ -47,7 +48,13 @@ def dispatch(model: nn.Module, inputs: tuple[Any, ...]) -> Dispatched:
         if any(isinstance(tensor, Tensor) and tensor.is_meta for tensor in inputs):
             stack.enter_context(quick_layer_norm())
         numpy = handed_to_numpy(watch.unknown)
-        for context in (_running_modules(model, watch), numpy, _Conventions(watch), in_few_steps(watch.loop), watch):
+        for context in (
+            running_modules(model, watch.running),
+            numpy,
+            _Conventions(watch),
+            in_few_steps(watch.loop),
+            watch,
+        ):
             stack.enter_context(context)
         stack.enter_context(torch.no_grad())
         model(*inputs)
@@ -141,20 +148,3 @@ class _Conventions(TorchFunctionMode):
             self.watch.contractions_alone = False
         self.watch.add(work(args, given, result))
         return result
-
-
-@contextmanager
-def _running_modules(model: nn.Module, watch: Watch) -> Iterator[None]:
-    """Track the running module."""
-
-    def entering(name: str) -> Callable[[nn.Module, Any], None]:
-        return lambda module, inputs: watch.running.append(name)
-
-    def leaving(module: nn.Module, inputs: Any, outputs: Any) -> None:
-        watch.running.pop()
-
-    with ExitStack() as hooks:
-        for name, module in model.named_modules():
-            hooks.enter_context(module.register_forward_pre_hook(entering(name)))
-            hooks.enter_context(module.register_forward_hook(leaving, always_call=True))
-        yield

@@ -1,0 +1,116 @@
+"""Two small sizes at which a module runs as it does at the given one: every call in its source, no axis collapsed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.any_model.run import Run, run_on
+from xfcost.torch_models.any_model.token_axes import Axes, inputs_of, resized
+from xfcost.torch_models.any_model.windows import widest_window
+from xfcost.torch_models.any_model.work import Work
+
+_TOKENS: Final = (12, 24, 36, 48, 64, 96, 128, 192, 256)
+_SIDES: Final = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224)
+_WIDEST: Final = 128
+_FEW_SAMPLES: Final = 2
+
+
+class Sizes(NamedTuple):
+    """The inputs of two runs, or of one where the module accepts the given size alone, and how they are called."""
+
+    inputs: list[Given]
+    text: str
+
+
+def small_sizes(model: nn.Module, given: Given, axes: Axes, full: Run) -> Sizes:
+    """The two smallest sizes that run like the given one; else that one alone."""
+    lengths = _lengths(given, axes)
+    images = [sides for sides in lengths if len(sides) > 1]
+    texts = [sides for sides in lengths if len(sides) == 1]
+    batch = 1 if _samples(given, axes) > _FEW_SAMPLES else None
+    alone = resized(given, axes, {}, batch)
+    compared = run_on(full.how, model, alone.args, alone.kwargs)
+    small: tuple[str, Given, list[Work]] | None = None
+    for size, sides in _candidates(model, texts, images):
+        inputs = resized(given, axes, sides, batch)
+        works = _like(model, inputs, compared)
+        if works is None:
+            continue
+        if small is not None and _apart(compared.works, small[2], works):
+            unit = " tokens" if texts else ""
+            return Sizes([small[1], inputs], f"{small[0]} and {size}{unit}")
+        small = small or (size, inputs, works)
+    return Sizes([alone], "the given size alone")
+
+
+def _lengths(given: Given, axes: Axes) -> list[tuple[int, ...]]:
+    """Of each input that has tokens, the lengths of its token axes."""
+    return [tuple(tensor.shape[axis] for axis in own) for tensor, own in _with_tokens(given, axes)]
+
+
+def _with_tokens(given: Given, axes: Axes) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+    """The tensors that hold tokens, with their axes."""
+    for key, value in inputs_of(given):
+        for tensor in pytree.tree_leaves(value):
+            if isinstance(tensor, Tensor) and axes.get(key):
+                yield tensor, axes[key]
+
+
+def _samples(given: Given, axes: Axes) -> int:
+    return next((int(tensor.shape[0]) for tensor, own in _with_tokens(given, axes) if 0 not in own), 1)
+
+
+def _candidates(
+    model: nn.Module, texts: Sequence[tuple[int, ...]], images: Sequence[tuple[int, ...]]
+) -> Iterator[tuple[str, dict[int, int]]]:
+    """Sizes to try, smallest first: what they are called, and the new length for each old one."""
+    window = widest_window(model)
+    if texts and images:
+        return  # what reads the one that stays would seem not to grow
+    if texts:
+        (length,) = texts[0]
+        enough = 2 * window + 4 if window and window <= _WIDEST else 0
+        parts = {length // part for part in (16, 8, 4, 2, 1)}
+        for tokens in sorted({*_TOKENS, *parts, enough, enough + enough // 2}):
+            if max(enough, min(length, _TOKENS[0])) <= tokens <= max(length, 2 * enough, _TOKENS[1]):
+                yield str(tokens), {old: tokens for (old,) in texts}
+    elif images:
+        first = images[0]
+        least = min(first)
+        factors: Iterable[tuple[int, int]] = [(side, least) for side in _SIDES if side < least and not window]
+        for above, below in (*factors, (1, 1), (2, 1)):
+            sides = {old: max(1, old * above // below) for several in images for old in several}
+            yield "×".join(str(sides[old]) for old in first), sides
+
+
+def _like(model: nn.Module, inputs: Given, full: Run) -> list[Work] | None:
+    """The operations on these inputs, if they are those of the given ones, with no axis collapsed."""
+    try:
+        works = run_on(full.how, model, inputs.args, inputs.kwargs).works
+    except Exception:  # noqa: BLE001 - the module's own refusal of a size
+        return None
+    own = {work.place: work for work in works}
+    alike = all(work.place in own and not _collapsed(own[work.place], work) for work in full.works)
+    return works if alike else None
+
+
+def _collapsed(work: Work, full: Work) -> bool:
+    """Has an output a single index along an axis that has several at the given size?"""
+    return any(
+        one == 1 < other
+        for shapes in zip(work.outputs, full.outputs, strict=False)
+        for one, other in zip(*shapes, strict=False)
+    )
+
+
+def _apart(full: Sequence[Work], small: Sequence[Work], large: Sequence[Work]) -> bool:
+    """Are all outputs larger at the larger size that are larger at the given one, or smaller?"""
+    of_small, of_large = ({work.place: work.outputs for work in works} for works in (small, large))
+    changed = [place for place, outputs in of_small.items() if outputs != of_large.get(place)]
+    between = [work.place for work in full if work.outputs != of_small[work.place]]
+    return bool(changed) and set(between) <= set(changed)

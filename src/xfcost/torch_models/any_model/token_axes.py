@@ -1,0 +1,91 @@
+"""The axes of a module's inputs along which tokens lie, and the same inputs in other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.ownership.run import token_axes_of
+
+# Inputs with such a word in their name say something about tokens, and hold none.
+_ABOUT_TOKENS: Final = ("mask", "position", "type", "segment", "label")
+_WAVES: Final = frozenset(("input_values",))
+
+Axes = dict[str | int, tuple[int, ...]]
+"""Name of an input, or its place -> the axes of its tokens."""
+
+
+def axes_of(given: Given, names: Sequence[str], works: Sequence[Work]) -> Axes:
+    """The token axes of every input; `names` are those of the positional ones."""
+    found: Axes = {}
+    for key, value in inputs_of(given):
+        name = key if isinstance(key, str) else (names[key] if key < len(names) else str(key))
+        tensor = next((leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)), None)
+        found[key] = () if tensor is None else _axes(tensor, name, works)
+    return found
+
+
+def inputs_of(given: Given) -> list[tuple[str | int, Any]]:
+    """Every input with its place or name."""
+    return [*enumerate(given.args), *given.kwargs.items()]
+
+
+def _axes(tensor: Tensor, name: str, works: Sequence[Work]) -> tuple[int, ...]:
+    if tensor.dtype is torch.bool or any(word in name for word in _ABOUT_TOKENS):
+        return ()
+    if name in _WAVES:
+        return (1,)
+    sequence, shape = 3, tuple(tensor.shape)
+    if tensor.dim() == sequence and _enters_convolution(shape, works):
+        return (2,)
+    return token_axes_of(tensor)
+
+
+def _enters_convolution(shape: tuple[int, ...], works: Sequence[Work]) -> bool:
+    """Is (B, C, N) the input of a convolution, its channels those of the kernel?"""
+    return any(work.name == "convolution" and work.inputs[:1] == (shape,) for work in works)
+
+
+def resized(given: Given, axes: Axes, sides: Mapping[int, int], batch: int | None) -> Given:
+    """The inputs with numbers and other lengths: `sides` maps each old length along which tokens lie to the new one."""
+    made: dict[int, Tensor] = {}  # an input that is given twice stays one tensor
+
+    def changed(key: str | int, value: Any) -> Any:
+        return pytree.tree_map_only(Tensor, lambda tensor: once(tensor, axes.get(key, ())), value)
+
+    def once(tensor: Tensor, own: Sequence[int]) -> Tensor:
+        if id(tensor) not in made:
+            made[id(tensor)] = _resized(tensor, own, sides, batch)
+        return made[id(tensor)]
+
+    args = tuple(changed(place, value) for place, value in enumerate(given.args))
+    return Given(args, {name: changed(name, value) for name, value in given.kwargs.items()})
+
+
+def _resized(tensor: Tensor, own: Sequence[int], sides: Mapping[int, int], batch: int | None) -> Tensor:
+    made = _with_elements(tensor)
+    for axis, length in enumerate(tensor.shape):
+        wanted = length
+        if axis in own or (not own and length in sides and length > 1):
+            wanted = sides.get(length, length)
+        elif axis == 0 and batch is not None:
+            wanted = min(length, batch)
+        if wanted != length:
+            made = made.index_select(axis, torch.arange(wanted) % length)
+    return made
+
+
+def _with_elements(tensor: Tensor) -> Tensor:
+    """The tensor itself; of one on `meta` random numbers, or zeros of whole ones."""
+    if not tensor.is_meta:
+        return tensor.detach()
+    if tensor.is_floating_point():
+        noise = torch.Generator().manual_seed(0)
+        return torch.randn(tensor.shape, generator=noise).to(tensor.dtype)
+    return torch.zeros(tensor.shape, dtype=tensor.dtype)

@@ -1,0 +1,246 @@
+"""The mixing kinds of any module's rows, found without a spec."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import xfcost
+from helpers import xf
+from ownership_cases import D, attention, summed_by_steps, window_mask
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.ledger import Ledger
+from xfcost.torch_models.any_model import mixing
+
+
+class Module(nn.Module):
+    """A function of the module itself and its inputs."""
+
+    def __init__(self, function: Callable[..., Any], **children: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        for name, child in children.items():
+            self.add_module(name, child)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(self, *args, **kwargs)
+
+
+def linear() -> nn.Linear:
+    return nn.Linear(D, D, bias=False)
+
+
+def mlp_mixer(self: Any, x: Tensor) -> Tensor:
+    x = x + self.over_tokens(F.gelu(x).transpose(1, 2)).transpose(1, 2)
+    return self.over_channels(x)
+
+
+def along_tokens(self: Any, x: Tensor) -> Tensor:
+    return self.convolution(x.transpose(1, 2)).transpose(1, 2)
+
+
+TOKENS, IMAGE = torch.randn(4, 40, D), torch.randn(1, 3, 64, 64)
+SOFTMAX_ATTENTION = [("bmm", "global", None, True), ("_softmax", "global", None, True), ("bmm_2", "global", None, True)]
+# Module, input; name, kind, reads and content-dependence of the rows that are not per-token.
+NETWORKS: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]]]] = {
+    "MLP": (nn.Sequential(nn.Linear(D, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, D)), TOKENS, []),
+    "self-attention": (Module(lambda self, x: attention(self.q, x), q=linear()), TOKENS, SOFTMAX_ATTENTION),
+    "sliding window by a mask": (
+        Module(lambda self, x: attention(self.q, x, window_mask(x.shape[1])), q=linear()),
+        TOKENS,
+        [
+            ("bmm", "local", 3, True),
+            ("add", "local", 3, False),
+            ("_softmax", "local", 3, True),
+            ("bmm_2", "local", 3, True),
+        ],
+    ),
+    "depthwise convolution": (
+        Module(along_tokens, convolution=nn.Conv1d(D, D, 3, padding=1, groups=D)),
+        TOKENS,
+        [("convolution.convolution", "local", 3, False)],
+    ),
+    "convolutions of (B, C, N)": (
+        nn.Sequential(nn.Conv1d(D, 6, 3, padding=1), nn.ReLU(), nn.ConvTranspose1d(6, D, 4, 2, 1)),
+        torch.randn(1, D, 40),
+        [("0.convolution", "local", 3, False), ("2.convolution", "local", 2, False)],
+    ),
+    "MLP-Mixer": (
+        Module(mlp_mixer, over_tokens=nn.Linear(40, 40, bias=False), over_channels=linear()),
+        TOKENS,
+        [("over_tokens.mm", "global", None, False)],
+    ),
+    "one tensor as queries, keys and values": (
+        nn.MultiheadAttention(D, 2, batch_first=True),
+        (TOKENS, TOKENS, TOKENS),
+        SOFTMAX_ATTENTION,
+    ),
+    "encoder of torch, fused": (
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(D, 2, 16, batch_first=True), 2).eval(),
+        TOKENS,
+        [("layers.*.self_attn.scaled_dot_product_attention", "global", None, True)],
+    ),
+    "a recurrence, whose first step reads nothing": (
+        Module(lambda self, x: summed_by_steps(self.q, x), q=linear()),
+        TOKENS,
+        [("add", "global", None, True)],
+    ),
+    "convolutions of an image": (
+        nn.Sequential(nn.Conv2d(3, 8, 4, 4), nn.Conv2d(8, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1)),
+        IMAGE,
+        [("1.convolution", "local", 9, False)],
+    ),
+}
+
+
+def analyzed(module: nn.Module, inputs: Any) -> Ledger:
+    torch.manual_seed(0)
+    return xfcost.analyze(module, example_inputs=inputs, mixing=True, trace=False)
+
+
+def kinds(ledger: Ledger) -> list[tuple[str, str, int | None, bool]]:
+    return [
+        (row.path, row.mixing, row.reads_tokens, row.content_dependent)
+        for row in ledger.rows
+        if row.mixing != "per-token"
+    ]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_rows_have_the_kinds_worked_out_by_hand(name: str) -> None:
+    module, inputs, expected = NETWORKS[name]
+    assert kinds(analyzed(module, inputs)) == expected
+
+
+def test_totals_by_kind_add_up_and_costs_are_those_without_kinds() -> None:
+    module, inputs, _ = NETWORKS["self-attention"]
+    found, plain = analyzed(module, inputs), xfcost.analyze(module, example_inputs=inputs, trace=False)
+    macs = {kind: sum(row.macs for row in rows) for kind, rows in found.by("mixing").items()}
+    assert macs == {"per-token": 4 * 40 * D * D, "local": 0, "global": 2 * 4 * 40 * 40 * D}
+    assert found.totals() == plain.totals()
+    assert {row.mixing for row in plain.rows} == {"unknown"}
+
+
+def test_blocks_of_different_kinds_are_rows_of_their_own() -> None:
+    def both(self: Any, x: Tensor) -> Tensor:
+        for number, layer in enumerate(self.layers):
+            x = layer(x, window_mask(x.shape[1]) if number % 2 else torch.zeros(x.shape[1], x.shape[1]))
+        return x
+
+    layers = nn.ModuleList(Module(lambda self, x, mask: attention(self.q, x, mask), q=linear()) for _ in range(4))
+    found = [
+        (row.path, row.mixing, row.times) for row in analyzed(Module(both, layers=layers), TOKENS).rows if row.mixes
+    ]
+    assert ("layers.0-2:2.bmm", "global", 2) in found
+    assert ("layers.1-3:2.bmm", "local", 2) in found
+
+
+def test_masks_and_positions_among_the_inputs_are_no_tokens() -> None:
+    def summed(self: Any, x: Tensor, position_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        x = x + self.places(position_ids)
+        return attention(self.q, x, (1.0 - attention_mask)[:, None] * -1e9)
+
+    module = Module(summed, q=linear(), places=nn.Embedding(40, D))
+    module.forward = lambda x, position_ids, attention_mask: summed(module, x, position_ids, attention_mask)
+    x, places, mask = torch.randn(1, 40, D), torch.arange(40)[None], torch.ones(1, 40)
+    found = {row.path: row.mixing for row in analyzed(module, (x, places, mask)).rows}
+    assert found["add"] == found["places.embedding"] == "per-token"
+    assert found["bmm"] == found["bmm_2"] == "global"
+
+
+UNKNOWN: dict[str, tuple[nn.Module, Any, str]] = {
+    "no rule": (Module(lambda self, x: torch.cdist(x, x)), TOKENS, "no rule knows it"),
+    "sorting": (Module(lambda self, x: x.sort(1).values), TOKENS, "it sorts tokens or chooses among them"),
+    "choosing": (Module(lambda self, x: x.argmax(1)), TOKENS, "it sorts tokens or chooses among them"),
+    "no tokens": (nn.Embedding(9, D), torch.zeros(7, dtype=torch.int64), "no input has an axis of tokens"),
+    "one size": (
+        Module(lambda self, x: attention(self.fixed, x, window_mask(40)), fixed=linear()),
+        TOKENS,
+        "whether it grows with N is not known from one size",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_is_not_found_is_unknown_with_its_reason(name: str) -> None:
+    module, inputs, reason = UNKNOWN[name]
+    ledger = analyzed(module, inputs)
+    missing = [row for row in ledger.rows if row.mixing == "unknown"]
+    assert missing
+    assert {row.ran.kind_missing for row in missing if row.ran} == {reason}
+    assert any(reason in note for note in ledger.metadata.notes)
+    assert len(ledger.by("mixing")["unknown"]) == len(missing)
+
+
+def test_a_window_wider_than_the_sizes_is_not_taken_for_global() -> None:
+    module = Module(lambda self, x: attention(self.q, x), q=linear())
+    module.sliding_window = 4096
+    assert {row.mixing for row in analyzed(module, TOKENS).rows} == {"per-token", "unknown"}
+
+
+def test_a_declared_window_is_filled_by_the_sizes() -> None:
+    def banded(self: Any, x: Tensor) -> Tensor:
+        far = (torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])).abs()
+        return attention(self.q, x, torch.where(far <= self.window, 0.0, float("-inf")))
+
+    module = Module(banded, q=linear())
+    module.window = 15
+    found = kinds(analyzed(module, torch.randn(1, 200, D)))
+    assert [(kind, reads) for _, kind, reads, _ in found] == [("local", 31)] * 4
+
+
+CODE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.q = nn.Linear(width, width, bias=False)
+
+    def forward(self, x):
+        return (self.q(x) @ x.mT).softmax(-1) @ x.sort(1).values
+
+example_inputs = torch.zeros(1, 40, 8)
+"""
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    (tmp_path / "net.py").write_text(CODE)
+    return f"{tmp_path / 'net.py'}:Net"
+
+
+def test_the_command_builds_the_module_again_on_the_cpu(target: str) -> None:
+    found = json.loads(xf("analyze", target, "--mixing", "--no-trace", "--format", "json").stdout)
+    assert found["by_mixing"]["global"]["macs"] == 2 * 40 * 40 * 8
+    assert found["by_mixing"]["per-token"]["macs"] == 40 * 8 * 8
+    assert found["module"]["tensors"] == "meta"
+
+
+def test_unknown_rows_are_a_line_of_the_totals(target: str) -> None:
+    report = xf("analyze", target, "--mixing", "--no-trace", "--by", "mixing").stdout
+    assert "unknown" in report
+    assert "1 row has no known mixing kind: it sorts tokens or chooses among them (1)" in report
+
+
+def test_a_module_with_too_many_parameters_is_refused_before_it_is_built(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mixing, "MOST_BYTES", 2**30)
+    with pytest.raises(UsageError, match=r"--mixing: the parameters of .* take 1\.6 GiB.*up to 1 GiB.*--build depth=2"):
+        xfcost.analyze(target, build=["width=21000"], mixing=True, trace=False)
+
+
+def test_a_module_without_numbers_and_a_spec_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"on `meta`.*build it on the CPU"):
+        analyzed(linear().to("meta"), TOKENS)
+    with pytest.raises(UsageError, match="--mixing: a spec declares"):
+        xfcost.analyze("vit", mixing=True, trace=False)
