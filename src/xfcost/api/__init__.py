@@ -108,32 +108,27 @@ def analyze(  # noqa: PLR0913 - options
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
+    how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
-        tokens = options.pop("N", None)
+        tokens = one_number(options.pop("N", None))
         refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
-        given = module_inputs(example_inputs, example_kwargs, one_number(tokens))
-        return module_account(spec, given, trace=trace, strict=strict, closed_form=closed_form, mixing=mixing)
+        return module_account(spec, module_inputs(example_inputs, example_kwargs, tokens), **how)
     if example_inputs is not None or example_kwargs is not None:
         raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
     name = spec_name(spec)
     target = module_target(name)
     loaded = imported(target, settings, progress) if target is not None and target.kind == "config" else None
     if target is not None and loaded is None:
-        shape = {"tokens": one_number(options.pop("N", None)), "batch": options.pop("batch", 1)}
-        shape |= {"closed_form": closed_form}
+        tokens, batch = one_number(options.pop("N", None)), options.pop("batch", 1)
         refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
-        return named_module_account(
-            target, inputs=inputs, build=build, trace=trace, strict=strict, mixing=mixing, **shape
-        )
+        return named_module_account(target, inputs=inputs, build=build, tokens=tokens, batch=batch, **how)
     if mixing:
         raise UsageError("--mixing: a spec declares how its operations mix tokens; --probe checks it")
     if inputs or build:
         raise UsageError("--input and --build are of torch modules; a spec knows its inputs (--N, --size, --batch)")
     loaded, run = loaded or load(name, settings_texts(settings)), make_run(**options)
     if probe and run.mode in {"decode", "generate"}:
-        raise UsageError(
-            f"--probe: of --mode {run.mode} a step reads its cache; probe the forward, and leave --mode out"
-        )
+        raise UsageError(f"--probe: of --mode {run.mode} a step reads its cache; probe the forward, without --mode")
     ledger = account(loaded, run, trace=trace, device=device, progress=progress)
     return with_probe(loaded, run, ledger, progress or (lambda text: None)) if probe else ledger
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Final, get_args
 
 import typer
@@ -14,26 +15,29 @@ from xfcost.report.messages import say
 from xfcost.report.output import check_target
 
 VIEWS: Final = get_args(AnyView)
+Target = Annotated[
+    str,
+    shared.spec_argument(
+        "A preset or a path to a YAML file; a torch module as model.py:NAME or package.module:NAME, whose code is "
+        "executed; or a config.json of transformers."
+    ),
+]
+By = Annotated[str | None, typer.Option("--by", help=f"Group rows: {shared.any_of(VIEWS)}.")]
+Depth = Annotated[
+    int | None, typer.Option("--depth", metavar="INT", min=1, help="With --by module: levels of the tree.")
+]
 
 
 @shared.run_options()
 def run(  # noqa: PLR0913 - options
-    spec: Annotated[
-        str,
-        shared.spec_argument(
-            "A preset or a path to a YAML file; a torch module as model.py:NAME or package.module:NAME, whose code is "
-            "executed; or a config.json of transformers."
-        ),
-    ],
+    spec: Target,
     settings: shared.Settings = None,
     inputs: shared.Inputs = None,
     build: shared.Build = None,
     strict: shared.Strict = False,
     mixing: shared.Mixing = False,
-    by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {shared.any_of(VIEWS)}.")] = None,
-    depth: Annotated[
-        int | None, typer.Option("--depth", metavar="INT", min=1, help="With --by module: levels of the tree.")
-    ] = None,
+    by: By = None,
+    depth: Depth = None,
     trace: shared.Trace = True,
     device: shared.Device = None,
     probe: shared.Probe = False,
@@ -57,25 +61,10 @@ def run(  # noqa: PLR0913 - options
         raise UsageError("--depth: it cuts the tree of modules; give --by module too")
     form = shared.chosen_format(format_, output)
     check_target(output, force=force)
-    ledger = analyze(
-        spec,
-        settings=settings,
-        inputs=inputs or (),
-        build=build or (),
-        strict=strict,
-        mixing=mixing,
-        closed_form=True if verbose else None,
-        trace=trace,
-        device=device,
-        probe=probe,
-        progress=say,
-        **options,
-    )
-    shared.deliver_report(
-        lambda width: report(ledger, view, width, verbose=verbose, depth=depth),
-        lambda: ledger_text(ledger, form, view, verbose=verbose, depth=depth),
-        form,
-        output,
-        force=force,
-    )
+    of_modules = {"inputs": inputs or (), "build": build or (), "strict": strict, "mixing": mixing}
+    options |= of_modules | {"closed_form": True if verbose else None}
+    ledger = analyze(spec, settings=settings, trace=trace, device=device, probe=probe, progress=say, **options)
+    drawn = partial(report, ledger, view, verbose=verbose, depth=depth)
+    written = partial(ledger_text, ledger, form, view, verbose=verbose, depth=depth)
+    shared.deliver_report(lambda width: drawn(width=width), written, form, output, force=force)
     shared.verdict([ledger])

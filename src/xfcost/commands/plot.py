@@ -31,35 +31,39 @@ _MOST_SECONDS: Final = 20.0
 # Modes that are one cost at every N.
 _DRAWN: Final = ("forward", "decode")
 
+Tokens = Annotated[
+    str | None,
+    typer.Option(
+        "--N",
+        metavar="LOW:HIGH",
+        help=f"Range of N (by default as much of {DEFAULT_RANGE} as all can have); image specs take square grids.",
+    ),
+]
+Size = Annotated[
+    str | None, typer.Option("--size", metavar="LOW:HIGH", help="Range of image sizes in place of N, as in 224:1024.")
+]
+Metric = Annotated[str, typer.Option("--metric", help=f"One of {', '.join(METRICS)}.")]
+Mark = Annotated[
+    str | None, typer.Option("--mark", metavar="INT", help=f"Dotted line here; at N = {MARK} where that is in range.")
+]
+Points = Annotated[
+    str | None, typer.Option("--device", help="Points of the real model over the formulas: cpu, cuda or mps.")
+]
+Picture = Annotated[
+    Path | None, typer.Option("-o", "--output", help="svg, png, pdf or csv; SYSTEMS-METRIC.svg by default.")
+]
+
 
 @shared.run_options("batch", "dtype", "attention", "mode", mode="forward, or decode (one more token, its past cached).")
 def run(  # noqa: PLR0913 - options
     specs: Annotated[list[str], shared.spec_argument("Presets (`common-*` for several) or paths.")],
-    N: Annotated[
-        str | None,
-        typer.Option(
-            "--N",
-            metavar="LOW:HIGH",
-            help=f"Range of N (by default as much of {DEFAULT_RANGE} as all can have); image specs take square grids.",
-        ),
-    ] = None,
-    size: Annotated[
-        str | None,
-        typer.Option("--size", metavar="LOW:HIGH", help="Range of image sizes in place of N, as in 224:1024."),
-    ] = None,
-    metric: Annotated[str, typer.Option("--metric", help=f"One of {', '.join(METRICS)}.")] = "mixing",
-    mark: Annotated[
-        str | None,
-        typer.Option("--mark", metavar="INT", help=f"Dotted line here; at N = {MARK} where that is in range."),
-    ] = None,
+    N: Tokens = None,
+    size: Size = None,
+    metric: Metric = "mixing",
+    mark: Mark = None,
     settings: shared.Settings = None,
-    device: Annotated[
-        str | None,
-        typer.Option("--device", help="Points of the real model over the formulas: cpu, cuda or mps."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="svg, png, pdf or csv; SYSTEMS-METRIC.svg by default.")
-    ] = None,
+    device: Points = None,
+    output: Picture = None,
     force: shared.Force = False,
     **options: Any,
 ) -> None:
