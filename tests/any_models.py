@@ -70,3 +70,9 @@ class Takes(nn.Module):
 
 
 X = torch.ones(3, 8)
+
+# A config of transformers that no importer knows.
+GEMMA = {
+    "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "num_hidden_layers": 2, "hidden_size": 8,
+    "intermediate_size": 12, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "vocab_size": 11,
+}  # fmt: skip

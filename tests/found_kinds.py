@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from followed import run_followed
 from xfcost.counting.forward import count
 from xfcost.formulas.component import SubLayer
 from xfcost.formulas.layer import Embed, Enter, Head
@@ -20,7 +21,6 @@ from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.ownership.follower import Follower
 from xfcost.torch_models.ownership.found import FoundOperation
-from xfcost.torch_models.ownership.run import run_followed
 from xfcost.torch_models.ownership.verdict import verdicts
 from xfcost.torch_models.probing.compare import example
 from xfcost.torch_models.probing.hints import hints_for

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import xfcost
-from any_models import Attention
+from any_models import GEMMA, Attention
 from helpers import xf
 from xfcost.ledger.closed_form import ClosedForm
 from xfcost.ledger.errors import UsageError
@@ -152,12 +152,6 @@ def test_a_limit_of_positions_is_kept() -> None:
 
     found = form(analyzed(Positions(), 64))
     assert (found.macs, max(found.sizes), found.growth["factor"]) == ("64·N", 64, 0.5)
-
-
-GEMMA = {
-    "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "num_hidden_layers": 2, "hidden_size": 8,
-    "intermediate_size": 12, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "vocab_size": 11,
-}  # fmt: skip
 
 
 def test_the_text_of_a_config_of_transformers_has_n_tokens(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import xfcost
+from any_models import GEMMA
 from helpers import xf
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.targets import module_target
@@ -159,12 +160,6 @@ def test_inputs_out_of_texts() -> None:
     assert (first.shape, second.shape, nothing) == ((3,), (1, 2), None)
     with pytest.raises(UsageError, match="ids is given twice"):
         inputs_from(["ids=3", "ids=4"], {}, "meta")
-
-
-GEMMA = {
-    "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "num_hidden_layers": 2, "hidden_size": 8,
-    "intermediate_size": 12, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "vocab_size": 11,
-}  # fmt: skip
 
 
 def test_a_config_that_no_importer_knows_is_built_by_transformers(tmp_path: Path) -> None:

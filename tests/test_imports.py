@@ -71,6 +71,13 @@ def test_a_traced_answer_leaves_torch_s_compiler_alone():
     ) == ["torch._meta_registrations"]
 
 
+def test_a_module_s_answer_leaves_torch_s_compiler_alone():
+    words = ["analyze", "torch.nn:Linear", "--build", "in_features=3", "--build", "out_features=4", "--input", "2x3"]
+    assert imported(_PROBE.format(arguments=words, heavy=("torch._dynamo", "torch._meta_registrations"))) == [
+        "torch._meta_registrations"
+    ]
+
+
 # The kinds that ViT's spec names; `enter`, windows and experts stay unread.
 VIT = ["layers.class_token", "layers.classifier", "layers.mlp", "layers.patch", "layers.position", "mechanisms.full"]
 _KINDS = (

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from followed import follow, run_followed
 from ownership_cases import CASES, SEQUENCE, D, Module, attention, attention_to, windows
 from xfcost.torch_models.ownership.follower import Follower
 from xfcost.torch_models.ownership.found import FoundOperation
-from xfcost.torch_models.ownership.run import run_followed
-from xfcost.torch_models.ownership.verdict import follow, verdicts
+from xfcost.torch_models.ownership.verdict import verdicts
 from xfcost.torch_models.shared.running_modules import running_modules
 
 

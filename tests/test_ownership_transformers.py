@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from followed import follow
 from xfcost.torch_models.ownership.found import FoundOperation
-from xfcost.torch_models.ownership.verdict import follow
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")

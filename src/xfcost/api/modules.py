@@ -67,17 +67,13 @@ def module_account(
 
     with memory_may_run_out(type(module).__name__, "running it"):
         from xfcost.torch_models.any_model.in_n import ledger_in_n
-        from xfcost.torch_models.any_model.inputs import Given, example_inputs, inputs_at
-
-        of_n = callable(of.inputs)
+        from xfcost.torch_models.any_model.inputs import Given, inputs_at
 
         def given_at(size: int | None) -> Given:
-            if of_n:
-                return inputs_at(of.inputs, size, of.keywords)
-            return example_inputs(of.inputs, of.keywords)
+            return inputs_at(of.inputs, size, of.keywords)
 
         return ledger_in_n(
-            module, given_at, of.tokens, has_n=of_n, trace=trace, strict=strict, closed_form=closed_form,
+            module, given_at, of.tokens, has_n=callable(of.inputs), trace=trace, strict=strict, closed_form=closed_form,
             mixing=(lambda: [(module, given_at(of.tokens))]) if mixing else None,
         )  # fmt: skip
 

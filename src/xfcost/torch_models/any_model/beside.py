@@ -56,7 +56,7 @@ def traced_beside(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
         traced = trace(_Flat(model, (args, kwargs)), tensors)
     except XfcostError as error:
         return Beside({}, {}, printable(str(error).removeprefix("trace: "), 200))
-    except Exception as error:  # noqa: BLE001 - the dispatched account stands; the trace's failure is told
+    except Exception as error:  # noqa: BLE001 - the dispatched account stands; the trace's failure is reported
         first = printable(str(error).partition("\n")[0], 160)
         return Beside({}, {}, f"{type(error).__name__}: {first}")
     modules = {

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.torch_models.any_model.elementwise_costs import first
-from xfcost.torch_models.tracing.dispatch_costs import Costs, Formula
+from xfcost.torch_models.tracing.dispatch_costs import Costs, Formula, first
 
 aten: Final = torch.ops.aten
 ADD: Final = FLOPS_PER_ELEMENT["add"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from math import prod
 from typing import Any, Final
 
 import torch
@@ -16,70 +15,38 @@ from torch import Tensor
 
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.torch_models.tracing.dispatch_costs import Costs, Formula
+from xfcost.torch_models.tracing.dispatch_costs import (
+    Costs,
+    Formula,
+    adaptive_elements,
+    average_pool,
+    chosen,
+    first,
+    floats,
+    max_pool,
+    moved,
+    per_input,
+    per_output,
+    scatter_added,
+    scattered,
+)
 
 aten: Final = torch.ops.aten
 
 
-def first(result: Any) -> Tensor:
-    """The result, or the first of several."""
-    return result[0] if isinstance(result, tuple | list) else result
-
-
-def is_float(value: Any) -> bool:
-    """Is it a tensor of floats or complex numbers?"""
-    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
-
-
-def _floats(value: Tensor) -> int:
-    return value.numel() if is_float(value) else 0
-
-
-def per_output(*works: str) -> Formula:
-    """Works of the convention, per element of the (first) output."""
-    each = sum(FLOPS_PER_ELEMENT[work] for work in works)
-    return lambda args, result: Counter(flops=_floats(first(result)) * each)
-
-
-def per_input(*works: str) -> Formula:
-    """Works of the convention, per element of the first input."""
-    each = sum(FLOPS_PER_ELEMENT[work] for work in works)
-    return lambda args, result: Counter(flops=_floats(args[0]) * each)
-
-
-def moved(args: tuple[Any, ...], result: Any) -> Costs:
-    """The floating-point elements written."""
-    return Counter(moved=_floats(first(result)))
-
-
-def _source(args: tuple[Any, ...], result: Any) -> Costs:
-    """The elements of the tensor that is written into another."""
-    floats = [arg for arg in args if is_float(arg)]
-    return Counter(moved=floats[-1].numel() if floats else 0)
-
-
-def _added_source(args: tuple[Any, ...], result: Any) -> Costs:
-    counts = _source(args, result)
-    return counts + Counter(flops=counts["moved"] * FLOPS_PER_ELEMENT["add"])
-
-
 def _index_put(args: tuple[Any, ...], result: Any) -> Costs:
     accumulates = len(args) > 3 and args[3]  # noqa: PLR2004 - x, indices, values, accumulate
-    return (_added_source if accumulates else _source)((args[2],), result)
+    return (scatter_added if accumulates else scattered)((args[2],), result)
 
 
 def _unpooled(args: tuple[Any, ...], result: Any) -> Costs:
     return Counter(moved=args[0].numel())
 
 
-def _compared(args: tuple[Any, ...], result: Any) -> Costs:
-    return Counter(comparisons=args[0].numel())
-
-
 def _clamped(args: tuple[Any, ...], result: Any) -> Costs:
     """One comparison per given bound."""
     bounds = sum(bound is not None for bound in args[1:3])
-    return Counter(flops=_floats(result) * bounds * FLOPS_PER_ELEMENT["clamp"])
+    return Counter(flops=floats(result) * bounds * FLOPS_PER_ELEMENT["clamp"])
 
 
 def _batch_norm(training: int) -> Formula:
@@ -115,29 +82,8 @@ def _sampled(rank: int) -> Formula:
     return formula
 
 
-def _max_pool(rank: int) -> Formula:
-    def formula(args: tuple[Any, ...], result: Any) -> Costs:
-        sides = list(args[1])
-        return Counter(comparisons=first(result).numel() * prod(sides if len(sides) == rank else sides * rank))
-
-    return formula
-
-
-def _average_pool(args: tuple[Any, ...], result: Any) -> Costs:
-    return Counter(flops=result.numel() * prod(args[1]) * FLOPS_PER_ELEMENT["mean"])
-
-
 def _adaptive_max_pool(rank: int) -> Formula:
-    """Window i of p over n covers ⌊i·n/p⌋ to ⌈(i+1)·n/p⌉."""
-
-    def formula(args: tuple[Any, ...], result: Any) -> Costs:
-        output = first(result)
-        entering = prod(output.shape[:-rank])
-        for n, p in zip(args[0].shape[-rank:], output.shape[-rank:], strict=True):
-            entering *= sum(-((i + 1) * n // -p) - i * n // p for i in range(p))
-        return Counter(comparisons=entering)
-
-    return formula
+    return lambda args, result: Counter(comparisons=adaptive_elements(args[0], first(result), rank))
 
 
 def _transformed(args: tuple[Any, ...], result: Any) -> Costs:
@@ -262,21 +208,21 @@ ELEMENTWISE: Final[dict[Any, Formula]] = {
     **_table(_BY_OUTPUT, per_output),
     **_table(_BY_INPUT, per_input),
     **dict.fromkeys(_packets(_MOVES), moved),
-    **dict.fromkeys(_packets(_WRITES), _source),
-    **dict.fromkeys(_packets(_SUMS), _added_source),
+    **dict.fromkeys(_packets(_WRITES), scattered),
+    **dict.fromkeys(_packets(_SUMS), scatter_added),
     **dict.fromkeys(_packets("index_put index_put_ _index_put_impl_"), _index_put),
     **dict.fromkeys(_packets("max_unpool2d max_unpool3d"), _unpooled),
-    **dict.fromkeys(_packets("aminmax fmax fmin cummax cummin median nanmedian mode histc _cummax_helper"), _compared),
+    **dict.fromkeys(_packets("aminmax fmax fmin cummax cummin median nanmedian mode histc _cummax_helper"), chosen),
     **dict.fromkeys(_packets("clamp clamp_"), _clamped),
     **dict.fromkeys(_packets("_embedding_bag _embedding_bag_forward_only"), _embedding_bag),
     **dict.fromkeys(_packets("nll_loss_forward nll_loss2d_forward"), _picked),
     **{packet: _interpolated(n) for n, name in _NEIGHBOURS.items() for packet in _packets(f"upsample_{name}")},
     aten.grid_sampler_2d: _sampled(2),
     aten.grid_sampler_3d: _sampled(3),
-    **{packet: _max_pool(rank) for rank in (1, 2, 3) for packet in _packets(f"max_pool{rank}d")},
+    **{packet: max_pool(rank) for rank in (1, 2, 3) for packet in _packets(f"max_pool{rank}d")},
     aten.adaptive_max_pool2d: _adaptive_max_pool(2),
     aten.adaptive_max_pool3d: _adaptive_max_pool(3),
-    aten.avg_pool1d: _average_pool,
+    aten.avg_pool1d: average_pool(1),
     aten.embedding_renorm_: _renormed,
     aten.native_batch_norm: _batch_norm(5),
     aten.cudnn_batch_norm: _batch_norm(5),

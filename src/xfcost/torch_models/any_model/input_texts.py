@@ -12,7 +12,7 @@ from torch import Tensor
 
 from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.spec.reader import read_value
-from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.any_model.inputs import Given, noise
 
 _SHAPE: Final = re.compile(r"(?P<sides>(?:\d+|[A-Z])(?:x(?:\d+|[A-Z]))*)(?::(?P<dtype>\w+))?\Z")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*\Z")
@@ -77,9 +77,7 @@ def _tensor(text: str, value: str, letters: Mapping[str, int | None], device: st
             f"--input {printable(text, 200)}: {math.prod(shape):,} elements are more than any tensor holds"
         )
     if dtype.is_floating_point or dtype.is_complex:
-        # torch draws no float8; a seed of its own leaves the global random state alone
-        noise = None if device == "meta" else torch.Generator(device).manual_seed(0)
-        return torch.randn(shape, dtype=dtype, device=device, generator=noise)
+        return noise(shape, device, dtype)
     return (
         torch.ones(shape, dtype=dtype, device=device)
         if dtype is torch.bool

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -34,16 +35,18 @@ class Given(NamedTuple):
         return result
 
 
-def inputs_at(function: Any, tokens: int | None, keywords: Mapping[str, Any] | None = None) -> Given:
-    """The example inputs that a user's function of N gives.
+def inputs_at(given: Any, tokens: int | None, keywords: Mapping[str, Any] | None = None) -> Given:
+    """The example inputs that a user gives, as values or as a function of N.
 
     Raises:
         UsageError: N has no number, or the function raises.
     """
+    if not callable(given):
+        return example_inputs(given, keywords)
     if tokens is None:
         raise UsageError("example_inputs: it is a function of N, and N has no number; give --N (N=… in Python)")
     try:
-        return example_inputs(function(tokens), keywords)
+        return example_inputs(given(tokens), keywords)
     except Exception as error:
         raise UsageError(f"example_inputs({tokens}) raised {raised(error)}") from error
 
@@ -70,3 +73,10 @@ def example_inputs(given: Any, keywords: Mapping[str, Any] | None = None) -> Giv
     if isinstance(given, tuple | list) and not hasattr(given, "_fields"):
         return Given(tuple(given), extra)
     return Given((given,), extra)
+
+
+def noise(shape: Sequence[int], device: str, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Normal noise with a seed of its own, which leaves the global random state alone; on `meta` no elements."""
+    if device == "meta":  # drawing there imports torch's compiler
+        return torch.empty(tuple(shape), dtype=dtype, device=device)
+    return torch.randn(tuple(shape), dtype=dtype, device=device, generator=torch.Generator(device).manual_seed(0))

@@ -75,7 +75,7 @@ def find_mixing(full: Run, built: Sequence[Built]) -> str | None:
         inputs, text = small_sizes(model, given, axes, full)
     try:
         runs = [_followed(models[min(number, len(models) - 1)], one, axes) for number, one in enumerate(inputs)]
-    except Exception as error:  # noqa: BLE001 - the ledger stands without kinds, and the reason is told
+    except Exception as error:  # noqa: BLE001 - the ledger stands without kinds, and the reason is reported
         _nothing(full, f"the run with real numbers raised {raised(error)}")
         return None
     found = verdicts(*(run.follower for run in runs))

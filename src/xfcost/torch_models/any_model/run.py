@@ -17,6 +17,7 @@ from xfcost.torch_models.any_model.recorder import Recorder, recording
 from xfcost.torch_models.any_model.stand_in import How, copied_inputs, copier, needs_elements, reached, stand_in
 from xfcost.torch_models.any_model.user_errors import refused
 from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.tracing.fast_path import without_fast_path
 from xfcost.torch_models.tracing.meta import shapes_on_meta
 from xfcost.torch_models.tracing.outside import handed_to_numpy
@@ -77,6 +78,7 @@ def run_on(how: How, model: nn.Module, args: Args, kwargs: Kwargs, beside: Besid
     recorder, outside = Recorder(), Work("", "outside")
     fake_mode = _fake_mode() if how == "fake" else nullcontext()
     with stand_ins(how, model, args, kwargs, fake_mode) as (own_args, own_kwargs), ExitStack() as stack:
+        stack.enter_context(no_compiler())
         stack.enter_context(_quiet() if how == "fake" else nullcontext())
         stack.enter_context(fake_mode)
         stack.enter_context(shapes_on_meta() if how == "meta" else nullcontext())

@@ -16,7 +16,7 @@ from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.config_target import configured
 from xfcost.torch_models.any_model.in_n import ledger_in_n
 from xfcost.torch_models.any_model.input_texts import has_letter, inputs_from
-from xfcost.torch_models.any_model.inputs import Given, example_inputs, inputs_at
+from xfcost.torch_models.any_model.inputs import Given, inputs_at
 from xfcost.torch_models.any_model.lazy import with_shapes
 from xfcost.torch_models.any_model.mixing import Built, check_parameters
 from xfcost.torch_models.any_model.python_target import Found, as_a_script, built, found
@@ -108,10 +108,8 @@ def _inputs(  # noqa: PLR0913 - what inputs are made of
     letters: Letters = {"N": tokens, "B": batch}
     if texts:
         return inputs_from(texts, letters, device)
-    if callable(beside):
-        return inputs_at(beside, tokens)
     if beside is not None:
-        return example_inputs(beside)
+        return inputs_at(beside, tokens)
     if hasattr(model, "main_input_name") and hasattr(model, "config"):
         return usual_inputs(model, letters, device)
     raise UsageError(

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from xfcost.ledger.errors import UsageError
-from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.any_model.inputs import Given, noise
 from xfcost.torch_models.any_model.user_errors import refused
 
 _DEFAULT_TOKENS: Final = 512
@@ -109,17 +109,17 @@ def _text(config: Any, batch: int, tokens: int | None, device: str) -> torch.Ten
 def _image(config: Any, batch: int, _: int | None, device: str) -> torch.Tensor:
     size = _of(config, "image_size") or 224
     sides = [size, size] if isinstance(size, int) else list(size)
-    return torch.randn((batch, _of(config, "num_channels", "in_channels") or 3, *sides), device=device)
+    return noise((batch, _of(config, "num_channels", "in_channels") or 3, *sides), device)
 
 
 def _spectrogram(config: Any, batch: int, tokens: int | None, device: str) -> torch.Tensor:
     frames = tokens or 2 * (_of(config, "max_source_positions") or 500)
-    return torch.randn((batch, _of(config, "num_mel_bins") or 80, frames), device=device)
+    return noise((batch, _of(config, "num_mel_bins") or 80, frames), device)
 
 
 def _sound(config: Any, batch: int, tokens: int | None, device: str) -> torch.Tensor:
     """A wave; a spectrogram where the model has a number of frequencies and no convolutions over a wave."""
     bins, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_length", None)
     if bins and frames and not hasattr(config, "conv_kernel"):
-        return torch.randn((batch, frames, bins), device=device)
-    return torch.randn((batch, tokens or _WAVE), device=device)
+        return noise((batch, frames, bins), device)
+    return noise((batch, tokens or _WAVE), device)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids
-from xfcost.torch_models.ownership.owners import CONSTANT, along, any_owned, content, distinct, home, vectors
+from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Outcome, ids, reads
+from xfcost.torch_models.ownership.owners import CONSTANT, along, any_owned, content, home, vectors
 from xfcost.torch_models.ownership.positions import NEGLIGIBLE
 
 
@@ -25,14 +25,7 @@ def fused(call: Call) -> Outcome:
     kept = torch.where(_hidden(call, read.shape), -1, read)
     call.places.meet(homes.unsqueeze(-1).expand(kept.shape), kept)
     call.places.has_read(call.sequence, homes, ids(kept))
-    known = homes >= 0
-    finding = Finding(
-        mixes=True,
-        computed=distinct(read, -1)[known],
-        kept=distinct(kept, -1)[known],
-        places=ids(kept),
-        content_dependent=True,
-    )
+    finding = reads(read, kept, homes >= 0, content_dependent=True)
     return Outcome([vectors(homes).unsqueeze(-1).expand(call.result.shape).clone(), *rest], finding)
 
 

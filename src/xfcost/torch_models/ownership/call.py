@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from xfcost.torch_models.ownership.owners import distinct
 from xfcost.torch_models.ownership.places import Places
 
 
@@ -122,3 +123,14 @@ class Call(NamedTuple):
 def ids(places: Tensor) -> frozenset[int]:
     """The distinct places."""
     return frozenset(torch.unique(places[places >= 0]).tolist())
+
+
+def reads(read: Tensor, kept: Tensor, lines: Tensor | slice = slice(None), *, content_dependent: bool) -> Finding:
+    """What `lines` read along the last axis: the places `read` (-1 for none), and of them `kept` by a mask."""
+    return Finding(
+        mixes=True,
+        computed=distinct(read, -1)[lines],
+        kept=distinct(kept, -1)[lines],
+        places=ids(kept),
+        content_dependent=content_dependent,
+    )

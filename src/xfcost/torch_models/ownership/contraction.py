@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids
+from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids, reads
 from xfcost.torch_models.ownership.merging import merged_lines
 from xfcost.torch_models.ownership.owners import (
     CONSTANT,
@@ -174,19 +174,13 @@ def _weighted_sum(
     if not (read >= 0).any():
         return owners, PER_TOKEN
     kept = torch.where(masked(weights_bmk), -1, read)
-    known = homes >= 0
     wide = homes.unsqueeze(-1).expand(kept.shape)
     call.places.meet(wide, kept)
     call.places.meet(wide, home(values_bnk[:, :1]).expand(kept.shape))
     learned = not (call.places.without_learned(homes) >= 0).any()
     call.places.has_read(call.sequence, homes, ids(kept))
-    finding = Finding(
-        mixes=True,
-        computed=distinct(read, -1)[known],
-        kept=distinct(kept, -1)[known],
-        places=ids(kept),
-        content_dependent=not learned or bool((content(weights_bmk) != home(weights_bmk)).any()),
-    )
+    dependent = not learned or bool((content(weights_bmk) != home(weights_bmk)).any())
+    finding = reads(read, kept, homes >= 0, content_dependent=dependent)
     return owners, finding
 
 

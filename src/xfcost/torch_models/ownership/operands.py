@@ -91,7 +91,7 @@ def new_names(call: Call, relation: Relation) -> bool:
     return makers[0] != makers[1] and any(None not in side for side in makers)
 
 
-def twins(call: Call, relation: Relation) -> list[tuple[int, int]]:
+def paired_makers(call: Call, relation: Relation) -> list[tuple[int, int]]:
     """The operations that made the places of both sides, in pairs."""
     makers = [
         {maker for place in side.tolist() if (maker := call.places.makers.get(place)) is not None}

@@ -30,7 +30,7 @@ class Places:
         """Vectors out of parameters alone, such as learned queries. They are no tokens."""
         self.combined: dict[int, int] = {}
         """Operations whose merged places met older ones, and when the oldest of these was made."""
-        self.twins: list[tuple[int, int]] = []
+        self.paired_makers: list[tuple[int, int]] = []
         """Pairs of operations whose places turned out to be the same."""
         self.states: set[int] = set()
         """Places that are sums over tokens: who reads one reads all tokens in it."""
@@ -88,7 +88,7 @@ class Places:
     def replacing(self, operation: int) -> bool:
         """Did the places that `operation` merged replace the old ones, so that nothing met both?"""
         same = {operation}
-        while more := {other for pair in self.twins if same & set(pair) for other in pair} - same:
+        while more := {other for pair in self.paired_makers if same & set(pair) for other in pair} - same:
             same |= more
         return not same & self.combined.keys()
 

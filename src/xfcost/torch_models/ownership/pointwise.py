@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, History, Outcome, ids
-from xfcost.torch_models.ownership.operands import Operand, Relation, new_names, turned, twins
+from xfcost.torch_models.ownership.operands import Operand, Relation, new_names, paired_makers, turned
 from xfcost.torch_models.ownership.owners import (
     CONSTANT,
     LEARNED,
@@ -121,7 +121,7 @@ def _two_places(call: Call, left: Operand, right: Operand, both: Tensor) -> tupl
     one, other = left.owners, right.owners
     relation = Relation.of(one, other, both)
     if relation.one_to_one and relation.pairs > 1 and new_names(call, relation):
-        call.places.twins += twins(call, relation)
+        call.places.paired_makers += paired_makers(call, relation)
         return torch.minimum(one, other), PER_TOKEN
     if relation.one_each:
         read = torch.where(both, call.places.without_learned(home(other)), -1)

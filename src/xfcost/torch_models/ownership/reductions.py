@@ -7,7 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids
+from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids, reads
 from xfcost.torch_models.ownership.contraction import normal
 from xfcost.torch_models.ownership.merging import merged_lines
 from xfcost.torch_models.ownership.owners import (
@@ -49,14 +49,7 @@ def _of_lines(call: Call, lines: Tensor, *, dependent: bool) -> tuple[Tensor, Fi
     contents = call.places.without_learned(content(lines))
     if not varies(contents, -1):
         return one, PER_TOKEN
-    kept = torch.where(masked(lines), -1, contents)
-    finding = Finding(
-        mixes=True,
-        computed=distinct(contents, -1),
-        kept=distinct(kept, -1),
-        places=ids(kept),
-        content_dependent=True,
-    )
+    finding = reads(contents, torch.where(masked(lines), -1, contents), content_dependent=True)
     return vectors(home(one)), finding
 
 
@@ -80,14 +73,7 @@ def _normalised_lines(call: Call, lines: Tensor) -> tuple[Tensor, Finding | None
     if not varies(homes, -1):
         if not varies(contents, -1):
             return lines, PER_TOKEN
-        kept = torch.where(masked(turned), -1, contents)
-        finding = Finding(
-            mixes=True,
-            computed=distinct(contents, -1),
-            kept=distinct(kept, -1),
-            places=ids(kept),
-            content_dependent=True,
-        )
+        finding = reads(contents, torch.where(masked(turned), -1, contents), content_dependent=True)
         return turned, finding
     groups = set(call.places.groups(call.places.without_learned(homes).reshape(-1, homes.shape[-1])))
     groups.discard(frozenset())

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from xfcost.torch_models.ownership.follower import Follower
-from xfcost.torch_models.shared.running_modules import running_modules
 
 TokenAxes = Mapping[str | int, tuple[int, ...]]
 
@@ -40,19 +39,3 @@ def own_inputs(
                 chosen = (axes or {}).get(name, token_axes_of(tensor))
                 if chosen:
                     follower.own(tensor, chosen)
-
-
-def run_followed(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], axes: TokenAxes | None = None
-) -> Follower:
-    """One forward pass of `module`, followed."""
-    follower = Follower()
-    own_inputs(follower, args, kwargs, axes)
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with torch.no_grad(), running_modules(module, follower.running), follower:
-            module(*args, **kwargs)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-    return follower

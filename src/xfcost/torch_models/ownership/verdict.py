@@ -4,39 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from xfcost.torch_models.ownership.call import Finding
 from xfcost.torch_models.ownership.follower import Follower, Noted
 from xfcost.torch_models.ownership.found import FoundOperation, Kind, Reads
-from xfcost.torch_models.ownership.run import TokenAxes, run_followed
-
-Inputs = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-def follow(
-    module: nn.Module,
-    args: tuple[Any, ...] = (),
-    kwargs: dict[str, Any] | None = None,
-    token_axes: TokenAxes | None = None,
-    larger: Inputs | None = None,
-) -> list[FoundOperation]:
-    """The operations of a forward pass in the order they run, each with the mixing kind that is found.
-
-    Args:
-        module: any module, on the CPU, with real weights: masks are found by their values.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
-        token_axes: the axes along which the tokens of an argument lie, by its position or name; () for none.
-        larger: the arguments of a second run with more tokens. Without it, what reads neither all tokens nor a fixed
-            kernel is unknown.
-    """
-    runs = [run_followed(module, args, kwargs or {}, token_axes)]
-    if larger is not None:
-        runs.append(run_followed(module, *larger, token_axes))
-    return verdicts(*runs)
 
 
 def verdicts(run: Follower, larger: Follower | None = None) -> list[FoundOperation]:

@@ -85,42 +85,46 @@ def _is_view(packet: Any) -> bool:
 
 def _makes_floats(result: Any) -> bool:
     parts = result if isinstance(result, tuple | list) else (result,)
-    return any(_is_float(part) for part in parts)
+    return any(is_float(part) for part in parts)
 
 
-def _is_float(value: Any) -> bool:
+def is_float(value: Any) -> bool:
+    """Is it a tensor of floats or complex numbers?"""
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
 
 
-def _first(result: Any) -> Tensor:
+def first(result: Any) -> Tensor:
+    """The result, or the first of several."""
     return result[0] if isinstance(result, tuple | list) else result
 
 
-def _per_output(work: str) -> Formula:
-    def formula(args: tuple[Any, ...], result: Any) -> Costs:
-        output = _first(result)
-        return Counter(flops=output.numel() * FLOPS_PER_ELEMENT[work] if _is_float(output) else 0)
-
-    return formula
+def floats(value: Tensor) -> int:
+    """The number of its elements; 0 of whole numbers."""
+    return value.numel() if is_float(value) else 0
 
 
-def _per_input(work: str) -> Formula:
-    def formula(args: tuple[Any, ...], result: Any) -> Costs:
-        return Counter(flops=args[0].numel() * FLOPS_PER_ELEMENT[work] if _is_float(args[0]) else 0)
+def per_output(*works: str) -> Formula:
+    """Works of the convention, per element of the (first) output."""
+    each = sum(FLOPS_PER_ELEMENT[work] for work in works)
+    return lambda args, result: Counter(flops=floats(first(result)) * each)
 
-    return formula
+
+def per_input(*works: str) -> Formula:
+    """Works of the convention, per element of the first input."""
+    each = sum(FLOPS_PER_ELEMENT[work] for work in works)
+    return lambda args, result: Counter(flops=floats(args[0]) * each)
 
 
 def _multiplied(args: tuple[Any, ...], result: Any) -> Costs:
     work = "complex_multiply" if result.is_complex() else "multiply"
-    return _per_output(work)(args, result)
+    return per_output(work)(args, result)
 
 
 def _gelu(args: tuple[Any, ...], result: Any) -> Costs:
-    return _per_output("gelu_tanh" if "tanh" in args[1:] else "gelu")(args, result)
+    return per_output("gelu_tanh" if "tanh" in args[1:] else "gelu")(args, result)
 
 
-def _chosen(args: tuple[Any, ...], result: Any) -> Costs:
+def chosen(args: tuple[Any, ...], result: Any) -> Costs:
     """One comparison per input element."""
     return Counter(comparisons=args[0].numel())
 
@@ -144,43 +148,53 @@ def _window(args: tuple[Any, ...], rank: int) -> int:
     return prod(sides) if len(sides) == rank else sides[0] ** rank
 
 
-def _max_pool(rank: int) -> Formula:
+def max_pool(rank: int) -> Formula:
+    """A comparison per element of every window."""
+
     def formula(args: tuple[Any, ...], result: Any) -> Costs:
-        return Counter(comparisons=_first(result).numel() * _window(args, rank))
+        return Counter(comparisons=first(result).numel() * _window(args, rank))
 
     return formula
 
 
-def _average_pool(rank: int) -> Formula:
+def average_pool(rank: int) -> Formula:
+    """A mean over every window."""
+
     def formula(args: tuple[Any, ...], result: Any) -> Costs:
         return Counter(flops=result.numel() * _window(args, rank) * FLOPS_PER_ELEMENT["mean"])
 
     return formula
 
 
+def adaptive_elements(given: Tensor, output: Tensor, rank: int) -> int:
+    """The elements of all windows: window i of p over n covers ⌊i·n/p⌋ to ⌈(i+1)·n/p⌉."""
+    elements = prod(output.shape[:-rank])
+    for n, p in zip(given.shape[-rank:], output.shape[-rank:], strict=True):
+        elements *= sum(-((i + 1) * n // -p) - i * n // p for i in range(p))
+    return elements
+
+
 def _adaptive_average_pool(rank: int) -> Formula:
     def formula(args: tuple[Any, ...], result: Any) -> Costs:
-        entering = prod(result.shape[:-rank])
-        for before, after in zip(args[0].shape[-rank:], result.shape[-rank:], strict=True):
-            entering *= sum(-((i + 1) * before // -after) - i * before // after for i in range(after))
-        return Counter(flops=entering * FLOPS_PER_ELEMENT["mean"])
+        return Counter(flops=adaptive_elements(args[0], result, rank) * FLOPS_PER_ELEMENT["mean"])
 
     return formula
 
 
-def _moved(args: tuple[Any, ...], result: Any) -> Costs:
+def moved(args: tuple[Any, ...], result: Any) -> Costs:
     """The number of floating-point elements written."""
-    return Counter(moved=result.numel() if _is_float(result) else 0)
+    return Counter(moved=floats(first(result)))
 
 
-def _scattered(args: tuple[Any, ...], result: Any) -> Costs:
+def scattered(args: tuple[Any, ...], result: Any) -> Costs:
     """Writing into a tensor moves the elements of the source."""
-    floats = [arg for arg in args if _is_float(arg)]
+    floats = [arg for arg in args if is_float(arg)]
     return Counter(moved=floats[-1].numel() if floats else 0)
 
 
-def _scatter_added(args: tuple[Any, ...], result: Any) -> Costs:
-    counts = _scattered(args, result)
+def scatter_added(args: tuple[Any, ...], result: Any) -> Costs:
+    """The same, and an addition per element."""
+    counts = scattered(args, result)
     return counts + Counter(flops=counts["moved"] * FLOPS_PER_ELEMENT["add"])
 
 
@@ -207,22 +221,20 @@ _BY_WORK: Final = {
 }
 _REDUCED: Final = {"mean": "mean", "sum": "sum", "norm": "linalg_vector_norm", "logsumexp": "logsumexp"}
 FORMULAS: Final[dict[Any, Formula]] = {
-    **{packet: _per_output(work) for work, names in _BY_WORK.items() for packet in _packets(names)},
-    **{packet: _per_input(work) for work, names in _REDUCED.items() for packet in _packets(names)},
-    **dict.fromkeys(_packets("argmax argmin amax amin max min maximum minimum"), _chosen),
-    **dict.fromkeys(
-        _packets("cat stack constant_pad_nd embedding flip gather index index_select repeat roll "), _moved
-    ),
-    **dict.fromkeys(_packets("index_copy index_copy_ index_put index_put_ scatter scatter_ slice_scatter"), _scattered),
-    **dict.fromkeys(_packets("scatter_add scatter_add_"), _scatter_added),
+    **{packet: per_output(work) for work, names in _BY_WORK.items() for packet in _packets(names)},
+    **{packet: per_input(work) for work, names in _REDUCED.items() for packet in _packets(names)},
+    **dict.fromkeys(_packets("argmax argmin amax amin max min maximum minimum"), chosen),
+    **dict.fromkeys(_packets("cat stack constant_pad_nd embedding flip gather index index_select repeat roll "), moved),
+    **dict.fromkeys(_packets("index_copy index_copy_ index_put index_put_ scatter scatter_ slice_scatter"), scattered),
+    **dict.fromkeys(_packets("scatter_add scatter_add_"), scatter_added),
     aten.mul: _multiplied,
     aten.gelu: _gelu,
     aten.sort: _sorted,
     aten.topk: _top,
-    aten.max_pool2d_with_indices: _max_pool(2),
-    aten.max_pool3d_with_indices: _max_pool(3),
-    aten.avg_pool2d: _average_pool(2),
-    aten.avg_pool3d: _average_pool(3),
+    aten.max_pool2d_with_indices: max_pool(2),
+    aten.max_pool3d_with_indices: max_pool(3),
+    aten.avg_pool2d: average_pool(2),
+    aten.avg_pool3d: average_pool(3),
     aten._adaptive_avg_pool2d: _adaptive_average_pool(2),  # noqa: SLF001
     aten._adaptive_avg_pool3d: _adaptive_average_pool(3),  # noqa: SLF001
 }
