@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xfcost.api.modules import (
+    check_letters,
+    given_module,
     imported,
     is_module,
     module_account,
-    module_inputs,
-    named_module_account,
-    one_number,
+    named_module,
     refuse_of_specs_alone,
 )
 from xfcost.api.specs import Progress, account, settings_texts, spec_name, with_probe
@@ -22,7 +22,7 @@ from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import OPTIONS, RunOptions, spelled_out
-from xfcost.spec.load import expanded, load
+from xfcost.spec.load import load
 from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:
@@ -110,18 +110,20 @@ def analyze(  # noqa: PLR0913 - options
     """
     how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
-        tokens = one_number(options.pop("N", None))
+        lengths = {"N": options.pop("N", None), "size": options.pop("size", None)}
         refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
-        return module_account(spec, module_inputs(example_inputs, example_kwargs, tokens), **how)
+        check_letters(example_inputs, lengths)
+        return module_account(given_module(spec, example_inputs, example_kwargs), lengths, how)
     if example_inputs is not None or example_kwargs is not None:
         raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
     name = spec_name(spec)
     target = module_target(name)
     loaded = imported(target, settings, progress) if target is not None and target.kind == "config" else None
     if target is not None and loaded is None:
-        tokens, batch = one_number(options.pop("N", None)), options.pop("batch", 1)
+        lengths = {"N": options.pop("N", None), "size": options.pop("size", None)}
+        batch = options.pop("batch", 1)
         refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
-        return named_module_account(target, inputs=inputs, build=build, tokens=tokens, batch=batch, **how)
+        return module_account(named_module(target, inputs, build, batch), lengths, how)
     if mixing:
         raise UsageError("--mixing: a spec declares how its operations mix tokens; --probe checks it")
     if inputs or build:
@@ -134,8 +136,14 @@ def analyze(  # noqa: PLR0913 - options
 
 
 @_with_run_options
-def compare(
-    *specs: str | os.PathLike[str],
+def compare(  # noqa: PLR0913 - options
+    *specs: str | os.PathLike[str] | torch.nn.Module | tuple[torch.nn.Module, Any],
+    example_inputs: Any = None,
+    example_kwargs: Mapping[str, Any] | None = None,
+    inputs: Sequence[str] = (),
+    build: Sequence[str] = (),
+    strict: bool = False,
+    mixing: bool = False,
     settings: Sequence[str] | None = (),
     trace: bool = False,
     device: str | None = None,
@@ -145,19 +153,27 @@ def compare(
 ) -> Comparison:
     """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
 
-    A pattern (`common-*`) stands for the presets that match it. The arguments are those of `analyze`; the trace, which
-    imports torch, is on demand here. Where it isn't `thorough`, crossovers are looked for at fewer points, and no row
-    has an order.
+    Systems are specs and torch modules, named as for `analyze` or given. A pattern (`common-*`) stands for the presets
+    that match it. A pair (module, inputs) is a module with inputs of its own; `example_inputs` are of the others. With
+    functions of N, or of H and W, modules are counted at other sizes too, for growth and crossovers. Of named ones
+    `2:1xNx768` is an input of the second system alone.
+
+    The arguments are those of `analyze`; the trace, which imports torch, is on demand here. Where it isn't `thorough`,
+    crossovers are looked for at fewer points, and no row has an order.
     """
+    from xfcost.api.systems import OfModules, open_systems, system_ledger, with_remarks
     from xfcost.counting.comparison import compared
 
-    names = expanded([spec_name(spec) for spec in specs])
-    if len(names) < 2:  # noqa: PLR2004 - a comparison has two sides
-        raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     run = make_run(**options)
-    loaded = [load(name, settings_texts(settings)) for name in names]
-    ledgers = [account(one, run, trace=trace, device=device, progress=progress, orders=thorough) for one in loaded]
-    return compared(loaded, ledgers, run, thorough=thorough)
+    batch = options.get("batch", 1)
+    of = OfModules(inputs, build, example_inputs, example_kwargs, batch, patient=thorough)
+    systems = open_systems(specs, of, settings, progress)
+    if len(systems) < 2:  # noqa: PLR2004 - a comparison has two sides
+        raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
+    how: dict[str, Any] = {"trace": trace, "device": device, "progress": progress, "orders": thorough}
+    ledgers = [system_ledger(one, run, strict=strict, mixing=mixing, **how) for one in systems]
+    noted = [with_remarks(one, ledger) for one, ledger in zip(systems, ledgers, strict=True)]
+    return compared(systems, noted, run, thorough=thorough)
 
 
 def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:

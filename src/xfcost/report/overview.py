@@ -12,7 +12,7 @@ from rich.text import Text
 from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.system_crossovers import NamedOrder
 from xfcost.ledger import units
-from xfcost.report.agreement import COUNTED_ONLY, agreement_texts
+from xfcost.report.agreement import COUNTED_ONLY, NOT_TRACED, agreement_texts
 from xfcost.report.comparison_answer import exponent_text
 from xfcost.report.console import bare_table, note_texts
 from xfcost.report.crossovers import range_text, search_text
@@ -173,7 +173,8 @@ def endnotes(comparison: Comparison, short: dict[str, str], hidden: list[str], *
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         if ledger.agreement is not None:
             for text in agreement_texts(ledger):
-                yield Text.assemble(f"{short[name]}: ", text)
+                if text.plain != NOT_TRACED:
+                    yield Text.assemble(f"{short[name]}: ", text)
         for note in ledger.metadata.notes:
             notes.setdefault(note, []).append(short[name])
     yield from note_texts([f"{', '.join(names)}: {note}" for note, names in notes.items()], verbose=verbose)
