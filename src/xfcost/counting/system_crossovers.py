@@ -133,7 +133,7 @@ def token_crossovers(
 def size_crossovers(
     names: Sequence[str], systems: Sequence[System], run: Run, costs: CostsOf, density: Density
 ) -> Crossovers:
-    """Crossovers in image size, of systems with patches of different sizes, whose N differ for one image, or have no N."""
+    """Crossovers in image size: of systems whose patches, and so N, differ for an image, or that have no N."""
     grains = {one.pixels(run) for one in systems}
     if len(grains) == 1 and all(one.has_tokens for one in systems):
         return Crossovers((), ())

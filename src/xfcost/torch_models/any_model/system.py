@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from time import perf_counter
+from time import process_time
 from typing import Final, Protocol
 
 import msgspec
@@ -49,10 +49,11 @@ class ModuleSystem:
     Args:
         module: the module with its inputs.
         patient: count it at every size that is asked for, however long that takes.
+        clock: gives seconds of work.
     """
 
-    def __init__(self, module: AnyModule, *, patient: bool = False) -> None:
-        self.module, self.patient = module, patient
+    def __init__(self, module: AnyModule, *, patient: bool = False, clock: Callable[[], float] = process_time) -> None:
+        self.module, self.patient, self._clock = module, patient, clock
         self._seconds = 0.0
         self._own: Ledger | None = None
         self._first: Lengths | None = None
@@ -242,14 +243,14 @@ class ModuleSystem:
             if run is not None and run.tensors == "real":
                 most = _MOST_TIMES_ON_NUMBERS * own
             grain = _patch(own, at) if name == "side" else None
-            self._along[name] = Along(own, at, most, grain, counted=_MOST_COUNTED)
+            self._along[name] = Along(own, at, most, grain, _MOST_COUNTED, self._clock)
         return self._along[name]
 
     def _at(self, lengths: Lengths) -> Ledger:
         """The bare ledger at some lengths, with the kinds found before."""
-        began = perf_counter()
+        began = self._clock()
         ledger = self.module.ledger(lengths, How(trace=False, closed_form=False))
-        self._seconds = perf_counter() - began
+        self._seconds = self._clock() - began
         return msgspec.structs.replace(ledger, rows=tuple(map(self._with_kind, ledger.rows)))
 
     def _with_kind(self, row: Operation) -> Operation:

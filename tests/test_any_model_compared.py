@@ -1,0 +1,498 @@
+"""Torch modules beside specs: in `compare`, `plot`, `glance` and `diagram`, and in the API."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+import xfcost
+from helpers import xf
+from strategies import as_yaml
+from xfcost.counting.comparison import compared
+from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.system import SpecSystem, System
+from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.ledger import Ledger
+from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.torch_models.any_model.along import Along
+from xfcost.torch_models.any_model.inputs import Lengths
+from xfcost.torch_models.any_model.ledger import module_ledger
+from xfcost.torch_models.any_model.options import How
+from xfcost.torch_models.any_model.system import ModuleSystem
+from xfcost.torch_models.build import build
+
+WIDTH = 8
+CODE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, depth=2, width=8):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, 2, 2 * width, batch_first=True, norm_first=True) for _ in range(depth)
+        )
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+class Image(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(3, 8, 4, 4)
+        self.net = Net()
+
+    def forward(self, x):
+        return self.net(self.patch(x).flatten(2).transpose(1, 2))
+
+class Short(Net):
+    def __init__(self):
+        super().__init__()
+        self.positions = nn.Parameter(torch.zeros(100, 8))
+
+    def forward(self, x):
+        return super().forward(x + self.positions[: x.shape[1]])
+
+class Custom(nn.Module):
+    def forward(self, x):
+        return torch.linalg.svd(x @ x.transpose(1, 2))[1]
+"""
+
+
+def spec(name: str, mixer: dict[str, Any]) -> str:
+    """A text of two blocks, without positions."""
+    return as_yaml(
+        {
+            "name": name,
+            "input": {"kind": "vectors", "channels": WIDTH, "length": 16},
+            "embed": [],
+            "stages": [{"dim": WIDTH, "depth": 2, "block": [mixer, {"kind": "mlp", "ratio": 2}]}],
+        }
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A module beside two specs."""
+    (tmp_path / "model.py").write_text(CODE)
+    (tmp_path / "full.yaml").write_text(spec("Full", {"kind": "full", "heads": 2}))
+    (tmp_path / "near.yaml").write_text(spec("Near", {"kind": "sliding", "heads": 4, "window": 40}))
+    return tmp_path
+
+
+class Rebuilt:
+    """A spec's module, without its spec."""
+
+    def __init__(self, path: str) -> None:
+        self.loaded, self.title = load(path), "Rebuilt"
+        self.sizes: list[int] = []
+
+    def ledger(self, lengths: Lengths, how: How) -> Ledger:
+        assert lengths.tokens is not None
+        self.sizes.append(lengths.tokens)
+        placed = place(self.loaded, Run(tokens=(lengths.tokens,)))
+        live, on_cpu = build(placed), None
+        if how.mixing:
+            real = build(placed, "cpu")
+            on_cpu = lambda: [(real.model, given_of(real.inputs))]  # noqa: E731 - the type wants a function
+        ledger = module_ledger(live.model, tuple(live.inputs), trace=False, name=self.title, mixing=on_cpu)
+        metadata = msgspec.structs.replace(ledger.metadata, grid_tokens=lengths.tokens)
+        return msgspec.structs.replace(ledger, metadata=metadata)
+
+
+def given_of(inputs: Any) -> Any:
+    from xfcost.torch_models.any_model.inputs import Given
+
+    return Given(tuple(inputs), {})
+
+
+def beside(first: System, second: System, N: int) -> Comparison:
+    """Both compared at N."""
+    run = Run(tokens=(N,))
+    ledgers = [
+        one.account(run, How(trace=False, closed_form=False, mixing=True))
+        if isinstance(one, ModuleSystem)
+        else one.ledger(run)
+        for one in (first, second)
+    ]
+    return compared([first, second], ledgers, run, thorough=False)
+
+
+SAME = ("tokens", "params", "macs", "flops", "mixing_macs", "macs_global", "macs_per-token", "attention_bytes")
+
+
+def test_a_spec_and_its_module_without_the_spec_are_equal(folder: Path) -> None:
+    path = str(folder / "full.yaml")
+    same = beside(SpecSystem(load(path)), ModuleSystem(Rebuilt(path)), 16)
+    assert {name: same.ratios["Rebuilt"][name] for name in SAME} == dict.fromkeys(SAME, 1)
+    for curve in ("macs", "mixing_macs", "attention_bytes", "factor"):
+        assert same.growth["Rebuilt"][curve] == same.growth["Full"][curve] is not None
+    assert same.crossovers == ()
+    assert {(one.quantity, one.cheaper) for one in same.searches[0].orders} == {
+        (curve, None) for curve in ("macs", "mixing_macs", "attention_bytes")
+    }
+
+
+def test_its_crossovers_are_those_of_the_spec(folder: Path) -> None:
+    path, near = str(folder / "full.yaml"), SpecSystem(load(str(folder / "near.yaml")))
+    rebuilt = Rebuilt(path)
+    of_spec, of_module = beside(SpecSystem(load(path)), near, 16), beside(ModuleSystem(rebuilt), near, 16)
+    crossings = [one | {"systems": None, "cheaper_below": None} for one in of_spec.crossovers]
+    assert crossings != []
+    assert [one | {"systems": None, "cheaper_below": None} for one in of_module.crossovers] == crossings
+    assert of_module.searches[0].points == of_spec.searches[0].points
+    assert len(set(rebuilt.sizes)) < 20  # the others are evaluated
+
+
+def costs_at(ledger: Ledger) -> dict[str, int]:
+    return {name: ledger.total(name) or 0 for name in ("params", "macs", "flops", "moved")} | ledger.attention_memory()
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+def test_evaluated_ledgers_are_those_that_would_be_counted(folder: Path, attention: str) -> None:
+    loaded = load(str(folder / "full.yaml"))
+
+    def ledger_at(N: int) -> Ledger:
+        live = build(place(loaded, Run(tokens=(N,), attention=attention)))  # type: ignore[arg-type]
+        return module_ledger(live.model, tuple(live.inputs), trace=False)
+
+    along = Along(16, ledger_at)
+    assert along.evaluated
+    for N in (5, 77, 12345):
+        assert costs_at(along.ledger(N)) == costs_at(ledger_at(N))
+        assert [row.core for row in along.ledger(N).rows] == [row.core for row in ledger_at(N).rows]
+
+
+class Padded(nn.Module):
+    """Attention in windows of 6, padded up."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.pad(x, (0, 0, 0, -x.shape[1] % 6)).unflatten(1, (-1, 6))
+        return x @ x.transpose(2, 3)
+
+
+def along(module: nn.Module, shape: Callable[[int], tuple[int, ...]], own: int) -> tuple[Along, list[int]]:
+    """Its ledgers from `own` on, and the sizes at which it was counted."""
+    sizes = []
+
+    def ledger_at(N: int) -> Ledger:
+        sizes.append(N)
+        return module_ledger(module, (torch.empty(shape(N), device="meta"),), trace=False)
+
+    return Along(own, ledger_at), sizes
+
+
+def test_where_no_polynomial_fits_every_size_is_counted() -> None:
+    found, sizes = along(Padded(), lambda N: (1, N, 4), 12)
+    assert not found.evaluated
+    assert [found.ledger(N).total("macs") for N in (12, 13, 18, 1000)] == [288, 432, 432, 24048]
+    assert 1000 in sizes
+
+
+class Doubles(nn.Module):
+    """A product that is twice as wide from 300 tokens on."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ torch.empty(4, 4 if x.shape[1] < 300 else 8, device=x.device)
+
+
+def test_polynomials_end_where_a_count_does_not_meet_them() -> None:
+    found, sizes = along(Doubles(), lambda N: (1, N, 4), 40)
+    assert found.evaluated
+    before = len(sizes)
+    assert found.ledger(150).total("macs") == 150 * 16
+    assert len(sizes) == before
+    assert found.ledger(5000).total("macs") == 5000 * 32
+    assert len(sizes) == before + 1
+
+
+class Halves(nn.Module):
+    """Even numbers of tokens alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(1, 2, -1, 4) @ x.reshape(1, 2, -1, 4).transpose(2, 3)
+
+
+class Squares(nn.Module):
+    """Square grids alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        side = int(x.shape[1] ** 0.5)
+        return x.reshape(1, side, side, 4) @ x.new_empty(4, 4)
+
+
+def test_the_sizes_at_which_a_module_runs() -> None:
+    halves, squares = along(Halves(), lambda N: (1, N, 4), 16)[0], along(Squares(), lambda N: (1, N, 4), 16)[0]
+    assert (halves.steps.grain, halves.steps.squares) == (2, False)
+    assert halves.ledger(100).total("macs") == 2 * 50 * 50 * 4
+    assert (squares.steps.grain, squares.steps.squares) == (1, True)
+    assert squares.ledger(10000).total("macs") == 160000
+    for found in (halves, squares):
+        with pytest.raises(XfcostError):
+            found.ledger(99)
+
+
+class Slow:
+    """A clock: every reading is a second after the one before."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        self.seconds += 1
+        return self.seconds
+
+
+class NeverFits:
+    """A module without a polynomial."""
+
+    title = "Padded"
+
+    def ledger(self, lengths: Lengths, how: How) -> Ledger:
+        ledger = module_ledger(Padded(), (torch.empty(1, lengths.tokens or 1, 4, device="meta"),), trace=False)
+        metadata = msgspec.structs.replace(ledger.metadata, grid_tokens=lengths.tokens)
+        return msgspec.structs.replace(ledger, metadata=metadata)
+
+
+def test_a_slow_module_without_a_polynomial_is_counted_on_demand_alone() -> None:
+    slow, patient = (ModuleSystem(NeverFits(), patient=one, clock=Slow()) for one in (False, True))
+    for one in (slow, patient):
+        one.account(Run(tokens=(12,)), How(trace=False, closed_form=False))
+    assert "a run takes 1.0 s: no crossovers with it are looked for; --verbose does" in next(slow.remarks())
+    with pytest.raises(XfcostError, match="no polynomial fits its costs"):
+        slow.costs(Run(tokens=(13,)))
+    assert "it is counted at every N that is looked at" in next(patient.remarks())
+    assert patient.costs(Run(tokens=(13,)))[1]["macs"] == 432
+
+
+def told(folder: Path, *words: object) -> Any:
+    done = xf(*words, "--format", "json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_compare_takes_a_module_beside_a_spec(folder: Path) -> None:
+    found = told(folder, "compare", "model.py:Net", "full.yaml", "--N", 16, "--input", "1xNx8")
+    assert list(found["figures"]) == ["Net", "Full"]
+    assert found["N"] == 16
+    assert found["figures"]["Net"]["macs"] == found["figures"]["Full"]["macs"]
+    assert found["growth"]["Net"]["macs"] == found["growth"]["Full"]["macs"]
+    assert found["figures"]["Net"]["mixing_macs"] is None  # without --mixing
+    assert {one["quantity"] for one in found["crossovers_searched"]["pairs"][0]["orders"]} == {
+        "macs", "attention_bytes"
+    }  # fmt: skip
+
+
+def test_the_table_of_compare(folder: Path) -> None:
+    done = xf(
+        "compare", "full.yaml", "model.py:Net", "--N", 16, "--input", "1xNx8", "--mixing", cwd=folder, COLUMNS="80"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Net    inputs x: 1×16×8 float32   float32   fused attention" in done.stdout
+    assert "specs: batch 1   float32   eager attention" in done.stdout
+    assert "MACs: the same at N = 16" in done.stdout
+    assert "MACs: Full and Net are equal at all" in done.stdout
+    assert "attention is run differently" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_inputs_of_one_of_several(folder: Path) -> None:
+    words = (
+        "model.py:Net",
+        "full.yaml",
+        "model.py:Net",
+        "--build",
+        "3:width=4",
+        "--input",
+        "1xNx8",
+        "--input",
+        "3:2xNx4",
+    )
+    found = told(folder, "compare", *words, "--N", 16)
+    inputs = [system["module"]["inputs"] for system in found["systems"] if "module" in system]
+    assert inputs == [["x: 1×16×8 float32"], ["x: 2×16×4 float32"]]
+
+
+def test_texts_for_one_system() -> None:
+    given = ModuleTexts(("1:int64", "x=1xN", "3:1", "3:y=2xN"), ("depth=1", "3:depth=2"))
+    assert texts_by_place(given, {1: "a:A", 3: "b:B"}, 3) == {
+        1: ModuleTexts(("1:int64", "x=1xN"), ("depth=1",)),
+        3: ModuleTexts(("1", "y=2xN"), ("depth=2",)),
+    }
+    with pytest.raises(UsageError, match="2 is no torch module among the 3 systems; 1 is a:A, 3 is b:B"):
+        texts_by_place(ModuleTexts(("2:1xN",)), {1: "a:A", 3: "b:B"}, 3)
+
+
+def test_images_of_any_size(folder: Path) -> None:
+    found = told(folder, "compare", "model.py:Image", "vit-ti16", "--size", 32, "--input", "1x3xHxW")
+    assert found["systems"][0]["image"] == [32, 32]
+    macs = {side: cost["macs"] for side, cost in found["by_size"]["Image"].items()}
+    own = json.loads(
+        xf("analyze", "model.py:Image", "--input", "1x3xHxW", "--size", "224", "--format", "json", cwd=folder).stdout
+    )
+    assert macs["224"] == own["totals"]["macs"]
+    assert found["growth"]["Image"]["factor"] == 4
+    (crossing,) = found["size_crossovers"]
+    vit = SpecSystem(load("vit-ti16"))
+    for side, cheaper in ((crossing["last_below"], "cheaper_below"), (crossing["size"], "cheaper_above")):
+        tokens = (side // 4) ** 2
+        image = tokens * 48 * 8 + 2 * (tokens * 8 * 8 * 36 + 2 * tokens * tokens * 8)
+        other = vit.costs(Run(size=(side, side)))[1]["macs"]
+        assert crossing[cheaper] == ("Image" if image < other else "ViT-Ti/16")
+    assert found["crossovers_searched"]["pairs"] == []
+    assert found["crossovers_searched"]["sizes"][0]["grain"] == 16
+
+
+def test_a_plot_counts_a_module_at_every_point(folder: Path) -> None:
+    words = ("plot", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", "8:64", "-o", "a.csv")
+    done = xf(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "Net: slope 2.00 from N = 8 to 64" in done.stdout
+    rows = list(csv.DictReader(io.StringIO((folder / "a.csv").read_text())))
+    macs = {
+        name: [(row["N"], row["macs"], row["mixing_macs"]) for row in rows if row["system"] == name]
+        for name in ("Net", "Full")
+    }
+    assert macs["Net"] == macs["Full"] != []
+
+
+def test_a_plot_ends_where_a_module_does_not_run(folder: Path) -> None:
+    words = (
+        "plot",
+        "model.py:Short",
+        "full.yaml",
+        "--input",
+        "1xNx8",
+        "--N",
+        "8:640",
+        "--metric",
+        "macs",
+        "-o",
+        "a.csv",
+    )
+    done = xf(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "Short: its line ends at N = 100: Short does not run on these inputs" in done.stderr
+
+
+def test_a_plot_over_sizes_of_images(folder: Path) -> None:
+    done = xf("plot", "model.py:Image", "--input", "1x3xHxW", "--size", "32:128", "--metric", "macs", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "Image: slope" in done.stdout
+    assert (folder / "Image-macs.svg").exists()
+
+
+def test_glance_has_the_operations_of_a_module(folder: Path) -> None:
+    found = told(folder, "glance", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", 16)
+    entries = {one["operation"]: one for one in found["operations"] if one["occurrences"][0]["system"] == "Net"}
+    assert entries["self_attn scaled_dot_product_attention"]["mixing"] == "global"
+    assert entries["self_attn scaled_dot_product_attention"]["order"] == "16·N²"
+    assert entries["linear1 addmm"]["mixing"] == "per-token"
+    bare = xf("glance", "model.py:Net", "--no-mixing", "--input", "1xNx8", "--N", 16, cwd=folder)
+    assert "Which operations mix tokens is not known." in bare.stdout
+
+
+def test_a_diagram_of_a_module(folder: Path) -> None:
+    done = xf("diagram", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", 16, cwd=folder, COLUMNS="90")
+    assert done.returncode == 0, done.stderr
+    assert "layers.* · ×2" in done.stdout
+    assert "─ self_attn ─" in done.stdout
+    assert "global mixing · 16·N² · 4.096 k MACs" in done.stdout or "global mixing · 16·N² · 4096 MACs" in done.stdout
+    assert "differs" not in done.stdout  # Full has the same kinds in the same places
+
+
+BAD = [
+    (("compare", "model.py:Net", "vit"), "expected its inputs: --input"),
+    (("compare", "full.yaml", "vit", "--input", "1xNx8"), "--input and --build are of torch modules"),
+    (("compare", "model.py:Net", "vit", "--input", "1xNx8"), "N has no number; give --N"),
+    (("compare", "model.py:Net", "vit", "--input", "2:1xNx8", "--N", "16"), "2 is no torch module among the 2 systems"),
+    (
+        ("compare", "model.py:Net", "model.py:Image", "--input", "1xNx8", "--N", "16"),
+        "Image does not run on these inputs",
+    ),
+    (
+        ("compare", "model.py:Net", "vit", "--input", "1xNx8", "--N", "16", "--mode", "decode"),
+        "--mode decode: Net is a torch",
+    ),
+    (("compare", "model.py:Net", "vit", "--input", "1xNx8", "--N", "16,8"), "expected one number, which stands for N"),
+    (
+        ("compare", "model.py:Net", "vit", "--input", "1x16x8", "--size", "32"),
+        "--size is of inputs with the letters H and W",
+    ),
+    (("compare", "model.py:Custom", "full.yaml", "--input", "1xNx8", "--N", "16", "--strict"), "no formula knows it"),
+    (
+        ("plot", "model.py:Net", "vit", "--input", "1x16x8", "--N", "8:64", "--metric", "macs"),
+        "have no letter N, as in",
+    ),
+    (
+        ("plot", "model.py:Net", "--input", "1xNx8", "--N", "8:64", "--metric", "cache"),
+        "of which one forward is counted",
+    ),
+    (("plot", "model.py:Net", "--input", "1xNx8", "--metric", "time", "--device", "cpu"), "no points are measured"),
+    (("show", "model.py:Net"), "a torch module has no YAML"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), BAD)
+def test_bad_input_ends_in_one_message(folder: Path, words: tuple[str, ...], message: str) -> None:
+    done = xf(*words, cwd=folder)
+    assert done.returncode == (1 if "--strict" in words else 2)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_total_with_anything_uncounted_is_a_lower_bound(folder: Path) -> None:
+    done = xf("compare", "model.py:Custom", "full.yaml", "--input", "1xNx8", "--N", 16, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "at least 2048" in done.stdout
+
+
+def net(width: int = WIDTH) -> nn.Module:
+    return nn.TransformerEncoderLayer(width, 2, 2 * width, batch_first=True).eval()
+
+
+def test_modules_in_python_each_with_its_inputs() -> None:
+    found = xfcost.compare(
+        net(), (net(4), lambda N: torch.zeros(1, N, 4)), "vit-ti16",
+        example_inputs=lambda N: torch.zeros(1, N, WIDTH), N=16, thorough=False,
+    )  # fmt: skip
+    assert found.names[:2] == ("TransformerEncoderLayer", "TransformerEncoderLayer #2")
+    assert found.figures["TransformerEncoderLayer"]["macs"] == 16 * 8 * 8 * 4 + 2 * 16 * 16 * 8 + 2 * 16 * 8 * 16
+    assert found.figures["TransformerEncoderLayer #2"]["macs"] == 16 * 4 * 4 * 4 + 2 * 16 * 16 * 4 + 2 * 16 * 4 * 8
+
+
+def test_a_module_with_inputs_of_one_size_has_no_growth() -> None:
+    found = xfcost.compare(net(), "vit-ti16", example_inputs=torch.zeros(1, 16, WIDTH), N=16, thorough=False)
+    assert found.growth["TransformerEncoderLayer"]["macs"] is None
+    assert found.searches == ()
+    assert "its inputs have no letter N, H or W" in found.ledgers[0].metadata.notes[0]
+
+
+def test_functions_of_h_and_w_in_python() -> None:
+    module = nn.Conv2d(3, 4, 3, padding=1)
+    ledger = xfcost.analyze(module, example_inputs=lambda H, W: torch.zeros(1, 3, H, W), size=(6, 8))
+    assert ledger.total("macs") == 6 * 8 * 27 * 4
+    assert ledger.metadata.image == (6, 8)
+    with pytest.raises(UsageError, match="it is a function of H and W; give --size"):
+        xfcost.analyze(module, example_inputs=lambda H, W: torch.zeros(1, 3, H, W))
+    with pytest.raises(UsageError, match="of a module H and W are the arguments of example_inputs"):
+        xfcost.analyze(module, example_inputs=torch.zeros(1, 3, 6, 6), size=6)
+
+
+def test_inputs_without_a_module_are_refused() -> None:
+    with pytest.raises(UsageError, match="example_inputs: they are of a torch module"):
+        xfcost.compare("vit", "swin", example_inputs=torch.zeros(1))
