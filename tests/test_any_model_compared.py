@@ -346,11 +346,14 @@ def test_images_of_any_size(folder: Path) -> None:
     )
     assert macs["224"] == own["totals"]["macs"]
     assert found["growth"]["Image"]["factor"] == 4
+    text = xf("compare", "model.py:Image", "vit-ti16", "--size", 32, "--input", "1x3xHxW", cwd=folder).stdout
+    assert "crossovers at equal image sizes: (counted from " in text
+    assert "no N fits two" not in text
     (crossing,) = found["size_crossovers"]
     vit = SpecSystem(load("vit-ti16"))
     for side, cheaper in ((crossing["last_below"], "cheaper_below"), (crossing["size"], "cheaper_above")):
         tokens = (side // 4) ** 2
-        image = tokens * 48 * 8 + 2 * (tokens * 8 * 8 * 36 + 2 * tokens * tokens * 8)
+        image = tokens * 48 * 8 + 2 * (tokens * 8 * 8 * 8 + 2 * tokens * tokens * 8)
         other = vit.costs(Run(size=(side, side)))[1]["macs"]
         assert crossing[cheaper] == ("Image" if image < other else "ViT-Ti/16")
     assert found["crossovers_searched"]["pairs"] == []
