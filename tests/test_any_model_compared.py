@@ -1,37 +1,26 @@
-"""Torch modules beside specs: in `compare`, `plot`, `glance` and `diagram`, and in the API."""
+"""Torch modules beside specs, in `compare`, `plot`, `glance` and `diagram`."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-import torch
-from torch import nn
 
-import xfcost
 from helpers import xf
 from strategies import as_yaml
-from xfcost.counting.comparison import compared
-from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.system import SpecSystem, System
-from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.ledger.ledger import Ledger
+from xfcost.api.systems import OfModules, drawn_ledger, open_systems
+from xfcost.commands.plotted_modules import Plotted, start_modules
+from xfcost.counting.sweep import TOKENS
+from xfcost.counting.system import SpecSystem
+from xfcost.ledger.errors import UsageError
 from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
 from xfcost.spec.load import load
-from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.any_model.along import Along
-from xfcost.torch_models.any_model.inputs import Lengths
-from xfcost.torch_models.any_model.ledger import module_ledger
-from xfcost.torch_models.any_model.options import How
-from xfcost.torch_models.any_model.system import ModuleSystem
-from xfcost.torch_models.build import build
+from xfcost.torch_models.any_model import mixing
 
 WIDTH = 8
 CODE = """
@@ -94,191 +83,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-class Rebuilt:
-    """A spec's module, without its spec."""
-
-    def __init__(self, path: str) -> None:
-        self.loaded, self.title = load(path), "Rebuilt"
-        self.sizes: list[int] = []
-
-    def ledger(self, lengths: Lengths, how: How) -> Ledger:
-        assert lengths.tokens is not None
-        self.sizes.append(lengths.tokens)
-        placed = place(self.loaded, Run(tokens=(lengths.tokens,)))
-        live, on_cpu = build(placed), None
-        if how.mixing:
-            real = build(placed, "cpu")
-            on_cpu = lambda: [(real.model, given_of(real.inputs))]  # noqa: E731 - the type wants a function
-        ledger = module_ledger(live.model, tuple(live.inputs), trace=False, name=self.title, mixing=on_cpu)
-        metadata = msgspec.structs.replace(ledger.metadata, grid_tokens=lengths.tokens)
-        return msgspec.structs.replace(ledger, metadata=metadata)
-
-
-def given_of(inputs: Any) -> Any:
-    from xfcost.torch_models.any_model.inputs import Given
-
-    return Given(tuple(inputs), {})
-
-
-def beside(first: System, second: System, N: int) -> Comparison:
-    """Both compared at N."""
-    run = Run(tokens=(N,))
-    ledgers = [
-        one.account(run, How(trace=False, closed_form=False, mixing=True))
-        if isinstance(one, ModuleSystem)
-        else one.ledger(run)
-        for one in (first, second)
-    ]
-    return compared([first, second], ledgers, run, thorough=False)
-
-
-SAME = ("tokens", "params", "macs", "flops", "mixing_macs", "macs_global", "macs_per-token", "attention_bytes")
-
-
-def test_a_spec_and_its_module_without_the_spec_are_equal(folder: Path) -> None:
-    path = str(folder / "full.yaml")
-    same = beside(SpecSystem(load(path)), ModuleSystem(Rebuilt(path)), 16)
-    assert {name: same.ratios["Rebuilt"][name] for name in SAME} == dict.fromkeys(SAME, 1)
-    for curve in ("macs", "mixing_macs", "attention_bytes", "factor"):
-        assert same.growth["Rebuilt"][curve] == same.growth["Full"][curve] is not None
-    assert same.crossovers == ()
-    assert {(one.quantity, one.cheaper) for one in same.searches[0].orders} == {
-        (curve, None) for curve in ("macs", "mixing_macs", "attention_bytes")
-    }
-
-
-def test_its_crossovers_are_those_of_the_spec(folder: Path) -> None:
-    path, near = str(folder / "full.yaml"), SpecSystem(load(str(folder / "near.yaml")))
-    rebuilt = Rebuilt(path)
-    of_spec, of_module = beside(SpecSystem(load(path)), near, 16), beside(ModuleSystem(rebuilt), near, 16)
-    crossings = [one | {"systems": None, "cheaper_below": None} for one in of_spec.crossovers]
-    assert crossings != []
-    assert [one | {"systems": None, "cheaper_below": None} for one in of_module.crossovers] == crossings
-    assert of_module.searches[0].points == of_spec.searches[0].points
-    assert len(set(rebuilt.sizes)) < 20  # the others are evaluated
-
-
-def costs_at(ledger: Ledger) -> dict[str, int]:
-    return {name: ledger.total(name) or 0 for name in ("params", "macs", "flops", "moved")} | ledger.attention_memory()
-
-
-@pytest.mark.parametrize("attention", ["eager", "fused"])
-def test_evaluated_ledgers_are_those_that_would_be_counted(folder: Path, attention: str) -> None:
-    loaded = load(str(folder / "full.yaml"))
-
-    def ledger_at(N: int) -> Ledger:
-        live = build(place(loaded, Run(tokens=(N,), attention=attention)))  # type: ignore[arg-type]
-        return module_ledger(live.model, tuple(live.inputs), trace=False)
-
-    along = Along(16, ledger_at)
-    assert along.evaluated
-    for N in (5, 77, 12345):
-        assert costs_at(along.ledger(N)) == costs_at(ledger_at(N))
-        assert [row.core for row in along.ledger(N).rows] == [row.core for row in ledger_at(N).rows]
-
-
-class Padded(nn.Module):
-    """Attention in windows of 6, padded up."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = nn.functional.pad(x, (0, 0, 0, -x.shape[1] % 6)).unflatten(1, (-1, 6))
-        return x @ x.transpose(2, 3)
-
-
-def along(module: nn.Module, shape: Callable[[int], tuple[int, ...]], own: int) -> tuple[Along, list[int]]:
-    """Its ledgers from `own` on, and the sizes at which it was counted."""
-    sizes = []
-
-    def ledger_at(N: int) -> Ledger:
-        sizes.append(N)
-        return module_ledger(module, (torch.empty(shape(N), device="meta"),), trace=False)
-
-    return Along(own, ledger_at), sizes
-
-
-def test_where_no_polynomial_fits_every_size_is_counted() -> None:
-    found, sizes = along(Padded(), lambda N: (1, N, 4), 12)
-    assert not found.evaluated
-    assert [found.ledger(N).total("macs") for N in (12, 13, 18, 1000)] == [288, 432, 432, 24048]
-    assert 1000 in sizes
-
-
-class Doubles(nn.Module):
-    """A product that is twice as wide from 300 tokens on."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x @ torch.empty(4, 4 if x.shape[1] < 300 else 8, device=x.device)
-
-
-def test_polynomials_end_where_a_count_does_not_meet_them() -> None:
-    found, sizes = along(Doubles(), lambda N: (1, N, 4), 40)
-    assert found.evaluated
-    before = len(sizes)
-    assert found.ledger(150).total("macs") == 150 * 16
-    assert len(sizes) == before
-    assert found.ledger(5000).total("macs") == 5000 * 32
-    assert len(sizes) == before + 1
-
-
-class Halves(nn.Module):
-    """Even numbers of tokens alone."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.reshape(1, 2, -1, 4) @ x.reshape(1, 2, -1, 4).transpose(2, 3)
-
-
-class Squares(nn.Module):
-    """Square grids alone."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        side = int(x.shape[1] ** 0.5)
-        return x.reshape(1, side, side, 4) @ x.new_empty(4, 4)
-
-
-def test_the_sizes_at_which_a_module_runs() -> None:
-    halves, squares = along(Halves(), lambda N: (1, N, 4), 16)[0], along(Squares(), lambda N: (1, N, 4), 16)[0]
-    assert (halves.steps.grain, halves.steps.squares) == (2, False)
-    assert halves.ledger(100).total("macs") == 2 * 50 * 50 * 4
-    assert (squares.steps.grain, squares.steps.squares) == (1, True)
-    assert squares.ledger(10000).total("macs") == 160000
-    for found in (halves, squares):
-        with pytest.raises(XfcostError):
-            found.ledger(99)
-
-
-class Slow:
-    """A clock: every reading is a second after the one before."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        self.seconds += 1
-        return self.seconds
-
-
-class NeverFits:
-    """A module without a polynomial."""
-
-    title = "Padded"
-
-    def ledger(self, lengths: Lengths, how: How) -> Ledger:
-        ledger = module_ledger(Padded(), (torch.empty(1, lengths.tokens or 1, 4, device="meta"),), trace=False)
-        metadata = msgspec.structs.replace(ledger.metadata, grid_tokens=lengths.tokens)
-        return msgspec.structs.replace(ledger, metadata=metadata)
-
-
-def test_a_slow_module_without_a_polynomial_is_counted_on_demand_alone() -> None:
-    slow, patient = (ModuleSystem(NeverFits(), patient=one, clock=Slow()) for one in (False, True))
-    for one in (slow, patient):
-        one.account(Run(tokens=(12,)), How(trace=False, closed_form=False))
-    assert "a run takes 1.0 s: no crossovers with it are looked for; --verbose does" in next(slow.remarks())
-    with pytest.raises(XfcostError, match="no polynomial fits its costs"):
-        slow.costs(Run(tokens=(13,)))
-    assert "it is counted at every N that is looked at" in next(patient.remarks())
-    assert patient.costs(Run(tokens=(13,)))[1]["macs"] == 432
-
-
 def told(folder: Path, *words: object) -> Any:
     done = xf(*words, "--format", "json", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -306,7 +110,7 @@ def test_the_table_of_compare(folder: Path) -> None:
     assert "specs: batch 1   float32   eager attention" in done.stdout
     assert "MACs: the same at N = 16" in done.stdout
     assert "MACs: Full and Net are equal at all" in done.stdout
-    assert "attention is run differently" in done.stdout
+    assert "attention runs with the same MACs and another memory: eager in Full, fused in" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
@@ -464,38 +268,22 @@ def test_a_total_with_anything_uncounted_is_a_lower_bound(folder: Path) -> None:
     assert "at least 2048" in done.stdout
 
 
-def net(width: int = WIDTH) -> nn.Module:
-    return nn.TransformerEncoderLayer(width, 2, 2 * width, batch_first=True).eval()
+def test_many_systems_below_each_other(folder: Path) -> None:
+    specs = ("full.yaml", "near.yaml", "vit-ti16", "deit-ti")
+    done = xf("compare", "model.py:Custom", *specs, "--input", "1xNx8", "--N", 16, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "≥2048" in done.stdout.replace("≥2.048 k", "≥2048")
+    assert "eager attention" in done.stdout.splitlines()[1]
 
 
-def test_modules_in_python_each_with_its_inputs() -> None:
-    found = xfcost.compare(
-        net(), (net(4), lambda N: torch.zeros(1, N, 4)), "vit-ti16",
-        example_inputs=lambda N: torch.zeros(1, N, WIDTH), N=16, thorough=False,
-    )  # fmt: skip
-    assert found.names[:2] == ("TransformerEncoderLayer", "TransformerEncoderLayer #2")
-    assert found.figures["TransformerEncoderLayer"]["macs"] == 16 * 8 * 8 * 4 + 2 * 16 * 16 * 8 + 2 * 16 * 8 * 16
-    assert found.figures["TransformerEncoderLayer #2"]["macs"] == 16 * 4 * 4 * 4 + 2 * 16 * 16 * 4 + 2 * 16 * 4 * 8
-
-
-def test_a_module_with_inputs_of_one_size_has_no_growth() -> None:
-    found = xfcost.compare(net(), "vit-ti16", example_inputs=torch.zeros(1, 16, WIDTH), N=16, thorough=False)
-    assert found.growth["TransformerEncoderLayer"]["macs"] is None
-    assert found.searches == ()
-    assert "its inputs have no letter N, H or W" in found.ledgers[0].metadata.notes[0]
-
-
-def test_functions_of_h_and_w_in_python() -> None:
-    module = nn.Conv2d(3, 4, 3, padding=1)
-    ledger = xfcost.analyze(module, example_inputs=lambda H, W: torch.zeros(1, 3, H, W), size=(6, 8))
-    assert ledger.total("macs") == 6 * 8 * 27 * 4
-    assert ledger.metadata.image == (6, 8)
-    with pytest.raises(UsageError, match="it is a function of H and W; give --size"):
-        xfcost.analyze(module, example_inputs=lambda H, W: torch.zeros(1, 3, H, W))
-    with pytest.raises(UsageError, match="of a module H and W are the arguments of example_inputs"):
-        xfcost.analyze(module, example_inputs=torch.zeros(1, 3, 6, 6), size=6)
-
-
-def test_inputs_without_a_module_are_refused() -> None:
-    with pytest.raises(UsageError, match="example_inputs: they are of a torch module"):
-        xfcost.compare("vit", "swin", example_inputs=torch.zeros(1))
+def test_kinds_of_a_module_too_large_for_real_numbers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixing, "MOST_BYTES", 1000)
+    monkeypatch.chdir(folder)
+    (system,) = open_systems(["model.py:Net"], OfModules(["1xNx8"]), ())
+    said: list[str] = []
+    ledger = drawn_ledger(system, Run(tokens=(16,)), strict=False, mixing=True, progress=said.append)
+    assert {row.mixing for row in ledger.rows} == {"unknown"}
+    assert said[-1].endswith("its kinds are left out here")
+    plotted = Plotted("mixing", None, TOKENS, (8, 64), None)
+    with pytest.raises(UsageError, match="or --metric macs, which needs no kinds"):
+        start_modules([system], Run(), plotted, strict=False)

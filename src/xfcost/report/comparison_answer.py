@@ -10,8 +10,7 @@ from rich.text import Text
 from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
 from xfcost.report.crossovers import CURVE_WORDS, forward_part
-from xfcost.report.figures import figure_text, recurs
-from xfcost.report.header import at_least
+from xfcost.report.figures import bounded, figure_text, recurs
 from xfcost.report.input_description import common_tokens
 
 # Mode -> the quantities that answer its question, in order, with their words.
@@ -40,8 +39,9 @@ def answer_texts(comparison: Comparison) -> Iterator[Text]:
 def _least(comparison: Comparison, quantity: str, values: dict[str, int | float]) -> str:
     """`Swin-T has the least at N = 784: 1.180 G, 18.99× less than ViT-S/8 (22.41 G)`; `none in ResNet-50; …`."""
     ledgers = dict(zip(comparison.names, comparison.ledgers, strict=True))
-    bounds = {name: at_least(ledgers[name]) if quantity == "macs" else "" for name in values}
-    figures = {name: f"{bounds[name]}{figure_text(quantity, value)}" for name, value in values.items()}
+    figures = {
+        name: f"{bounded(ledgers[name], quantity)}{figure_text(quantity, value)}" for name, value in values.items()
+    }
     if not all(values.values()):
         none = ", ".join(name for name, value in values.items() if not value)
         return f"none in {none}; {', '.join(f'{figures[name]} in {name}' for name in values if values[name])}"

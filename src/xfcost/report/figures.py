@@ -97,10 +97,15 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
             continue
         ratios = [None, *(comparison.ratios[name][quantity] for name in comparison.names[1:])]
         texts = [
-            f"{at_least(ledger) if value and quantity in _BOUNDED else ''}{figure_text(quantity, value)}"
+            f"{bounded(ledger, quantity) if value else ''}{figure_text(quantity, value)}"
             for value, ledger in zip(values, comparison.ledgers, strict=True)
         ]
         yield quantity, words, list(zip(texts, map(_against, ratios), strict=True))
+
+
+def bounded(ledger: Ledger, quantity: str) -> str:
+    """`at least ` before a figure that is a lower bound."""
+    return at_least(ledger) if quantity in _BOUNDED else ""
 
 
 def recurs(ledger: Ledger) -> bool:

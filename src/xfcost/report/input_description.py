@@ -77,10 +77,13 @@ def input_warnings(systems: Mapping[str, Metadata]) -> Iterator[str]:
     """How the inputs of several systems differ: in N, and in the image (`ViT-S/8 sees 224×224, Swin-T 112×112`)."""
     if len({metadata.grid_tokens for metadata in systems.values() if metadata.grid_tokens}) > 1:
         yield "each at its own N, and they differ; --N sets one N for all"
-    fused = {metadata.attention for metadata in systems.values()} - {"no"}
-    if len(fused) > 1:
-        told = ", ".join(f"{metadata.attention} in {name}" for name, metadata in systems.items())
-        yield f"attention is run differently, with the same MACs and another memory: {told}"
+    run: dict[str, list[str]] = {}
+    for name, metadata in systems.items():
+        if metadata.attention != "no":
+            run.setdefault(metadata.attention, []).append(name)
+    if len(run) > 1:
+        told = ", ".join(f"{attention} in {names_text(names)}" for attention, names in run.items())
+        yield f"attention runs with the same MACs and another memory: {told}"
     seen: dict[str, list[str]] = {}
     for name, metadata in systems.items():
         if metadata.image is not None:

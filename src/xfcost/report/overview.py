@@ -16,7 +16,7 @@ from xfcost.report.agreement import COUNTED_ONLY, NOT_TRACED, agreement_texts
 from xfcost.report.comparison_answer import exponent_text
 from xfcost.report.console import bare_table, note_texts
 from xfcost.report.crossovers import range_text, search_text
-from xfcost.report.figures import figure_text
+from xfcost.report.figures import bounded, figure_text
 from xfcost.report.input_description import common_input_text, input_warnings, names_text, run_text
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION
@@ -43,7 +43,9 @@ class Column(NamedTuple):
         if self.what == "ratio":
             ratio = comparison.ratios[name][self.quantity]
             return units.ratio(None if ratio is None else float(f"{ratio:.3g}"))
-        return figure_text(self.quantity, comparison.figures[name].get(self.quantity))
+        value = comparison.figures[name].get(self.quantity)
+        bound = bounded(comparison.ledgers[comparison.names.index(name)], self.quantity) if value else ""
+        return f"{'≥' if bound else ''}{figure_text(self.quantity, value)}"
 
 
 COLUMNS: Final = (
@@ -115,7 +117,8 @@ def overview(comparison: Comparison, width: int, *, verbose: bool = False) -> Gr
     metadata = [ledger.metadata for ledger in comparison.ledgers]
     short = _short(comparison)
     head = Text(f"{len(short)} systems, each against {short[comparison.names[0]]}", style="bold")
-    head.append(f"\n{common_input_text(metadata)}{run_text(metadata[0])}", style="not bold")
+    of_specs = next((one for one in metadata if one.inputs is None), metadata[0])
+    head.append(f"\n{common_input_text(metadata)}{run_text(of_specs)}", style="not bold")
     if all(ledger.agreement is None for ledger in comparison.ledgers):
         head.append(f"   {COUNTED_ONLY}", style="dim")
     head.append(f"\n{_extremes(comparison, short)}", style="not bold")

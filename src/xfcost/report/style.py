@@ -16,7 +16,7 @@ FIGURE: Final[dict[Mixing, str]] = {
     "per-token": "#2c6fbb",
     "local": "#1b7a5a",
     "global": "#d55e00",
-    "unknown": "#5a5a5a",
+    "unknown": "#a8a8a8",
 }
 # One colour per system in a plot; any two are apart under deuteranopia (CIE76 ΔE of 20 or more).
 SYSTEMS: Final = ("#2c6fbb", "#aa4499", "#01665e", "#e69f00", "#332288", "#999933", "#6e2c00", "#1a1a1a")
