@@ -5,7 +5,9 @@ And the tiers: `--tier quick` leaves out what is marked `rest`, `--tier rest` ru
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -39,3 +41,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if not in_tier(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if in_tier(item)]
+
+
+def pytest_collection_finish() -> None:
+    """No test makes garbage of what was collected: the garbage collector need not look through it again and again."""
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _answers_remembered() -> Iterator[None]:
+    """Answers of `meta` are remembered; torch is imported where tests run, not where they are handed out."""
+    from meta_answers import answers_remembered
+
+    with answers_remembered():
+        yield
