@@ -74,7 +74,7 @@ def _remembering(kernel: Callable[..., Any]) -> Callable[..., Any]:
             return _made(answers[key])
         found = kernel(*args, **kwargs)
         shapes = _shapes(found)
-        if shapes is not None:
+        if shapes is not None and _fresh(found, args):
             answers[key] = shapes
         return found
 
@@ -112,6 +112,17 @@ def _shapes(found: Any) -> Any:
     if type(found) is not Tensor or not found.is_meta or found.requires_grad or found.storage_offset():
         return None
     return [found.shape, found.stride(), found.dtype]
+
+
+def _fresh(found: Any, args: tuple[Any, ...]) -> bool:
+    """Do the answers own their memory, none of it an argument's and none beyond their elements?"""
+    tensors = found if type(found) is tuple else (found,)
+    given = {arg.untyped_storage()._cdata for arg in args if type(arg) in _TENSORS}  # noqa: SLF001 - names a storage
+    return all(
+        each.untyped_storage()._cdata not in given  # noqa: SLF001
+        and each.untyped_storage().nbytes() == each.numel() * each.element_size()
+        for each in tensors
+    )
 
 
 def _made(shapes: Any) -> Any:
