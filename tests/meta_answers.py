@@ -117,9 +117,9 @@ def _shapes(found: Any) -> Any:
 def _fresh(found: Any, args: tuple[Any, ...]) -> bool:
     """Do the answers own their memory, none of it an argument's and none beyond their elements?"""
     tensors = found if type(found) is tuple else (found,)
-    given = {arg.untyped_storage()._cdata for arg in args if type(arg) in _TENSORS}  # noqa: SLF001 - names a storage
+    given = {arg.untyped_storage()._cdata for arg in args if type(arg) in _TENSORS}
     return all(
-        each.untyped_storage()._cdata not in given  # noqa: SLF001
+        each.untyped_storage()._cdata not in given
         and each.untyped_storage().nbytes() == each.numel() * each.element_size()
         for each in tensors
     )
