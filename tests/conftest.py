@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -47,11 +46,3 @@ def pytest_collection_finish() -> None:
     """No test makes garbage of what was collected: the garbage collector need not look through it again and again."""
     gc.freeze()
 
-
-@pytest.fixture(scope="session", autouse=True)
-def _answers_remembered() -> Iterator[None]:
-    """Answers of `meta` are remembered; torch is imported where tests run, not where they are handed out."""
-    from meta_answers import answers_remembered
-
-    with answers_remembered():
-        yield
