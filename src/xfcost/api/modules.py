@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -125,6 +124,8 @@ def _has_model_type(path: str) -> bool:
     if not os.path.isfile(path):
         return False
     try:
+        import json  # specs and modules need none
+
         values = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError):
         return False

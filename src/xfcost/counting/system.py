@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from xfcost.counting.forward import count, curve_costs
 from xfcost.ledger.errors import XfcostError
@@ -15,7 +17,7 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
 
-class Grown(NamedTuple):
+class Grown(msgspec.Struct, frozen=True):
     """The same system at two inputs."""
 
     own: Ledger
@@ -71,7 +73,7 @@ class System(Protocol):
         """Its growth from `ledger` to an input twice as long on every axis, or half as long; None if it has neither."""
 
 
-class SpecSystem(NamedTuple):
+class SpecSystem(msgspec.Struct, frozen=True):
     """A spec."""
 
     loaded: Loaded

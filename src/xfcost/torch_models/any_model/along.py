@@ -21,8 +21,8 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 
 _COSTS: Final = ("params", "macs", "flops", "comparisons", "moved", "attention_entries")
-# Parts of a row, and how many of their fields are numbers that may grow.
-_PARTS: Final = {"matrix": 4, "core": 3}
+# Parts of a row, and their numbers that may grow.
+_PARTS: Final = {"matrix": ("entries", "alive", "saved", "statistics"), "core": ("times", "queries", "keys")}
 _ENOUGH: Final = 5  # determine a degree of 2, and check it
 # Points near the own one, in terms of it: with others of mixed remainders, so that padding shows.
 _NEAR: Final = ((1, 1, 1), (2, 1, 0), (1, 1, 2), (3, 1, 1), (5, 1, 3), (1, 2, 1), (3, 4, 0), (1, 1, -1), (2, 3, 2))
@@ -205,9 +205,10 @@ def _costs(rows: Iterable[Operation]) -> Iterator[tuple[Column, int]]:
     for number, row in enumerate(rows):
         for cost in _COSTS:
             yield (number, cost), getattr(row, cost)
-        for part, size in _PARTS.items():
-            for place, entries in enumerate((getattr(row, part) or (0,) * size)[:size]):
-                yield (number, f"{part} {place}"), int(entries)
+        for part, names in _PARTS.items():
+            found = getattr(row, part)
+            for name in names:
+                yield (number, f"{part} {name}"), 0 if found is None else int(getattr(found, name))
 
 
 def _meets(ledger: Ledger, forms: dict[Column, Polynomial], size: int, own: Ledger) -> bool:
@@ -233,7 +234,9 @@ def _with_costs(row: Operation, costs: dict[str, Any]) -> Operation:
     """The row with these costs: `macs`, or `matrix 0` of a field of its matrix."""
     for part in _PARTS:
         old = getattr(row, part)
-        new = {int(cost.split()[1]): costs.pop(cost) for cost in list(costs) if cost.startswith(part)}
+        new = {cost.split()[1]: costs.pop(cost) for cost in list(costs) if cost.startswith(f"{part} ")}
         if new and old is not None:
-            costs[part] = type(old)(*(new.get(place, one) for place, one in enumerate(old)))
+            costs[part] = (
+                msgspec.structs.replace(old, **new) if isinstance(old, msgspec.Struct) else old._replace(**new)
+            )
     return msgspec.structs.replace(row, **costs)
