@@ -251,6 +251,7 @@ BAD = [
     ),
     (("plot", "model.py:Net", "--input", "1xNx8", "--metric", "time", "--device", "cpu"), "no points are measured"),
     (("show", "model.py:Net"), "a torch module has no YAML"),
+    (("compare", "full.yaml", "near.yaml", "--mixing"), "a spec declares how its operations mix tokens"),
 ]
 
 

@@ -163,6 +163,7 @@ def compare(  # noqa: PLR0913 - options
     """
     from xfcost.api.systems import OfModules, open_systems, system_ledger, with_remarks
     from xfcost.counting.comparison import compared
+    from xfcost.counting.system import SpecSystem
 
     run = make_run(**options)
     batch = options.get("batch", 1)
@@ -170,6 +171,8 @@ def compare(  # noqa: PLR0913 - options
     systems = open_systems(specs, of, settings, progress)
     if len(systems) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
+    if mixing and all(isinstance(one, SpecSystem) for one in systems):
+        raise UsageError("--mixing: a spec declares how its operations mix tokens; `analyze --probe` checks it")
     how: dict[str, Any] = {"trace": trace, "device": device, "progress": progress, "orders": thorough}
     ledgers = [system_ledger(one, run, strict=strict, mixing=mixing, **how) for one in systems]
     noted = [with_remarks(one, ledger) for one, ledger in zip(systems, ledgers, strict=True)]
