@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import msgspec
 
 from xfcost.api.modules import given_module, imported, is_module, named_module
-from xfcost.api.specs import Progress, account, settings_texts, spec_name
+from xfcost.api.specs import Progress, account, accounts, settings_texts, spec_name
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import NoNumbersError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
 from xfcost.spec.load import expanded, load
 from xfcost.spec.run import Run
@@ -97,7 +98,7 @@ def _module(module: Any, of: OfModules) -> ModuleSystem:
 
 def system_ledger(  # noqa: PLR0913 - options
     system: System, run: Run, *, trace: bool = False, device: str | None = None, progress: Progress | None = None,
-    orders: bool = True, strict: bool = False, mixing: bool = False,
+    timing: TimingPlan = USUAL, orders: bool = True, strict: bool = False, mixing: bool = False,
 ) -> Ledger:  # fmt: skip
     """The ledger of one system at the size of the run.
 
@@ -105,7 +106,8 @@ def system_ledger(  # noqa: PLR0913 - options
         XfcostError: it can't have that size, or an option is of specs alone.
     """
     if isinstance(system, SpecSystem):
-        return account(system.loaded, run, trace=trace, device=device, progress=progress, orders=orders)
+        how: dict[str, Any] = {"trace": trace, "device": device, "timing": timing, "progress": progress}
+        return account(system.loaded, run, orders=orders, **how)
     module = cast("ModuleSystem", system)
     _check_options(module.name, run, device)
     if mixing and progress is not None:
@@ -114,6 +116,20 @@ def system_ledger(  # noqa: PLR0913 - options
         from xfcost.torch_models.any_model.options import How
 
         return module.account(run, How(trace, strict, None if orders else False, mixing))
+
+
+def system_ledgers(
+    systems: Sequence[System], run: Run, *, strict: bool = False, mixing: bool = False, **how: Any
+) -> list[Ledger]:
+    """The ledger of every system at the size of the run, as `system_ledger` gives it; specs are timed in turns.
+
+    Raises:
+        XfcostError: as `system_ledger`.
+    """
+    loaded = [one.loaded for one in systems if isinstance(one, SpecSystem)]
+    if len(loaded) == len(systems):
+        return accounts(loaded, run, **how)
+    return [system_ledger(one, run, strict=strict, mixing=mixing, **how) for one in systems]
 
 
 def drawn_ledger(system: System, run: Run, *, strict: bool, mixing: bool, progress: Progress) -> Ledger:

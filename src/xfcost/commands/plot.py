@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xfcost.counting.sweep import Axis, Sweep
     from xfcost.counting.system import System
     from xfcost.ledger.ledger import Ledger
+    from xfcost.ledger.timing_options import TimingPlan
     from xfcost.spec.run import Run
 
 
@@ -56,6 +57,7 @@ Picture = Annotated[
 ]
 
 
+@shared.timing_options()
 @shared.run_options("batch", "dtype", "attention", "mode", mode="forward, or decode (one more token, its past cached).")
 def run(  # noqa: PLR0913 - options
     specs: Annotated[
@@ -84,6 +86,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.api.systems import OfModules, open_systems
     from xfcost.counting.run_options import make_run
     from xfcost.counting.sweep import span_of
+    from xfcost.ledger.timing_options import TIMING_OPTIONS, timing_plan
     from xfcost.report.figure import FIGURES
     from xfcost.report.output import check_target, ending_of
     from xfcost.report.plot import chart_bytes
@@ -97,13 +100,14 @@ def run(  # noqa: PLR0913 - options
     check_target(target, force=force)
     given = N is not None or size is not None
     at = marked(mark, axis, span)
+    timing = timing_plan(device if metric == "time" else None, {name: options.pop(name) for name in TIMING_OPTIONS})
     how = make_run(**options | {"mode": _mode(metric, options.get("mode", "forward"))})
     systems = open_systems(specs, OfModules(inputs, build, batch=options.get("batch", 1)), settings, say)
     start_modules(systems, how, Plotted(metric, device, axis, span, at), strict=strict)
     sweeps = _sweeps(systems, how, axis, span, at, narrow=not given)
     if not given:
         at = marked(mark, axis, span_of(sweeps))
-    live = [_live(one, how, metric, device) if device else [] for one in sweeps]
+    live = [_live(one, how, metric, device, timing) if device else [] for one in sweeps]
     chart = scaling_chart(sweeps, live, metric, mark=at)
     content = _csv(sweeps, live) if form == ".csv" else chart_bytes(chart, form)
     shared.deliver("\n".join(chart.summary), None, force=force)
@@ -140,7 +144,7 @@ def _check_metric(metric: str, device: str | None, attention: str) -> None:
 
     check_torch_loads()
     with memory_may_run_out("torch", "loading it"):
-        from xfcost.torch_models.timing.clock import check_device
+        from xfcost.torch_models.timing.devices import check_device
     check_device(device)
 
 
@@ -194,7 +198,7 @@ def _range_lines(wide: Sequence[Sweep], sweeps: Sequence[Sweep]) -> Iterator[str
             yield f"{one.name} ends at {axis.word} = {last:,}: {one.ended}"
 
 
-def _live(one: Sweep, run: Run, metric: str, device: str) -> list[Ledger]:
+def _live(one: Sweep, run: Run, metric: str, device: str, timing: TimingPlan) -> list[Ledger]:
     """The real model at a few points: timed, ascending, until a forward would take too long; else traced."""
     from xfcost.api.systems import system_ledger
     from xfcost.counting.sweep import thinned
@@ -209,7 +213,8 @@ def _live(one: Sweep, run: Run, metric: str, device: str) -> list[Ledger]:
         say(f"{one.name}, {word} = {x:,}")
         try:
             at, on = one.axis.run(run, x), device if timed else None
-            ledgers.append(system_ledger(one.system, at, trace=not timed, device=on, progress=say))
+            how: dict[str, Any] = {"trace": not timed, "device": on, "timing": timing, "progress": say}
+            ledgers.append(system_ledger(one.system, at, **how))
         except DeviceError as error:
             if not ledgers:
                 raise
