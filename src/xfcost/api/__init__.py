@@ -12,9 +12,9 @@ from xfcost.api.modules import (
     is_module,
     module_account,
     module_inputs,
+    module_plan,
     named_module_account,
     one_number,
-    refuse_of_specs_alone,
 )
 from xfcost.api.specs import Progress, account, settings_texts, spec_name, with_probe
 from xfcost.counting.run_options import make_run
@@ -111,7 +111,7 @@ def analyze(  # noqa: PLR0913 - options
     how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
         tokens = one_number(options.pop("N", None))
-        refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
+        how["plan"] = module_plan(settings=settings or (), probe=probe, **options)
         return module_account(spec, module_inputs(example_inputs, example_kwargs, tokens), **how)
     if example_inputs is not None or example_kwargs is not None:
         raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
@@ -120,7 +120,7 @@ def analyze(  # noqa: PLR0913 - options
     loaded = imported(target, settings, progress) if target is not None and target.kind == "config" else None
     if target is not None and loaded is None:
         tokens, batch = one_number(options.pop("N", None)), options.pop("batch", 1)
-        refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
+        how["plan"] = module_plan(settings=settings or (), probe=probe, **options)
         return named_module_account(target, inputs=inputs, build=build, tokens=tokens, batch=batch, **how)
     if mixing:
         raise UsageError("--mixing: a spec declares how its operations mix tokens; --probe checks it")

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xfcost.api.specs import Progress, settings_texts
+from xfcost.counting.training_plan import make_plan
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import OPTIONS, read_option
+from xfcost.ledger.training import Plan
 from xfcost.spec.load import Loaded
 from xfcost.spec.targets import ModuleTarget
 
@@ -32,7 +34,7 @@ def refuse_of_specs_alone(**options: Any) -> None:
     Raises:
         UsageError: one of them is given.
     """
-    defaults = {"settings": (), "device": None, "probe": False} | {name: one.default for name, one in OPTIONS.items()}
+    defaults = {"settings": (), "probe": False} | {name: one.default for name, one in OPTIONS.items()}
     for name, given in options.items():
         if given != defaults.get(name):
             raise UsageError(
@@ -59,9 +61,23 @@ def module_inputs(inputs: Any, keywords: Mapping[str, Any] | None, tokens: int |
     return ModuleInputs(inputs, keywords, tokens)
 
 
-def module_account(
-    module: torch.nn.Module, of: ModuleInputs, *, trace: bool, strict: bool, closed_form: bool | None, mixing: bool
-) -> Ledger:
+def module_plan(*, settings: Sequence[str], probe: bool, **options: Any) -> Plan | None:
+    """The training step that the options of a module ask for; None of a forward.
+
+    Raises:
+        UsageError: an option has a meaning for specs alone.
+    """
+    mode, optimizer = options.pop("mode", "forward"), options.pop("optimizer", None)
+    if mode not in ("forward", "train"):
+        options["mode"] = read_option("mode", mode)
+    refuse_of_specs_alone(settings=settings, probe=probe, **options)
+    return make_plan(mode, optimizer=optimizer)
+
+
+def module_account(  # noqa: PLR0913 - options
+    module: torch.nn.Module, of: ModuleInputs, *, trace: bool, strict: bool, closed_form: bool | None, mixing: bool,
+    plan: Plan | None,
+) -> Ledger:  # fmt: skip
     """The ledger of a module on example inputs."""
     from xfcost.torch_models.memory.shortage import memory_may_run_out
 
@@ -74,7 +90,7 @@ def module_account(
 
         return ledger_in_n(
             module, given_at, of.tokens, has_n=callable(of.inputs), trace=trace, strict=strict, closed_form=closed_form,
-            mixing=(lambda: [(module, given_at(of.tokens))]) if mixing else None,
+            mixing=(lambda: [(module, given_at(of.tokens))]) if mixing else None, plan=plan,
         )  # fmt: skip
 
 

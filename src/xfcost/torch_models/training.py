@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import prod
 
 import msgspec
-from torch import nn
 
 from xfcost.counting.training import with_saved_activations
 from xfcost.ledger.errors import DeviceError
@@ -18,7 +16,7 @@ from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import check_room, on_cpu
 from xfcost.torch_models.memory.process import training_memory
-from xfcost.torch_models.memory.training_step import Stepping, peak_of_steps
+from xfcost.torch_models.memory.training_step import Stepping, adafactor_states, peak_of_steps
 from xfcost.torch_models.timing.clock import peak_on_cuda, time_calls, timing_of
 from xfcost.torch_models.tracing.backward import Walked, walk
 from xfcost.torch_models.tracing.rows import row_path
@@ -31,7 +29,7 @@ def walked(live: BuiltModel, ledger: Ledger) -> Ledger:
         found = walk(live.model, live.inputs)
     blocks, saved, outside = costs_by_row(live, found)
     joined = with_backward(ledger, blocks, saved, outside)
-    return with_saved_activations(joined, sum(found.saved.values()), adafactor_states(live.model))
+    return with_saved_activations(joined, sum(found.saved.values()), adafactor_states(live.model.parameters()))
 
 
 def timed_step(
@@ -98,15 +96,3 @@ def costs_by_row(live: BuiltModel, found: Walked) -> tuple[dict[str, list[int]],
     for name in found.saved.keys() & live.rows.keys() - owned:  # the two streams of a reversible stage
         saved[live.rows[name]] += found.saved[name]
     return blocks, saved, outside
-
-
-def adafactor_states(model: nn.Module) -> int:
-    """Elements of Adafactor's state: rows and columns of each matrix (the last two axes), one per element of vectors.
-
-    Shazeer and Stern 2018, algorithms 4 and 5 (without β₁); axes before the last two as torch.optim.Adafactor has them.
-    """
-    total = 0
-    for parameter in model.parameters():
-        *lead, rows, columns = (1, 1, *parameter.shape)
-        total += prod(lead) * (rows + columns) if parameter.ndim > 1 else parameter.numel()
-    return total

@@ -11,6 +11,7 @@ from torch import nn
 
 from xfcost.ledger.closed_form import ClosedForm
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.training import Plan
 from xfcost.torch_models.any_model.closed_form import closed_form as with_closed_form
 from xfcost.torch_models.any_model.closed_form import with_form_of_module
 from xfcost.torch_models.any_model.inputs import Given
@@ -27,7 +28,7 @@ _COLD: Final = 4
 def ledger_in_n(  # noqa: PLR0913 - options
     model: nn.Module, inputs_at: Callable[[int | None], Given], tokens: int | None, *, has_n: bool, trace: bool,
     strict: bool, name: str | None = None, closed_form: bool | None = None,
-    mixing: OnCPU | None = None,
+    mixing: OnCPU | None = None, plan: Plan | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger at N = `tokens`, and where its inputs have an N (`has_n`) its closed form.
 
@@ -41,13 +42,16 @@ def ledger_in_n(  # noqa: PLR0913 - options
         name: what the ledger calls it.
         closed_form: None: where one run takes no more than two seconds.
         mixing: as `module_ledger` takes it.
+        plan: as `module_ledger` takes it.
     """
 
     def ledger_at(
         size: int | None, *, traced: bool = False, refuses: bool = False, kinds: OnCPU | None = None
     ) -> Ledger:
         given = inputs_at(size)
-        return module_ledger(model, given.args, given.kwargs, trace=traced, strict=refuses, name=name, mixing=kinds)
+        return module_ledger(
+            model, given.args, given.kwargs, trace=traced, strict=refuses, name=name, mixing=kinds, plan=plan
+        )
 
     own, seconds = _timed(lambda: ledger_at(tokens, traced=trace, refuses=strict, kinds=mixing))
     if not has_n or tokens is None or closed_form is False:

@@ -29,6 +29,17 @@ def copier(how: How, fake_mode: Any = None) -> Copy:
     return lambda tensor: tensor.detach().clone()
 
 
+def learning(made: Copy) -> Copy:
+    """Copies that require a gradient as what they are copied from does."""
+
+    def copied(tensor: Tensor) -> Tensor:
+        own = made(tensor)
+        own = own.detach() if own is tensor else own
+        return own.requires_grad_(tensor.requires_grad)
+
+    return copied
+
+
 class _Copied(TorchFunctionMode):
     """`copy.deepcopy` copies tensors by `made`, the same tensor once."""
 

@@ -11,6 +11,7 @@ from torch import nn
 from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import read_option
+from xfcost.ledger.training import Plan
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.config_target import configured
@@ -28,7 +29,7 @@ Letters = Mapping[str, int | None]
 
 def target_ledger(  # noqa: PLR0913 - options
     target: ModuleTarget, *, inputs: Sequence[str], build: Sequence[str], tokens: int | None, batch: Any, trace: bool,
-    strict: bool, closed_form: bool | None, mixing: bool = False,
+    strict: bool, closed_form: bool | None, mixing: bool = False, plan: Plan | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger of the module that `target` names. It is built on `meta`, and where it needs numbers on the CPU.
 
@@ -41,6 +42,7 @@ def target_ledger(  # noqa: PLR0913 - options
         trace: also lay fvcore's trace beside.
         strict: refuse a ledger that leaves an operation uncounted.
         mixing: also find how each operation mixes tokens, in the module on the CPU.
+        plan: count a training step.
         closed_form: also count it at other N, where N is a letter; None: where that is quick.
 
     Raises:
@@ -76,7 +78,7 @@ def target_ledger(  # noqa: PLR0913 - options
             try:
                 return ledger_in_n(
                     model, given_at, first, has_n=has_n, trace=trace, strict=strict, name=target.name or None,
-                    closed_form=closed_form, mixing=on_cpu if mixing else None,
+                    closed_form=closed_form, mixing=on_cpu if mixing else None, plan=plan,
                 )  # fmt: skip
             except UsageError as error:
                 failed = error

@@ -42,6 +42,14 @@ class Work:
         self.matrix: Matrix | None = None
         self.core: AttentionCore | None = None
         self.heads: int | None = None
+        self.backward_macs = 0
+        """MACs of its backward pass; those that run its forward again are `recomputed_macs`."""
+        self.recomputed_macs = 0
+        self.recomputed = False
+        """Does the backward pass run it again?"""
+        self.kept_bytes = 0
+        """Activations that it is the first to save for the backward pass."""
+        self.seconds = 0.0
         self.mixing: Mixing = "unknown"
         """Its kind, if somebody finds it."""
         self.content_dependent = False

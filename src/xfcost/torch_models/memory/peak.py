@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_iter
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import size
+from xfcost.torch_models.tracing.kernels import attention_operands
 from xfcost.torch_models.memory.limits import Limit, tightest
 
 # The usable share of an accelerator's free memory; the rest is allocator rounding. On the CPU the heap is predicted.
@@ -35,9 +36,12 @@ class FusedOnMeta(TorchFunctionMode):
         options = kwargs or {}
         if func is F.batch_norm and args[0].is_meta and not options["training"]:
             return torch.empty_like(args[0])
-        if func is not F.scaled_dot_product_attention or not args[0].is_meta or options.get("attn_mask") is not None:
+        if func is not F.scaled_dot_product_attention:
+            return func(*args, **options)
+        operands = attention_operands(args, options)
+        q, v = operands["query"], operands["value"]
+        if not q.is_meta or operands.get("attn_mask") is not None:
             return func(*args, **options)  # kernels differ for masks: torch's plain formula is the worst case
-        q, _, v = args[:3]
         statistics = q.new_empty(q.shape[:-1], dtype=torch.float32)
         output = q.new_empty(*q.shape[:-1], v.shape[-1])
         del statistics
