@@ -43,7 +43,8 @@ def records(ledger: Ledger) -> list[dict[str, Any]]:
 
 def _operations(ledger: Ledger) -> list[dict[str, Any]]:
     fields = _FIELDS if ledger.training is None else (*_FIELDS, *LEARNING, "backward_saved")
-    fields = fields if ledger.module is None else (*fields, *RAN)
+    again = () if ledger.training is None else ("recomputed_macs",)
+    fields = fields if ledger.module is None else (*fields, *RAN, *again)
     return [{field: row.figure(field) for field in fields} for row in ledger.rows]
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -20,10 +19,12 @@ from torch import Tensor, nn
 from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model.backward_costs import backward_macs
 from xfcost.torch_models.any_model.costs import operation_costs, operation_name
+from xfcost.torch_models.any_model.lineage import Lineage, note
 from xfcost.torch_models.any_model.recorder import Recorder, called_from
 from xfcost.torch_models.any_model.stand_in import reached
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.tracing.backward import LoopNode, walked_loop
+from xfcost.torch_models.tracing.dispatch import runs_whole
 from xfcost.torch_models.tracing.saved_activations import SavedActivations, differentiate
 
 Key = tuple[Any, ...]
@@ -135,13 +136,17 @@ class TrainingRecorder(Recorder):
             self._recomputing = before
 
     def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        result = super().loop(loop, shapes, args)
-        first = next((one for one in reached(result)), None)
-        if first is None or first.requires_grad or not any(_has_gradient(arg) for arg in args):
-            return result
-        with _unrecorded():
+        if runs_whole(args):
+            return super().loop(loop, shapes, args)
+        with torch.no_grad():
+            super().loop(loop, shapes, args)
+        with torch.utils._python_dispatch._disable_current_modes():  # noqa: SLF001 - torch has no public name for it
             backward = walked_loop(loop, args, self.saved).backward
-        return LoopNode.apply(self._count_backward, backward, lambda: shapes(*args), *args)
+        result = LoopNode.apply(self._count_backward, backward, lambda: shapes(*args), *args)
+        self._own(self.key(f"xfcost::{loop.__name__}", sys._getframe(1)), has_costs=True)  # noqa: SLF001 - the call's place
+        for tensor in reached(result):
+            note(tensor, Lineage(varies=True))
+        return result
 
 
 def _newest_node() -> int:
@@ -151,12 +156,6 @@ def _newest_node() -> int:
 
 def _has_gradient(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
-
-
-@contextmanager
-def _unrecorded() -> Iterator[None]:
-    with torch.utils._python_dispatch._disable_current_modes():  # noqa: SLF001 - torch has no public name for it
-        yield
 
 
 def _is_inside(path: str, module: str) -> bool:
