@@ -129,6 +129,7 @@ def analyze(  # noqa: PLR0913 - options
     """
     timing, given = _parted(device, options)
     how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}
+    how |= {"device": device, "timing": timing, "say": progress or (lambda text: None)}
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
         tokens = one_number(given.pop("N", None))
         how["plan"] = module_plan(settings=settings or (), probe=probe, **given)

@@ -14,6 +14,7 @@ from xfcost.counting.training_plan import make_plan
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import OPTIONS, read_option
+from xfcost.ledger.timing_options import TimingPlan
 from xfcost.ledger.training import Plan
 from xfcost.spec.load import Loaded
 from xfcost.spec.targets import ModuleTarget
@@ -76,7 +77,7 @@ def module_plan(*, settings: Sequence[str], probe: bool, **options: Any) -> Plan
 
 def module_account(  # noqa: PLR0913 - options
     module: torch.nn.Module, of: ModuleInputs, *, trace: bool, strict: bool, closed_form: bool | None, mixing: bool,
-    plan: Plan | None,
+    plan: Plan | None, device: str | None, timing: TimingPlan, say: Progress,
 ) -> Ledger:  # fmt: skip
     """The ledger of a module on example inputs."""
     from xfcost.torch_models.memory.shortage import memory_may_run_out
@@ -84,13 +85,19 @@ def module_account(  # noqa: PLR0913 - options
     with memory_may_run_out(type(module).__name__, "running it"):
         from xfcost.torch_models.any_model.in_n import ledger_in_n
         from xfcost.torch_models.any_model.inputs import Given, inputs_at
+        from xfcost.torch_models.any_model.mixing import Built
+        from xfcost.torch_models.any_model.timing import OnDevice
 
         def given_at(size: int | None) -> Given:
             return inputs_at(of.inputs, size, of.keywords)
 
+        def itself() -> list[Built]:
+            return [(module, given_at(of.tokens))]
+
         return ledger_in_n(
             module, given_at, of.tokens, has_n=callable(of.inputs), trace=trace, strict=strict, closed_form=closed_form,
-            mixing=(lambda: [(module, given_at(of.tokens))]) if mixing else None, plan=plan,
+            mixing=itself if mixing else None, plan=plan,
+            on=None if device is None else OnDevice(str(device), itself, say, timing),
         )  # fmt: skip
 
 

@@ -35,6 +35,18 @@ def operation_name(func: Any) -> str:
     return str(func) if packet is None else str(packet._qualified_op_name)  # noqa: SLF001
 
 
+# Neither views nor work, though torch does not call them views.
+_NO_WORK: Final = frozenset(
+    f"aten::{name}"
+    for name in "_unsafe_view _reshape_alias empty empty_like empty_strided lift_fresh new_empty new_empty_strided".split()
+)
+
+
+def does_work(func: Any) -> bool:
+    """Does the kernel of an ATen operation do more than make a view or take memory?"""
+    return not (getattr(func, "is_view", False) or operation_name(func) in _NO_WORK)
+
+
 _COMPOSITE: dict[Any, bool] = {}
 
 

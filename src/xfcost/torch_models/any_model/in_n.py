@@ -17,6 +17,8 @@ from xfcost.torch_models.any_model.closed_form import with_form_of_module
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.any_model.mixing import OnCPU
+from xfcost.torch_models.any_model.timing import OnDevice
+from xfcost.torch_models.timing.devices import check_device
 
 # A run of more seconds is repeated at other N on demand alone.
 _QUICK: Final = 2.0
@@ -29,6 +31,7 @@ def ledger_in_n(  # noqa: PLR0913 - options
     model: nn.Module, inputs_at: Callable[[int | None], Given], tokens: int | None, *, has_n: bool, trace: bool,
     strict: bool, name: str | None = None, closed_form: bool | None = None,
     mixing: OnCPU | None = None, plan: Plan | None = None,
+    on: OnDevice | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger at N = `tokens`, and where its inputs have an N (`has_n`) its closed form.
 
@@ -43,17 +46,22 @@ def ledger_in_n(  # noqa: PLR0913 - options
         closed_form: None: where one run takes no more than two seconds.
         mixing: as `module_ledger` takes it.
         plan: as `module_ledger` takes it.
+        on: as `module_ledger` takes it, at N alone.
     """
 
     def ledger_at(
-        size: int | None, *, traced: bool = False, refuses: bool = False, kinds: OnCPU | None = None
-    ) -> Ledger:
+        size: int | None, *, traced: bool = False, refuses: bool = False, kinds: OnCPU | None = None,
+        timed_on: OnDevice | None = None,
+    ) -> Ledger:  # fmt: skip
         given = inputs_at(size)
         return module_ledger(
-            model, given.args, given.kwargs, trace=traced, strict=refuses, name=name, mixing=kinds, plan=plan
-        )
+            model, given.args, given.kwargs, trace=traced, strict=refuses, name=name, mixing=kinds, plan=plan,
+            on=timed_on,
+        )  # fmt: skip
 
-    own, seconds = _timed(lambda: ledger_at(tokens, traced=trace, refuses=strict, kinds=mixing))
+    if on is not None:
+        check_device(on.device)
+    own, seconds = _timed(lambda: ledger_at(tokens, traced=trace, refuses=strict, kinds=mixing, timed_on=on))
     if not has_n or tokens is None or closed_form is False:
         return own
     if closed_form is None and _QUICK < seconds < _COLD * _QUICK:

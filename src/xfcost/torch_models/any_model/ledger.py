@@ -25,6 +25,7 @@ from xfcost.torch_models.any_model.recorder import uncounted
 from xfcost.torch_models.any_model.rows import costs_by_module, module_rows, names_of
 from xfcost.torch_models.any_model.run import Run, run, stand_ins
 from xfcost.torch_models.any_model.stand_in import How, reached
+from xfcost.torch_models.any_model.timing import OnDevice, timed, with_timing
 from xfcost.torch_models.any_model.training_step import with_training_step
 from xfcost.torch_models.any_model.user_errors import original
 from xfcost.torch_models.any_model.work import Work
@@ -35,6 +36,7 @@ _STATISTIC_BYTES: Final = 4
 def module_ledger(  # noqa: PLR0913 - options
     module: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, trace: bool = True,
     strict: bool = False, name: str | None = None, mixing: OnCPU | None = None, plan: Plan | None = None,
+    on: OnDevice | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger of one forward of `module(*args, **kwargs)`. The module is left as it was.
 
@@ -47,6 +49,7 @@ def module_ledger(  # noqa: PLR0913 - options
         name: what the ledger calls it; its class where there is none.
         mixing: also find how each operation mixes tokens, in this module with real numbers.
         plan: count a training step: the module in training mode, and the backward pass of what it returns.
+        on: also time it there.
 
     Raises:
         UsageError: the module is none, is scripted, or does not run on these inputs.
@@ -54,7 +57,7 @@ def module_ledger(  # noqa: PLR0913 - options
     """
     model, given = original(module), Given(args, kwargs or {})
     training = plan is not None
-    found = run(model, given.args, given.kwargs, training=training)
+    found = run(model, given.args, given.kwargs, training=training, keeps_free=on is not None)
     of_parameters = homes_of(found.elements, found.works)
     missing = dict(sorted(uncounted(found.works).items()))
     title = name or type(model).__name__
@@ -65,6 +68,7 @@ def module_ledger(  # noqa: PLR0913 - options
     agreement = _agreement(found, missing, beside)
     traced = beside.modules if beside is not None and beside.refused is None else {}
     dtype = _dtype(model, given)
+    measured = None if on is None else timed(found, title, dtype, on)
     eager_bytes, fused_bytes = _attention_bytes(found.works, BYTES_PER_ELEMENT[dtype])
     ledger = Ledger(
         metadata=_metadata(model, title, given, dtype, found),
@@ -83,7 +87,8 @@ def module_ledger(  # noqa: PLR0913 - options
         ),
     )
     ledger = _with_notes(ledger, how)
-    return ledger if plan is None else with_training_step(ledger, model, found, plan)
+    ledger = ledger if plan is None else with_training_step(ledger, model, found, plan)
+    return ledger if measured is None else with_timing(ledger, measured)
 
 
 def _with_notes(ledger: Ledger, how: str | None) -> Ledger:

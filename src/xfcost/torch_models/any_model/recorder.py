@@ -22,6 +22,7 @@ from xfcost.torch_models.any_model.attention import note_fused, note_softmax
 from xfcost.torch_models.any_model.costs import (
     COMPLETE,
     OUTER,
+    does_work,
     is_composite,
     operation_costs,
     operation_name,
@@ -45,6 +46,7 @@ from xfcost.torch_models.tracing.dispatch_costs import Costs
 from xfcost.torch_models.tracing.dispatch_functions import PARTS
 from xfcost.torch_models.tracing.kernels import attention_operands
 
+Clock = Callable[[], float]
 _MACHINERY: Final = frozenset((
     *map(str, Path(__file__).parent.glob("*.py")), kernels.__file__, function.__file__, _python_dispatch.__file__,
     torch.overrides.__file__, torch._ops.__file__, torch._tensor.__file__,  # noqa: SLF001
@@ -64,8 +66,14 @@ class Recorder(TorchDispatchMode):
         """Nothing is compiled here; torch would import its compiler, which takes a second."""
         return False
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None, *, keeps_free: bool = False) -> None:
+        """`clock` measures each operation; `keeps_free` keeps those without costs, but for views."""
         super().__init__()
+        self.clock = clock
+        self.keeps_free = keeps_free
+        self.seconds: dict[tuple[Any, ...], float] = {}
+        """By module, name and place in the source."""
+        self._spent = 0.0
         self.works: dict[tuple[Any, ...], Work] = {}
         self.running: list[str] = [""]
         self.in_threads: Counter[str] = Counter()
@@ -88,8 +96,13 @@ class Recorder(TorchDispatchMode):
         return result
 
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operation."""
-        return func(*args, **kwargs)
+        """Run an operation, and measure it if there is a clock."""
+        if self.clock is None:
+            return func(*args, **kwargs)
+        began = self.clock()
+        result = func(*args, **kwargs)
+        self._spent = self.clock() - began
+        return result
 
     def see(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Count an operation that has run."""
@@ -109,12 +122,19 @@ class Recorder(TorchDispatchMode):
 
     def belongs(self, func: Any, work: Work | None) -> None:
         """Called with the operation that a call belongs to; None of one that costs nothing."""
+        if self.clock is not None:
+            key = None if work is None else work.place
+            self.charge(key or self.key(operation_name(func), sys._getframe(1)))  # noqa: SLF001 - the call's place
+
+    def charge(self, key: tuple[Any, ...]) -> None:
+        """Add the seconds of the last call to an operation's."""
+        self.seconds[key] = self.seconds.get(key, 0.0) + self._spent
 
     def _count(self, func: Any, args: Any, kwargs: Any, result: Any, found: Lineage) -> Lineage:
         """Add the call to its operation; what its result comes from."""
         packet = getattr(func, "overloadpacket", None)
         costs = operation_costs(func, args, kwargs, result)
-        if costs is not None and not any(costs.values()):
+        if costs is not None and not any(costs.values()) and not (self.keeps_free and does_work(func)):
             self.belongs(func, None)
             return found
         work = self.work(operation_name(func), sys._getframe(1))  # noqa: SLF001 - the call's place in the source
@@ -219,7 +239,7 @@ class WholeFunctions(TorchFunctionMode):
         finally:
             recorder.inside, recorder.counts_inside = None, "all"
         inside.costs.update(costs(args, given, result))
-        if any(inside.costs.values()) or inside.uncounted:
+        if any(inside.costs.values()) or inside.uncounted or (recorder.keeps_free and inside.sequence):
             work = recorder.work_at(key)
             work.uncounted.update(inside.uncounted)
             work.sequence += inside.sequence

@@ -63,6 +63,7 @@ def _placed(work: Work, params: int, elements: Mapping[str, int]) -> Placed:
         heads=work.heads,
         fused=bool(work.fused_entries),
         shared=foreign[0] if foreign and not params else None,
+        seconds=work.seconds,
         weights_read=None if read == params else WeightsRead(read),
         ran=Ran(
             aten=work.operation,

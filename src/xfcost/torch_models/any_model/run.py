@@ -9,6 +9,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from torch import nn
 from xfcost.ledger.errors import XfcostError
 from xfcost.torch_models.any_model.parameters import sizes
 from xfcost.torch_models.any_model.recorder import Recorder, recording
-from xfcost.torch_models.any_model.stand_in import How, copied_inputs, copier, learning, needs_elements, reached, stand_in
+from xfcost.torch_models.any_model.stand_in import How, copied_inputs, copier, learning, needs_elements, reached, shared_parameters, stand_in
 from xfcost.torch_models.any_model.training_recorder import TrainingRecorder
 from xfcost.torch_models.any_model.user_errors import refused
 from xfcost.torch_models.any_model.work import Work
@@ -49,10 +50,12 @@ class Run(NamedTuple):
     """In training, the names of the parameters that a gradient reached."""
 
 
-def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False) -> Run:
+def run(
+    model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False
+) -> Run:
     """One forward of `model(*args, **kwargs)`, first without elements, then with them if its code looks at them.
 
-    With `training` the model is in training mode, and a backward pass follows.
+    With `training` the model is in training mode, and a backward pass follows. `keeps_free`: as `Recorder` takes it.
 
     Raises:
         UsageError: the module does not run on these inputs.
@@ -63,7 +66,8 @@ def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False)
     failed: BaseException | None = None
     for how in attempts:
         try:
-            return run_on(how, model, args, kwargs, training=training)._replace(reason=reason)
+            found = run_on(how, model, args, kwargs, training=training, keeps_free=keeps_free)
+            return found._replace(reason=reason)
         except XfcostError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the next attempt tells whether it is the model's own
@@ -79,9 +83,10 @@ def _on_meta(model: nn.Module, inputs: Any) -> bool:
     return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers(), *reached(inputs)))
 
 
-def run_on(
-    how: How, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *, training: bool = False
-) -> Run:
+def run_on(  # noqa: PLR0913 - options
+    how: How, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *, training: bool = False,
+    keeps_free: bool = False,
+) -> Run:  # fmt: skip
     """One recorded run on such tensors. What the model raises passes through.
 
     `beside` gives another dispatch mode for the inputs that the run works on; it sees the same operations.
@@ -90,7 +95,8 @@ def run_on(
     fake_mode = _fake_mode() if how == "fake" else nullcontext()
     with stand_ins(how, model, args, kwargs, fake_mode, training=training) as given, ExitStack() as stack:
         own_args, own_kwargs = given
-        recorder = TrainingRecorder(model) if training else Recorder()
+        made = partial(TrainingRecorder, model) if training else Recorder
+        recorder: Recorder = made(keeps_free=keeps_free)
         stack.enter_context(no_compiler())
         stack.enter_context(_quiet() if how == "fake" else nullcontext())
         stack.enter_context(fake_mode)
@@ -121,16 +127,17 @@ def _ran(recorder: Recorder, model: nn.Module, args: Args, kwargs: Kwargs) -> fr
 
 @contextmanager
 def stand_ins(  # noqa: PLR0913 - options
-    how: How, model: nn.Module, args: Args, kwargs: Kwargs, fake_mode: Any = None, *, training: bool = False
-) -> Iterator[tuple[Args, Kwargs]]:
+    how: How, model: nn.Module, args: Args, kwargs: Kwargs, fake_mode: Any = None, *, training: bool = False,
+    device: str | None = None,
+) -> Iterator[tuple[Args, Kwargs]]:  # fmt: skip
     """Let `model` work on copies of its tensors, and give copies of its inputs; at the end everything is as it was.
 
     With `training` gradients are on, and a model in evaluation mode is in training mode; of one that is in training
-    mode already, parts in evaluation mode stay so.
+    mode already, parts in evaluation mode stay so. Real tensors may be put on another `device`.
     """
     with unchanged(model), uncompiled(model), without_fast_path(), torch.set_grad_enabled(training):
-        made = copier(how, fake_mode)
-        stand_in(model, how, made)
+        made = copier(how, fake_mode, device)
+        stand_in(model, made, shared_parameters(how, device, training=training))
         if training and not model.training:
             model.train()
         yield copied_inputs((args, kwargs), learning(made) if training else made)

@@ -11,6 +11,7 @@ from torch import nn
 from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import read_option
+from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.ledger.training import Plan
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
@@ -21,6 +22,7 @@ from xfcost.torch_models.any_model.inputs import Given, inputs_at
 from xfcost.torch_models.any_model.lazy import with_shapes
 from xfcost.torch_models.any_model.mixing import Built, check_parameters
 from xfcost.torch_models.any_model.python_target import Found, as_a_script, built, found
+from xfcost.torch_models.any_model.timing import OnDevice
 from xfcost.torch_models.any_model.usual_inputs import text_tokens, usual_inputs
 
 Letters = Mapping[str, int | None]
@@ -30,6 +32,7 @@ Letters = Mapping[str, int | None]
 def target_ledger(  # noqa: PLR0913 - options
     target: ModuleTarget, *, inputs: Sequence[str], build: Sequence[str], tokens: int | None, batch: Any, trace: bool,
     strict: bool, closed_form: bool | None, mixing: bool = False, plan: Plan | None = None,
+    device: str | None = None, timing: TimingPlan = USUAL, say: Callable[[str], None] = lambda text: None,
 ) -> Ledger:  # fmt: skip
     """The ledger of the module that `target` names. It is built on `meta`, and where it needs numbers on the CPU.
 
@@ -43,6 +46,9 @@ def target_ledger(  # noqa: PLR0913 - options
         strict: refuse a ledger that leaves an operation uncounted.
         mixing: also find how each operation mixes tokens, in the module on the CPU.
         plan: count a training step.
+        device: also time it there, built on the CPU, with the numbers that its constructor gives it.
+        timing: how long.
+        say: called with a line of text before that.
         closed_form: also count it at other N, where N is a letter; None: where that is quick.
 
     Raises:
@@ -79,6 +85,7 @@ def target_ledger(  # noqa: PLR0913 - options
                 return ledger_in_n(
                     model, given_at, first, has_n=has_n, trace=trace, strict=strict, name=target.name or None,
                     closed_form=closed_form, mixing=on_cpu if mixing else None, plan=plan,
+                    on=None if device is None else OnDevice(device, on_cpu, say, timing),
                 )  # fmt: skip
             except UsageError as error:
                 failed = error

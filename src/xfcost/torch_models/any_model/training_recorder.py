@@ -20,7 +20,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model.backward_costs import backward_macs
 from xfcost.torch_models.any_model.costs import operation_costs, operation_name
 from xfcost.torch_models.any_model.lineage import Lineage, note
-from xfcost.torch_models.any_model.recorder import Recorder, called_from
+from xfcost.torch_models.any_model.recorder import Clock, Recorder, called_from
 from xfcost.torch_models.any_model.stand_in import reached
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.tracing.backward import LoopNode, walked_loop
@@ -38,8 +38,8 @@ _STARTS: Final = frozenset((torch.autograd.backward, torch.autograd.grad, Tensor
 class TrainingRecorder(Recorder):
     """A recorder of a forward, then of its backward pass."""
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
+    def __init__(self, model: nn.Module, clock: Clock | None = None, *, keeps_free: bool = False) -> None:
+        super().__init__(clock, keeps_free=keeps_free)
         self.saved = SavedActivations(model, _newest_node)
         self.uncounted_backward: Counter[str] = Counter()
         self._recomputing = False
@@ -61,6 +61,7 @@ class TrainingRecorder(Recorder):
             self.work_at(self._maker(number)).kept_bytes += saved
 
     def belongs(self, func: Any, work: Work | None) -> None:
+        super().belongs(func, work)
         if work is None:
             self._own(self.key(operation_name(func), sys._getframe(1)), has_costs=False)  # noqa: SLF001 - the call's place
         elif work.place is not None:
@@ -86,6 +87,8 @@ class TrainingRecorder(Recorder):
         elif self._recomputing or torch.is_grad_enabled():
             self._again(func, args, kwargs, result)
         else:
+            if self.clock is not None:
+                self.charge(self._running_key())
             macs = backward_macs(func, args, kwargs, result)
             if macs is None:
                 self.uncounted_backward[f"{operation_name(func)} in the backward pass"] += 1
@@ -105,6 +108,8 @@ class TrainingRecorder(Recorder):
         costs, name = operation_costs(func, args, kwargs, result), operation_name(func)
         key = self._original(name, called_from(sys._getframe(1)))  # noqa: SLF001 - the call's place in the source
         self._own(key, has_costs=bool(costs and any(costs.values())))
+        if self.clock is not None:
+            self.charge(key)
         if costs is None:
             self.uncounted_backward[f"{name}, recomputed in the backward pass"] += 1
         elif key in self.works or costs["macs"]:  # not the parts of a function that costs nothing

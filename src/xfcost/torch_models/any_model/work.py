@@ -49,7 +49,7 @@ class Work:
         """Does the backward pass run it again?"""
         self.kept_bytes = 0
         """Activations that it is the first to save for the backward pass."""
-        self.seconds = 0.0
+        self.seconds: float | None = None
         self.mixing: Mixing = "unknown"
         """Its kind, if somebody finds it."""
         self.content_dependent = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ from xfcost.torch_models.memory.limits import Limit, tightest
 # The usable share of an accelerator's free memory; the rest is allocator rounding. On the CPU the heap is predicted.
 _SHARE_OF_DEVICE: Final = 0.9
 
+_BATCH_NORM: Final = ("input", "running_mean", "running_var", "weight", "bias", "training")
+
 
 class FusedOnMeta(TorchFunctionMode):
     """Fused attention and batch norm on `meta` allocate as the kernels do, less than torch's own `meta` versions.
@@ -32,8 +34,9 @@ class FusedOnMeta(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = kwargs or {}
-        if func is F.batch_norm and args[0].is_meta and not options["training"]:
-            return torch.empty_like(args[0])
+        if func is F.batch_norm:
+            given = dict(zip(_BATCH_NORM, args, strict=False)) | options
+            return func(*args, **options) if given["training"] or not given["input"].is_meta else torch.empty_like(given["input"])
         if func is not F.scaled_dot_product_attention:
             return func(*args, **options)
         operands = attention_operands(args, options)
@@ -82,7 +85,7 @@ class LiveBytes(TorchDispatchMode):
 
 
 @contextmanager
-def watched(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[LiveBytes]:
+def watched(model: nn.Module, inputs: Iterable[Tensor]) -> Iterator[LiveBytes]:
     """LiveBytes that already include the model's parameters, buffers and inputs."""
     live = LiveBytes()
     for tensor in (*model.parameters(), *model.buffers(), *inputs):
@@ -96,8 +99,13 @@ def peak_bytes(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
 
     Nothing is allocated on `meta`, and fused attention keeps no score matrix.
     """
+    return peak_of_call(lambda: model(*inputs), model, inputs)
+
+
+def peak_of_call(call: Callable[[], object], model: nn.Module, inputs: Iterable[Tensor]) -> int:
+    """The same of any call of `model` on tensors `inputs`."""
     with watched(model, inputs) as live, FusedOnMeta(), torch.no_grad():
-        model(*inputs)
+        call()
     return live.peak
 
 
