@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Literal
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,7 @@ from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from xfcost.torch_models.any_model.attention import note_fused, note_softmax
+from xfcost.torch_models.any_model.branches import plain_branches
 from xfcost.torch_models.any_model.costs import (
     COMPLETE,
     OUTER,
@@ -37,6 +40,7 @@ from xfcost.torch_models.any_model.lineage import (
     multiplies_activations,
     note,
 )
+from xfcost.torch_models.any_model.threads import threads_recorded
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.shared.running_modules import running_modules
@@ -46,6 +50,7 @@ from xfcost.torch_models.tracing.dispatch_costs import Costs
 from xfcost.torch_models.tracing.dispatch_functions import PARTS
 from xfcost.torch_models.tracing.kernels import attention_operands
 
+_LOOKING: Final = threading.RLock()  # what it replaces, all threads see
 Clock = Callable[[], float]
 _MACHINERY: Final = frozenset((
     *map(str, Path(__file__).parent.glob("*.py")), kernels.__file__, function.__file__, _python_dispatch.__file__,
@@ -78,6 +83,9 @@ class Recorder(TorchDispatchMode):
         self.running: list[str] = [""]
         self.in_threads: Counter[str] = Counter()
         """Modules that other threads ran, whose operations torch does not show here."""
+        self.stacks: dict[int, list[str]] = {}
+        """The running modules of every thread."""
+        self.lock = threading.RLock()
         self.ran = 0
         """How many ATen operations ran, free ones and views included."""
         self.inside: Work | None = None
@@ -92,7 +100,8 @@ class Recorder(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **given)
         result = self.call(func, args, given)
-        self.see(func, args, given, result)
+        with self.lock:
+            self.see(func, args, given, result)
         return result
 
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -172,6 +181,19 @@ class Recorder(TorchDispatchMode):
         if key not in self.works:
             self.works[key] = Work(key[0], key[1], key)
         return self.works[key]
+
+    @contextmanager
+    def in_thread(self, path: str) -> Iterator[None]:
+        """Record in another thread, for the module of this path, which gave it work."""
+        own = Recorder(self.clock, keeps_free=self.keeps_free)
+        own.works, own.seconds, own.stacks, own.lock = self.works, self.seconds, self.stacks, self.lock
+        own.running = [path]
+        own.stacks[threading.get_ident()] = own.running
+        try:
+            with modes_of(own):
+                yield
+        finally:
+            del own.stacks[threading.get_ident()]
 
     def part_of_backward(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run a function of torch that a backward pass calls."""
@@ -253,22 +275,25 @@ class WholeFunctions(TorchFunctionMode):
 @contextmanager
 def _looked_into() -> Iterator[None]:
     """Let a function of torch run its own lines, instead of asking the mode again."""
-    asks = F.has_torch_function  # type: ignore[attr-defined]
-    F.has_torch_function = lambda tensors: False  # type: ignore[attr-defined]
-    try:
+    with _LOOKING, patch.object(F, "has_torch_function", lambda tensors: False):
         yield
-    finally:
-        F.has_torch_function = asks  # type: ignore[attr-defined]
 
 
 @contextmanager
 def recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Everything that runs inside is recorded, for the module of `model` that runs it."""
     with ExitStack() as stack:
-        stack.enter_context(running_modules(model, recorder.running, recorder.in_threads))
-        stack.enter_context(WholeFunctions(recorder))
-        stack.enter_context(in_few_steps(recorder.loop))
-        stack.enter_context(recorder)
+        stack.enter_context(running_modules(model, recorder.running, recorder.in_threads, recorder.stacks))
+        stack.enter_context(threads_recorded(lambda: recorder.in_thread(recorder.running[-1])))
+        stack.enter_context(plain_branches())
+        stack.enter_context(modes_of(recorder))
+        yield
+
+
+@contextmanager
+def modes_of(recorder: Recorder) -> Iterator[None]:
+    """What this thread runs is recorded."""
+    with WholeFunctions(recorder), in_few_steps(recorder.loop), recorder:
         yield
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 from xfcost.ledger.errors import XfcostError
+from xfcost.torch_models.any_model.outputs import finished
 from xfcost.torch_models.any_model.parameters import sizes
 from xfcost.torch_models.any_model.recorder import Recorder, recording
 from xfcost.torch_models.any_model.stand_in import How, copied_inputs, copier, learning, needs_elements, reached, shared_parameters, stand_in
@@ -105,7 +107,7 @@ def run_on(  # noqa: PLR0913 - options
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
         stack.enter_context(KernelOnMeta(products=True) if training else nullcontext())
         stack.enter_context(recording(model, recorder))
-        learned = _ran(recorder, model, own_args, own_kwargs)
+        learned = _ran(recorder, model, own_args, own_kwargs, outside.uncounted)
         elements = sizes(model)
     outside.uncounted.update(recorder.in_threads)
     if isinstance(recorder, TrainingRecorder):
@@ -114,13 +116,15 @@ def run_on(  # noqa: PLR0913 - options
     return Run(works, how, None, elements, recorder.ran, learned)
 
 
-def _ran(recorder: Recorder, model: nn.Module, args: Args, kwargs: Kwargs) -> frozenset[str]:
+def _ran(
+    recorder: Recorder, model: nn.Module, args: Args, kwargs: Kwargs, missing: Counter[str]
+) -> frozenset[str]:
     """Run the forward, and in training the backward pass; the names of the parameters that have a gradient then."""
     if not isinstance(recorder, TrainingRecorder):
-        model(*args, **kwargs)
+        finished(model(*args, **kwargs), missing)
         return frozenset()
     with recorder.saved.watched():
-        outputs = model(*args, **kwargs)
+        outputs = finished(model(*args, **kwargs), missing)
     recorder.differentiate(outputs)
     return frozenset(name for name, parameter in model.named_parameters() if parameter.grad is not None)
 

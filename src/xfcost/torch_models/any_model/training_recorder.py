@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -139,6 +140,12 @@ class TrainingRecorder(Recorder):
             return func(*args, **kwargs)
         finally:
             self._recomputing = before
+
+    @contextmanager
+    def in_thread(self, path: str) -> Iterator[None]:
+        self.uncounted_backward["saved activations of another thread"] += 1
+        with super().in_thread(path):
+            yield
 
     def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         if runs_whole(args):
