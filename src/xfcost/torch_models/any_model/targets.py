@@ -73,9 +73,9 @@ def target_ledger(  # noqa: PLR0913 - options
             model, given_at, first, _ = made("cpu")
             return [(model, given_at(first))]
 
-        for device in ("meta", "cpu"):
+        for place in ("meta", "cpu"):
             try:
-                model, given_at, first, has_n = made(device)
+                model, given_at, first, has_n = made(place)
             except UsageError as error:
                 failed = error
                 continue
