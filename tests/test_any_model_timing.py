@@ -15,6 +15,7 @@ from any_models import TOKENS, Model
 from helpers import xf
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.training import Plan
 from xfcost.report.table import ledger_plain
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.ledger import module_ledger
@@ -74,7 +75,8 @@ def test_the_tree_of_modules_has_seconds():
 
 def test_functions_that_count_as_one():
     ledger = timed(nn.LSTM(4, 4), torch.ones(3, 2, 4))
-    assert [row.path for row in ledger.rows if row.seconds] == ["lstm"]
+    # and the two states of zeros that it begins with
+    assert [row.path for row in ledger.rows if row.seconds] == ["zeros", "zeros_2", "lstm"]
 
 
 def test_another_kernel_for_the_same_call_is_that_call_s():
@@ -163,3 +165,15 @@ def test_the_command():
     assert float(rows[0]["seconds"]) > 0
 
 
+def test_a_step_of_training_with_its_update():
+    model = nn.Linear(4, 4, bias=False)
+    before = model.weight.detach().clone()
+    ledger = timed(model, torch.ones(3, 4), plan=Plan(optimizer="sgd"))
+    # the product, and one for the weight's gradient; views and the transposition of the gradient take no kernel
+    assert {row.path: row.seconds for row in ledger.rows} == {"mm": 2.0}
+    assert ledger.timing.update_seconds == 1.0
+    assert ledger.timing.not_attributed == ledger.timing.seconds - 3
+    assert torch.equal(model.weight, before)
+    # weight, its gradient, input, and two more of the weights' size while it is made
+    assert ledger.timing.predicted_peak_bytes == ledger.timing.peak_bytes
+    assert "a step of training (sgd in float32)" in ledger_plain(ledger)

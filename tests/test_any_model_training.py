@@ -184,7 +184,10 @@ def test_checkpointing_runs_the_forward_again_and_saves_its_input(reentrant):
 
     x = X.clone().requires_grad_()
     ledger = trained(Calls(function), x)
-    assert {row.path: row.backward_macs for row in ledger.rows if row.macs} == {"first.mm": 3 * MAP, "second.mm": 3 * MAP}
+    assert {row.path: row.backward_macs for row in ledger.rows if row.macs} == {
+        "first.mm": 3 * MAP,
+        "second.mm": 3 * MAP,
+    }
     assert ledger.training.step.recomputed_macs == 2 * MAP
     assert ledger.training.step.kept_bytes == 48
     assert "of the MACs recompute the forward (checkpointing)" in ledger_plain(ledger)
@@ -280,6 +283,10 @@ def test_the_command(tmp_path):
     done = xf(*words, "--mode", "train", "--optimizer", "sgd", "--format", "json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert (told["mode"], told["totals"]["backward_macs"], told["training"]["step"]["optimizer_bytes"]) == ("train", 72, 0)
+    assert (told["mode"], told["totals"]["backward_macs"], told["training"]["step"]["optimizer_bytes"]) == (
+        "train",
+        72,
+        0,
+    )
     assert told["training"]["step"]["tokens"] is None
-    assert "expected" in xf(*words, "--mode", "train", "--optimizer", "adm").stderr
+    assert "did you mean 'adamw'?" in xf(*words, "--mode", "train", "--optimizer", "adm").stderr

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from torch import nn
-
 from xfcost.counting.training import with_saved_activations
 from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger

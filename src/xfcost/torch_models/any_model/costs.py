@@ -36,10 +36,10 @@ def operation_name(func: Any) -> str:
 
 
 # Neither views nor work, though torch does not call them views.
-_NO_WORK: Final = frozenset(
-    f"aten::{name}"
-    for name in "_unsafe_view _reshape_alias empty empty_like empty_strided lift_fresh new_empty new_empty_strided".split()
-)
+_NO_WORK: Final = frozenset((
+    "aten::_unsafe_view", "aten::_reshape_alias", "aten::empty", "aten::empty_like", "aten::empty_strided",
+    "aten::lift_fresh", "aten::new_empty", "aten::new_empty_strided",
+))  # fmt: skip
 
 
 def does_work(func: Any) -> bool:

@@ -64,7 +64,7 @@ def ledger_in_n(  # noqa: PLR0913 - options
     own, seconds = _timed(lambda: ledger_at(tokens, traced=trace, refuses=strict, kinds=mixing, timed_on=on))
     if not has_n or tokens is None or closed_form is False:
         return own
-    if closed_form is None and _QUICK < seconds < _COLD * _QUICK:
+    if closed_form is None and (on is not None or _QUICK < seconds < _COLD * _QUICK):
         seconds = _timed(lambda: ledger_at(tokens))[1]
     if closed_form is None and seconds > _QUICK:
         return _refused(own, tokens, f"one run took {seconds:.1f} s; --verbose also counts it at other N")

@@ -31,7 +31,7 @@ def _finished(leaf: Any, unfinished: Counter[str]) -> Any:
     if isinstance(leaf, AsyncIterator) or inspect.iscoroutine(leaf):
         if inspect.iscoroutine(leaf):
             leaf.close()
-        raise UsageError("its forward is asynchronous, and nothing of it runs until it is awaited; give a plain forward")
+        raise UsageError("its forward is asynchronous, and nothing runs until it is awaited; give a plain forward")
     if isinstance(leaf, Future):
         return finished(leaf.result(), unfinished)
     if isinstance(leaf, torch.futures.Future):

@@ -131,7 +131,7 @@ class Recorder(TorchDispatchMode):
 
     def belongs(self, func: Any, work: Work | None) -> None:
         """Called with the operation that a call belongs to; None of one that costs nothing."""
-        if self.clock is not None:
+        if self.clock is not None and does_work(func):
             key = None if work is None else work.place
             self.charge(key or self.key(operation_name(func), sys._getframe(1)))  # noqa: SLF001 - the call's place
 

@@ -20,7 +20,16 @@ from xfcost.ledger.errors import XfcostError
 from xfcost.torch_models.any_model.outputs import finished
 from xfcost.torch_models.any_model.parameters import sizes
 from xfcost.torch_models.any_model.recorder import Recorder, recording
-from xfcost.torch_models.any_model.stand_in import How, copied_inputs, copier, learning, needs_elements, reached, shared_parameters, stand_in
+from xfcost.torch_models.any_model.stand_in import (
+    How,
+    copied_inputs,
+    copier,
+    learning,
+    needs_elements,
+    reached,
+    shared_parameters,
+    stand_in,
+)
 from xfcost.torch_models.any_model.training_recorder import TrainingRecorder
 from xfcost.torch_models.any_model.user_errors import refused
 from xfcost.torch_models.any_model.work import Work
@@ -52,9 +61,7 @@ class Run(NamedTuple):
     """In training, the names of the parameters that a gradient reached."""
 
 
-def run(
-    model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False
-) -> Run:
+def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False) -> Run:
     """One forward of `model(*args, **kwargs)`, first without elements, then with them if its code looks at them.
 
     With `training` the model is in training mode, and a backward pass follows. `keeps_free`: as `Recorder` takes it.
@@ -116,9 +123,7 @@ def run_on(  # noqa: PLR0913 - options
     return Run(works, how, None, elements, recorder.ran, learned)
 
 
-def _ran(
-    recorder: Recorder, model: nn.Module, args: Args, kwargs: Kwargs, missing: Counter[str]
-) -> frozenset[str]:
+def _ran(recorder: Recorder, model: nn.Module, args: Args, kwargs: Kwargs, missing: Counter[str]) -> frozenset[str]:
     """Run the forward, and in training the backward pass; the names of the parameters that have a gradient then."""
     if not isinstance(recorder, TrainingRecorder):
         finished(model(*args, **kwargs), missing)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model.backward_costs import backward_macs
-from xfcost.torch_models.any_model.costs import operation_costs, operation_name
+from xfcost.torch_models.any_model.costs import does_work, operation_costs, operation_name
 from xfcost.torch_models.any_model.lineage import Lineage, note
 from xfcost.torch_models.any_model.recorder import Clock, Recorder, called_from
 from xfcost.torch_models.any_model.stand_in import reached
@@ -57,7 +57,7 @@ class TrainingRecorder(Recorder):
         for key in self.works:
             self._calls[key[2:]].append(key)
         self.whole = False
-        differentiate(_learned_from(outputs))
+        differentiate(learned_from(outputs))
         for number, saved in self.saved.bytes.items():
             self.work_at(self._maker(number)).kept_bytes += saved
 
@@ -88,7 +88,7 @@ class TrainingRecorder(Recorder):
         elif self._recomputing or torch.is_grad_enabled():
             self._again(func, args, kwargs, result)
         else:
-            if self.clock is not None:
+            if self.clock is not None and does_work(func):
                 self.charge(self._running_key())
             macs = backward_macs(func, args, kwargs, result)
             if macs is None:
@@ -109,7 +109,7 @@ class TrainingRecorder(Recorder):
         costs, name = operation_costs(func, args, kwargs, result), operation_name(func)
         key = self._original(name, called_from(sys._getframe(1)))  # noqa: SLF001 - the call's place in the source
         self._own(key, has_costs=bool(costs and any(costs.values())))
-        if self.clock is not None:
+        if self.clock is not None and does_work(func):
             self.charge(key)
         if costs is None:
             self.uncounted_backward[f"{name}, recomputed in the backward pass"] += 1
@@ -120,7 +120,7 @@ class TrainingRecorder(Recorder):
             work.recomputed_macs += costs["macs"]
 
     def _original(self, name: str, call: tuple[Any, Any]) -> Key:
-        """The operation that ran first at this call, in the module that runs again, or around the node that needs it."""
+        """The operation that ran first at this call: in the module that runs again, or around the node in need."""
         inside = self.running[-1] if len(self.running) > 1 else None
         around = self._running_key()[0]
 
@@ -166,22 +166,19 @@ def _newest_node() -> int:
     return int(torch._C._autograd._get_sequence_nr()) - 1  # noqa: SLF001 - torch has no public name for it
 
 
-def _has_gradient(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.requires_grad
-
-
 def _is_inside(path: str, module: str) -> bool:
     return not module or path == module or path.startswith(f"{module}.")
 
 
-def _learned_from(outputs: Any) -> list[Tensor]:
+def learned_from(outputs: Any) -> list[Tensor]:
     """The loss, if a model returns one, else everything with a gradient.
 
     Raises:
         UsageError: nothing has a gradient.
     """
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
-    tensors = [loss] if _has_gradient(loss) and loss.numel() == 1 else reached(outputs)
+    is_one = isinstance(loss, Tensor) and loss.requires_grad and loss.numel() == 1
+    tensors: list[Tensor] = [loss] if is_one else reached(outputs)  # type: ignore[list-item]
     found = {id(one): one for one in tensors if one.requires_grad}
     if not found:
         raise UsageError(

@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_iter
 
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.units import size
-from xfcost.torch_models.tracing.kernels import attention_operands
 from xfcost.torch_models.memory.limits import Limit, tightest
+from xfcost.torch_models.tracing.kernels import attention_operands
 
 # The usable share of an accelerator's free memory; the rest is allocator rounding. On the CPU the heap is predicted.
 _SHARE_OF_DEVICE: Final = 0.9
@@ -36,7 +36,11 @@ class FusedOnMeta(TorchFunctionMode):
         options = kwargs or {}
         if func is F.batch_norm:
             given = dict(zip(_BATCH_NORM, args, strict=False)) | options
-            return func(*args, **options) if given["training"] or not given["input"].is_meta else torch.empty_like(given["input"])
+            return (
+                func(*args, **options)
+                if given["training"] or not given["input"].is_meta
+                else torch.empty_like(given["input"])
+            )
         if func is not F.scaled_dot_product_attention:
             return func(*args, **options)
         operands = attention_operands(args, options)

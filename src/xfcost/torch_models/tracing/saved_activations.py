@@ -66,7 +66,7 @@ def strided_parts(tensor: Tensor) -> tuple[Tensor, ...]:
 def differentiate(outputs: Any) -> None:
     """The backward pass of the sum of all `outputs` that have a gradient."""
     tensors = tuple(output for output in tree_iter(outputs) if isinstance(output, Tensor) and output.requires_grad)
-    gradients = tuple(torch.empty_like(output) for output in tensors)
+    gradients = tuple(torch.ones_like(output) for output in tensors)
     # torch.autograd.backward would turn every TorchFunctionMode off while it runs
     torch.autograd.graph._engine_run_backward(  # noqa: SLF001
         tensors, gradients, False, False, (), allow_unreachable=True, accumulate_grad=True
