@@ -68,7 +68,11 @@ def module_ledger(  # noqa: PLR0913 - options
     agreement = _agreement(found, missing, beside)
     traced = beside.modules if beside is not None and beside.refused is None else {}
     dtype = _dtype(model, given)
-    measured = None if on is None else timed(found, title, dtype, on._replace(optimizer=plan and plan.optimizer))
+    measured = (
+        None
+        if on is None
+        else timed(found, title, dtype, on._replace(optimizer=None if plan is None else plan.optimizer))
+    )
     eager_bytes, fused_bytes = _attention_bytes(found.works, BYTES_PER_ELEMENT[dtype])
     ledger = Ledger(
         metadata=_metadata(model, title, given, dtype, found),

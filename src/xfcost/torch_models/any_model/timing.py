@@ -165,9 +165,9 @@ def _give_seconds(works: list[Work], seconds: dict[Any, float]) -> None:
     for work in works:
         by_call.setdefault(work.call, work)
     for key, spent in seconds.items():
-        work = by_key.get(key) or by_call.get((key[0], *key[2:]))
-        if work is not None:
-            work.seconds = (work.seconds or 0.0) + spent
+        owner = by_key.get(key) or by_call.get((key[0], *key[2:]))
+        if owner is not None:
+            owner.seconds = (owner.seconds or 0.0) + spent
 
 
 def _notes(built: nn.Module, model: nn.Module, on: OnDevice) -> Iterator[str]:
