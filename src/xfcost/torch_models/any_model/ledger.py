@@ -21,14 +21,13 @@ from xfcost.torch_models.any_model.beside import Beside, differences, traced_bes
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import OnCPU, find_mixing
 from xfcost.torch_models.any_model.parameters import homes_of
-from xfcost.torch_models.any_model.recorder import uncounted
 from xfcost.torch_models.any_model.rows import costs_by_module, module_rows, names_of
 from xfcost.torch_models.any_model.run import Run, run, stand_ins
 from xfcost.torch_models.any_model.stand_in import How, reached
 from xfcost.torch_models.any_model.timing import OnDevice, timed, with_timing
 from xfcost.torch_models.any_model.training_step import with_training_step
 from xfcost.torch_models.any_model.user_errors import original
-from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.any_model.work import Work, uncounted
 
 _STATISTIC_BYTES: Final = 4
 

@@ -295,8 +295,3 @@ def modes_of(recorder: Recorder) -> Iterator[None]:
     """What this thread runs is recorded."""
     with WholeFunctions(recorder), in_few_steps(recorder.loop), recorder:
         yield
-
-
-def uncounted(works: Sequence[Work]) -> Counter[str]:
-    """The operations that no table knows, with how often they ran."""
-    return sum((work.uncounted for work in works), Counter[str]())

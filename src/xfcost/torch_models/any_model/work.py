@@ -88,3 +88,8 @@ def shapes_text(shapes: Shapes) -> str:
     """`1×197×768, 768×2304`; a number of one element is `()`; of many tensors the first ones."""
     texts = ["×".join(map(str, shape)) or "()" for shape in shapes[:_MOST_SHAPES]]
     return ", ".join([*texts, *(["…"] if len(shapes) > _MOST_SHAPES else [])])
+
+
+def uncounted(works: Sequence[Work]) -> Counter[str]:
+    """The operations that no table knows, with how often they ran."""
+    return sum((work.uncounted for work in works), Counter[str]())
