@@ -95,8 +95,18 @@ def pool():
 
 
 def test_a_pool_that_was_there_before(pool):
-    ledger = xfcost.analyze(Runs(pool.submit), example_inputs=X, trace=False, strict=True)
+    def function(given, x):
+        return pool.submit(given, x)
+
+    ledger = xfcost.analyze(Runs(function), example_inputs=X, trace=False, strict=True)
     assert ledger.total("macs") == MAP
+
+
+def test_a_pool_out_of_sight_is_named(pool):
+    # its `submit` was looked up before the run
+    assert xfcost.analyze(Runs(pool.submit), example_inputs=X, trace=False).module.uncounted == {
+        "map in another thread": 1
+    }
 
 
 def test_training_names_what_threads_save(pool):

@@ -81,7 +81,7 @@ def macs(*words: object) -> int:
 )
 def test_a_target_is_told_by_its_text(text: str, expected: tuple[str, str, str] | None) -> None:
     found = module_target(text)
-    assert (found and found[:3]) == expected
+    assert (found and (found.kind, found.place, found.name)) == expected
 
 
 def test_a_class_a_function_and_a_module_of_a_file(code: Path) -> None:
