@@ -65,7 +65,8 @@ def groups_table(ledger: Ledger, by: AnyView, depth: int | None = None) -> Table
 def _group_name(ledger: Ledger, by: AnyView, group: Mapping[str, Any]) -> str:
     if by != "module":
         return beside_word(str(group[by]), group.get("seconds"))
-    name: str = group["module"].rpartition(".")[2] or ledger.metadata.name
+    path = beside_word(str(group["module"]), group.get("seconds"))
+    name = path.rpartition(".")[2] or ledger.metadata.name
     return "  " * int(group["depth"]) + name
 
 

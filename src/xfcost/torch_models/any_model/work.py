@@ -42,6 +42,14 @@ class Work:
         self.matrix: Matrix | None = None
         self.core: AttentionCore | None = None
         self.heads: int | None = None
+        self.backward_macs = 0
+        """MACs of its backward pass; those that run its forward again are `recomputed_macs`."""
+        self.recomputed_macs = 0
+        self.recomputed = False
+        """Does the backward pass run it again?"""
+        self.kept_bytes = 0
+        """Activations that it is the first to save for the backward pass."""
+        self.seconds: float | None = None
         self.mixing: Mixing = "unknown"
         """Its kind, if somebody finds it."""
         self.content_dependent = False
@@ -80,3 +88,8 @@ def shapes_text(shapes: Shapes) -> str:
     """`1×197×768, 768×2304`; a number of one element is `()`; of many tensors the first ones."""
     texts = ["×".join(map(str, shape)) or "()" for shape in shapes[:_MOST_SHAPES]]
     return ", ".join([*texts, *(["…"] if len(shapes) > _MOST_SHAPES else [])])
+
+
+def uncounted(works: Sequence[Work]) -> Counter[str]:
+    """The operations that no table knows, with how often they ran."""
+    return sum((work.uncounted for work in works), Counter[str]())
