@@ -119,6 +119,10 @@ def test_a_ratio_whose_interval_contains_1_is_no_difference():
     assert "less" not in line
 
 
+def test_an_interval_that_ends_at_1_contains_it():
+    assert time_ratio(timing(*(1.0,) * 6), timing(1.0, 1.0, 1.0, 2.0, 2.0, 2.0)).different is False
+
+
 def test_a_difference_is_printed_with_its_interval():
     text = " ".join(comparison_plain(compared_at((4.0,) * 6, (2.0,) * 6)).split())
     assert "time: on cpu, abacus, 2 threads, in turns" in text
