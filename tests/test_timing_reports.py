@@ -10,6 +10,7 @@ import torch
 
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
+from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.metadata import Load, Timing
@@ -100,7 +101,7 @@ def compared_at(first, second, **more):
         msgspec.structs.replace(count(place(one, Run())), timing=timing(*times, **more))
         for one, times in zip(loaded, (first, second), strict=True)
     ]
-    return compared(loaded, ledgers, Run(), thorough=False)
+    return compared([SpecSystem(one) for one in loaded], ledgers, Run(), thorough=False)
 
 
 def test_a_ratio_is_the_median_of_turns():
