@@ -47,7 +47,7 @@ def along_tokens(self: Any, x: Tensor) -> Tensor:
 
 
 TOKENS, IMAGE = torch.randn(4, 40, D), torch.randn(1, 3, 64, 64)
-SOFTMAX_ATTENTION = [("bmm", "global", None, True), ("_softmax", "global", None, True), ("bmm_2", "global", None, True)]
+SOFTMAX_ATTENTION = [("bmm", "global", 40, True), ("_softmax", "global", 40, True), ("bmm_2", "global", 40, True)]
 # Module, input; name, kind, reads and content-dependence of the rows that are not per-token.
 NETWORKS: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]]]] = {
     "MLP": (nn.Sequential(nn.Linear(D, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, D)), TOKENS, []),
@@ -75,7 +75,7 @@ NETWORKS: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
     "MLP-Mixer": (
         Module(mlp_mixer, over_tokens=nn.Linear(40, 40, bias=False), over_channels=linear()),
         TOKENS,
-        [("over_tokens.mm", "global", None, False)],
+        [("over_tokens.mm", "global", 40, False)],
     ),
     "one tensor as queries, keys and values": (
         nn.MultiheadAttention(D, 2, batch_first=True),
@@ -85,12 +85,12 @@ NETWORKS: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
     "encoder of torch, fused": (
         nn.TransformerEncoder(nn.TransformerEncoderLayer(D, 2, 16, batch_first=True), 2).eval(),
         TOKENS,
-        [("layers.*.self_attn.scaled_dot_product_attention", "global", None, True)],
+        [("layers.*.self_attn.scaled_dot_product_attention", "global", 40, True)],
     ),
     "a recurrence, whose first step reads nothing": (
         Module(lambda self, x: summed_by_steps(self.q, x), q=linear()),
         TOKENS,
-        [("add", "global", None, True)],
+        [("add", "global", 40, True)],
     ),
     "convolutions of an image": (
         nn.Sequential(nn.Conv2d(3, 8, 4, 4), nn.Conv2d(8, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1)),

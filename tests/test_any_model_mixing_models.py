@@ -41,7 +41,7 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any], torch.Tensor, list[tuple
         {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 32, "intermediate_size": 64}
         | {"image_size": 64, "patch_size": 16},
         PIXELS,
-        [(f"layers.*.attention.{FUSED}", "global", None)],
+        [(f"layers.*.attention.{FUSED}", "global", 17)],
     ),
     "Swin": (
         "SwinConfig",
@@ -53,13 +53,13 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any], torch.Tensor, list[tuple
             *[(f"encoder.layers.1.blocks.{block}.attention.{FUSED}", "local", 16) for block in (0, 1)],
         ],
     ),
-    "BERT": ("BertConfig", "BertModel", TEXT, WORDS, [(f"encoder.layer.*.attention.self.{FUSED}", "global", None)]),
+    "BERT": ("BertConfig", "BertModel", TEXT, WORDS, [(f"encoder.layer.*.attention.self.{FUSED}", "global", 64)]),
     "GPT-2": (
         "GPT2Config",
         "GPT2Model",
         {"vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 2, "bos_token_id": 1, "eos_token_id": 2},
         WORDS,
-        [(f"h.*.attn.{FUSED}", "global", None)],
+        [(f"h.*.attn.{FUSED}", "global", 64)],
     ),
     "Mistral, windows": (
         "MistralConfig",
@@ -84,7 +84,7 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any], torch.Tensor, list[tuple
         WORDS,
         [
             (f"model.layers.0-2:2.self_attn.{FUSED}", "local", 8),
-            (f"model.layers.1-3:2.self_attn.{FUSED}", "global", None),
+            (f"model.layers.1-3:2.self_attn.{FUSED}", "global", 64),
         ],
     ),
 }

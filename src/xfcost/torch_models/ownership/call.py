@@ -20,6 +20,8 @@ class Finding(NamedTuple):
     """The number of places that each output line reads."""
     kept: Tensor | None = None
     """The same without masked ones."""
+    chosen: bool = False
+    """Does the mask depend on the input? Then what is kept depends on all that is computed."""
     places: frozenset[int] = frozenset()
     """All places that are read."""
     content_dependent: bool = False

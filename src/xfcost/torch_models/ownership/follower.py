@@ -15,6 +15,7 @@ from xfcost.torch_models.ownership.found import Shape
 from xfcost.torch_models.ownership.owners import (
     CONSTANT,
     LEARNED,
+    any_chosen,
     any_learned,
     any_owned,
     are_pairs,
@@ -128,6 +129,8 @@ class Follower(TorchDispatchMode):
         self._made = {}
         owned = self._any_owned(given)
         outcome = self._outcome(call, given, packet)
+        if outcome.finding is not None and outcome.finding.kept is not None and self._any_chosen(given):
+            outcome = outcome._replace(finding=outcome.finding._replace(chosen=True))
         chooses = packet in _SORTING and varies(home(self.owners(args[0])), call.argument("dim", -1))
         if not _makes_floats(results):  # indices and masks
             chooses = chooses or (outcome.finding is not None and outcome.finding.mixes is not False)
@@ -197,6 +200,9 @@ class Follower(TorchDispatchMode):
     def _any_owned(self, given: list[Tensor]) -> bool:
         return any(any_owned(self.owners(value)) for value in given)
 
+    def _any_chosen(self, given: list[Tensor]) -> bool:
+        return any(any_chosen(self.owners(value)) for value in given)
+
     def _write(self, target: Tensor, owners: Tensor) -> None:
         """Writes through to the owners of what `target` is a view of."""
         before = self._owners.get(target)
@@ -218,6 +224,8 @@ class Follower(TorchDispatchMode):
                 self._keep(sequence, finding)
         if finding is not None and finding.mixes:
             before |= {call.sequence}
+        if str(call.packet) in _SOFTMAX:  # a later mask takes nothing out of its sums
+            before = frozenset()
         for result, owners in zip(results, outcome.owners, strict=False):
             if are_pairs(owners):
                 self._pairs[result] = before
@@ -229,7 +237,7 @@ class Follower(TorchDispatchMode):
         if before is None or before.computed is None or later.computed is None:
             return
         if before.computed.numel() and later.computed.numel() and before.computed.max() == later.computed.max():
-            self.noted[sequence] = noted._replace(finding=before._replace(kept=later.kept))
+            self.noted[sequence] = noted._replace(finding=before._replace(kept=later.kept, chosen=later.chosen))
 
 
 def _makes_floats(results: list[Tensor]) -> bool:

@@ -19,6 +19,7 @@ from xfcost.torch_models.ownership.owners import (
     home,
     varies,
     vectors,
+    with_chosen,
 )
 from xfcost.torch_models.ownership.positions import NEGLIGIBLE, hidden_by, masking
 
@@ -119,10 +120,9 @@ def chosen(call: Call) -> Outcome:
         for value in (one, other)
     )
     wide = condition.broadcast_to(shape)
-    if are_pairs(left) and not any_owned(right):
-        return hidden_by(call, left.clone(), ~wide)
-    if are_pairs(right) and not any_owned(left):
-        return hidden_by(call, right.clone(), wide)
+    for pairs, other, hidden in ((left, right, ~wide), (right, left, wide)):
+        if are_pairs(pairs) and not any_owned(other):
+            return hidden_by(call, _masked_by(call, pairs, condition), hidden)
     asks = call.owners(condition).broadcast_to(shape)
     picked = torch.where(wide, left, right)
     if not any_owned(picked) and any_owned(asks) and not call.result.is_floating_point():
@@ -138,9 +138,14 @@ def filled(call: Call) -> Outcome:
     number = float(value.item() if isinstance(value, Tensor) else value)
     if are_pairs(owners):
         if number == 0 or number <= NEGLIGIBLE:
-            return hidden_by(call, owners.clone(), wide)
+            return hidden_by(call, _masked_by(call, owners, mask), wide)
         return Outcome([owners.clone()], None)
     return Outcome([owners.clone()], None)
+
+
+def _masked_by(call: Call, pairs: Tensor, mask: Tensor) -> Tensor:
+    """A copy of `pairs`, which says whether the mask depends on the input."""
+    return with_chosen(pairs) if any_owned(call.owners(mask)) else pairs.clone()
 
 
 def looked_up(call: Call) -> Outcome:
