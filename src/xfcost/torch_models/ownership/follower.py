@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
-from xfcost.torch_models.ownership.call import Call, Finding, History, Outcome, Past, unknown
+from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, History, Outcome, Past, unknown
 from xfcost.torch_models.ownership.found import Shape
 from xfcost.torch_models.ownership.owners import (
     CONSTANT,
@@ -25,6 +25,7 @@ from xfcost.torch_models.ownership.owners import (
 )
 from xfcost.torch_models.ownership.places import Places
 from xfcost.torch_models.ownership.rules import moves, rule_of
+from xfcost.torch_models.ownership.single_query import Queries
 
 aten: Final = torch.ops.aten
 PRODUCTS: Final = frozenset(("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.convolution"))
@@ -32,6 +33,7 @@ _SOFTMAX: Final = frozenset(("aten._softmax", "aten._safe_softmax"))
 _MOST_STATES: Final = 64
 _NO_PAST: Final = Past(frozenset(), frozenset())
 _SORTING: Final = frozenset((aten.sort, aten.topk))
+_INDICES: Final = frozenset((aten.argmax, aten.argmin))
 # They write constants.
 _ERASING: Final = frozenset((aten.fill_, aten.zero_, aten.normal_, aten.uniform_, aten.bernoulli_))
 
@@ -61,6 +63,7 @@ class Follower(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.places = Places()
+        self.queries = Queries(self.places)
         self.noted: list[Noted] = []
         self.running: list[str] = [""]
         self._owners: Any = WeakTensorKeyDictionary()
@@ -69,6 +72,7 @@ class Follower(TorchDispatchMode):
         self._histories: Any = WeakTensorKeyDictionary()
         self._recent: Any = WeakTensorKeyDictionary()
         self._made: History = {}
+        self._ordered: TensorWeakRef | None = None
 
     def own(self, tensor: Tensor, axes: tuple[int, ...]) -> None:
         """Number the tokens of an input: every index of `axes`, and of axis 0, is a token."""
@@ -110,7 +114,8 @@ class Follower(TorchDispatchMode):
             before = history.get(read, _NO_PAST)
             past = Past(before.places | {place, read}, before.operations | {name})
             self._made[place] = past
-            counts.append(len(past.places) if name in before.operations else 0)
+            apart = [one for one in past.places if not self.places.members.get(one, frozenset()) & past.places]
+            counts.append(len(apart) if name in before.operations else 0)
         return counts
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -127,6 +132,7 @@ class Follower(TorchDispatchMode):
         in_place = str(packet).endswith("_") and not str(packet).endswith("__") and bool(args)
         call = Call(len(self.noted), _plain(packet) if in_place else packet, func, args, kwargs, results, self)
         self._made = {}
+        self._forget_order()
         owned = self._any_owned(given)
         outcome = self._outcome(call, given, packet)
         if outcome.finding is not None and outcome.finding.kept is not None and self._any_chosen(given):
@@ -134,7 +140,7 @@ class Follower(TorchDispatchMode):
         chooses = packet in _SORTING and varies(home(self.owners(args[0])), call.argument("dim", -1))
         if not _makes_floats(results):  # indices and masks
             chooses = chooses or (outcome.finding is not None and outcome.finding.mixes is not False)
-            outcome = outcome._replace(finding=None)
+            outcome = outcome if packet in _INDICES else outcome._replace(finding=None)
         self._remember(call, given, results)
         if in_place and outcome.owners:
             self._write(args[0], outcome.owners[0])
@@ -142,11 +148,19 @@ class Follower(TorchDispatchMode):
             for result, owners in zip(results, outcome.owners, strict=True):
                 self._owners[result] = _laid_like(result, owners, view=func.is_view)
         self._link(call, given, results, outcome)
+        self.queries.follow(call.sequence, given, results, mixes=bool(outcome.finding and outcome.finding.mixes))
         inputs, outputs = (tuple(tuple(value.shape) for value in values) for values in (given, results))
         name, chooses = str(packet), chooses and owned
         self.noted.append(
             Noted(call.sequence, self.running[-1], name, inputs, outputs, outcome.finding, moves(call), chooses)
         )
+        self._ordered = TensorWeakRef(results[0]) if packet in _SORTING else None
+
+    def _forget_order(self) -> None:
+        """Where only the order of what was sorted is left, and not its values, tokens are moved as wholes."""
+        last = self.noted[-1] if self._ordered is not None and self._ordered() is None else None
+        if last is not None and last.finding is not None and last.finding.mixes and last.finding.orders:
+            self.noted[-1] = last._replace(finding=PER_TOKEN)
 
     def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None:
         """What `tensor` holds are weights of keys by position: its operations since a product mix tokens too."""
@@ -159,6 +173,13 @@ class Follower(TorchDispatchMode):
             if (product and with_product) or noted.moves or noted.name in _SOFTMAX:
                 dependent = product or (owned and not with_product)
                 self.noted[sequence] = noted._replace(finding=finding._replace(content_dependent=dependent))
+
+    def were_scores(self, tensor: Tensor, finding: Finding) -> None:
+        """One query met all tokens behind `tensor`, which a softmax over the tokens normalises."""
+        for sequence in self.queries.operations(tensor):
+            noted = self.noted[sequence]
+            dependent = noted.finding is not None and noted.finding.content_dependent
+            self.noted[sequence] = noted._replace(finding=finding._replace(content_dependent=dependent))
 
     def _remember(self, call: Call, given: list[Tensor], results: list[Tensor]) -> None:
         depth = 1 + max(map(self.depth, given), default=-1)

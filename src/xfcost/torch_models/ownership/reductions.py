@@ -23,6 +23,7 @@ from xfcost.torch_models.ownership.owners import (
     vectors,
     with_masked,
 )
+from xfcost.torch_models.ownership.places import pair
 
 
 def reduced(call: Call, owners: Tensor, axes: list[int], *, keeps: bool, dependent: bool = False) -> Outcome:
@@ -88,7 +89,12 @@ def _normalised_lines(call: Call, lines: Tensor) -> tuple[Tensor, Finding | None
 
 def softmax(call: Call, owners: Tensor, axis: int) -> Outcome:
     """Softmax along `axis`; entries whose weight is 0 are masked."""
+    query = call.run.queries.of(call.args[0], home(owners)) if varies(home(owners), axis) else None
+    if query is not None:
+        owners = torch.where(owners >= 0, pair(query, home(owners)), owners)
     outcome = normalised(call, owners, [axis])
+    if query is not None and outcome.finding is not None:
+        call.run.were_scores(call.args[0], outcome.finding)
     found = outcome.owners[0]
     if call.result.is_floating_point() and are_pairs(found):
         gone = call.result == 0 if call.result.shape == found.shape else masked(found)

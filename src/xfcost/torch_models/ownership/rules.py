@@ -11,6 +11,7 @@ from torch import Tensor
 from xfcost.torch_models.ownership import movement
 from xfcost.torch_models.ownership.attention import fused
 from xfcost.torch_models.ownership.call import Call, Outcome, unknown
+from xfcost.torch_models.ownership.choice import ordered
 from xfcost.torch_models.ownership.contraction import product
 from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned
 from xfcost.torch_models.ownership.pointwise import pointwise
@@ -142,14 +143,6 @@ def _adaptive(call: Call) -> Outcome:
     return adaptively_pooled(call, call.owners(x), out)
 
 
-def _sorted(call: Call) -> Outcome:
-    """Values move with their indices."""
-    owners, indices = call.owners(call.args[0]), call.results[-1]
-    axis = call.argument("dim", -1)
-    taken = owners.gather(axis, indices) if owners.dim() else owners
-    return Outcome([taken.clone() for _ in call.results], None)
-
-
 def _made_anew(call: Call) -> Outcome:
     """A tensor of constants, in the shape of another."""
     return Outcome([torch.full(result.shape, CONSTANT) for result in call.results], None)
@@ -181,7 +174,7 @@ RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys(_packets("max_pool2d_with_indices max_pool3d_with_indices"), _pool(dependent=True)),
     **dict.fromkeys(_packets("avg_pool1d avg_pool2d avg_pool3d"), _pool(dependent=False)),
     **dict.fromkeys(_packets("_adaptive_avg_pool2d _adaptive_avg_pool3d"), _adaptive),
-    **dict.fromkeys(_packets("sort topk"), _sorted),
+    **dict.fromkeys(_packets("sort topk"), ordered),
     **dict.fromkeys(
         _packets(
             "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
