@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, History, Outcome, Past, unknown
+from xfcost.torch_models.ownership.changes import by_changes
 from xfcost.torch_models.ownership.found import Shape
 from xfcost.torch_models.ownership.owners import (
     CONSTANT,
@@ -24,7 +25,7 @@ from xfcost.torch_models.ownership.owners import (
     vectors,
 )
 from xfcost.torch_models.ownership.places import Places
-from xfcost.torch_models.ownership.rules import moves, rule_of
+from xfcost.torch_models.ownership.rules import is_new, moves, rule_of
 from xfcost.torch_models.ownership.single_query import Queries
 
 aten: Final = torch.ops.aten
@@ -141,14 +142,15 @@ class Follower(TorchDispatchMode):
         if not _makes_floats(results):  # indices and masks
             chooses = chooses or (outcome.finding is not None and outcome.finding.mixes is not False)
             outcome = outcome if packet in _INDICES else outcome._replace(finding=None)
-        self._remember(call, given, results)
+        mixes = bool(outcome.finding and outcome.finding.mixes)
+        self._remember(call, [] if is_new(call) else given, results, mixes=mixes)
         if in_place and outcome.owners:
             self._write(args[0], outcome.owners[0])
         else:
             for result, owners in zip(results, outcome.owners, strict=True):
                 self._owners[result] = _laid_like(result, owners, view=func.is_view)
         self._link(call, given, results, outcome)
-        self.queries.follow(call.sequence, given, results, mixes=bool(outcome.finding and outcome.finding.mixes))
+        self.queries.follow(call.sequence, given, results, mixes=mixes)
         inputs, outputs = (tuple(tuple(value.shape) for value in values) for values in (given, results))
         name, chooses = str(packet), chooses and owned
         self.noted.append(
@@ -177,11 +179,9 @@ class Follower(TorchDispatchMode):
     def were_scores(self, tensor: Tensor, finding: Finding) -> None:
         """One query met all tokens behind `tensor`, which a softmax over the tokens normalises."""
         for sequence in self.queries.operations(tensor):
-            noted = self.noted[sequence]
-            dependent = noted.finding is not None and noted.finding.content_dependent
-            self.noted[sequence] = noted._replace(finding=finding._replace(content_dependent=dependent))
+            self.noted[sequence] = self.noted[sequence]._replace(finding=finding._replace(content_dependent=True))
 
-    def _remember(self, call: Call, given: list[Tensor], results: list[Tensor]) -> None:
+    def _remember(self, call: Call, given: list[Tensor], results: list[Tensor], *, mixes: bool) -> None:
         depth = 1 + max(map(self.depth, given), default=-1)
         history: History = {}
         for one in (*map(self.history, given), self._made):
@@ -191,7 +191,7 @@ class Follower(TorchDispatchMode):
         if len(history) > _MOST_STATES:  # steps put together are no state
             history = {}
         recent: frozenset[int] = frozenset().union(*(self._recent.get(value, frozenset()) for value in given))
-        if str(call.packet) in PRODUCTS:
+        if mixes or str(call.packet) in PRODUCTS:
             recent = frozenset()
         if str(call.packet) not in PRODUCTS or self._any_owned(given):
             recent |= {call.sequence}
@@ -216,7 +216,10 @@ class Follower(TorchDispatchMode):
             learned = any(any_learned(self.owners(value)) for value in given)
             value = LEARNED if learned else CONSTANT
             return Outcome([torch.full(result.shape, value) for result in call.results], None)
-        return _lost(call, "no rule knows it")
+        try:
+            return _fitting(call, by_changes(call))
+        except Exception:  # noqa: BLE001 - an operation that does not run on such numbers stays unknown
+            return _lost(call, "no rule knows it")
 
     def _any_owned(self, given: list[Tensor]) -> bool:
         return any(any_owned(self.owners(value)) for value in given)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids, reads
+from xfcost.torch_models.ownership.changes import by_changes
 from xfcost.torch_models.ownership.contraction import normal
 from xfcost.torch_models.ownership.merging import merged_lines
 from xfcost.torch_models.ownership.owners import (
@@ -158,7 +159,7 @@ def spectrum(call: Call, owners: Tensor, axes: list[int], shape: torch.Size, *, 
     """A Fourier transform: frequencies are one place for all tokens; positions out of them are new places."""
     axes = [axis % owners.dim() for axis in axes]
     if len(axes) != 1:
-        return Outcome([torch.full(shape, -1)], Finding(mixes=None, reason="a Fourier transform over several axes"))
+        return by_changes(call)
     axis = axes[0]
     lines = owners.movedim(axis, -1)
     if not any_owned(lines):

@@ -187,6 +187,7 @@ RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys(movement.COPIES, movement.copied),
     aten.copy: movement.written_over,
     **dict.fromkeys(_packets("cat stack"), movement.put_together),
+    aten.hardswish: pointwise,
     aten.where: movement.chosen,
     **dict.fromkeys(_packets("masked_fill masked_fill_"), movement.filled),
     **dict.fromkeys(
@@ -231,6 +232,11 @@ _MOVING: Final = frozenset(
 )
 # They look like copies, and are views of what has just been made.
 _VIEWS: Final = frozenset((aten._unsafe_view, aten._reshape_alias))  # noqa: SLF001
+
+
+def is_new(call: Call) -> bool:
+    """Has the result nothing of its arguments but their shape?"""
+    return RULES.get(call.packet) is _made_anew
 
 
 def moves(call: Call) -> bool:
