@@ -42,7 +42,7 @@ def find_mixing(full: Run, built: Sequence[Built]) -> str | None:
 
     Args:
         full: the run that the ledger counts.
-        built: the module with its inputs, of which small sizes are made; or the module built for several sizes, smallest first.
+        built: the module with its inputs, of which small sizes are made; or the module built for several sizes.
 
     Raises:
         UsageError: the module has no numbers, or is not on the CPU.
@@ -106,7 +106,7 @@ def _look(models: Sequence[nn.Module], inputs: Sequence[Given], axes: Axes, part
     found = [verdicts(one, larger) for one, larger in zip(followers, [*followers[1:], None], strict=True)]
     deciding = max(0, len(runs) - 2)
     chooses = any(noted.chooses for noted in followers[deciding].noted)
-    sizes = [Seen(works, *one) for (works, _), *one in zip(runs, found, parts, strict=True)]
+    sizes = [Seen(works, one, part) for (works, _), one, part in zip(runs, found, parts, strict=True)]
     return Look(sizes, deciding, chooses)
 
 
@@ -124,5 +124,3 @@ def _followed(model: nn.Module, given: Given, axes: Axes) -> tuple[list[Work], F
     if ran.ran != len(follower.noted):
         raise RuntimeError(f"of {ran.ran} operations {len(follower.noted)} were followed")
     return ran.works, follower
-
-

@@ -17,7 +17,9 @@ Seen = tuple[Fraction | None, int | None]
 
 def part_of(given: Given, small: Given, axes: Axes) -> Fraction | None:
     """The tokens of `small` over those of `given`; None where inputs differ in that."""
-    counts = [[prod(tensor.shape[axis] for axis in own) for tensor, own in with_tokens(one, axes)] for one in (small, given)]
+    counts = [
+        [prod(tensor.shape[axis] for axis in own) for tensor, own in with_tokens(one, axes)] for one in (small, given)
+    ]
     parts = {Fraction(few, many) for few, many in zip(*counts, strict=True) if many}
     return parts.pop() if len(parts) == 1 else None
 

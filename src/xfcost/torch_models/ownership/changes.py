@@ -24,7 +24,9 @@ def by_changes(call: Call) -> Outcome:
     Raises:
         NotImplementedError: it can't, or whose tokens the outputs are does not follow.
     """
-    owned = [value for value in _tensors(call.args) if _is_inexact(value) and bool((home(call.owners(value)) >= 0).any())]
+    owned = [
+        value for value in _tensors(call.args) if _is_inexact(value) and bool((home(call.owners(value)) >= 0).any())
+    ]
     places = sorted(frozenset[int]().union(*(_places(call, value) for value in owned)))
     (result, *rest) = call.results
     if not _can_run_again(call) or not 0 < len(places) <= min(_MOST_PLACES, _MOST_NUMBERS // max(1, result.numel())):
@@ -42,7 +44,7 @@ def by_changes(call: Call) -> Outcome:
 
 
 def _tensors(args: Any) -> list[Tensor]:
-    return [value for value in tree_leaves(args) if isinstance(value, Tensor)]
+    return [value for value in tree_leaves(args) if isinstance(value, Tensor) and _is_inexact(value)]
 
 
 def _is_inexact(value: Tensor) -> bool:
@@ -89,13 +91,21 @@ def _differ(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _is_linear(call: Call, before: Tensor) -> bool:
-    """Are its weights fixed: do twice the inputs give twice the outputs?"""
-    return not bool(_differ(_run(call, lambda value, owners: torch.where(home(owners) >= 0, 2 * value, value)), 2 * before).any())
+    """Are its weights fixed: do sums of inputs give sums of outputs?"""
+
+    def sums(own: int, random: int) -> Tensor:
+        noise = torch.Generator().manual_seed(0)
+
+        def changed(value: Tensor, owners: Tensor) -> Tensor:
+            other = torch.randn(value.shape, generator=noise, dtype=torch.float64)
+            return torch.where(home(owners) >= 0, own * value + random * other, value)
+
+        return _run(call, changed)
+
+    return not bool(_differ(sums(1, 1) + sums(0, 0), before + sums(0, 1)).any())
 
 
-def _kept_tokens(
-    call: Call, owned: list[Tensor], depends: Tensor, places: list[int]
-) -> tuple[Tensor, Finding] | None:
+def _kept_tokens(call: Call, owned: list[Tensor], depends: Tensor, places: list[int]) -> tuple[Tensor, Finding] | None:
     """Outputs that are the tokens of an input of their shape, which each of them depends on."""
     for value in owned:
         homes = home(call.owners(value))

@@ -52,7 +52,5 @@ def _positions(call: Call, homes: Tensor, count: int) -> tuple[Tensor, Finding]:
         for group in call.places.groups(lines)
     ]
     counts = distinct(lines, -1)
-    finding = Finding(
-        mixes=True, computed=counts[counts > 0], places=ids(lines), content_dependent=True, orders=True
-    )
+    finding = Finding(mixes=True, computed=counts[counts > 0], places=ids(lines), content_dependent=True, orders=True)
     return vectors(torch.tensor(table)).reshape(*homes.shape[:-1], count), finding
