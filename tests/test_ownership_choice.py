@@ -107,7 +107,9 @@ CASES: Final[dict[str, tuple[Callable[..., Tensor], list[tuple[str, str, int, bo
     "experts in a loop": (switched, []),
     "experts of sorted tokens": (dispatched, []),
     "experts by a mask": (by_mask, []),
-    "the best key": (nearest, [("bmm", "global", SIX, True), ("argmax", "global", SIX, True), ("add", "local", 2, False)]),
+    "the best key": (
+        nearest, [("bmm", "global", SIX, True), ("argmax", "global", SIX, True), ("add", "local", 2, False)],
+    ),
     "query by query": (
         query_by_query, [(name, "global", SIX, True) for name in ("mul", "_softmax", "mul", "sum")] * SIX,
     ),
@@ -131,7 +133,7 @@ ALONE: Final = ("experts in a loop", "experts of sorted tokens", "experts by a m
 ALL: Final = ("query by query", "every channel sorted")
 
 
-@pytest.mark.parametrize("name", (*ALONE, *ALL))
+@pytest.mark.parametrize("name", [*ALONE, *ALL])
 def test_an_output_changes_with_one_token_or_with_all(name: str) -> None:
     torch.manual_seed(0)
     module = Module(CASES[name][0]).double().eval()

@@ -38,7 +38,7 @@ def by_changes(call: Call) -> Outcome:
         table = torch.tensor([*places, CONSTANT])
         at = torch.where(depends.any(0), depends.to(torch.int8).argmax(0), len(places))
         return Outcome([vectors(table[at]), *others], PER_TOKEN)
-    fixed = _is_linear(call, before)
+    fixed = _is_linear(call)
     owners, finding = _kept_tokens(call, owned, depends, places) or _new_places(call, depends, places, overlap=fixed)
     return Outcome([owners, *others], finding._replace(content_dependent=not fixed))
 
@@ -90,19 +90,20 @@ def _differ(one: Tensor, other: Tensor) -> Tensor:
     return ((one - other).abs() > _TOLERANCE * scale) & ~(one.isnan() & other.isnan())
 
 
-def _is_linear(call: Call, before: Tensor) -> bool:
+def _is_linear(call: Call) -> bool:
     """Are its weights fixed: do sums of inputs give sums of outputs?"""
 
-    def sums(own: int, random: int) -> Tensor:
-        noise = torch.Generator().manual_seed(0)
+    def of_sum(*seeds: int) -> Tensor:
+        noises = [torch.Generator().manual_seed(seed) for seed in seeds]
 
         def changed(value: Tensor, owners: Tensor) -> Tensor:
-            other = torch.randn(value.shape, generator=noise, dtype=torch.float64)
-            return torch.where(home(owners) >= 0, own * value + random * other, value)
+            drawn = [torch.randn(value.shape, generator=noise, dtype=torch.float64) for noise in noises]
+            return torch.where(home(owners) >= 0, sum(drawn, torch.zeros_like(value)), value)
 
         return _run(call, changed)
 
-    return not bool(_differ(sums(1, 1) + sums(0, 0), before + sums(0, 1)).any())
+    whole, parts = of_sum(1, 2) + of_sum(), of_sum(1) + of_sum(2)
+    return bool(whole.isfinite().all()) and not bool(_differ(whole, parts).any())
 
 
 def _kept_tokens(call: Call, owned: list[Tensor], depends: Tensor, places: list[int]) -> tuple[Tensor, Finding] | None:

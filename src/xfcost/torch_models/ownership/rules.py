@@ -143,6 +143,16 @@ def _adaptive(call: Call) -> Outcome:
     return adaptively_pooled(call, call.owners(x), out)
 
 
+def _in_two_parts(call: Call) -> Outcome:
+    """Complex numbers as pairs of real ones."""
+    return Outcome([call.owners(call.args[0]).unsqueeze(-1).expand(call.result.shape).clone()], None)
+
+
+def _complex(call: Call) -> Outcome:
+    """Pairs of real numbers as complex ones."""
+    return Outcome([call.owners(call.args[0]).select(-1, 0).clone()], None)
+
+
 def _made_anew(call: Call) -> Outcome:
     """A tensor of constants, in the shape of another."""
     return Outcome([torch.full(result.shape, CONSTANT) for result in call.results], None)
@@ -188,6 +198,8 @@ RULES: Final[dict[Any, Rule]] = {
     aten.copy: movement.written_over,
     **dict.fromkeys(_packets("cat stack"), movement.put_together),
     aten.hardswish: pointwise,
+    aten.view_as_real: _in_two_parts,
+    aten.view_as_complex: _complex,
     aten.where: movement.chosen,
     **dict.fromkeys(_packets("masked_fill masked_fill_"), movement.filled),
     **dict.fromkeys(
