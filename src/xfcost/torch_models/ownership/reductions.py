@@ -82,7 +82,7 @@ def _normalised_lines(call: Call, lines: Tensor) -> tuple[Tensor, Finding | None
     samples = {call.places.samples[min(group)] for group in groups}
     if len(groups) > len(samples) and sum(map(len, groups)) == len(frozenset[int]().union(*groups)):
         made, finding = merged_lines(call, turned, 1, channels=True)
-        return made.expand(lines.shape), finding
+        return made.expand(lines.shape), finding._replace(content_dependent=True)
     read = call.places.without_learned(homes)
     counts = distinct(read, -1)
     return turned, Finding(mixes=True, computed=counts[counts > 0], places=ids(read), content_dependent=True)
