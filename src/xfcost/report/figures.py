@@ -12,6 +12,7 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.console import bare_table
 from xfcost.report.decoding import intensity_number
+from xfcost.report.header import at_least
 from xfcost.report.style import TERMINAL
 from xfcost.report.training import days_text, scientific
 
@@ -26,6 +27,7 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "macs_per-token": ("  per-token", TERMINAL["per-token"]),
     "macs_local": ("  local mixing", TERMINAL["local"]),
     "macs_global": ("  global mixing", TERMINAL["global"]),
+    "macs_unknown": ("  mixing not known", TERMINAL["unknown"]),
     "traced_macs": ("traced MACs", ""),
     "flops": ("FLOPs", ""),
     "score_dot_products": ("score dot products", ""),
@@ -41,7 +43,12 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "read_bytes": ("bytes read per step", ""),
     "intensity": ("arithmetic intensity, FLOP/byte", ""),
     "generation_macs_without_cache": ("MACs without a cache", ""),
-    "seconds": ("time", ""),
+    "seconds": ("time", "bold"),
+    "seconds_per-token": ("  time per-token", TERMINAL["per-token"]),
+    "seconds_local": ("  time of local mixing", TERMINAL["local"]),
+    "seconds_global": ("  time of global mixing", TERMINAL["global"]),
+    "seconds_update": ("  time of the update", ""),
+    "seconds_not_attributed": ("  not attributed", ""),
     "backward_macs": ("backward MACs", "bold"),
     "step_flops": ("FLOPs of a step, forward and backward", ""),
     "update_flops": ("FLOPs of the update", ""),
@@ -54,6 +61,8 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "run_days": ("days of the run", ""),
 }
 _EXACT: Final = ("sequential_steps", "tokens", "token_pairs", "score_dot_products", _EXTRA)
+# Of a module with operations that nothing counts these are lower bounds.
+_BOUNDED: Final = ("macs", "macs_per-token", "macs_local", "macs_global", "macs_unknown", "flops")
 # A quantity that is listed only where it differs from another.
 _ONLY_BESIDE: Final = {_EXTRA: "score_dot_products", "active_params": "params"}
 # Listed only where a system has a recurrence.
@@ -61,6 +70,11 @@ _OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")
 # How some are written; others are counts.
 _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
     "seconds": units.seconds,
+    "seconds_per-token": units.seconds,
+    "seconds_local": units.seconds,
+    "seconds_global": units.seconds,
+    "seconds_update": units.seconds,
+    "seconds_not_attributed": units.seconds,
     "intensity": intensity_number,
     "run_flops": scientific,
     "estimated_flops": scientific,
@@ -91,9 +105,26 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
         plain = _ONLY_BESIDE.get(quantity)
         if plain and values == [comparison.figures[name][plain] for name in comparison.names]:
             continue
-        ratios = [None, *(comparison.ratios[name][quantity] for name in comparison.names[1:])]
-        texts = [figure_text(quantity, value) for value in values]
+        ratios = [None, *(_ratio(comparison, name, quantity) for name in comparison.names[1:])]
+        texts = [
+            f"{bounded(ledger, quantity) if value else ''}{figure_text(quantity, value)}"
+            for value, ledger in zip(values, comparison.ledgers, strict=True)
+        ]
         yield quantity, words, list(zip(texts, map(_against, ratios), strict=True))
+
+
+def bounded(ledger: Ledger, quantity: str) -> str:
+    """`at least ` before a figure that is a lower bound."""
+    return at_least(ledger) if quantity in _BOUNDED else ""
+
+
+def _ratio(comparison: Comparison, name: str, quantity: str) -> float | None:
+    """Against the first system; of times whose difference is not seen, none."""
+    if quantity == "seconds_not_attributed":
+        return None
+    found = comparison.time_ratios.get(name)
+    unseen = quantity == "seconds" and found is not None and not found.different
+    return None if unseen else comparison.ratios[name][quantity]
 
 
 def recurs(ledger: Ledger) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from torch import nn
 
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import NoNumbersError, UsageError
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.reads_in_n import part_of
 from xfcost.torch_models.any_model.row_kinds import Look, Seen, fill
@@ -75,11 +75,11 @@ def check_parameters(model: nn.Module, name: str) -> None:
     """Refuse a module whose parameters take too much memory to be filled with numbers.
 
     Raises:
-        UsageError: they do.
+        NoNumbersError: they do.
     """
     size = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
     if size > MOST_BYTES:
-        raise UsageError(
+        raise NoNumbersError(
             f"--mixing: the parameters of {name} take {size / 2**30:,.1f} GiB, and it runs modules of up to "
             f"{MOST_BYTES // 2**30} GiB with real numbers; its kinds are those of a shallower one: --build depth=2, or "
             "a config with fewer layers"
