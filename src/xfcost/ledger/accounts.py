@@ -73,7 +73,7 @@ class TrainingFigures(msgspec.Struct, frozen=True, kw_only=True):
 TRACED: Final = tuple(f"traced_{quantity}" for quantity in MEASURED)
 DISPATCHED: Final = tuple(f"dispatched_{quantity}" for quantity in RUN)
 # How an operation of a module ran.
-RAN: Final = ("aten", "input_shapes", "output_shapes", "calls", "uncounted")
+RAN: Final = ("aten", "input_shapes", "output_shapes", "calls", "uncounted", "computed_tokens", "kept_tokens")
 TRAFFIC: Final = ("plain_traffic_bytes", "tiled_traffic_bytes")
 # Figures of a training step.
 LEARNING: Final = ("backward_macs", "traced_backward_macs", "kept_bytes")

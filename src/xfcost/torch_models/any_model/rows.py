@@ -72,6 +72,8 @@ def _placed(work: Work, params: int, elements: Mapping[str, int]) -> Placed:
             calls=work.calls,
             uncounted=sum(work.uncounted.values()),
             kind_missing=work.kind_missing,
+            computed_tokens=work.computed_tokens,
+            kept_tokens=work.kept_tokens,
         ),
         **costs,
     )

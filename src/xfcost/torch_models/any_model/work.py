@@ -54,6 +54,10 @@ class Work:
         """Its kind, if somebody finds it."""
         self.content_dependent = False
         self.reads_tokens: int | None = None
+        self.computed_tokens: int | None = None
+        """Tokens that it computes for each token, where a mask keeps fewer."""
+        self.kept_tokens: int | None = None
+        """What the mask keeps of them: the median."""
         self.kind_missing: str | None = None
         """Why its kind is not known, if somebody looked."""
 
@@ -61,6 +65,10 @@ class Work:
     def call(self) -> Hashable:
         """Its module and the call in the source, which may run other operations on other devices."""
         return None if self.place is None else (self.place[0], *self.place[2:])
+
+    def reading(self) -> tuple[int | None, int | None, int | None]:
+        """Tokens per token: read, computed, and kept by a mask."""
+        return self.reads_tokens, self.computed_tokens, self.kept_tokens
 
     @property
     def name(self) -> str:
@@ -81,7 +89,7 @@ class Work:
         costs, uncounted = (tuple(sorted(each.items())) for each in (self.costs, self.uncounted))
         ran = (self.operation, costs, uncounted, self.calls, self.inputs, self.outputs, self.varied)
         attention = (self.entries, self.fused_entries, self.fused_statistics, self.matrix, self.core, self.heads)
-        return (*ran, *attention, self.mixing, self.content_dependent, self.reads_tokens, self.kind_missing)
+        return (*ran, *attention, self.mixing, self.content_dependent, *self.reading(), self.kind_missing)
 
 
 def shapes_text(shapes: Shapes) -> str:
