@@ -90,7 +90,7 @@ def sweep(
         SpecError: fewer than two points of the range are possible.
         UsageError: the range has fewer than two square grids or images; or sizes are given for a spec without image.
     """
-    points = _points_of(loaded, run, axis)
+    points = points_of(loaded, run, axis)
     steps = _steps(span, points, axis)
     ledger_at = _ledger_at(loaded, run, axis)
     ledgers, errors = _counted([points.value(step) for step in steps], ledger_at)
@@ -152,7 +152,7 @@ def span_of(sweeps: Sequence[Sweep]) -> tuple[int, int]:
 
 def _counted_at(each: Sweep, xs: Iterable[int], run: Run, *, only_squares: bool = False) -> Sweep:
     """The sweep with the points `xs` inside it that the system can have (of an image spec, on a square grid)."""
-    points = _points_of(each.loaded, run, each.axis)
+    points = points_of(each.loaded, run, each.axis)
     fits = points.is_step if only_squares else points.includes
     missing = [x for x in xs if each.xs[0] < x < each.xs[-1] and x not in each.xs and fits(x)]
     ledgers, _ = _counted(missing, _ledger_at(each.loaded, run, each.axis))
@@ -173,7 +173,7 @@ def _between(whole: Sweep, low: int, high: int) -> Sweep:
     return msgspec.structs.replace(whole, xs=xs, ledgers=ledgers, skipped=skipped, ended=None)
 
 
-class _Points(NamedTuple):
+class Points(NamedTuple):
     """The possible points of a system: t·(g·1)ʳ, t·(g·2)ʳ and so on."""
 
     grain: int = 1
@@ -197,14 +197,15 @@ class _Points(NamedTuple):
         return whole and (self.root == 1 or near_square(x // self.times) is not None)
 
 
-def _points_of(loaded: Loaded, run: Run, axis: Axis) -> _Points:
+def points_of(loaded: Loaded, run: Run, axis: Axis) -> Points:
+    """The possible points of a system on an axis, as far as its input decides."""
     if axis is PIXELS:
-        return _Points(grain=max(image_size_for_grid(loaded, run, (1, 1))))
+        return Points(grain=max(image_size_for_grid(loaded, run, (1, 1))))
     grid = len(place(loaded, run).grid.sides) > 1
-    return _Points(root=2 if grid else 1, times=time_steps(loaded))
+    return Points(root=2 if grid else 1, times=time_steps(loaded))
 
 
-def _steps(span: tuple[int, int], points: _Points, axis: Axis) -> list[int]:
+def _steps(span: tuple[int, int], points: Points, axis: Axis) -> list[int]:
     """The numbers of points in `span`, in about equal ratios.
 
     Raises:

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from xfcost.ledger.errors import DeviceError
+from xfcost.ledger.errors import NoRoomError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import size
 from xfcost.torch_models.memory.limits import Limit, tightest
@@ -103,16 +103,18 @@ def check_addressable(ledger: Ledger) -> None:
     """Refuse tensors that torch cannot address, on any device.
 
     Raises:
-        DeviceError: one of them has 2⁶³ bytes or more.
+        NoRoomError: one of them has 2⁶³ bytes or more.
     """
     largest = max(
         (max(row.params, row.attention_entries, 0 if row.macs else row.flops) for row in ledger.rows), default=0
     )
     needed = largest * ledger.bytes_per_element
     if needed >= _MOST_BYTES:
-        raise DeviceError(
+        raise NoRoomError(
             f"{ledger.metadata.name} has a tensor of about {largest:,} elements ({needed:,} bytes), "
-            "and torch numbers bytes up to 2⁶³; --no-trace counts it all the same"
+            "and torch numbers bytes up to 2⁶³; --no-trace counts it all the same",
+            needed,
+            _MOST_BYTES,
         )
 
 
@@ -120,14 +122,16 @@ def check_room(needed: int, device: str, name: str, what: str = "one forward") -
     """Refuse a run that does not fit, before it allocates; `what` names the run.
 
     Raises:
-        DeviceError: `needed` bytes are more than the tightest limit leaves, which is named.
+        NoRoomError: `needed` bytes are more than the tightest limit leaves, which is named.
     """
     limit = limit_on(device)
     if needed > limit.left:
-        raise DeviceError(
+        raise NoRoomError(
             f"{name} needs {needed:,} bytes ({size(needed)}) for {what} on {device}, and {limit.name} leaves "
             f"{limit.left:,} bytes ({size(limit.left)}); take a smaller --N, --batch or --dtype, --attention fused, "
-            "or leave --device out: counting needs no memory"
+            "or leave --device out: counting needs no memory",
+            needed,
+            limit.left,
         )
 
 
