@@ -96,6 +96,7 @@ def _described(job: Job) -> Described:
     check_torch_loads()
     with memory_may_run_out("torch", "loading it"):
         import psutil
+
         from xfcost.torch_models.shared.threads import threads
         from xfcost.torch_models.timing.clock import check_device, cpu_name, machine
     check_device(job.device)
