@@ -28,6 +28,7 @@ Depth = Annotated[
 ]
 
 
+@shared.timing_options()
 @shared.run_options()
 def run(  # noqa: PLR0913 - options
     spec: Target,

@@ -8,6 +8,7 @@ from xfcost.commands import options as shared
 from xfcost.report.messages import say
 
 
+@shared.timing_options()
 @shared.run_options()
 def run(  # noqa: PLR0913 - options
     specs: Annotated[

@@ -13,6 +13,7 @@ import typer
 from xfcost.commands import options as shared
 from xfcost.commands.ranges import measured_axis
 from xfcost.ledger.quantities import real_number, whole_number
+from xfcost.ledger.timing_options import TIMING_OPTIONS, timing_plan
 from xfcost.report.messages import say
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ Retry = Annotated[
 AnyMachine = Annotated[bool, typer.Option("--any-machine", help="Add rows to a file that has rows of another machine.")]
 
 
+@shared.timing_options()
 @shared.run_options(
     "batch",
     "dtype",
@@ -92,7 +94,7 @@ def run(  # noqa: PLR0913 - options
     own, small sizes first and the systems in turns. What would not fit in memory is skipped with its bytes. A command
     that was interrupted, or killed, goes on where it was when it is given again.
     """
-    from xfcost.api.measuring.plan import Device, planned, variants_of
+    from xfcost.api.measuring.plan import Sizes, planned, variants_of
     from xfcost.api.measuring.processes import Processes
     from xfcost.report.measurements import left_out_texts, measurements_text, report
     from xfcost.report.output import check_target
@@ -103,11 +105,12 @@ def run(  # noqa: PLR0913 - options
     axis, span = measured_axis(N, size)
     number = whole_number("--points", points, least=1, most=_MOST_POINTS, example="9")
     loaded = _loaded(specs, settings)
+    timing = timing_plan(device, {name: options.pop(name) for name in TIMING_OPTIONS})
     variants = variants_of(options)
-    processes = Processes(device, {}, seconds)
-    described = processes.described()
-    at = Device(device, described.threads)
-    plan = planned(loaded, axis, span, number, variants, at)
+    described = Processes(device, timing, seconds).described()
+    timing = timing._replace(threads=timing.threads or described.threads)
+    processes = Processes(device, timing, seconds)
+    plan = planned(loaded, Sizes(axis, span, number), variants, device, timing)
     for line in left_out_texts(plan.grids, axis.word):
         say(line)
     rows = _swept(plan, described, processes, save, retry=retry, any_machine=any_machine)
@@ -132,7 +135,6 @@ def _swept(
         check_machine,
         differing_versions,
         header_of,
-        load_average,
     )
     from xfcost.ledger.runs_file import RunsFile
     from xfcost.report.interrupts import cleaned_up_on_interrupt
@@ -145,7 +147,7 @@ def _swept(
         check_machine(file, described.machine, any_machine=any_machine)
         for text in differing_versions(file, described.versions):
             say(f"{save}: has rows of {text}")
-        sweep = Sweep(plan.planned, described, file, Circumstances(time.monotonic, now, load_average))
+        sweep = Sweep(plan.planned, described, file, Circumstances(time.monotonic, now))
         progress = cleanups.enter_context(closing(sweep_progress()))
         for cleanup in (lambda: say(_interrupted(sweep, plan, save)), progress.close, processes.kill):
             cleanups.enter_context(cleaned_up_on_interrupt(cleanup))

@@ -111,8 +111,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     seconds_by_mixing: dict[str, float] | None = None
     """Mixing kind -> seconds of its rows in all blocks; None where no rows were timed."""
     memory: Memory | None = None
-    load: float | None = None
-    """Processes that wanted to run (the system's load average over a minute), before the process started."""
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,8 @@ from rich.text import Text
 from xfcost.counting.measured_grid import Grid
 from xfcost.ledger import units
 from xfcost.ledger.errors import printable
-from xfcost.ledger.measurements import Configuration, Measurement
+from xfcost.ledger.measurements import Configuration, Measurement, Outcome
+from xfcost.ledger.metadata import Timing
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import MIXINGS
 from xfcost.report.console import bare_table, plain_text
@@ -25,7 +26,8 @@ _RUN: Final = ("batch", "dtype", "attention", "mode")
 _MOST_REASONS: Final = 8
 # Sizes that are named where a system has none near them.
 _MOST_SIZES: Final = 4
-_TIMING: Final = ("seconds", "spread", "runs", "peak_bytes")
+_TIMING: Final = ("seconds", "spread", "precision", "runs", "noisy", "not_attributed", "peak_bytes")
+_LOAD: Final = ("others", "cores", "stolen", "withheld", "frequency")
 _MEMORY: Final = ("predicted", "low", "high", "measured")
 
 
@@ -90,7 +92,7 @@ def _size_text(configuration: Configuration) -> str:
 def _titles(rows: Sequence[Measurement]) -> list[str]:
     sized = any(row.configuration.size for row in rows)
     differing = [name for name in _RUN if len({getattr(row.configuration, name) for row in rows}) > 1]
-    columns = ["system", *(["image"] if sized else []), "N", *differing, "MACs", "time", "spread", "peak"]
+    columns = ["system", *(["image"] if sized else []), "N", *differing, "MACs", "time", "±", "mixing", "peak"]
     return [*columns, "predicted", "attention"]
 
 
@@ -103,12 +105,29 @@ def _cells(row: Measurement, titles: Sequence[str]) -> list[str]:
         **{name: str(getattr(configuration, name)) for name in _RUN},
         "MACs": units.count(row.counted.macs),
         "time": units.seconds(timing.seconds) if timing else row.outcome.status,
-        "spread": units.percent(timing.spread, timing.seconds) if timing else units.DASH,
+        "±": _precision_text(timing),
+        "mixing": _mixing_text(row.outcome),
         "peak": units.size(memory.measured) if memory else units.DASH,
         "predicted": units.size(memory.predicted if memory else row.outcome.needed_bytes),
         "attention": units.DASH if row.attention_share is None else f"{100 * row.attention_share:.0f} %",
     }
     return [cells[title] for title in titles]
+
+
+def _precision_text(timing: Timing | None) -> str:
+    """How far the interval of the median reaches; a noisy one is marked."""
+    if timing is None:
+        return units.DASH
+    reached = units.DASH if timing.precision is None else f"{100 * timing.precision:.1f} %"
+    return f"{reached} noisy" if timing.noisy else reached
+
+
+def _mixing_text(outcome: Outcome) -> str:
+    """The share of the time that token mixing takes."""
+    if outcome.seconds_by_mixing is None or outcome.timing is None:
+        return units.DASH
+    mixing = sum(seconds for kind, seconds in outcome.seconds_by_mixing.items() if kind != "per-token")
+    return f"{100 * mixing / outcome.timing.seconds:.0f} %"
 
 
 def _shared_text(rows: Sequence[Measurement]) -> str:
@@ -135,10 +154,14 @@ def _notes(rows: Sequence[Measurement]) -> Iterator[str]:
         yield f"{configuration_text(row.configuration)}: {outcome_text(row)}"
     if len(without) > _MOST_REASONS:
         yield f"… and {len(without) - _MOST_REASONS:,} more that were not measured: --format json has them"
+    noisy = {row.outcome.timing.noisy: row for row in rows if row.outcome.timing and row.outcome.timing.noisy}
+    for reason, row in [*noisy.items()][:_MOST_REASONS]:
+        yield f"noisy: {configuration_text(row.configuration)}: {reason}"
     if len({row.machine for row in rows}) > 1:
         yield "rows of several machines: times of different machines are not to be compared"
     yield (
-        "time: the median, with its interquartile range; peak: growth of the process while the model is built and run "
+        "time: the median; ±: how far its 95 % interval reaches; mixing: the share of the time in operations that mix "
+        "tokens; peak: growth of the process while the model is built and run "
         "(on CUDA torch's allocator), beside its prediction; attention: the share of attention matrices, as counted"
     )
 
@@ -157,6 +180,9 @@ def _record(row: Measurement) -> dict[str, Any]:
     record |= {"status": outcome.status, "reason": outcome.reason}
     record |= {"needed_bytes": outcome.needed_bytes, "left_bytes": outcome.left_bytes}
     record |= {name: getattr(outcome.timing, name, None) for name in _TIMING}
+    low, high = (outcome.timing and outcome.timing.interval) or (None, None)
+    record |= {"seconds_low": low, "seconds_high": high}
+    record |= {f"load_{name}": getattr(outcome.timing and outcome.timing.load, name, None) for name in _LOAD}
     record |= {f"seconds_{kind}": (outcome.seconds_by_mixing or {}).get(kind) for kind in MIXINGS}
     record |= {"predicted_seconds": row.predicted_seconds}
     record |= {f"memory_{name}": getattr(outcome.memory, name, None) for name in _MEMORY}
@@ -166,4 +192,4 @@ def _record(row: Measurement) -> dict[str, Any]:
         record |= {f"{quantity}_{kind}": value for quantity, value in costs.items()}
     record |= {"machine": row.machine.host, "processor": row.machine.processor, "device_name": row.device_name}
     record |= {f"version_{name}": row.versions.get(name) for name in ("xfcost", "torch", "python")}
-    return record | {"load": outcome.load, "process_seconds": row.process_seconds, "ended": row.ended}
+    return record | {"process_seconds": row.process_seconds, "ended": row.ended}

@@ -17,15 +17,13 @@ from xfcost import __version__
 from xfcost.api.measuring.jobs import Answer, Described, Job
 from xfcost.api.measuring.plan import run_of, spec_hash
 from xfcost.api.specs import account
-from xfcost.counting.decoding import run_at
 from xfcost.ledger.errors import DeviceError, NoRoomError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Configuration, Machine, Outcome
 from xfcost.ledger.operation import MIXINGS
-from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import Loaded, load
+from xfcost.ledger.timing_options import TimingPlan
+from xfcost.spec.load import load
 from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
 # Letters of an error that is none of ours.
@@ -71,7 +69,7 @@ def answered(job: Job) -> Answer:
     if job.configuration is None:
         return Answer(described=described)
     try:
-        return Answer(outcome=_measured(job.configuration))
+        return Answer(outcome=_measured(job.configuration, job.timing))
     except NoRoomError as error:
         return Answer(outcome=_without("skipped", error, needed_bytes=error.needed, left_bytes=error.left))
     except XfcostError as error:
@@ -97,56 +95,40 @@ def _described(job: Job) -> Described:
     with memory_may_run_out("torch", "loading it"):
         import psutil
 
-        from xfcost.torch_models.shared.threads import threads
-        from xfcost.torch_models.timing.clock import check_device, cpu_name, machine
+        from xfcost.torch_models.timing.devices import check_device, cpu_name, machine
+        from xfcost.torch_models.timing.threads import cores
     check_device(job.device)
     return Described(
         machine=Machine(
             host=platform.node(), processor=cpu_name(), cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1
         ),
         device_name=machine(job.device),
-        threads=threads(),
+        threads=cores(),
         versions={"xfcost": __version__, "torch": version("torch"), "python": platform.python_version()},
     )
 
 
-def _measured(configuration: Configuration) -> Outcome:
+def _measured(configuration: Configuration, timing: TimingPlan) -> Outcome:
     """Memory first, as predicted, so that nothing is allocated that does not fit; then measured; then the times."""
-    from xfcost.torch_models.memory.growth import memory_of
-    from xfcost.torch_models.memory.peak import check_addressable
-    from xfcost.torch_models.shared.threads import use_threads
+    from xfcost.torch_models.timing.growth import memory_of
+    from xfcost.torch_models.timing.threads import threads_set
 
-    use_threads(configuration.threads)
     loaded, run = load(configuration.target, configuration.settings), run_of(configuration)
     if spec_hash(loaded.spec) != configuration.spec_hash:
         raise DeviceError(f"{configuration.target}: it was changed after this command had read it; give it again")
+    counted = account(loaded, run, trace=False, orders=False)
     with memory_may_run_out(configuration.system, f"running it on {configuration.device}"):
-        counted = account(loaded, run, trace=False, orders=False)
-        check_addressable(counted)
-        optimizer = run.plan.optimizer if run.plan is not None else None
-        memory = memory_of(_architectures(loaded, run, counted), configuration.device, optimizer)
-    ledger = account(loaded, run, trace=False, device=configuration.device, orders=False)
+        with threads_set(configuration.threads):
+            memory = memory_of(place(loaded, run), counted, configuration.device)
+        ledger = account(loaded, run, trace=False, device=configuration.device, timing=timing, orders=False)
     return Outcome(status="measured", timing=ledger.timing, seconds_by_mixing=seconds_by_mixing(ledger), memory=memory)
 
 
-def _architectures(loaded: Loaded, run: Run, counted: Ledger) -> list[Architecture]:
-    """What runs: of a generation the prefill and its last step."""
-    first = place(loaded, run)
-    generation = counted.generation
-    if generation is None or generation.new_tokens < 2:  # noqa: PLR2004 - the prefill gives the first
-        return [first]
-    last = generation.prompt + generation.new_tokens - 1
-    return [first, place(loaded, run_at(last, first, run, "decode"))]
-
-
 def seconds_by_mixing(ledger: Ledger) -> dict[str, float] | None:
-    """Seconds of all rows of each mixing kind; None where no rows were timed (a training step)."""
-    if all(row.seconds is None for row in ledger.rows):
+    """Seconds of all rows of each mixing kind; None where no rows were timed."""
+    if ledger.total("seconds") is None:
         return None
-    return {
-        kind: sum(row.seconds * row.times for row in ledger.rows if row.mixing == kind and row.seconds is not None)
-        for kind in MIXINGS
-    }
+    return {kind: ledger.total("seconds", lambda row, kind=kind: row.mixing == kind) or 0.0 for kind in MIXINGS}  # type: ignore[misc]
 
 
 if __name__ == "__main__":

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from xfcost.ledger.measurements import Configuration, Machine, Outcome
+from xfcost.ledger.timing_options import USUAL, TimingPlan
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,8 +14,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     configuration: Configuration | None = None
     """What is measured; None asks about the device."""
-    timing: dict[str, Any] = {}
-    """The options of the timing."""
+    timing: TimingPlan = USUAL
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +23,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine
     device_name: str
     threads: int
-    """torch's threads on the CPU, where no other number is asked for."""
+    """The physical cores that the process may use."""
     versions: dict[str, str]
 
 

@@ -13,11 +13,12 @@ from xfcost.api.specs import account
 from xfcost.counting.comparison import distinct
 from xfcost.counting.measured_grid import Grid, measured_grids
 from xfcost.counting.run_options import make_run
-from xfcost.counting.sweep import TOKENS, Axis
+from xfcost.counting.sweep import Axis
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Configuration, Counted
 from xfcost.ledger.operation import MIXINGS
+from xfcost.ledger.timing_options import TimingPlan
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded
 from xfcost.spec.run import Run
@@ -31,15 +32,6 @@ _OF_MODES: Final = {"new_tokens": ("generate",), "logits": ("prefill", "generate
 # What a spec says that changes nothing that runs.
 _TEXTS: Final = ("name", "paper", "notes", "published", "extends", "set")
 _BY_MIXING: Final = ("params", "macs", "flops", "attention_entries")
-
-
-class Device(NamedTuple):
-    """Where the configurations run."""
-
-    name: str
-    """As `--device` gives it."""
-    threads: int
-    compiled: bool = False
 
 
 class Planned(NamedTuple):
@@ -79,13 +71,16 @@ def variants_of(options: dict[str, Any]) -> list[dict[str, Any]]:
     return result
 
 
+class Sizes(NamedTuple):
+    """Over what is swept."""
+
+    axis: Axis
+    span: tuple[int, int]
+    points: int
+
+
 def planned(
-    loaded: Sequence[Loaded],
-    axis: Axis,
-    span: tuple[int, int],
-    points: int,
-    variants: Sequence[dict[str, Any]],
-    device: Device,
+    loaded: Sequence[Loaded], sizes: Sizes, variants: Sequence[dict[str, Any]], device: str, timing: TimingPlan
 ) -> Plan:
     """All configurations: sizes ascending, and at each size and variant the systems in turns (A B A B).
 
@@ -94,49 +89,50 @@ def planned(
     """
     runs = [(make_run(**one), one) for one in variants]
     names = distinct([one.spec.name for one in loaded])
-    grids = measured_grids(loaded, runs[0][0], axis, span, points)
-    hashes = [spec_hash(one.spec) for one in loaded]
-    targets = sorted({at for grid in grids for at in grid.points})
+    systems = [_System(name, one, spec_hash(one.spec)) for name, one in zip(names, loaded, strict=True)]
+    grids = measured_grids(loaded, runs[0][0], sizes.axis, sizes.span, sizes.points)
     number = len(runs) * sum(len(grid.points) for grid in grids)
     if number > MOST_CONFIGURATIONS:
         raise UsageError(f"measure: {number:,} configurations, and at most {MOST_CONFIGURATIONS:,} are measured")
+    where = {"device": device, "threads": timing.threads, "compiled": timing.compile}
     result = []
-    for at, (run, options) in itertools.product(targets, runs):
-        for name, one, grid, hashed in zip(names, loaded, grids, hashes, strict=True):
+    for at, (run, options) in itertools.product(sorted({at for grid in grids for at in grid.points}), runs):
+        for system, grid in zip(systems, grids, strict=True):
             if at in grid.points:
-                sized = axis.run(run, grid.points[at])
-                ledger = account(one, sized, trace=False, orders=False)
-                _check_steps(ledger)
-                configuration = _configuration(name, one, hashed, sized, options, ledger, device)
-                result.append(Planned(configuration, counted_of(ledger)))
+                result.append(_counted(system, sizes.axis.run(run, grid.points[at]), options, where))
     return Plan(result, dict(zip(names, grids, strict=True)))
 
 
-def _check_steps(ledger: Ledger) -> None:
+class _System(NamedTuple):
+    """A spec, its distinct name, and its hash."""
+
+    name: str
+    loaded: Loaded
+    spec_hash: str
+
+
+def _counted(system: _System, run: Run, options: dict[str, Any], where: dict[str, Any]) -> Planned:
+    """One configuration, counted.
+
+    Raises:
+        XfcostError: the system can't run so.
+    """
+    ledger = account(system.loaded, run, trace=False, orders=False)
     generation = ledger.generation
     if generation is not None and generation.decode is None:
-        raise UsageError(f"{ledger.metadata.name}: there are no decode steps to time: {generation.refused}")
-
-
-def _configuration(  # noqa: PLR0913 - the parts of a configuration
-    name: str, loaded: Loaded, hashed: str, run: Run, options: dict[str, Any], ledger: Ledger, device: Device
-) -> Configuration:
-    return Configuration(
-        system=name,
-        target=loaded.name,
-        settings=loaded.settings,
-        spec_hash=hashed,
+        raise UsageError(f"{system.name}: there are no decode steps to time: {generation.refused}")
+    configuration = Configuration(
+        system=system.name,
+        target=system.loaded.name,
+        settings=system.loaded.settings,
+        spec_hash=system.spec_hash,
         N=ledger.metadata.grid_tokens,
         size=run.size,
-        batch=run.batch,
-        dtype=run.dtype,
-        attention=run.attention,
-        mode=run.mode,
+        **{name: getattr(run, name) for name in VARIED},
         run_options={option: options[option] for option in _OF_MODES if option in options},
-        device=device.name,
-        threads=device.threads,
-        compiled=device.compiled,
+        **where,
     )
+    return Planned(configuration, counted_of(ledger))
 
 
 def run_of(configuration: Configuration) -> Run:
@@ -144,11 +140,6 @@ def run_of(configuration: Configuration) -> Run:
     of_size = {"N": configuration.N} if configuration.size is None else {"size": configuration.size}
     options = {name: getattr(configuration, name) for name in VARIED}
     return make_run(**of_size, **options, **configuration.run_options)
-
-
-def axis_value(configuration: Configuration, axis: Axis) -> int:
-    """Where a configuration stands on the axis."""
-    return configuration.N if axis is TOKENS or configuration.size is None else configuration.size[0]
 
 
 def spec_hash(spec: Spec) -> str:

@@ -6,15 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from xfcost.api.measuring.jobs import Answer, Described, Job
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import Configuration, Outcome
+from xfcost.ledger.timing_options import TimingPlan
 
 COMMAND: Final = (sys.executable, "-m", "xfcost.api.measuring.child")
 # Loading torch may take so long on a busy machine, whatever the timeout of a configuration.
@@ -30,10 +31,8 @@ class Processes:
     the process with it.
     """
 
-    def __init__(
-        self, device: str, timing: Mapping[str, Any], timeout: float, command: Sequence[str] = COMMAND
-    ) -> None:
-        self._device, self._timing, self._timeout, self._command = device, dict(timing), timeout, list(command)
+    def __init__(self, device: str, timing: TimingPlan, timeout: float, command: Sequence[str] = COMMAND) -> None:
+        self._device, self._timing, self._timeout, self._command = device, timing, timeout, list(command)
         self._running: subprocess.Popen[bytes] | None = None
 
     def described(self) -> Described:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple, Protocol
@@ -41,12 +40,6 @@ class Circumstances(NamedTuple):
     clock: Clock
     """Seconds that only grow."""
     now: Callable[[], datetime]
-    load: Callable[[], float | None]
-
-
-def load_average() -> float | None:
-    """Processes that wanted to run, over a minute; None where the system does not tell."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
 def utc(now: datetime) -> str:
@@ -119,8 +112,8 @@ class Sweep:
             progress.measured(number + 1, row)
 
     def _measured(self, planned: Planned, runner: Runner) -> Measurement:
-        clock, now, load = self._circumstances
-        before, started = load(), clock()
+        clock, now = self._circumstances
+        started = clock()
         smaller = self._timed_out(planned.configuration)
         if smaller is None:
             outcome = runner(planned.configuration)
@@ -128,7 +121,7 @@ class Sweep:
             outcome = Outcome(status="skipped", reason=f"at N = {smaller:,} it timed out")
         return Measurement(
             configuration=planned.configuration,
-            outcome=msgspec.structs.replace(outcome, load=before),
+            outcome=outcome,
             counted=planned.counted,
             machine=self._described.machine,
             device_name=self._described.device_name,

@@ -1,7 +1,7 @@
 """The memory that a model really takes in this process: the growth of the process on the CPU, the allocator on CUDA.
 
 On the CPU it is the high-water mark of the resident set while the model is built and run, less the resident set before.
-Torch, its libraries and the code of its usual kernels are loaded before, as in the prediction (`process.py`).
+Torch, its libraries and the code of its usual kernels are loaded before, as in the prediction (`memory/process.py`).
 """
 
 from __future__ import annotations
@@ -9,57 +9,43 @@ from __future__ import annotations
 import gc
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import torch
 from torch import nn
 
+from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Memory
-from xfcost.ledger.metadata import ProcessMemory
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.peak import check_room, on_cpu, peak_bytes
-from xfcost.torch_models.memory.process import forward_memory, training_memory
-from xfcost.torch_models.memory.training_step import Stepping, peak_of_steps
-from xfcost.torch_models.shared.no_compiler import no_compiler
+from xfcost.torch_models.memory.peak import check_room, on_cpu
+from xfcost.torch_models.memory.training_step import Stepping
+from xfcost.torch_models.timing.refusals import on_device
+from xfcost.torch_models.timing.room import room_for
 
 # The heap hardly grows after so many passes; of slow ones two are enough.
 _PASSES: Final = 4
 _SLOW_SECONDS: Final = 10.0
 
 
-def memory_of(architectures: Sequence[Architecture], device: str, optimizer: str | None) -> Memory:
-    """Predicted and measured peak of building and running models one after another; with `optimizer`, training steps.
+def memory_of(architecture: Architecture, ledger: Ledger, device: str) -> Memory:
+    """Predicted and measured peak of building the model and running what its mode runs (of a generation the prefill).
 
     Raises:
-        NoRoomError: one of them does not fit; nothing is allocated.
+        NoRoomError: it does not fit; nothing is allocated.
+        DeviceError: torch can't lay it out, or the device has no kernel for it.
     """
-    predictions = [_predicted(one, device, optimizer) for one in architectures]
-    for one, needs in zip(architectures, predictions, strict=True):
-        needed = needs if isinstance(needs, int) else needs.high
-        check_room(needed, device, one.spec.name, "one forward" if optimizer is None else "a step of training")
-    measured = [measured_peak(one, device, optimizer) for one in architectures]
-    known = [peak for peak in measured if peak is not None]
-    largest = max(predictions, key=lambda needs: needs if isinstance(needs, int) else needs.predicted)
-    peak = max(known) if known else None
-    if isinstance(largest, int):
-        return Memory(predicted=largest, measured=peak)
-    return Memory(predicted=largest.predicted, low=largest.low, high=largest.high, measured=peak)
-
-
-def _predicted(architecture: Architecture, device: str, optimizer: str | None) -> ProcessMemory | int:
-    """The growth of the process on the CPU; elsewhere the peak of live tensors."""
-    with no_compiler():
-        if on_cpu(device):
-            return forward_memory(architecture) if optimizer is None else training_memory(architecture, optimizer)
-        live = build(architecture)
-        return peak_bytes(live.model, live.inputs) if optimizer is None else _peak_of_steps(live, optimizer, device)
-
-
-def _peak_of_steps(live: BuiltModel, optimizer: str, device: str) -> int:
-    return peak_of_steps(live, optimizer, lists=device.startswith("cuda"))
+    room, name = room_for(architecture, ledger, None, device), ledger.metadata.name
+    check_room(room.needed, device, name, room.what)
+    optimizer = ledger.training.step.optimizer if ledger.training is not None else None
+    with on_device(name, device, ledger.metadata.dtype):
+        measured = measured_peak(architecture, device, optimizer)
+    if room.process is None:
+        return Memory(predicted=room.predicted, measured=measured)
+    process = room.process
+    return Memory(predicted=process.predicted, low=process.low, high=process.high, measured=measured)
 
 
 def measured_peak(architecture: Architecture, device: str, optimizer: str | None) -> int | None:
