@@ -600,6 +600,7 @@ def test_points_of_a_plot(image: Path, tmp_path: Path) -> None:
     expected |= {"scores": "25"}
     assert {name: first[name] for name in expected} == expected
     empty = ("traced_params", "traced_macs", "traced_mixing_macs", "seconds", "spread", "runs", "device", "machine")
+    empty += ("threads", "noisy", "seconds_low", "seconds_high")
     assert {first[name] for name in empty} == {""}
     assert {*first} == {*expected, *empty, "attention_bytes"}
     assert (second["N"], second["image"]) == ("9", "6x6")
