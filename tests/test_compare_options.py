@@ -18,7 +18,6 @@ from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.system_crossovers import MOST_PAIRED
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.attention_core import AttentionCore
-from xfcost.ledger.timing_options import TIMING_OPTIONS
 from xfcost.report.compare import report
 from xfcost.report.export import comparison_text
 

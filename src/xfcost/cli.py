@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "analyze": "analyze",
     "compare": "compare",
     "plot": "plot",
+    "measure": "measure",
     "diagram": "diagram",
     "glance": "glance",
     "list": "list_",

@@ -1,4 +1,4 @@
-"""The ranges of `xfcost plot`: of N, or of image sizes."""
+"""The ranges of `xfcost plot` and `xfcost measure`: of N, or of image sizes."""
 
 from __future__ import annotations
 
@@ -30,6 +30,26 @@ def axis_of(tokens: str | None, sizes: str | None) -> tuple[Axis, tuple[int, int
     if tokens is not None:
         raise UsageError("--N and --size: one axis at a time; give one of them")
     return PIXELS, _range(sizes, "--size", MOST_SIDE, DEFAULT_SIZES)
+
+
+def measured_axis(tokens: str | None, sizes: str | None) -> tuple[Axis, tuple[int, int]]:
+    """What is measured over, and from where to where: a range, or one number.
+
+    Raises:
+        UsageError: neither is given, or both are, or it is no range.
+    """
+    given, option = (tokens, "--N") if sizes is None else (sizes, "--size")
+    if given is None:
+        raise UsageError("measure: expected a range of sizes, as in --N 64:16384 or --size 96:512")
+    if ":" in given or (tokens is not None and sizes is not None):
+        return axis_of(tokens, sizes)
+    one, most = whole(given), MOST_TOKENS if sizes is None else MOST_SIDE
+    if one is None or not 1 <= one <= most:
+        raise UsageError(
+            f"{option} {printable(given)}: expected a range LOW:HIGH, as in {option} "
+            f"{DEFAULT_RANGE if sizes is None else DEFAULT_SIZES}, or one whole number from 1 to {most:,}"
+        )
+    return axis_of(None, sizes and DEFAULT_SIZES)[0], (one, one)
 
 
 def marked(given: str | None, axis: Axis, span: tuple[int, int]) -> int | None:

@@ -88,7 +88,7 @@ def sweep(
         SpecError: fewer than two points of the range are possible.
         UsageError: the range has fewer than two square grids or images; or sizes are given for a spec without image.
     """
-    points = _points_of(system, run, axis)
+    points = points_of(system, run, axis)
     steps = _steps(span, points, axis, system.points)
     ledger_at = _ledger_at(system, run, axis)
     ledgers, errors = _counted([points.value(step) for step in steps], ledger_at)
@@ -150,7 +150,7 @@ def span_of(sweeps: Sequence[Sweep]) -> tuple[int, int]:
 
 def _counted_at(each: Sweep, xs: Iterable[int], run: Run, *, only_squares: bool = False) -> Sweep:
     """The sweep with the points `xs` inside it that the system can have (of an image spec, on a square grid)."""
-    points = _points_of(each.system, run, each.axis)
+    points = points_of(each.system, run, each.axis)
     fits = points.is_step if only_squares else points.includes
     missing = [x for x in xs if each.xs[0] < x < each.xs[-1] and x not in each.xs and fits(x)]
     ledgers, _ = _counted(missing, _ledger_at(each.system, run, each.axis))
@@ -171,7 +171,7 @@ def _between(whole: Sweep, low: int, high: int) -> Sweep:
     return msgspec.structs.replace(whole, xs=xs, ledgers=ledgers, skipped=skipped, ended=None)
 
 
-class _Points(NamedTuple):
+class Points(NamedTuple):
     """The possible points of a system: t·(g·1)ʳ, t·(g·2)ʳ and so on."""
 
     grain: int = 1
@@ -195,15 +195,16 @@ class _Points(NamedTuple):
         return whole and (self.root == 1 or near_square(x // self.times) is not None)
 
 
-def _points_of(system: System, run: Run, axis: Axis) -> _Points:
+def points_of(system: System, run: Run, axis: Axis) -> Points:
+    """The possible points of a system on an axis, as far as its input decides."""
     if axis is PIXELS:
-        return _Points(grain=system.pixels(run))
+        return Points(grain=system.pixels(run))
     if system.axes(run) > 1:
-        return _Points(root=2, times=system.time_steps())
-    return _Points(grain=system.token_step(), times=system.time_steps())
+        return Points(root=2, times=system.time_steps())
+    return Points(grain=system.token_step(), times=system.time_steps())
 
 
-def _steps(span: tuple[int, int], points: _Points, axis: Axis, most: int) -> list[int]:
+def _steps(span: tuple[int, int], points: Points, axis: Axis, most: int) -> list[int]:
     """The numbers of points in `span`, in about equal ratios, at `most` so many.
 
     Raises:
@@ -223,7 +224,7 @@ def _steps(span: tuple[int, int], points: _Points, axis: Axis, most: int) -> lis
     return sorted({round(low * ratio ** (number / (most - 1))) for number in range(most)})
 
 
-def _kind(points: _Points, axis: Axis, grain: int) -> str:
+def _kind(points: Points, axis: Axis, grain: int) -> str:
     """What a system is swept over, where that is not every N."""
     if axis is TOKENS and points.root == 1:
         return f"it runs at multiples of {grain}"

@@ -95,6 +95,21 @@ class DeviceError(XfcostError):
     """A device that is absent, or a model that doesn't fit on it."""
 
 
+class NoRoomError(DeviceError):
+    """A model that needs more memory than a limit leaves.
+
+    Args:
+        message: what needs it, and the limit.
+        needed: the bytes that it needs.
+        left: the bytes that are left.
+    """
+
+    def __init__(self, message: str, needed: int, left: int) -> None:
+        super().__init__(message)
+        self.needed = needed
+        self.left = left
+
+
 class IncompleteError(XfcostError):
     """Operations of a module that no formula knows.
 

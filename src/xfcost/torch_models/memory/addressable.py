@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from xfcost.ledger.errors import DeviceError
+from xfcost.ledger.errors import DeviceError, NoRoomError
 from xfcost.ledger.ledger import Ledger
 
 _MOST_BYTES: Final = 2**63
@@ -18,16 +18,18 @@ def check_addressable(ledger: Ledger) -> None:
     """Refuse tensors that torch cannot address, on any device.
 
     Raises:
-        DeviceError: one of them has 2⁶³ bytes or more.
+        NoRoomError: one of them has 2⁶³ bytes or more.
     """
     largest = max(
         (max(row.params, row.attention_entries, 0 if row.macs else row.flops) for row in ledger.rows), default=0
     )
     needed = largest * ledger.bytes_per_element
     if needed >= _MOST_BYTES:
-        raise DeviceError(
+        raise NoRoomError(
             f"{ledger.metadata.name} has a tensor of about {largest:,} elements ({needed:,} bytes), "
-            "and torch numbers bytes up to 2⁶³; --no-trace counts it all the same"
+            "and torch numbers bytes up to 2⁶³; --no-trace counts it all the same",
+            needed,
+            _MOST_BYTES,
         )
 
 

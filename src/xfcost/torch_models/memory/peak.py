@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from xfcost.ledger.errors import DeviceError
+from xfcost.ledger.errors import NoRoomError
 from xfcost.ledger.units import size
 from xfcost.torch_models.memory.limits import Limit, tightest
 from xfcost.torch_models.tracing.kernels import attention_operands
@@ -117,14 +117,16 @@ def check_room(needed: int, device: str, name: str, what: str = "one forward") -
     """Refuse a run that does not fit, before it allocates; `what` names the run.
 
     Raises:
-        DeviceError: `needed` bytes are more than the tightest limit leaves, which is named.
+        NoRoomError: `needed` bytes are more than the tightest limit leaves, which is named.
     """
     limit = limit_on(device)
     if needed > limit.left:
-        raise DeviceError(
+        raise NoRoomError(
             f"{name} needs {needed:,} bytes ({size(needed)}) for {what} on {device}, and {limit.name} leaves "
             f"{limit.left:,} bytes ({size(limit.left)}); take a smaller --N, --batch or --dtype, --attention fused, "
-            "or leave --device out: counting needs no memory"
+            "or leave --device out: counting needs no memory",
+            needed,
+            limit.left,
         )
 
 

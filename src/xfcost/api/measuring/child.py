@@ -1,0 +1,137 @@
+"""The process of one configuration: `python -m xfcost.api.measuring.child`, a job on stdin, its answer on stdout."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import threading
+from contextlib import nullcontext, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from xfcost import __version__
+from xfcost.api.measuring.jobs import Answer, Described, Job
+from xfcost.api.measuring.plan import run_of, spec_hash
+from xfcost.api.specs import account
+from xfcost.ledger.errors import DeviceError, NoRoomError, XfcostError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.measurements import Configuration, Machine, Outcome
+from xfcost.ledger.operation import MIXINGS
+from xfcost.ledger.timing_options import TimingPlan
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+
+# Letters of an error that is none of ours.
+_LONGEST = 300
+
+
+def main() -> NoReturn:
+    """Answer the job, and end at once."""
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what libraries print is no answer
+    job = msgspec.json.decode(_line(0), type=Job)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(OSError):  # where memory runs out, this process goes and not that of the sweep
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    content = msgspec.json.encode(answered(job))
+    with os.fdopen(answers, "wb") as stream:
+        stream.write(content)
+    os._exit(0)  # torch takes a second to unload
+
+
+def _line(descriptor: int) -> bytes:
+    """The bytes up to a line's end."""
+    content = b""
+    while not content.endswith(b"\n") and (more := os.read(descriptor, 2**16)):
+        content += more
+    return content
+
+
+def _end_with_parent() -> None:
+    """The parent keeps the job's pipe open: when it ends, so does this process, with those that it started."""
+    os.read(0, 1)
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def answered(job: Job) -> Answer:
+    """The answer; what can't be is part of it."""
+    try:
+        described = _described(job)
+    except XfcostError as error:
+        return Answer(refused=str(error))
+    if job.configuration is None:
+        return Answer(described=described)
+    try:
+        return Answer(outcome=_measured(job.configuration, job.timing))
+    except NoRoomError as error:
+        return Answer(outcome=_without("skipped", error, needed_bytes=error.needed, left_bytes=error.left))
+    except XfcostError as error:
+        return Answer(outcome=_without("failed", error))
+    except Exception as error:  # noqa: BLE001 - a row that fails must not end the sweep
+        return Answer(outcome=_without("failed", error))
+
+
+def _without(status: str, error: Exception, **figures: int) -> Outcome:
+    """The outcome of a configuration that is not measured."""
+    own = isinstance(error, XfcostError)
+    reason = str(error) if own else f"{type(error).__name__}: {error}".strip().splitlines()[0][:_LONGEST]
+    return Outcome(status=status, reason=reason, **figures)  # type: ignore[arg-type]
+
+
+def _described(job: Job) -> Described:
+    """The device and its machine.
+
+    Raises:
+        DeviceError: there is no such device, or torch can't be loaded.
+    """
+    check_torch_loads()
+    with memory_may_run_out("torch", "loading it"):
+        import psutil
+
+        from xfcost.torch_models.timing.devices import check_device, cpu_name, machine
+        from xfcost.torch_models.timing.threads import cores
+    check_device(job.device)
+    return Described(
+        machine=Machine(
+            host=platform.node(), processor=cpu_name(), cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1
+        ),
+        device_name=machine(job.device),
+        threads=cores(),
+        versions={"xfcost": __version__, "torch": version("torch"), "python": platform.python_version()},
+    )
+
+
+def _measured(configuration: Configuration, timing: TimingPlan) -> Outcome:
+    """Memory first, as predicted, so that nothing is allocated that does not fit; then measured; then the times."""
+    from xfcost.torch_models.shared.no_compiler import no_compiler
+    from xfcost.torch_models.timing.growth import memory_of
+    from xfcost.torch_models.timing.threads import threads_set
+
+    loaded, run = load(configuration.target, configuration.settings), run_of(configuration)
+    if spec_hash(loaded.spec) != configuration.spec_hash:
+        raise DeviceError(f"{configuration.target}: it was changed after this command had read it; give it again")
+    counted = account(loaded, run, trace=False, orders=False)
+    compiler = nullcontext() if timing.compile else no_compiler()
+    with memory_may_run_out(configuration.system, f"running it on {configuration.device}"), compiler:
+        with threads_set(configuration.threads):
+            memory = memory_of(place(loaded, run), counted, configuration.device)
+        ledger = account(loaded, run, trace=False, device=configuration.device, timing=timing, orders=False)
+    return Outcome(status="measured", timing=ledger.timing, seconds_by_mixing=seconds_by_mixing(ledger), memory=memory)
+
+
+def seconds_by_mixing(ledger: Ledger) -> dict[str, float] | None:
+    """Seconds of all rows of each mixing kind; None where no rows were timed."""
+    if ledger.total("seconds") is None:
+        return None
+    return {kind: ledger.total("seconds", lambda row, kind=kind: row.mixing == kind) or 0.0 for kind in MIXINGS}  # type: ignore[misc]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""What the process of a sweep asks the process of a configuration, and what that one answers."""
+
+from __future__ import annotations
+
+import msgspec
+
+from xfcost.ledger.measurements import Configuration, Machine, Outcome
+from xfcost.ledger.timing_options import USUAL, TimingPlan
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A line on the other process's standard input; when that ends, so does the process."""
+
+    device: str
+    configuration: Configuration | None = None
+    """What is measured; None asks about the device."""
+    timing: TimingPlan = USUAL
+
+
+class Described(msgspec.Struct, frozen=True, kw_only=True):
+    """A device, and the machine that has it."""
+
+    machine: Machine
+    device_name: str
+    threads: int
+    """The physical cores that the process may use."""
+    versions: dict[str, str]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The line on its standard output: one of these."""
+
+    refused: str | None = None
+    """Why the device can't be used at all: then no other configuration can be measured either."""
+    described: Described | None = None
+    outcome: Outcome | None = None

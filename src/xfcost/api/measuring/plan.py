@@ -1,0 +1,178 @@
+"""What `xfcost measure` measures, in order: systems × sizes × batches × dtypes × attention × modes, all counted."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from xfcost.api.specs import account
+from xfcost.counting.comparison import distinct
+from xfcost.counting.measured_grid import Grid, measured_grids
+from xfcost.counting.run_options import make_run
+from xfcost.counting.sweep import Axis
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.measurements import Configuration, Counted
+from xfcost.ledger.operation import MIXINGS
+from xfcost.ledger.timing_options import TimingPlan
+from xfcost.spec.grammar import Spec
+from xfcost.spec.load import Loaded
+from xfcost.spec.run import Run
+
+# More are a typing error: they would be measured for days.
+MOST_CONFIGURATIONS: Final = 10_000
+# Options that a sweep takes several values of, the first one varying slowest.
+VARIED: Final = ("batch", "dtype", "attention", "mode")
+# Options of one mode or two: the others do without.
+_OF_MODES: Final = {"new_tokens": ("generate",), "logits": ("prefill", "generate"), "optimizer": ("train",)}
+# What a spec says that changes nothing that runs.
+_TEXTS: Final = ("name", "paper", "notes", "published", "extends", "set")
+_BY_MIXING: Final = ("params", "macs", "flops", "attention_entries")
+
+
+class Planned(NamedTuple):
+    """One configuration, and what it costs as counted."""
+
+    configuration: Configuration
+    counted: Counted
+
+
+class Plan(NamedTuple):
+    """The configurations in the order in which they are measured, and what is left out."""
+
+    planned: list[Planned]
+    grids: dict[str, Grid]
+    """System -> its points."""
+
+    def with_threads(self, threads: int) -> Plan:
+        """The plan with so many threads of torch in every configuration."""
+        return self._replace(
+            planned=[
+                one._replace(configuration=msgspec.structs.replace(one.configuration, threads=threads))
+                for one in self.planned
+            ]
+        )
+
+
+def variants_of(options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Run options of every combination: those of `VARIED` are texts with commas, each of their values once.
+
+    Raises:
+        UsageError: a value can't be, or an option is of none of the modes.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    values = {name: list(dict.fromkeys(str(given[name]).split(","))) for name in VARIED if name in given}
+    more = {name: given[name] for name in given if name not in VARIED}
+    result = []
+    for combination in itertools.product(*values.values()):
+        one = dict(zip(values, combination, strict=True))
+        mode = one.get("mode", "forward")
+        unused = {name for name, modes in _OF_MODES.items() if mode not in modes}
+        several = len(values.get("mode", ())) > 1
+        result.append(one | {name: more[name] for name in more if not (several and name in unused)})
+    for name in more:
+        if not any(name in one for one in result):
+            raise UsageError(f"--{name.replace('_', '-')}: it is of --mode {' or '.join(_OF_MODES[name])}; add that")
+    return result
+
+
+class Sizes(NamedTuple):
+    """Over what is swept."""
+
+    axis: Axis
+    span: tuple[int, int]
+    points: int
+
+
+def planned(
+    loaded: Sequence[Loaded], sizes: Sizes, variants: Sequence[dict[str, Any]], device: str, timing: TimingPlan
+) -> Plan:
+    """All configurations: sizes ascending, and at each size and variant the systems in turns (A B A B).
+
+    Raises:
+        XfcostError: a system can't have any size, or can't run in a variant.
+    """
+    runs = [(make_run(**one), one) for one in variants]
+    names = distinct([one.spec.name for one in loaded])
+    systems = [_System(name, one, spec_hash(one.spec)) for name, one in zip(names, loaded, strict=True)]
+    grids = measured_grids(loaded, runs[0][0], sizes.axis, sizes.span, sizes.points)
+    number = len(runs) * sum(len(grid.points) for grid in grids)
+    if number > MOST_CONFIGURATIONS:
+        raise UsageError(f"measure: {number:,} configurations, and at most {MOST_CONFIGURATIONS:,} are measured")
+    where = {"device": device, "threads": timing.threads or 1, "compiled": timing.compile}
+    result = []
+    for at, (run, options) in itertools.product(sorted({at for grid in grids for at in grid.points}), runs):
+        for system, grid in zip(systems, grids, strict=True):
+            if at in grid.points:
+                result.append(_counted(system, sizes.axis.run(run, grid.points[at]), options, where))
+    return Plan(result, dict(zip(names, grids, strict=True)))
+
+
+class _System(NamedTuple):
+    """A spec, its distinct name, and its hash."""
+
+    name: str
+    loaded: Loaded
+    spec_hash: str
+
+
+def _counted(system: _System, run: Run, options: dict[str, Any], where: dict[str, Any]) -> Planned:
+    """One configuration, counted.
+
+    Raises:
+        XfcostError: the system can't run so.
+    """
+    ledger = account(system.loaded, run, trace=False, orders=False)
+    generation = ledger.generation
+    if generation is not None and generation.decode is None:
+        raise UsageError(f"{system.name}: there are no decode steps to time: {generation.refused}")
+    configuration = Configuration(
+        system=system.name,
+        target=system.loaded.name,
+        settings=system.loaded.settings,
+        spec_hash=system.spec_hash,
+        N=ledger.metadata.grid_tokens,
+        size=run.size,
+        **{name: getattr(run, name) for name in VARIED},
+        run_options={option: options[option] for option in _OF_MODES if option in options},
+        **where,
+    )
+    return Planned(configuration, counted_of(ledger))
+
+
+def run_of(configuration: Configuration) -> Run:
+    """The checked run of a configuration."""
+    of_size = {"N": configuration.N} if configuration.size is None else {"size": configuration.size}
+    options = {name: getattr(configuration, name) for name in VARIED}
+    return make_run(**of_size, **options, **configuration.run_options)
+
+
+def spec_hash(spec: Spec) -> str:
+    """16 hexadecimal digits of the expanded spec, without its name and texts."""
+    parts = {key: value for key, value in msgspec.to_builtins(spec).items() if key not in _TEXTS}
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16]
+
+
+def counted_of(ledger: Ledger) -> Counted:
+    """The costs in closed form of what a run does."""
+    macs, flops = ledger.total("macs") or 0, ledger.total("flops")
+    attention = ledger.attention_memory()["peak"]
+    if ledger.training is not None:
+        step = ledger.training.step
+        macs, flops, attention = step.forward_macs + step.backward_macs, None, step.attention_kept_bytes
+    by_mixing: dict[str, dict[str, int]] = {}
+    for kind in MIXINGS:
+        part = ledger.part(row for row in ledger.rows if row.mixing == kind)
+        by_mixing[kind] = {quantity: part.total(quantity) or 0 for quantity in _BY_MIXING}
+    return Counted(
+        params=ledger.total("params") or 0,
+        macs=macs,
+        flops=flops,
+        attention_entries=ledger.total("attention_entries") or 0,
+        attention_bytes=attention,
+        by_mixing=by_mixing,
+    )

@@ -1,0 +1,174 @@
+"""The sweep: every configuration that the file does not have yet is run, and its row appended at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from xfcost.api.measuring.jobs import Described
+from xfcost.api.measuring.plan import Planned
+from xfcost.ledger.errors import OutputError, UsageError
+from xfcost.ledger.measurements import Configuration, Header, Machine, Measurement, Outcome, key_of
+from xfcost.ledger.runs_file import RunsFile
+
+# Below so many rows the time left is their mean; from there on it grows with the MACs.
+_FEW: Final = 3
+
+Runner = Callable[[Configuration], Outcome]
+Clock = Callable[[], float]
+
+
+class Progress(Protocol):
+    """What is told while a sweep runs."""
+
+    def started(self, total: int, before: int) -> None:
+        """`total` rows, of which the file has `before`."""
+
+    def running(self, number: int, configuration: Configuration, left: float | None) -> None:
+        """Row `number`, from 1, begins; `left` are the expected seconds of the rest."""
+
+    def measured(self, number: int, row: Measurement) -> None:
+        """It is in the file."""
+
+
+class Circumstances(NamedTuple):
+    """What a sweep reads besides its arguments; given in tests."""
+
+    clock: Clock
+    """Seconds that only grow."""
+    now: Callable[[], datetime]
+
+
+def utc(now: datetime) -> str:
+    """`2025-01-31T12:00:00Z`."""
+    return now.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def header_of(described: Described, now: datetime) -> Header:
+    """The header of a new file."""
+    return Header(machine=described.machine, versions=described.versions, started=utc(now))
+
+
+def check_machine(file: RunsFile, machine: Machine, *, any_machine: bool) -> None:
+    """Refuse to add rows of this machine to those of another, unless that is asked for.
+
+    Raises:
+        UsageError: the file has rows of another machine.
+    """
+    others = [one for one in file.machines if one != machine]
+    if others and not any_machine:
+        raise UsageError(
+            f"--save {file.path}: its rows are of another machine, {others[0]}; this is {machine}. Take another file, "
+            "or --any-machine to add rows of this one beside them"
+        )
+
+
+def differing_versions(file: RunsFile, versions: dict[str, str]) -> list[str]:
+    """`torch 2.6.0 (now 2.7.1)` for every version with which rows of the file were measured, and which is another."""
+    texts = {
+        f"{name} {row.versions[name]} (now {version})": None
+        for row in file.rows
+        for name, version in versions.items()
+        if row.versions.get(name, version) != version
+    }
+    return list(texts)
+
+
+class Sweep:
+    """One command's rows."""
+
+    def __init__(
+        self, planned: Sequence[Planned], described: Described, file: RunsFile, circumstances: Circumstances
+    ) -> None:
+        self._planned, self._described, self._file, self._circumstances = planned, described, file, circumstances
+        self._keys = [key_of(one.configuration, described.machine, described.device_name) for one in planned]
+        self._known = {row.key: row for row in file.rows}
+        self._spent: dict[int, float] = {}
+
+    @property
+    def rows(self) -> list[Measurement]:
+        """The rows of the command that the file has, in the order of the plan."""
+        return [self._known[key] for key in self._keys if key in self._known]
+
+    def run(self, runner: Runner, progress: Progress, *, retry: bool = False) -> None:
+        """Measure what the file has no row of; with `retry` also what was not measured before.
+
+        Raises:
+            OutputError: a row can't be written.
+            DeviceError: the device is no longer there.
+        """
+        done = {key for key, row in self._known.items() if row.outcome.status == "measured" or not retry}
+        left = [number for number, key in enumerate(self._keys) if key not in done]
+        progress.started(len(self._planned), len(self._planned) - len(left))
+        for place, number in enumerate(left):
+            planned = self._planned[number]
+            progress.running(number + 1, planned.configuration, self._seconds_left(left[place:]))
+            row = self._measured(planned, runner)
+            self._spent[number] = row.process_seconds
+            self._append(row)
+            progress.measured(number + 1, row)
+
+    def _measured(self, planned: Planned, runner: Runner) -> Measurement:
+        clock, now = self._circumstances
+        started = clock()
+        smaller = self._timed_out(planned.configuration)
+        if smaller is None:
+            outcome = runner(planned.configuration)
+        else:
+            outcome = Outcome(status="skipped", reason=f"at N = {smaller:,} it timed out")
+        return Measurement(
+            configuration=planned.configuration,
+            outcome=outcome,
+            counted=planned.counted,
+            machine=self._described.machine,
+            device_name=self._described.device_name,
+            versions=self._described.versions,
+            process_seconds=clock() - started,
+            ended=utc(now()),
+        )
+
+    def _timed_out(self, configuration: Configuration) -> int | None:
+        """A smaller N at which the same run of the same system timed out on this machine."""
+        for row in self._known.values():
+            other = row.configuration
+            at_this = msgspec.structs.replace(other, N=configuration.N, size=configuration.size)
+            same = at_this == configuration and row.machine == self._described.machine
+            if same and row.outcome.status == "timed out" and other.N < configuration.N:
+                return other.N
+        return None
+
+    def _append(self, row: Measurement) -> None:
+        try:
+            self._file.append(row)
+            self._known[row.key] = row
+        except OutputError as error:
+            text = msgspec.json.encode(row).decode()
+            raise OutputError(
+                f"{error}; {len(self.rows):,} rows are in it, and the same command goes on with the rest. The row that "
+                f"was just measured:\n{text}"
+            ) from None
+
+    def _seconds_left(self, numbers: Sequence[int]) -> float | None:
+        """Expected seconds of rows, by those measured: a constant part and one that grows with the MACs."""
+        if not self._spent:
+            return None
+        done = [(self._planned[number].counted.macs, seconds) for number, seconds in self._spent.items()]
+        fixed, per_mac = line_through(done)
+        return sum(fixed + per_mac * self._planned[number].counted.macs for number in numbers)
+
+
+def line_through(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """Constant and slope, neither negative, of the least-squares line; of few points their mean."""
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    variance = sum((x - mean_x) ** 2 for x, _ in points)
+    if len(points) < _FEW or not variance:
+        return mean_y, 0.0
+    slope = max(sum((x - mean_x) * (y - mean_y) for x, y in points) / variance, 0.0)
+    constant = mean_y - slope * mean_x
+    if constant >= 0:
+        return constant, slope
+    return 0.0, sum(x * y for x, y in points) / sum(x * x for x, _ in points)

@@ -1,0 +1,158 @@
+"""The rows of a file of measurements (`xfcost measure --save runs.jsonl`): what was run, where, and what it took.
+
+A file is JSON Lines: a header, then a row per configuration. Counts are ints, seconds and bytes are SI.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from xfcost.ledger.metadata import Timing
+
+# Raised where rows of an older version can no longer be read as they are.
+VERSION: Final = 1
+FORMAT: Final = "measurements"
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine of a row. Rows of another one are of another machine, whatever its device."""
+
+    host: str
+    processor: str
+    cores: int
+    """Physical cores."""
+
+    def __str__(self) -> str:
+        return f"{self.host} ({self.processor}, {self.cores} cores)"
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line of the file."""
+
+    tool: str = "xfcost"
+    format: str = FORMAT
+    version: int = VERSION
+    machine: Machine
+    """The machine of the first rows."""
+    versions: dict[str, str]
+    started: str
+    """UTC, as in ISO 8601."""
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """What a row measures: a system, its input and its run."""
+
+    system: str
+    """Its name in reports; distinct within a command."""
+    target: str
+    """The preset or the file, as given."""
+    settings: tuple[str, ...] = ()
+    """The `--set` options."""
+    spec_hash: str
+    """Of the expanded spec, without name and texts: equal specs have equal ones."""
+    N: int
+    """Tokens of the first stage."""
+    size: tuple[int, int] | None = None
+    """The image's height and width, where these were given in place of N."""
+    batch: int = 1
+    dtype: str = "float32"
+    attention: str = "eager"
+    mode: str = "forward"
+    run_options: dict[str, Any] = {}
+    """Further options of its mode: new_tokens, logits, optimizer."""
+    device: str
+    threads: int
+    """torch's threads on the CPU."""
+    compiled: bool = False
+
+
+# Fields of a configuration that do not change what runs.
+_NAMES: Final = ("target", "settings")
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """Costs in closed form, of what is timed."""
+
+    params: int
+    macs: int
+    """Of all passes: of a generation the prefill and its steps, of a training step the backward pass too."""
+    flops: int | None = None
+    """None of a training step, whose element-wise work is not counted backwards."""
+    attention_entries: int
+    attention_bytes: int
+    """Attention matrices alive at once; in a training step those that it saves."""
+    by_mixing: dict[str, dict[str, int]]
+    """Mixing kind -> params, macs, flops, attention_entries of one forward pass (of a generation, all passes)."""
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """Peak memory while the model is built and run: the growth of the process on the CPU, torch's allocator on CUDA."""
+
+    predicted: int | None = None
+    low: int | None = None
+    high: int | None = None
+    """The interval of the prediction, on the CPU."""
+    measured: int | None = None
+    """None where the system has no figure."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a configuration in its process."""
+
+    status: Literal["measured", "skipped", "failed", "timed out"]
+    reason: str | None = None
+    """Why it was not measured."""
+    needed_bytes: int | None = None
+    """Of a skipped one that does not fit: the bytes that it would need, and those that a limit leaves."""
+    left_bytes: int | None = None
+    timing: Timing | None = None
+    seconds_by_mixing: dict[str, float] | None = None
+    """Mixing kind -> seconds of its rows in all blocks; None where no rows were timed."""
+    memory: Memory | None = None
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the file."""
+
+    configuration: Configuration
+    outcome: Outcome
+    counted: Counted
+    predicted_seconds: float | None = None
+    """None without a prediction."""
+    machine: Machine
+    device_name: str
+    """The processor or the GPU that ran it."""
+    versions: dict[str, str]
+    """Of xfcost, torch and Python."""
+    process_seconds: float
+    """From the start of the process to its end."""
+    ended: str
+    """UTC, as in ISO 8601."""
+
+    @property
+    def key(self) -> bytes:
+        """Equal for rows that measure the same on the same machine; of these the last one counts."""
+        return key_of(self.configuration, self.machine, self.device_name)
+
+    @property
+    def attention_share(self) -> float | None:
+        """Attention matrices, as counted, over the measured peak."""
+        memory = self.outcome.memory
+        if memory is None or not memory.measured:
+            return None
+        return self.counted.attention_bytes / memory.measured
+
+
+def key_of(configuration: Configuration, machine: Machine, device_name: str) -> bytes:
+    """The key of a row before it is measured."""
+    run = msgspec.to_builtins(configuration)
+    for name in _NAMES:
+        del run[name]
+    return msgspec.json.encode([run, machine, device_name], order="sorted")
+
+
+def latest(rows: list[Measurement]) -> list[Measurement]:
+    """Of the rows with the same key the last one, in the place of the first."""
+    return list({row.key: row for row in rows}.values())

@@ -1,0 +1,217 @@
+"""A file of measurements: read whole, or opened by one process that appends rows to it.
+
+A row is one write, and is on the disk before the next one is measured. A process that is killed leaves at most a torn
+last line, which is cut off when the file is opened again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from xfcost.ledger.errors import OutputError, UsageError, printable, shown
+from xfcost.ledger.measurements import FORMAT, VERSION, Header, Machine, Measurement, latest
+
+# How every header starts: the fields of `Header` in their order.
+_START: Final = f'{{"tool":"xfcost","format":"{FORMAT}",'.encode()
+_NO_RUNS: Final = "is no file of measurements, and is left as it is; expected one that `xfcost measure --save` wrote"
+
+Say = Callable[[str], None]
+
+
+class Runs(NamedTuple):
+    """What a file holds."""
+
+    header: Header | None
+    """None of an empty file."""
+    rows: list[Measurement]
+    """Of the same configuration the last row."""
+    whole_bytes: int
+    """The length of its whole lines; what follows them is torn."""
+
+
+def read_runs(path: Path) -> Runs:
+    """The measurements in a file; a torn last line is not one of them.
+
+    Raises:
+        UsageError: the file can't be read, is of another tool or version, or has a broken line.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{shown(path, 200)}: can't be read: {error.strerror or error}") from None
+    return _runs_in(content, shown(path, 200))
+
+
+def _runs_in(content: bytes, name: str) -> Runs:
+    whole = content.rfind(b"\n") + 1
+    lines = content[:whole].split(b"\n")[:-1]
+    if not lines:
+        if content.startswith(_START) or _START.startswith(content):
+            return Runs(None, [], 0)
+        raise UsageError(f"{name}: {_NO_RUNS}")
+    header = _header(lines[0], name)
+    rows = [_row(line, number, name) for number, line in enumerate(lines[1:], start=2)]
+    return Runs(header, latest(rows), whole)
+
+
+def _header(line: bytes, name: str) -> Header:
+    """The first line.
+
+    Raises:
+        UsageError: it is of another tool, another kind of file or another version.
+    """
+    try:
+        fields = msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        fields = None
+    if not isinstance(fields, dict) or (fields.get("tool"), fields.get("format")) != ("xfcost", FORMAT):
+        raise UsageError(f"{name}: {_NO_RUNS}")
+    if fields.get("version") != VERSION:
+        raise UsageError(
+            f"{name}: is of version {shown(fields.get('version'))} of the format, and this xfcost reads and writes "
+            f"version {VERSION}; take another file, or the xfcost that wrote it"
+        )
+    try:
+        return msgspec.convert(fields, Header)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{name}:1 is no header of measurements: {error}") from None
+
+
+def _row(line: bytes, number: int, name: str) -> Measurement:
+    try:
+        return msgspec.json.decode(line, type=Measurement)
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"{name}:{number} is no row of measurements ({printable(str(error), 120)}); delete that line, or take "
+            "another file"
+        ) from None
+
+
+class RunsFile:
+    """A file of measurements that this process alone appends to, while it is open."""
+
+    def __init__(self, path: Path, header: Header, say: Say) -> None:
+        """Open it, or make it; `say` is told of a torn line.
+
+        Raises:
+            OutputError: it can't be opened or written, or another process appends to it.
+            UsageError: it is no file of measurements of this version.
+        """
+        self.path = path
+        self._descriptor = self._opened()
+        try:
+            self._lock()
+            self.rows = self._checked(header, say)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def close(self) -> None:
+        """Let others write it."""
+        os.close(self._descriptor)
+
+    def append(self, row: Measurement) -> None:
+        """Write a row, and wait until the disk has it.
+
+        Raises:
+            OutputError: it can't be written; the file is as it was before.
+        """
+        self._write(msgspec.json.encode(row))
+        self.rows.append(row)
+
+    @property
+    def machines(self) -> list[Machine]:
+        """The machines of its rows."""
+        return list(dict.fromkeys(row.machine for row in self.rows))
+
+    def _opened(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        try:
+            if self.path.exists() and not stat.S_ISREG(os.stat(self.path).st_mode):
+                raise OutputError(f"{self._name}: is a folder, a device or a pipe; expected a file")
+            return os.open(self.path, flags, 0o666)
+        except (OSError, ValueError) as error:
+            raise self._refused(error) from None
+
+    def _lock(self) -> None:
+        try:
+            _lock(self._descriptor)
+        except BlockingIOError:
+            raise OutputError(
+                f"{self._name}: another xfcost measure is writing it; wait until it ends, or take another file"
+            ) from None
+        except OSError as error:
+            raise OutputError(
+                f"{self._name}: can't be locked ({error.strerror or error}); take a file on a local disk"
+            ) from None
+
+    def _checked(self, header: Header, say: Say) -> list[Measurement]:
+        """Its rows; what is torn is cut off, and an empty file gets its header."""
+        with open(self._descriptor, "rb", closefd=False) as stream:
+            content = stream.read()
+        found = _runs_in(content, shown(self.path, 200))
+        if torn := len(content) - found.whole_bytes:
+            say(f"{shown(self.path, 200)}: its last line was torn; {torn:,} bytes of it are cut off")
+            self._cut(found.whole_bytes)
+        if found.header is None:
+            self._write(msgspec.json.encode(header))
+        return found.rows
+
+    def _write(self, line: bytes) -> None:
+        """One line, in one write where the system takes it whole; what was written of it in vain is cut off."""
+        content, before = line + b"\n", os.fstat(self._descriptor).st_size
+        try:
+            while content:
+                content = content[os.write(self._descriptor, content) :]
+            os.fsync(self._descriptor)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._cut(before)
+            raise self._refused(error) from None
+
+    def _cut(self, length: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, length)
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def _refused(self, error: OSError | ValueError) -> OutputError:
+        reason = error.strerror if isinstance(error, OSError) else None
+        return OutputError(f"{self._name}: can't be written: {reason or error}")
+
+    @property
+    def _name(self) -> str:
+        return f"--save {shown(self.path, 200)}"
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    # A byte far behind the rows: Windows refuses others even to read what is locked.
+    _LOCKED: Final = 2**40
+
+    def _lock(descriptor: int) -> None:
+        """Lock the file until it is closed or the process ends; a BlockingIOError where another has it."""
+        before = os.lseek(descriptor, 0, os.SEEK_CUR)
+        os.lseek(descriptor, _LOCKED, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except PermissionError as error:
+            raise BlockingIOError from error
+        finally:
+            os.lseek(descriptor, before, os.SEEK_SET)
+
+else:
+    import fcntl
+
+    def _lock(descriptor: int) -> None:
+        """Lock the file until it is closed or the process ends; a BlockingIOError where another has it."""
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

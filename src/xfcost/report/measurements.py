@@ -1,0 +1,195 @@
+"""The rows of a sweep: a table, JSON, CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from xfcost.counting.measured_grid import Grid
+from xfcost.ledger import units
+from xfcost.ledger.errors import printable
+from xfcost.ledger.measurements import Configuration, Measurement, Outcome
+from xfcost.ledger.metadata import Timing
+from xfcost.ledger.objects import json_text
+from xfcost.ledger.operation import MIXINGS
+from xfcost.report.console import bare_table, plain_text
+from xfcost.report.export import to_csv, to_markup
+from xfcost.report.output import Format
+
+# Fields that are a column where rows differ in them, and stand above the table where they don't.
+_RUN: Final = ("batch", "dtype", "attention", "mode")
+# Rows of the same reason that are named.
+_MOST_REASONS: Final = 8
+# Sizes that are named where a system has none near them.
+_MOST_SIZES: Final = 4
+_TIMING: Final = ("seconds", "spread", "precision", "runs", "noisy", "not_attributed", "peak_bytes")
+_LOAD: Final = ("others", "cores", "stolen", "withheld", "frequency")
+_MEMORY: Final = ("predicted", "low", "high", "measured")
+
+
+def measurements_text(rows: Sequence[Measurement], form: Format) -> str:
+    """The rows in a format."""
+    if form == "json":
+        return json_text({"rows": [_object(row) for row in rows]})
+    if form == "csv":
+        return to_csv([_record(row) for row in rows])
+    if form == "table":
+        return plain_text(lambda width: report(rows))
+    titles = _titles(rows)
+    return to_markup([dict(zip(titles, _cells(row, titles), strict=True)) for row in rows], form)
+
+
+def report(rows: Sequence[Measurement]) -> Group:
+    """What all rows share, the table, then why some were not measured."""
+    if not rows:
+        return Group(Text("no rows"))
+    first, *numbers = _titles(rows)
+    table = bare_table(first, *numbers)
+    for row in rows:
+        table.add_row(*_cells(row, [first, *numbers]))
+    parts: list[RenderableType] = [Text(_shared_text(rows)), Text(), table]
+    notes = [Text(note) for note in _notes(rows)]
+    return Group(*parts, *([Text(), *notes] if notes else []))
+
+
+def left_out_texts(grids: Mapping[str, Grid], word: str) -> Iterator[str]:
+    """A line for every system that can't have some of the sizes, with the reason of the first."""
+    for name, grid in grids.items():
+        if grid.refused:
+            xs = ", ".join(f"{x:,}" for x in [*grid.refused][:_MOST_SIZES])
+            more = f" and {len(grid.refused) - _MOST_SIZES} more" if len(grid.refused) > _MOST_SIZES else ""
+            yield f"{name}: nothing near {word} = {xs}{more}: {next(iter(grid.refused.values()))}"
+
+
+def configuration_text(configuration: Configuration) -> str:
+    """`ViT-S/8, N = 784, batch 8, bfloat16, fused, decode`: what differs from the defaults."""
+    parts = [configuration.system, _size_text(configuration)]
+    parts += [f"batch {configuration.batch}"] if configuration.batch > 1 else []
+    usual = {"dtype": "float32", "attention": "eager", "mode": "forward"}
+    parts += [getattr(configuration, name) for name, value in usual.items() if getattr(configuration, name) != value]
+    return ", ".join(parts)
+
+
+def outcome_text(row: Measurement) -> str:
+    """`12.3 ms, 45.2 MiB`, or what happened instead."""
+    timing, memory = row.outcome.timing, row.outcome.memory
+    if timing is None:
+        return f"{row.outcome.status}: {printable(row.outcome.reason or '', 200)}"
+    peak = f", {units.size(memory.measured)}" if memory is not None and memory.measured is not None else ""
+    return f"{units.seconds(timing.seconds)}{peak}"
+
+
+def _size_text(configuration: Configuration) -> str:
+    if configuration.size is None:
+        return f"N = {configuration.N:,}"
+    return "×".join(map(str, configuration.size))
+
+
+def _titles(rows: Sequence[Measurement]) -> list[str]:
+    sized = any(row.configuration.size for row in rows)
+    differing = [name for name in _RUN if len({getattr(row.configuration, name) for row in rows}) > 1]
+    columns = ["system", *(["image"] if sized else []), "N", *differing, "MACs", "time", "±", "mixing", "peak"]
+    return [*columns, "predicted", "matrices"]
+
+
+def _cells(row: Measurement, titles: Sequence[str]) -> list[str]:
+    configuration, timing, memory = row.configuration, row.outcome.timing, row.outcome.memory
+    cells = {
+        "system": configuration.system,
+        "image": _size_text(configuration) if configuration.size else units.DASH,
+        "N": f"{configuration.N:,}",
+        **{name: str(getattr(configuration, name)) for name in _RUN},
+        "MACs": units.count(row.counted.macs),
+        "time": units.seconds(timing.seconds) if timing else row.outcome.status,
+        "±": _precision_text(timing),
+        "mixing": _mixing_text(row.outcome),
+        "peak": units.size(memory.measured) if memory else units.DASH,
+        "predicted": units.size(memory.predicted if memory else row.outcome.needed_bytes),
+        "matrices": units.DASH if row.attention_share is None else f"{100 * row.attention_share:.0f} %",
+    }
+    return [cells[title] for title in titles]
+
+
+def _precision_text(timing: Timing | None) -> str:
+    """How far the interval of the median reaches; a noisy one is marked."""
+    if timing is None:
+        return units.DASH
+    reached = units.DASH if timing.precision is None else f"{100 * timing.precision:.1f} %"
+    return f"{reached} noisy" if timing.noisy else reached
+
+
+def _mixing_text(outcome: Outcome) -> str:
+    """The share of the time that token mixing takes."""
+    if outcome.seconds_by_mixing is None or outcome.timing is None:
+        return units.DASH
+    mixing = sum(seconds for kind, seconds in outcome.seconds_by_mixing.items() if kind != "per-token")
+    return f"{100 * mixing / outcome.timing.seconds:.0f} %"
+
+
+def _shared_text(rows: Sequence[Measurement]) -> str:
+    """The run as far as it is the same in all rows, and where."""
+    parts = []
+    for name in _RUN:
+        values = {getattr(row.configuration, name) for row in rows}
+        if len(values) == 1:
+            prefix = {"batch": "batch ", "mode": "mode "}.get(name, "")
+            suffix = " attention" if name == "attention" else ""
+            parts.append(f"{prefix}{values.pop()}{suffix}")
+    places = {f"{row.configuration.device} ({row.device_name}, {_threads_text(row)})" for row in rows}
+    return "   ".join([*parts, "; ".join(sorted(places))])
+
+
+def _threads_text(row: Measurement) -> str:
+    return f"{row.configuration.threads} thread{'s' if row.configuration.threads > 1 else ''}"
+
+
+def _notes(rows: Sequence[Measurement]) -> Iterator[str]:
+    """Why rows were not measured; how many hosts; what the columns are."""
+    without = [row for row in rows if row.outcome.status != "measured"]
+    for row in without[:_MOST_REASONS]:
+        yield f"{configuration_text(row.configuration)}: {outcome_text(row)}"
+    if len(without) > _MOST_REASONS:
+        yield f"… and {len(without) - _MOST_REASONS:,} more that were not measured: --format json has them"
+    noisy = [(row, row.outcome.timing.noisy) for row in rows if row.outcome.timing and row.outcome.timing.noisy]
+    for row, reason in noisy[:1]:
+        yield f"{len(noisy):,} of {len(rows):,} rows are noisy, as {configuration_text(row.configuration)}: {reason}"
+    if len({row.machine for row in rows}) > 1:
+        yield "rows of several machines: times of different machines are not to be compared"
+    yield (
+        "time: the median; ±: how far its 95 % interval reaches; mixing: the share of the time in operations that mix "
+        "tokens; peak: growth of the process while the model is built and run "
+        "(on CUDA torch's allocator), beside its prediction; matrices: the share of attention matrices, as counted"
+    )
+
+
+def _object(row: Measurement) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(row)
+    return fields | {"attention_share": row.attention_share}
+
+
+def _record(row: Measurement) -> dict[str, Any]:
+    """One flat dict of a row, as in the CSV."""
+    configuration, outcome, counted = row.configuration, row.outcome, row.counted
+    record: dict[str, Any] = {"system": configuration.system, "spec": configuration.target, "N": configuration.N}
+    record |= {"size": configuration.size and "x".join(map(str, configuration.size))}
+    record |= {name: getattr(configuration, name) for name in (*_RUN, "device", "threads", "compiled")}
+    record |= {"status": outcome.status, "reason": outcome.reason}
+    record |= {"needed_bytes": outcome.needed_bytes, "left_bytes": outcome.left_bytes}
+    record |= {name: getattr(outcome.timing, name, None) for name in _TIMING}
+    low, high = (outcome.timing and outcome.timing.interval) or (None, None)
+    record |= {"seconds_low": low, "seconds_high": high}
+    record |= {f"load_{name}": getattr(outcome.timing and outcome.timing.load, name, None) for name in _LOAD}
+    record |= {f"seconds_{kind}": (outcome.seconds_by_mixing or {}).get(kind) for kind in MIXINGS}
+    record |= {"predicted_seconds": row.predicted_seconds}
+    record |= {f"memory_{name}": getattr(outcome.memory, name, None) for name in _MEMORY}
+    record |= {name: getattr(counted, name) for name in ("params", "macs", "flops", "attention_entries")}
+    record |= {"attention_bytes": counted.attention_bytes, "attention_share": row.attention_share}
+    for kind, costs in counted.by_mixing.items():
+        record |= {f"{quantity}_{kind}": value for quantity, value in costs.items()}
+    record |= {"machine": row.machine.host, "processor": row.machine.processor, "device_name": row.device_name}
+    record |= {f"version_{name}": row.versions.get(name) for name in ("xfcost", "torch", "python")}
+    return record | {"process_seconds": row.process_seconds, "ended": row.ended}

@@ -1,0 +1,121 @@
+"""The memory that a model really takes in this process: the growth of the process on the CPU, the allocator on CUDA.
+
+On the CPU it is the high-water mark of the resident set while the model is built and run, less the resident set before.
+Torch, its libraries and the code of its usual kernels are loaded before, as in the prediction (`memory/process.py`).
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import nn
+
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.measurements import Memory
+from xfcost.spec.architecture import Architecture
+from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.memory.peak import check_room, on_cpu
+from xfcost.torch_models.memory.training_step import Stepping
+from xfcost.torch_models.timing.refusals import on_device
+from xfcost.torch_models.timing.room import room_for
+
+# The heap hardly grows after so many passes; of slow ones two are enough.
+_PASSES: Final = 4
+_SLOW_SECONDS: Final = 10.0
+
+
+def memory_of(architecture: Architecture, ledger: Ledger, device: str) -> Memory:
+    """Predicted and measured peak of building the model and running what its mode runs (of a generation the prefill).
+
+    Raises:
+        NoRoomError: it does not fit; nothing is allocated.
+        DeviceError: torch can't lay it out, or the device has no kernel for it.
+    """
+    room, name = room_for(architecture, ledger, None, device), ledger.metadata.name
+    check_room(room.needed, device, name, room.what)
+    optimizer = ledger.training.step.optimizer if ledger.training is not None else None
+    with on_device(name, device, ledger.metadata.dtype):
+        measured = measured_peak(architecture, device, optimizer)
+    if room.process is None:
+        return Memory(predicted=room.predicted, measured=measured)
+    process = room.process
+    return Memory(predicted=process.predicted, low=process.low, high=process.high, measured=measured)
+
+
+def measured_peak(architecture: Architecture, device: str, optimizer: str | None) -> int | None:
+    """The bytes that building and running the model take at most; None where the system has no figure.
+
+    The model runs without gradients, or with `optimizer` in training steps.
+    """
+    _warm_up(device, backward=optimizer is not None)
+    gc.collect()
+    if device.startswith("cuda"):
+        return _allocated(lambda: _run(build(architecture, device), device, optimizer), device)
+    return _growth(lambda: _run(build(architecture, device), device, optimizer)) if on_cpu(device) else None
+
+
+def _growth(run: Callable[[], None]) -> int | None:
+    """The growth of the resident set; None where the system has no high-water mark that can start again (Linux)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the mark starts again from here
+    except OSError:
+        return None
+    before = _resident("VmRSS")
+    run()
+    return _resident("VmHWM") - before
+
+
+def _resident(field: str) -> int:
+    found = re.search(field + r":\s+(\d+)", Path("/proc/self/status").read_text(encoding="ascii", errors="replace"))
+    return int(found[1]) * 1024 if found else 0
+
+
+def _allocated(run: Callable[[], None], device: str) -> int:
+    """The peak of torch's allocator over what it holds before."""
+    torch.cuda.synchronize(device)
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    run()
+    torch.cuda.synchronize(device)
+    return int(torch.cuda.max_memory_allocated(device) - before)
+
+
+def _run(live: BuiltModel, device: str, optimizer: str | None) -> None:
+    if optimizer is None:
+        with torch.no_grad():
+            _repeat(lambda: live.model(*live.inputs))
+    else:
+        _repeat(Stepping(live, optimizer, lists=device.startswith("cuda")))
+
+
+def _repeat(call: Callable[[], object]) -> None:
+    started = time.monotonic()
+    for done in range(_PASSES):
+        if done > 1 and time.monotonic() - started > _SLOW_SECONDS:
+            return
+        call()
+
+
+def _warm_up(device: str, *, backward: bool) -> None:
+    """Run the usual kernels on tiny tensors, so that their code and workspace are there."""
+    with torch.device(device), torch.set_grad_enabled(backward):
+        layers = [
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.GELU(),
+            nn.Conv2d(8, 8, 3, padding=1, groups=8),
+        ]
+        model = nn.Sequential(*layers, nn.Flatten(2), nn.LayerNorm(64), nn.Linear(64, 64), nn.Softmax(-1))
+        answer = model(torch.randn(2, 3, 8, 8))
+        torch.bmm(torch.randn(4, 8, 8), torch.randn(4, 8, 8))
+        torch.mm(torch.randn(300, 300), torch.randn(300, 300))
+        if backward:
+            optimizer = torch.optim.AdamW(model.parameters())
+            answer.sum().backward()
+            optimizer.step()
