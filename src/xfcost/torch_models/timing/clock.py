@@ -72,7 +72,7 @@ def time_calls(call: Callable[[], object], device: str) -> list[float]:
     from torch.utils import benchmark  # its import takes half as long as a trace
 
     threads = torch.get_num_threads()
-    timer = benchmark.Timer("call()", globals={"call": call}, timer=_clock_of(device), num_threads=threads)
+    timer = benchmark.Timer("call()", globals={"call": call}, timer=clock_of(device), num_threads=threads)
     times = list(timer.blocked_autorange(min_run_time=_MEASURE_SECONDS).times)
     while len(times) < _FEWEST:
         times += timer.timeit(1).times
@@ -95,7 +95,7 @@ def timing_of(times: list[float], device: str, peak: int | None, predicted: int)
 
 def time_steps(live: BuiltModel, device: str, positions: Sequence[int]) -> list[float]:
     """Seconds of all decode steps of a generation: the median of a few runs, or a single long run."""
-    clock = _clock_of(device)
+    clock = clock_of(device)
 
     def run() -> float:
         started = clock()
@@ -112,7 +112,7 @@ def time_steps(live: BuiltModel, device: str, positions: Sequence[int]) -> list[
     return times
 
 
-def _clock_of(device: str) -> Clock:
+def clock_of(device: str) -> Clock:
     """A clock that waits until `device` has finished its work."""
     wait = _waiter(device)
 

@@ -115,7 +115,7 @@ class Watch(TorchDispatchMode):
         """The costs of a loop's first `steps` steps."""
         inner = Watch()
         with torch.utils._python_dispatch._disable_current_modes(), _Conventions(inner), inner:  # noqa: SLF001
-            loop(*(_first_tokens(arg, steps) for arg in args))
+            loop(*(first_tokens(arg, steps) for arg in args))
         self.unknown += inner.unknown
         return inner.costs.get("", Counter())
 
@@ -124,7 +124,7 @@ def _contractions(found: Costs) -> Costs:
     return Counter(macs=found["macs"], flops=2 * found["macs"])
 
 
-def _first_tokens(arg: Any, steps: int) -> Any:
+def first_tokens(arg: Any, steps: int) -> Any:
     """The first tokens of (B, N, …). Tensors without tokens (weights, states) are returned unchanged."""
     return arg[:, :steps] if isinstance(arg, Tensor) and arg.ndim == _TOKENS_RANK else arg
 
