@@ -169,11 +169,16 @@ def runs(overhead):
     """Networks of two kinds of calls, with that much overhead; each kind takes 2 or 3 times its baseline."""
     found = []
     for number, size in enumerate((6, 7, 8, 9, 10, 11)):
-        calls = {Features("a", "", (float(size),), 0, 2**size): 3 + number, Features("b", "", (float(size),), 10**size // 10**4, 64): 5}
+        calls = {
+            Features("a", "", (float(size),), 0, 2**size): 3 + number,
+            Features("b", "", (float(size),), 10**size // 10**4, 64): 5,
+        }
         seconds = {one: baseline_seconds(BASELINE, one) * (2 if one.operation == "a" else 3) for one in calls}
         counts = (sum(calls.values()), 7 * number % 5, 4 + number * number)
         spent = sum(calls[one] * seconds[one] for one in calls)
-        rest = sum(each * count for each, count in zip((overhead.call, overhead.view, overhead.module), counts, strict=True))
+        rest = sum(
+            each * count for each, count in zip((overhead.call, overhead.view, overhead.module), counts, strict=True)
+        )
         found.append(Run(f"network {number}", calls, seconds, counts[1], counts[2], spent + rest))
     return found
 
@@ -193,7 +198,9 @@ def test_a_network_is_predicted_from_the_others():
     for one in calibration.networks:
         assert one.predicted == pytest.approx(one.seconds, rel=1e-3)
     slower = runs(overhead)
-    slower[2] = slower[2]._replace(whole=slower[2].whole, seconds={one: 10 * each for one, each in slower[2].seconds.items()})
+    slower[2] = slower[2]._replace(
+        whole=slower[2].whole, seconds={one: 10 * each for one, each in slower[2].seconds.items()}
+    )
     wrong = fitted(MACHINE, BASELINE, slower, alone).networks[2]
     assert wrong.predicted < wrong.seconds * 3
 
@@ -210,7 +217,9 @@ def calibration(**changes):
 def test_a_model_takes_the_sum_of_its_calls():
     # nothing of it was measured: every product takes the baseline, 1 µs + MACs/10⁹ + bytes/10⁹
     model = nn.Sequential(nn.Linear(64, 128, bias=False), nn.Linear(128, 32, bias=False)).to("meta")
-    one = live("vit-ti32")._replace(model=model, inputs=(torch.empty(10, 64, device="meta"),), rows={"0": "a", "1": "b"})
+    one = live("vit-ti32")._replace(
+        model=model, inputs=(torch.empty(10, 64, device="meta"),), rows={"0": "a", "1": "b"}
+    )
     found = Predictor(calibration()).seconds(one)
     first = 1e-6 + (10 * 64 * 128 + 4 * (10 * 64 + 64 * 128 + 10 * 128)) / 1e9
     second = 1e-6 + (10 * 128 * 32 + 4 * (10 * 128 + 128 * 32 + 10 * 32)) / 1e9

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from xfcost.ledger.calibration import Baseline, Calibration, Machine, Network, Overhead
 from xfcost.torch_models.build import build
@@ -27,6 +28,8 @@ _SECONDS: Final = 1.0
 _PEAK_SIDE: Final = 2048
 _PEAK_BYTES: Final = 2**27
 _PEAK_RUNS: Final = 5
+_SMALL_CALLS: Final = 200
+_SHORTEST: Final = 2e-7
 
 
 class Run(NamedTuple):
@@ -57,14 +60,15 @@ def calibrated(
     say(1, steps, "peaks")
     baseline = peaks(device, dtype, ticks)
     say(2, steps, "single operations")
+    extra = recording_seconds(device, ticks)
     single = Operations(getattr(torch, dtype), device)
-    operations = run_of("single operations", recorded(single, (), ticks, _FEWEST), 0.0)
+    operations = run_of("single operations", recorded(single, (), ticks, _FEWEST), 0.0, extra)
     runs = []
     for number, (name, architecture) in enumerate(networks, 3):
         say(number, steps, name)
         live = build(architecture, device)
         whole, times = _whole(lambda live=live: live.model(*live.inputs), ticks)
-        runs.append(run_of(name, recorded(live.model, live.inputs, ticks, times), whole))
+        runs.append(run_of(name, recorded(live.model, live.inputs, ticks, times), whole, extra))
     return fitted(this_machine(device, dtype), baseline, runs, operations)
 
 
@@ -91,7 +95,7 @@ def peaks(device: str, dtype: str, clock: Clock) -> Baseline:
         return Baseline(
             macs_per_second=_PEAK_SIDE**3 / _shortest(lambda: matrix @ matrix, clock),
             bytes_per_second=3 * _PEAK_BYTES / _shortest(lambda: torch.add(numbers, numbers, out=kept), clock),
-            call_seconds=_shortest(lambda: one + one, clock, _PEAK_RUNS * 100),
+            call_seconds=_shortest(lambda: _Small()(one), clock) / _SMALL_CALLS,
         )
 
 
@@ -103,6 +107,23 @@ def _shortest(call: Callable[[], Any], clock: Clock, times: int = _PEAK_RUNS) ->
         call()
         found.append(clock() - started)
     return max(min(found), 1e-9)
+
+
+class _Small(nn.Module):
+    """The smallest calls."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(_SMALL_CALLS):
+            x + x
+        return x
+
+
+def recording_seconds(device: str, clock: Clock) -> float:
+    """What recording a call adds to its time: a call of a recorded run over one of a plain run."""
+    small, x = _Small(), torch.zeros(1, device=device)
+    plain = _shortest(lambda: small(x), clock) / _SMALL_CALLS
+    alone = [time for times in recorded(small, (x,), clock, _PEAK_RUNS).seconds.values() for time in times]
+    return max(statistics.median(alone) - plain, 0.0)
 
 
 def _whole(call: Callable[[], Any], clock: Clock) -> tuple[float, int]:
@@ -117,21 +138,21 @@ def _whole(call: Callable[[], Any], clock: Clock) -> tuple[float, int]:
     return statistics.median(times), len(times)
 
 
-def run_of(name: str, found: Recorded, whole: float) -> Run:
-    """A recorded run, its calls by what decides their seconds."""
+def run_of(name: str, found: Recorded, whole: float, extra: float = 0.0) -> Run:
+    """A recorded run, its calls by what decides their seconds; recording added `extra` to each."""
     calls: dict[Features, int] = defaultdict(int)
     for (_, call), number in found.calls.items():
         calls[features(call)] += number
     return Run(
-        name, dict(calls), _medians(found.seconds), sum(found.views.values()), sum(found.modules.values()), whole
+        name, dict(calls), _medians(found.seconds, extra), sum(found.views.values()), sum(found.modules.values()), whole
     )
 
 
-def _medians(seconds: Mapping[Call, Sequence[float]]) -> dict[Features, float]:
+def _medians(seconds: Mapping[Call, Sequence[float]], extra: float) -> dict[Features, float]:
     together: dict[Features, list[float]] = defaultdict(list)
     for call, times in seconds.items():
         together[features(call)] += times
-    return {found: max(statistics.median(times), 1e-9) for found, times in together.items()}
+    return {found: max(statistics.median(times) - extra, _SHORTEST) for found, times in together.items()}
 
 
 def merged(runs: Iterable[Run]) -> dict[Features, float]:
@@ -152,9 +173,7 @@ def overhead_of(runs: Sequence[Run]) -> Overhead:
     return Overhead(call=float(call), view=float(view), module=float(module))
 
 
-def _left_out(
-    run: Run, runs: Sequence[Run], operations: Run, baseline: Baseline, overhead: Overhead
-) -> Network:
+def _left_out(run: Run, runs: Sequence[Run], operations: Run, baseline: Baseline, overhead: Overhead) -> Network:
     """The network predicted from the calls of all others."""
     others = merged([*(one for one in runs if one is not run), operations])
     regression = Regression(baseline, samples_of(baseline, others))

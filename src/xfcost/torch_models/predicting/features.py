@@ -47,7 +47,9 @@ def features(call: Call) -> Features:
     line = first.sizes[-1] if first.sizes else 1
     if call.operation in _ALONG_LINES:
         return Features(call.operation, variant, _logs(prod(first.sizes), line), 0, moved)
-    read, written = (sum(_stored(one) * _BYTES.get(one.dtype, 4) for one in each) for each in (call.inputs, call.outputs))
+    read, written = (
+        sum(_stored(one) * _BYTES.get(one.dtype, 4) for one in each) for each in (call.inputs, call.outputs)
+    )
     return Features(call.operation, variant, _logs(read, written, line), 0, moved)
 
 
