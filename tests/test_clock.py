@@ -13,7 +13,8 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.peak import check_addressable, check_room, peak_bytes
+from xfcost.torch_models.memory.addressable import check_addressable
+from xfcost.torch_models.memory.peak import check_room, peak_bytes
 from xfcost.torch_models.timing.clock import check_device, time_model, time_rows
 
 

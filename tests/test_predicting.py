@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from xfcost.counting.run_options import make_run
+from xfcost.ledger import calibration as files
 from xfcost.ledger.calibration import Baseline, Calibration, Machine, Network, Overhead, read_calibration
 from xfcost.ledger.errors import OutputError, UsageError
-from xfcost.ledger import calibration as files
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build

@@ -16,12 +16,14 @@ from xfcost.api.modules import (
     one_number,
     refuse_of_specs_alone,
 )
-from xfcost.api.specs import Progress, account, settings_texts, spec_name, with_probe
+from xfcost.api.predictions import calibrate
+from xfcost.api.specs import Progress, account, accounts, settings_texts, spec_name, with_probe
 from xfcost.counting.run_options import make_run
 from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.options import OPTIONS, RunOptions, spelled_out
+from xfcost.ledger.options import OPTION_TYPES, RunOptions, spelled_out
+from xfcost.ledger.timing_options import TIMING_OPTIONS, TIMING_TYPES, TimingOptions, TimingPlan, timing_plan
 from xfcost.spec.load import expanded, load
 from xfcost.spec.targets import module_target
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from xfcost.counting.comparison_result import Comparison
     from xfcost.torch_models.tracing.trace import Traced
 
-__all__ = ["account", "analyze", "compare", "register", "trace"]
+__all__ = ["account", "analyze", "calibrate", "compare", "register", "trace"]
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
@@ -55,15 +57,33 @@ notebook.register("Ledger", _ledger_html)
 notebook.register("Comparison", _comparison_html)
 
 
-def _with_run_options(function: Made) -> Made:
-    """`function(…, **options)` with every run option in its signature, and in its docstring in place of `**options`."""
-    spelled_out(function, [*OPTIONS], lambda name, option, kind: (option.default, kind), evaluated=False)
-    told = "\n".join(f"        {name}: {option.help} {option.python}".rstrip() for name, option in OPTIONS.items())
+class _Options(RunOptions, TimingOptions, total=False):
+    """The options of a run and of its timing."""
+
+
+def _with_options(function: Made) -> Made:
+    """`function(…, **options)` with every option in its signature, and in its docstring in place of `**options`."""
+    declared = OPTION_TYPES | TIMING_TYPES
+    spelled_out(function, declared, lambda name, option, kind: (option.default, kind), evaluated=False)
+    told = "\n".join(
+        f"        {name}: {one.__metadata__[0].help} {one.__metadata__[0].python}".rstrip()
+        for name, one in declared.items()
+    )
     function.__doc__ = re.sub(r" +\*\*options: .*", lambda _: told, function.__doc__ or "")
     return function
 
 
-@_with_run_options
+def _parted(device: str | None, options: Mapping[str, Any]) -> tuple[TimingPlan, dict[str, Any]]:
+    """The plan of a timing, and the options of the run.
+
+    Raises:
+        UsageError: the options of a timing can't be.
+    """
+    timing = {name: value for name, value in options.items() if name in TIMING_OPTIONS}
+    return timing_plan(device, timing), {name: value for name, value in options.items() if name not in timing}
+
+
+@_with_options
 def analyze(  # noqa: PLR0913 - options
     spec: str | os.PathLike[str] | torch.nn.Module,
     *,
@@ -77,9 +97,10 @@ def analyze(  # noqa: PLR0913 - options
     settings: Sequence[str] | None = (),
     trace: bool = True,
     device: str | None = None,
+    predict: bool = False,
     probe: bool = False,
     progress: Progress | None = None,
-    **options: Unpack[RunOptions],
+    **options: Unpack[_Options],
 ) -> Ledger:
     """Count `spec` in closed form; trace the real model and join the two accounts; with `device`, time it too.
 
@@ -98,9 +119,10 @@ def analyze(  # noqa: PLR0913 - options
         settings: overrides, `key.path=value` each.
         trace: False answers without importing torch.
         device: `cpu`, `cuda` or `mps` also runs the model.
+        predict: also predict the seconds on `device` (the CPU without one) from its calibration, without a run.
         probe: True also runs every component on small grids, and sees how it mixes tokens: the ledger's `probe`.
         progress: called with a line of text before each long step.
-        **options: the run's, each as on the command line; numbers may be texts there as here (`128k`).
+        **options: the run's and its timing's, each as on the command line; numbers may be texts there as here (`128k`).
 
     Returns:
         A Ledger: rows, totals, and with a trace `agreement`.
@@ -108,10 +130,11 @@ def analyze(  # noqa: PLR0913 - options
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
+    timing, given = _parted("cpu" if predict and device is None else device, options)
     how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
-        tokens = one_number(options.pop("N", None))
-        refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
+        tokens = one_number(given.pop("N", None))
+        refuse_of_specs_alone(settings=settings or (), device=device, predict=predict, probe=probe, **given)
         return module_account(spec, module_inputs(example_inputs, example_kwargs, tokens), **how)
     if example_inputs is not None or example_kwargs is not None:
         raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
@@ -119,29 +142,30 @@ def analyze(  # noqa: PLR0913 - options
     target = module_target(name)
     loaded = imported(target, settings, progress) if target is not None and target.kind == "config" else None
     if target is not None and loaded is None:
-        tokens, batch = one_number(options.pop("N", None)), options.pop("batch", 1)
-        refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **options)
+        tokens, batch = one_number(given.pop("N", None)), given.pop("batch", 1)
+        refuse_of_specs_alone(settings=settings or (), device=device, predict=predict, probe=probe, **given)
         return named_module_account(target, inputs=inputs, build=build, tokens=tokens, batch=batch, **how)
     if mixing:
         raise UsageError("--mixing: a spec declares how its operations mix tokens; --probe checks it")
     if inputs or build:
         raise UsageError("--input and --build are of torch modules; a spec knows its inputs (--N, --size, --batch)")
-    loaded, run = loaded or load(name, settings_texts(settings)), make_run(**options)
+    loaded, run = loaded or load(name, settings_texts(settings)), make_run(**given)
     if probe and run.mode in {"decode", "generate"}:
         raise UsageError(f"--probe: of --mode {run.mode} a step reads its cache; probe the forward, without --mode")
-    ledger = account(loaded, run, trace=trace, device=device, progress=progress)
+    ledger = account(loaded, run, trace=trace, device=device, predict=predict, timing=timing, progress=progress)
     return with_probe(loaded, run, ledger, progress or (lambda text: None)) if probe else ledger
 
 
-@_with_run_options
+@_with_options
 def compare(
     *specs: str | os.PathLike[str],
     settings: Sequence[str] | None = (),
     trace: bool = False,
     device: str | None = None,
+    predict: bool = False,
     progress: Progress | None = None,
     thorough: bool = True,
-    **options: Unpack[RunOptions],
+    **options: Unpack[_Options],
 ) -> Comparison:
     """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
 
@@ -154,9 +178,12 @@ def compare(
     names = expanded([spec_name(spec) for spec in specs])
     if len(names) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
-    run = make_run(**options)
+    timing, given = _parted("cpu" if predict and device is None else device, options)
+    run = make_run(**given)
     loaded = [load(name, settings_texts(settings)) for name in names]
-    ledgers = [account(one, run, trace=trace, device=device, progress=progress, orders=thorough) for one in loaded]
+    ledgers = accounts(
+        loaded, run, trace=trace, device=device, predict=predict, timing=timing, progress=progress, orders=thorough
+    )
     return compared(loaded, ledgers, run, thorough=thorough)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from xfcost.ledger.calibration import Calibration, path_of, read_calibration, write_calibration
 from xfcost.ledger.options import read_option
+from xfcost.ledger.timing_options import TIMING_OPTIONS
 
 if TYPE_CHECKING:
     from xfcost.torch_models.predicting.predict import Predictor
@@ -30,14 +31,15 @@ def calibrate(
     from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
     dtype = read_option("dtype", dtype)
+    threads = None if threads is None else TIMING_OPTIONS["threads"].read(threads)
     check_torch_loads()
     with memory_may_run_out(device, "calibrating it"):
         from xfcost.torch_models.predicting.calibrate import calibrated
-        from xfcost.torch_models.timing.clock import check_device
-        from xfcost.torch_models.timing.threads import threads_set
+        from xfcost.torch_models.timing.devices import check_device
+        from xfcost.torch_models.timing.threads import cores, threads_set
 
         check_device(device)
-        with threads_set(threads):
+        with threads_set(threads or cores()):
             found = calibrated(device, dtype, _steps(progress or (lambda text: None)))
     path = path_of(device, found.machine.threads, dtype)
     write_calibration(path, found)
@@ -65,10 +67,10 @@ def predictor(device: str, dtype: str, threads: int | None) -> Predictor:
     """
     from xfcost.torch_models.predicting.calibrate import this_machine
     from xfcost.torch_models.predicting.predict import Predictor
-    from xfcost.torch_models.timing.clock import check_device
-    from xfcost.torch_models.timing.threads import threads_set
+    from xfcost.torch_models.timing.devices import check_device
+    from xfcost.torch_models.timing.threads import cores, threads_set
 
     check_device(device)
-    with threads_set(threads):
+    with threads_set(threads or cores()):
         machine = this_machine(device, dtype)
     return Predictor(read_calibration(path_of(device, machine.threads, dtype), machine))

@@ -5,27 +5,33 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
 from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
+if TYPE_CHECKING:
+    from xfcost.torch_models.timing.systems import System
+
 Progress = Callable[[str], None]
 
 
-def account(
+def account(  # noqa: PLR0913 - options
     loaded: Loaded,
     run: Run,
     *,
     trace: bool = True,
     device: str | None = None,
+    predict: bool = False,
+    timing: TimingPlan = USUAL,
     progress: Progress | None = None,
     orders: bool = True,
 ) -> Ledger:
@@ -34,22 +40,71 @@ def account(
     Raises:
         XfcostError: bad input; a DeviceError where memory runs out, with bytes.
     """
+    return accounts(
+        [loaded], run, trace=trace, device=device, predict=predict, timing=timing, progress=progress, orders=orders
+    )[0]
+
+
+def accounts(  # noqa: PLR0913 - options
+    loaded: Sequence[Loaded],
+    run: Run,
+    *,
+    trace: bool = True,
+    device: str | None = None,
+    predict: bool = False,
+    timing: TimingPlan = USUAL,
+    progress: Progress | None = None,
+    orders: bool = True,
+) -> list[Ledger]:
+    """The ledgers of several loaded specs, each as `account` gives it; timed in turns.
+
+    Raises:
+        XfcostError: as `account`.
+    """
     say = progress or (lambda text: None)
-    doing = f"running it on {device}" if device else "tracing it"
-    with _torch(loaded, doing) if trace or device is not None else nullcontext():
-        if device is not None:
-            from xfcost.torch_models.timing.clock import check_device
+    if device is not None:
+        with _torch(loaded[0], f"running it on {device}"):
+            from xfcost.torch_models.timing.devices import check_device
 
             check_device(str(device))
+    placed = [(one, *_counted_and_traced(one, run, trace=trace, orders=orders, say=say)) for one in loaded]
+    if predict:
+        placed = _predicted(placed, run, device or "cpu", timing)
+    if device is None:
+        return [ledger for _, _, ledger in placed]
+    names = " and ".join(one.spec.name for one in loaded)
+    with _torch(loaded[0], f"running {names} on {device}" if len(loaded) > 1 else f"running it on {device}"):
+        from xfcost.torch_models.timing.systems import timed_in_turns
+
+        systems = [_system(*one, run, str(device)) for one in placed]
+        return timed_in_turns(systems, str(device), timing, say)
+
+
+def _predicted(
+    placed: Sequence[tuple[Loaded, Architecture, Ledger]], run: Run, device: str, timing: TimingPlan
+) -> list[tuple[Loaded, Architecture, Ledger]]:
+    """The ledgers with the seconds that the device's calibration predicts."""
+    with _torch(placed[0][0], "predicting it"):
+        from xfcost.api.predictions import predictor
+        from xfcost.torch_models.predicting.predict import predicted
+
+        found = predictor(device, run.dtype, timing.threads)
+        return [(one[0], one[1], predicted(_system(*one, run, device), found)) for one in placed]
+
+
+def _counted_and_traced(
+    loaded: Loaded, run: Run, *, trace: bool, orders: bool, say: Progress
+) -> tuple[Architecture, Ledger]:
+    """The architecture of one spec, and its ledger without times."""
+    with _torch(loaded, "tracing it") if trace else nullcontext():
         architecture = place(loaded, run)
         check_generation(loaded, run, architecture)
         ledger = with_rebuilt_note(count(architecture, orders=orders), loaded, architecture)
         if run.plan is not None:
             ledger = with_training(ledger, architecture, run.plan)
-        ledger = (
-            _traced(ledger, loaded, run, architecture, say) if trace else with_mode(ledger, loaded, run, architecture)
-        )
-        return ledger if device is None else _timed(architecture, ledger, loaded, run, str(device), say)
+        if trace:
+            return architecture, _traced(ledger, loaded, run, architecture, say)
+        return architecture, with_mode(ledger, loaded, run, architecture)
 
 
 def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:
@@ -71,17 +126,21 @@ def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture
     return with_traced_steps(ledger, sizes)
 
 
-def _timed(architecture: Architecture, ledger: Ledger, loaded: Loaded, run: Run, device: str, say: Progress) -> Ledger:
-    """`ledger` with the seconds of what its mode runs."""
-    from xfcost.torch_models.accounts import timed, timed_text
+def _system(loaded: Loaded, architecture: Architecture, ledger: Ledger, run: Run, device: str) -> System:
+    """What its mode runs, to be timed.
+
+    Raises:
+        UsageError: the generation has no decode steps.
+    """
+    from xfcost.torch_models.timing.systems import System
 
     generation = ledger.generation
     if generation is None:
-        return timed(architecture, ledger, device, say)
+        return System(architecture, ledger)
     if generation.decode is None:
         raise UsageError(f"--device {device}: there are no steps to time: {generation.refused}")
     final = max(generation.prompt + generation.new_tokens - 1, generation.prompt)
-    return timed_text(architecture, place(loaded, run_at(final, architecture, run, "decode")), ledger, device, say)
+    return System(architecture, ledger, place(loaded, run_at(final, architecture, run, "decode")))
 
 
 def with_probe(loaded: Loaded, run: Run, ledger: Ledger, say: Progress) -> Ledger:

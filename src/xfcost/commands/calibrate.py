@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from xfcost.commands import options as shared
 from xfcost.report.messages import say
 
 

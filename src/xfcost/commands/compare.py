@@ -8,6 +8,7 @@ from xfcost.commands import options as shared
 from xfcost.report.messages import say
 
 
+@shared.timing_options()
 @shared.run_options()
 def run(  # noqa: PLR0913 - options
     specs: Annotated[
@@ -17,6 +18,7 @@ def run(  # noqa: PLR0913 - options
     settings: shared.Settings = None,
     trace: shared.Trace = False,
     device: shared.Device = None,
+    predict: shared.Predict = False,
     format_: shared.FormatOption = None,
     verbose: shared.Verbose = False,
     output: shared.Output = None,
@@ -40,6 +42,7 @@ def run(  # noqa: PLR0913 - options
         settings=settings,
         trace=trace,
         device=device,
+        predict=predict,
         progress=say,
         thorough=verbose or form == "json",
         **options,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, get_args
 
@@ -11,7 +11,8 @@ import typer
 
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.option_readers import one_of
-from xfcost.ledger.options import OPTIONS, Option, spelled_out
+from xfcost.ledger.options import OPTION_TYPES, Option, spelled_out
+from xfcost.ledger.timing_options import TIMING_TYPES
 from xfcost.ledger.visible import visible
 from xfcost.report.messages import say
 from xfcost.report.output import Format, ending_of, write_whole
@@ -27,15 +28,25 @@ def run_options(*names: str, **helps: str) -> Callable[[Command], Command]:
 
     `helps` are texts for a command that takes fewer values of an option than a run does.
     """
+    return _options({name: OPTION_TYPES[name] for name in names or OPTION_TYPES}, helps)
 
+
+def timing_options() -> Callable[[Command], Command]:
+    """`run(…, settings, …, **options)` with the options of a timing before `--set`."""
+    return _options(TIMING_TYPES, {})
+
+
+def _options(declared: Mapping[str, Any], helps: Mapping[str, str]) -> Callable[[Command], Command]:
     def described(name: str, option: Option, kind: Any) -> tuple[Any, Any]:
-        default = None if option.default is None else str(option.default)
         flag = f"--{name.replace('_', '-')}"
         parameter = typer.Option(flag, metavar=option.metavar, help=helps.get(name, option.help), hidden=option.hidden)
+        if kind is bool:
+            return option.default, Annotated[bool, parameter]
+        default = None if option.default is None else str(option.default)
         return default, Annotated[str if default is not None else str | None, parameter]
 
     def decorated(command: Command) -> Command:
-        spelled_out(command, names or [*OPTIONS], described, evaluated=True)
+        spelled_out(command, declared, described, evaluated=True)
         return command
 
     return decorated
@@ -77,6 +88,10 @@ Trace = Annotated[
     ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="Also run and time the model: cpu, cuda or mps.")]
+Predict = Annotated[
+    bool,
+    typer.Option("--predict", help="Also predict the seconds from the calibration of the device (`xfcost calibrate`)."),
+]
 Probe = Annotated[
     bool,
     typer.Option("--probe", help="Also run each component on small grids: does it mix tokens as its rows declare?"),

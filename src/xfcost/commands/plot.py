@@ -20,6 +20,7 @@ from xfcost.report.metrics import METRICS
 if TYPE_CHECKING:
     from xfcost.counting.sweep import Axis, Sweep
     from xfcost.ledger.ledger import Ledger
+    from xfcost.ledger.timing_options import TimingPlan
     from xfcost.spec.load import Loaded
     from xfcost.spec.run import Run
 
@@ -54,6 +55,7 @@ Picture = Annotated[
 ]
 
 
+@shared.timing_options()
 @shared.run_options("batch", "dtype", "attention", "mode", mode="forward, or decode (one more token, its past cached).")
 def run(  # noqa: PLR0913 - options
     specs: Annotated[list[str], shared.spec_argument("Presets (`common-*` for several) or paths.")],
@@ -75,6 +77,7 @@ def run(  # noqa: PLR0913 - options
     """
     from xfcost.counting.run_options import make_run
     from xfcost.counting.sweep import span_of
+    from xfcost.ledger.timing_options import TIMING_OPTIONS, timing_plan
     from xfcost.report.figure import FIGURES
     from xfcost.report.output import check_target, ending_of
     from xfcost.report.plot import chart_bytes
@@ -89,12 +92,13 @@ def run(  # noqa: PLR0913 - options
     check_target(target, force=force)
     given = N is not None or size is not None
     at = marked(mark, axis, span)
+    timing = timing_plan(device if metric == "time" else None, {name: options.pop(name) for name in TIMING_OPTIONS})
     how = make_run(**options | {"mode": _mode(metric, options.get("mode", "forward"))})
     loaded = [load(spec, settings or ()) for spec in expanded(specs)]
     sweeps = _sweeps(loaded, how, axis, span, at, narrow=not given)
     if not given:
         at = marked(mark, axis, span_of(sweeps))
-    live = [_live(one, how, metric, device) if device else [] for one in sweeps]
+    live = [_live(one, how, metric, device, timing) if device else [] for one in sweeps]
     chart = scaling_chart(sweeps, live, metric, mark=at)
     content = _csv(sweeps, live) if form == ".csv" else chart_bytes(chart, form)
     shared.deliver("\n".join(chart.summary), None, force=force)
@@ -131,7 +135,7 @@ def _check_metric(metric: str, device: str | None, attention: str) -> None:
 
     check_torch_loads()
     with memory_may_run_out("torch", "loading it"):
-        from xfcost.torch_models.timing.clock import check_device
+        from xfcost.torch_models.timing.devices import check_device
     check_device(device)
 
 
@@ -181,7 +185,7 @@ def _range_lines(wide: Sequence[Sweep], sweeps: Sequence[Sweep]) -> Iterator[str
             yield f"{one.name} ends at {axis.word} = {last:,}: {one.ended}"
 
 
-def _live(one: Sweep, run: Run, metric: str, device: str) -> list[Ledger]:
+def _live(one: Sweep, run: Run, metric: str, device: str, timing: TimingPlan) -> list[Ledger]:
     """The real model at a few points: timed, ascending, until a forward would take too long; else traced."""
     from xfcost.api import account
     from xfcost.counting.sweep import thinned
@@ -196,7 +200,7 @@ def _live(one: Sweep, run: Run, metric: str, device: str) -> list[Ledger]:
         say(f"{one.name}, {word} = {x:,}")
         try:
             at, on = one.axis.run(run, x), device if timed else None
-            ledgers.append(account(one.loaded, at, trace=not timed, device=on, progress=say))
+            ledgers.append(account(one.loaded, at, trace=not timed, device=on, timing=timing, progress=say))
         except DeviceError as error:
             if not ledgers:
                 raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -87,9 +87,27 @@ def with_backward(
     return msgspec.structs.replace(ledger, rows=tuple(rows), agreement=agreement)
 
 
-def with_seconds(ledger: Ledger, seconds_by_path: dict[str, float], timing: Timing) -> Ledger:
-    """`ledger` with the measured seconds of its rows, per block."""
-    rows = [msgspec.structs.replace(row, seconds=seconds_by_path.get(row.path)) for row in ledger.rows]
+def with_seconds(
+    ledger: Ledger,
+    seconds: Mapping[str, float],
+    row_bytes: Mapping[str, int],
+    timing: Timing,
+    update: float | None = None,
+) -> Ledger:
+    """`ledger` with what was measured: `seconds` and bytes of each row over all its blocks, and the whole.
+
+    What the whole takes beyond its rows, and beyond the `update` of a training step, is `not_attributed`.
+    """
+    rows = []
+    for row in ledger.rows:
+        spent, held = seconds.get(row.path), row_bytes.get(row.path)
+        per_block = None if spent is None else spent / row.times
+        rows.append(
+            msgspec.structs.replace(row, seconds=per_block, operand_bytes=None if held is None else held // row.times)
+        )
+    timed = [row.seconds * row.times for row in rows if row.seconds is not None]
+    rest = timing.seconds - math.fsum(timed) - (update or 0.0) if timed else None
+    timing = msgspec.structs.replace(timing, not_attributed=rest, update_seconds=update)
     return msgspec.structs.replace(ledger, rows=tuple(rows), timing=timing)
 
 

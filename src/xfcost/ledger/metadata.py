@@ -77,17 +77,39 @@ class ProcessMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The free memory that is needed: a heap as fragmented as in the worst run, and code loaded on first use."""
 
 
-class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """The real model on a real device: median seconds of a forward, and their spread (interquartile range).
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What disturbed a measurement: means over its duration. None where the system does not tell."""
 
-    `runs` is the number of measurements; a forward of microseconds is repeated within each.
-    """
+    others: float | None = None
+    """Cores that other processes kept busy, of those that this process may use."""
+    cores: int | None = None
+    """The cores that this process may use."""
+    stolen: float | None = None
+    """Cores that the host of a virtual machine gave to others."""
+    withheld: float | None = None
+    """The share of the time in which the cgroup's quota stopped this process."""
+    frequency: float | None = None
+    """The processor's frequency over its maximum."""
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of what was timed: the prefill or all decode steps of a generation."""
+
+    name: str
+    seconds: float
+    """The median."""
+    interval: tuple[float, float] | None = None
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """The real model on a real device: median seconds of a forward, and their spread (interquartile range)."""
 
     device: str
     machine: str
     seconds: float
     spread: float
     runs: int
+    """The number of measurements; a forward of microseconds is repeated within each."""
     threads: int
     peak_bytes: int | None = None
     """Peak of live tensor bytes during a forward, parameters included."""
@@ -95,3 +117,24 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The same, predicted on the `meta` device before the run."""
     process_memory: ProcessMemory | None = None
     """The predicted memory of the process, on the CPU; None on other devices."""
+    interval: tuple[float, float] | None = None
+    """The 95 % interval of the median, from order statistics; None of fewer than six measurements."""
+    precision: float | None = None
+    """How far the interval reaches from the median, as a share of it."""
+    times: tuple[float, ...] = ()
+    """Every measurement, in order. Of systems timed in turns, those at the same place are of the same turn."""
+    in_turns: bool = False
+    """Was it timed in turns with the other systems of the comparison?"""
+    warm_up_seconds: float | None = None
+    """Of the first call, which is not measured; with `compiled`, compilation included."""
+    compiled: bool = False
+    """Was the model compiled by torch.compile?"""
+    load: Load | None = None
+    noisy: str | None = None
+    """Why the figure is not to be trusted, and what to do; None where nothing speaks against it."""
+    phases: tuple[Phase, ...] = ()
+    """Prefill and decode steps of a generation."""
+    update_seconds: float | None = None
+    """Of the optimizer, in a training step."""
+    not_attributed: float | None = None
+    """`seconds` less those of all rows; negative where measuring the rows costs more than what runs between them."""

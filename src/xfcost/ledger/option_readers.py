@@ -108,18 +108,24 @@ def flops_per_second(option: str, example: str) -> Callable[[Any], float]:
     return read
 
 
-def share(given: Any) -> float:
-    """0.4, `0.4` or `40%`.
+def share(option: str, whole: str, example: str, percent: str) -> Callable[[Any], float]:
+    """A reader of 0.4, `0.4` or `40%`, a share above 0 and up to 1.
 
-    Raises:
-        UsageError: it is no share above 0 and up to 1.
+    The `whole` that it is of, the `example` and the one in `percent` are for the message.
     """
-    text = str(given).strip()
-    try:
-        value = Fraction(0) if isinstance(given, bool) else read_number(text.removesuffix("%"))
-    except ValueError:
-        value = Fraction(0)
-    value = value / 100 if text.endswith("%") else value
-    if not 0 < value <= 1:
-        raise UsageError(f"--mfu {shown(given)}: expected a share of the peak up to 1, as in --mfu 0.4 or --mfu 40%")
-    return float(value)
+
+    def read(given: Any) -> float:
+        text = str(given).strip()
+        try:
+            value = Fraction(0) if isinstance(given, bool) else read_number(text.removesuffix("%"))
+        except ValueError:
+            value = Fraction(0)
+        value = value / 100 if text.endswith("%") else value
+        if not 0 < value <= 1:
+            raise UsageError(
+                f"{option} {shown(given)}: expected a share {whole} up to 1, as in {option} {example} or "
+                f"{option} {percent}"
+            )
+        return float(value)
+
+    return read

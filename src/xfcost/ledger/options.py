@@ -5,7 +5,7 @@ The commands build their command line from them, the API its keywords, `counting
 
 # Annotations are evaluated here: the options are read out of them.
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypedDict, get_args
 
 from xfcost.ledger import option_readers as read
@@ -132,7 +132,11 @@ class RunOptions(TypedDict, total=False):
     ]
     mfu: Annotated[
         float | str | None,
-        Option("Model FLOPs utilisation: the share of --peak that it gets (40%).", metavar="SHARE", read=read.share),
+        Option(
+            "Model FLOPs utilisation: the share of --peak that it gets (40%).",
+            metavar="SHARE",
+            read=read.share("--mfu", "of the peak", "0.4", "40%"),
+        ),
     ]
     sustained: Annotated[
         float | str | None,
@@ -156,8 +160,8 @@ class RunOptions(TypedDict, total=False):
     ]
 
 
-_TYPES: Final[dict[str, Any]] = RunOptions.__annotations__
-OPTIONS: Final[dict[str, Option]] = {name: declared.__metadata__[0] for name, declared in _TYPES.items()}
+OPTION_TYPES: Final[dict[str, Any]] = RunOptions.__annotations__
+OPTIONS: Final[dict[str, Option]] = {name: declared.__metadata__[0] for name, declared in OPTION_TYPES.items()}
 
 
 def read_option(name: str, given: Any) -> Any:
@@ -174,17 +178,20 @@ def read_option(name: str, given: Any) -> Any:
 Described = Callable[[str, Option, Any], tuple[Any, Any]]
 
 
-def spelled_out(function: Callable[..., Any], names: Sequence[str], described: Described, *, evaluated: bool) -> None:
-    """Write the options `names` out in the signature of `function(…, settings, …, **options)`, before `settings`.
+def spelled_out(
+    function: Callable[..., Any], declared: Mapping[str, Any], described: Described, *, evaluated: bool
+) -> None:
+    """Write the options `declared` out in the signature of `function(…, settings, …, **options)`, before `settings`.
 
-    `evaluated` reads the other annotations too, which are texts otherwise.
+    `declared` maps their names to their annotations, as in `RunOptions`. `evaluated` reads the other annotations of the
+    function too, which are texts otherwise. The parameter `**options` is no longer shown.
     """
     signature = inspect.signature(function, eval_str=evaluated)
     own = [param for param in signature.parameters.values() if param.kind is not inspect.Parameter.VAR_KEYWORD]
     before = next(number for number, param in enumerate(own) if param.name == "settings")
     options = []
-    for name in names:
-        default, annotation = described(name, OPTIONS[name], _TYPES[name].__origin__)
+    for name, annotated in declared.items():
+        default, annotation = described(name, annotated.__metadata__[0], annotated.__origin__)
         options.append(inspect.Parameter(name, own[before].kind, default=default, annotation=annotation))
     whole = signature.replace(parameters=[*own[:before], *options, *own[before:]])
     vars(function)["__signature__"] = whole

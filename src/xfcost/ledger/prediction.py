@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from xfcost.ledger.metadata import Phase
+
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of a forward on a calibrated device, without running it."""
+    """Seconds of a forward, or of a generation, on a calibrated device, without running it."""
 
     device: str
     machine: str
@@ -21,3 +23,5 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """ATen operations of the model that the calibration never measured."""
     not_attributed: float = 0.0
     """Seconds outside all rows: what calls of modules and views cost."""
+    phases: tuple[Phase, ...] = ()
+    """Prefill and decode steps of a generation."""

@@ -1,25 +1,17 @@
-"""The torch accounts of a training step: its backward pass traced on `meta`, and the step timed on a device."""
+"""The traced account of a training step: its backward pass traced on `meta`."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from math import prod
 
-import msgspec
 from torch import nn
 
 from xfcost.counting.training import with_saved_activations
-from xfcost.ledger.errors import DeviceError
-from xfcost.ledger.join import with_backward, with_seconds
+from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger
-from xfcost.spec.architecture import Architecture
-from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.peak import check_room, on_cpu
-from xfcost.torch_models.memory.process import training_memory
-from xfcost.torch_models.memory.training_step import Stepping, peak_of_steps
-from xfcost.torch_models.timing.clock import peak_on_cuda, time_calls, timing_of
+from xfcost.torch_models.build import BuiltModel
+from xfcost.torch_models.memory.batch_statistics import batch_statistics
 from xfcost.torch_models.tracing.backward import Walked, walk
 from xfcost.torch_models.tracing.rows import row_path
 
@@ -27,56 +19,11 @@ from xfcost.torch_models.tracing.rows import row_path
 def walked(live: BuiltModel, ledger: Ledger) -> Ledger:
     """`ledger` joined with the backward pass of the torch model on `meta`, and with its saved activations."""
     live.model.train().requires_grad_()
-    with _statistics_of_one_value(ledger.metadata.name):
+    with batch_statistics(ledger.metadata.name):
         found = walk(live.model, live.inputs)
     blocks, saved, outside = costs_by_row(live, found)
     joined = with_backward(ledger, blocks, saved, outside)
     return with_saved_activations(joined, sum(found.saved.values()), adafactor_states(live.model))
-
-
-def timed_step(
-    architecture: Architecture, ledger: Ledger, optimizer: str, device: str, say: Callable[[str], None]
-) -> Ledger:
-    """`ledger` with the seconds of a training step on `device`: forward, backward, update by torch's optimizer.
-
-    Raises:
-        DeviceError: the step does not fit; nothing is allocated.
-    """
-    name, lists = ledger.metadata.name, device.startswith("cuda")
-    with _statistics_of_one_value(name):
-        predicted = peak_of_steps(build(architecture), optimizer, lists=lists)
-        process = training_memory(architecture, optimizer) if on_cpu(device) else None
-    check_room(predicted if process is None else process.high, device, name, "a step of training")
-    say(f"building {name} on {device} …")
-    stepping = Stepping(build(architecture, device), optimizer, lists=lists)
-    say(f"timing steps on {device} …")
-    stepping()  # the first step creates the optimizer states
-    times = time_calls(stepping, device)
-    if lists:
-        peak = peak_on_cuda(stepping, device)
-    else:
-        del stepping
-        peak = peak_of_steps(build(architecture, device), optimizer, lists=lists)
-    timing = msgspec.structs.replace(timing_of(times, device, peak, predicted), process_memory=process)
-    return with_seconds(ledger, {}, timing)
-
-
-@contextmanager
-def _statistics_of_one_value(name: str) -> Iterator[None]:
-    """In training a batch norm computes the statistics of its batch.
-
-    Raises:
-        DeviceError: a channel has a single value, which has no variance.
-    """
-    try:
-        yield
-    except ValueError as error:
-        if "more than 1 value per channel" not in str(error):
-            raise
-        raise DeviceError(
-            f"{name}: in training a batch norm takes the variance of its batch, and a channel has one value here; take "
-            "a larger --batch (or --N, --size), or leave --device out and take --no-trace"
-        ) from None
 
 
 def costs_by_row(live: BuiltModel, found: Walked) -> tuple[dict[str, list[int]], dict[str, int], list[str]]:

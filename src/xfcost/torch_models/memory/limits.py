@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import psutil
 
+from xfcost.torch_models.shared.cgroups import Folder, Read, cgroup_folders, read_text
+
 # A cgroup of version 1 without a limit reports nearly 2⁶³ bytes, rounded to a memory page.
 _NO_LIMIT: Final = 2**62
-
-Read = Callable[[str], str | None]
 
 
 class Limit(NamedTuple):
@@ -31,16 +30,10 @@ class _Files(NamedTuple):
     """The line of memory.stat with the config cache that the system drops before it refuses."""
 
 
-_VERSION_1: Final = _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-_VERSION_2: Final = _Files("memory.max", "memory.current", "inactive_file")
-
-
-def read_text(path: str) -> str | None:
-    """A file's text, or None if it cannot be read."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
+_FILES: Final = {
+    1: _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: _Files("memory.max", "memory.current", "inactive_file"),
+}
 
 
 def tightest() -> Limit:
@@ -72,32 +65,18 @@ def cgroup_limits(read: Read) -> Iterator[Limit]:
     `read` returns a file's text or None. Unused page cache counts as free, because the kernel drops it before it
     refuses. Kernel documentation: admin-guide/cgroup-v2 (memory.max, memory.current) and cgroup-v1/memory.
     """
-    mounts = [line.split() for line in (read("/proc/self/mounts") or "").splitlines()]
-    for line in (read("/proc/self/cgroup") or "").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            folders = [mount[1] for mount in mounts if mount[2] == "cgroup2"]
-            files = _VERSION_2
-        elif "memory" in controllers.split(","):
-            folders = [mount[1] for mount in mounts if mount[2] == "cgroup" and "memory" in mount[3].split(",")]
-            files = _VERSION_1
-        else:
-            continue
-        for mount in folders:
-            yield from _limits_along(read, mount, path, files)
+    for folder in cgroup_folders(read, "memory"):
+        yield from _limit_of(read, folder)
 
 
-def _limits_along(read: Read, mount: str, path: str, files: _Files) -> Iterator[Limit]:
-    """The limits of a cgroup and its ancestors up to the mount; a container may not see all of them."""
-    own = PurePosixPath(path)
-    for group in (own, *own.parents):
-        folder = f"{mount}{group}".rstrip("/")
-        maximum, used = _number(read(f"{folder}/{files.limit}")), _number(read(f"{folder}/{files.usage}"))
-        if maximum is None or used is None or maximum >= _NO_LIMIT:
-            continue
-        cache = dict(line.split() for line in (read(f"{folder}/memory.stat") or "").splitlines())
-        left = maximum - used + int(cache.get(files.reclaimable, 0))
-        yield Limit(max(left, 0), f"the memory limit of the cgroup {group} ({maximum:,} bytes)")
+def _limit_of(read: Read, folder: Folder) -> Iterator[Limit]:
+    files = _FILES[folder.version]
+    maximum, used = _number(read(f"{folder.path}/{files.limit}")), _number(read(f"{folder.path}/{files.usage}"))
+    if maximum is None or used is None or maximum >= _NO_LIMIT:
+        return
+    cache = dict(line.split() for line in (read(f"{folder.path}/memory.stat") or "").splitlines())
+    left = maximum - used + int(cache.get(files.reclaimable, 0))
+    yield Limit(max(left, 0), f"the memory limit of the cgroup {folder.group} ({maximum:,} bytes)")
 
 
 def _number(text: str | None) -> int | None:

@@ -15,13 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from xfcost.ledger.errors import DeviceError
-from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import size
 from xfcost.torch_models.memory.limits import Limit, tightest
 
 # The usable share of an accelerator's free memory; the rest is allocator rounding. On the CPU the heap is predicted.
 _SHARE_OF_DEVICE: Final = 0.9
-_MOST_BYTES: Final = 2**63
 
 
 class FusedOnMeta(TorchFunctionMode):
@@ -97,23 +95,6 @@ def peak_bytes(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
     with watched(model, inputs) as live, FusedOnMeta(), torch.no_grad():
         model(*inputs)
     return live.peak
-
-
-def check_addressable(ledger: Ledger) -> None:
-    """Refuse tensors that torch cannot address, on any device.
-
-    Raises:
-        DeviceError: one of them has 2⁶³ bytes or more.
-    """
-    largest = max(
-        (max(row.params, row.attention_entries, 0 if row.macs else row.flops) for row in ledger.rows), default=0
-    )
-    needed = largest * ledger.bytes_per_element
-    if needed >= _MOST_BYTES:
-        raise DeviceError(
-            f"{ledger.metadata.name} has a tensor of about {largest:,} elements ({needed:,} bytes), "
-            "and torch numbers bytes up to 2⁶³; --no-trace counts it all the same"
-        )
 
 
 def check_room(needed: int, device: str, name: str, what: str = "one forward") -> None:

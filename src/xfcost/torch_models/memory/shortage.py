@@ -41,6 +41,7 @@ _, hard = resource.getrlimit(resource.RLIMIT_AS)
 resource.setrlimit(resource.RLIMIT_AS, (mechanisms * resource.getpagesize() + int(sys.argv[1]), hard))
 import torch
 import xfcost.torch_models.accounts
+import xfcost.torch_models.timing.systems
 import xfcost.torch_models.probing.prepared
 torch.ones(1 << 20).add_(1)
 """

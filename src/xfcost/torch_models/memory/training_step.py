@@ -70,10 +70,16 @@ class Stepping:
 
     def __call__(self) -> None:
         """Forward, backward, update."""
+        self.forward().backward()
+        self.update()
+
+    def forward(self) -> Tensor:
+        """The loss."""
         answers = self.model(*self.inputs)
-        loss = torch.stack([one.sum(dtype=torch.float32) for one in tree_iter(answers) if one.requires_grad]).sum()
-        del answers
-        loss.backward()
+        return torch.stack([one.sum(dtype=torch.float32) for one in tree_iter(answers) if one.requires_grad]).sum()
+
+    def update(self) -> None:
+        """The optimizer's update, with the gradients freed."""
         self.optimizer.step()
         self.optimizer.zero_grad()
 

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.ledger.calibration import Baseline, Calibration, Machine, Network, Overhead
-from xfcost.torch_models.build import build
+from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.predicting.calls import Call, Clock, Recorded, recorded
 from xfcost.torch_models.predicting.features import Features, features
 from xfcost.torch_models.predicting.networks import Operations, architectures
 from xfcost.torch_models.predicting.regression import Regression, samples_of
-from xfcost.torch_models.timing.clock import clock_of, machine
+from xfcost.torch_models.timing.devices import machine, waiting_clock
 
 # Runs of one network: at least so many, more while they last no longer than these seconds.
 _FEWEST: Final = 3
@@ -54,7 +54,7 @@ def calibrated(
     device: str, dtype: str, say: Callable[[int, int, str], None], clock: Clock | None = None
 ) -> Calibration:
     """Measure the device. `say` gets k, n and the name of each network before it runs."""
-    ticks = clock or clock_of(device)
+    ticks = clock or waiting_clock(device)
     networks = list(architectures(dtype))
     steps = len(networks) + 2
     say(1, steps, "peaks")
@@ -67,7 +67,7 @@ def calibrated(
     for number, (name, architecture) in enumerate(networks, 3):
         say(number, steps, name)
         live = build(architecture, device)
-        whole, times = _whole(lambda live=live: live.model(*live.inputs), ticks)
+        whole, times = _whole(live, ticks)
         runs.append(run_of(name, recorded(live.model, live.inputs, ticks, times), whole, extra))
     return fitted(this_machine(device, dtype), baseline, runs, operations)
 
@@ -126,14 +126,14 @@ def recording_seconds(device: str, clock: Clock) -> float:
     return max(statistics.median(alone) - plain, 0.0)
 
 
-def _whole(call: Callable[[], Any], clock: Clock) -> tuple[float, int]:
+def _whole(live: BuiltModel, clock: Clock) -> tuple[float, int]:
     """The median seconds of a whole forward, and the number of runs that it was taken from."""
     times: list[float] = []
     with torch.no_grad():
-        call()
+        live.model(*live.inputs)
         while len(times) < _FEWEST or (sum(times) < _SECONDS and len(times) < _MOST):
             started = clock()
-            call()
+            live.model(*live.inputs)
             times.append(clock() - started)
     return statistics.median(times), len(times)
 

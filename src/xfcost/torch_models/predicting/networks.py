@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from math import prod
 from typing import Final, NamedTuple
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.counting.run_options import make_run
+from xfcost.ledger.options import Execution
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
@@ -30,7 +30,7 @@ class Network(NamedTuple):
     preset: str
     tokens: Sequence[int | None] = (None,)
     settings: Sequence[str] = ()
-    attention: Sequence[str] = ("eager",)
+    attention: Sequence[Execution] = ("eager",)
 
 
 NETWORKS: Final = (
@@ -133,6 +133,3 @@ class Operations(nn.Module):
             line + line, line * line, line * 2.0, line.softmax(-1), F.layer_norm(line, line.shape[-1:])
             line.t().contiguous(), line.sum(-1), line.mean(-1), torch.cat([line, line]), line[:, :128].contiguous()
         return line
-
-
-LARGEST_PRODUCT: Final = prod((2048, 2048, 2048))

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from xfcost.ledger.calibration import Calibration
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Phase
+from xfcost.ledger.modes import Generation
 from xfcost.ledger.prediction import Prediction
-from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.predicting.calls import recorded
 from xfcost.torch_models.predicting.features import features
-from xfcost.torch_models.predicting.regression import Known, Regression
+from xfcost.torch_models.predicting.regression import Regression
+from xfcost.torch_models.shared.no_compiler import no_compiler
+from xfcost.torch_models.timing.subjects import DECODE, PREFILL
+from xfcost.torch_models.timing.systems import System
 from xfcost.torch_models.tracing.rows import row_path
 
 # The interval holds nine of ten networks of the calibration, each predicted from the others.
@@ -85,16 +92,51 @@ def interval_of(errors: Sequence[float]) -> tuple[float, float]:
     return math.exp(-widest), math.exp(widest)
 
 
-def predicted(architecture: Architecture, ledger: Ledger, predictor: Predictor) -> Ledger:
-    """`ledger` with predicted seconds, of each row per block and in all."""
-    import msgspec
+def predicted(system: System, predictor: Predictor) -> Ledger:
+    """The system's ledger with predicted seconds, of each row per block and in all.
 
-    found = predictor.seconds(build(architecture))
+    Raises:
+        UsageError: the mode is a training step.
+    """
+    ledger, text = system.ledger, system.ledger.generation
+    if ledger.training is not None:
+        raise UsageError("--predict: a training step is not predicted; --device times it, other modes are predicted")
+    with no_compiler():
+        if text is None or system.step is None:
+            return _with_prediction(ledger, predictor, predictor.seconds(build(system.architecture)), ())
+        first, steps = predictor.seconds(build(system.architecture)), _steps(system, predictor, text)
+    phases = (Phase(name=PREFILL, seconds=first.whole), Phase(name=DECODE, seconds=steps.whole))
+    return _with_prediction(ledger, predictor, _together({PREFILL: first, DECODE: steps}), phases)
+
+
+def _steps(system: System, predictor: Predictor, text: Generation) -> Seconds:
+    """All decode steps of a generation, each as long as the last one: caches are allocated for all positions."""
+    if system.step is None:
+        raise TypeError("a generation is predicted with its decode step")
+    number = text.new_tokens - 1
+    one = predictor.seconds(build(system.step))
+    return Seconds(
+        {path: spent * number for path, spent in one.rows.items()},
+        one.whole * number,
+        {name: spent * number for name, spent in one.unknown.items()},
+    )
+
+
+def _together(phases: Mapping[str, Seconds]) -> Seconds:
+    rows = {f"{phase}.{path}": spent for phase, one in phases.items() for path, spent in one.rows.items()}
+    unknown: Counter[str] = Counter()
+    for one in phases.values():
+        unknown.update(one.unknown)  # type: ignore[arg-type]
+    return Seconds(rows, sum(one.whole for one in phases.values()), dict(unknown))
+
+
+def _with_prediction(ledger: Ledger, predictor: Predictor, found: Seconds, phases: tuple[Phase, ...]) -> Ledger:
     rows = tuple(
         msgspec.structs.replace(row, predicted_seconds=_per_block(found.rows.get(row.path), row.times))
         for row in ledger.rows
     )
-    return msgspec.structs.replace(ledger, rows=rows, prediction=predictor.prediction(found))
+    prediction = msgspec.structs.replace(predictor.prediction(found), phases=phases)
+    return msgspec.structs.replace(ledger, rows=rows, prediction=prediction)
 
 
 def _per_block(seconds: float | None, times: int) -> float | None:
@@ -108,6 +150,3 @@ def _by_row(modules: Mapping[str, float], rows: Mapping[str, str]) -> dict[str, 
         if (path := row_path(module, rows)) is not None:
             found[path] += seconds
     return dict(found)
-
-
-__all__ = ["Known", "Predictor", "Seconds", "interval_of", "predicted"]

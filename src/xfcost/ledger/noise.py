@@ -1,0 +1,43 @@
+"""The verdict on a measurement: what disturbed it, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from xfcost.ledger.metadata import Load
+from xfcost.ledger.statistics import Estimate, precision
+from xfcost.ledger.timing_options import TimingPlan
+
+# The share of its cores that a run may miss, before that is said.
+_MISSED: Final = 0.1
+# A processor below this share of its maximal frequency is throttled. All cores at once rarely reach the maximum.
+_SLOW: Final = 0.5
+
+
+def noise_text(measured: Estimate, load: Load, threads: int, plan: TimingPlan) -> str | None:
+    """Why a measurement is not to be trusted, and what to do; None where nothing speaks against it."""
+    disturbed = list(_disturbances(load, threads))
+    reached = precision(measured)
+    if reached is None:
+        return _text([*disturbed, "fewer than 6 measurements give no interval"], plan)
+    if reached > plan.precision and plan.runs is None:
+        disturbed.append(f"the 95 % interval is ±{reached:.0%}, ±{plan.precision:.0%} was asked for")
+    return _text(disturbed, plan) if disturbed else None
+
+
+def _disturbances(load: Load, threads: int) -> Iterator[str]:
+    """What other processes, the host, the quota and the heat took away."""
+    if load.others is not None and load.cores is not None and load.others + threads > load.cores + _MISSED * threads:
+        yield f"other processes kept {load.others:.1f} of {load.cores} cores busy"
+    if load.stolen is not None and load.stolen > _MISSED * threads:
+        yield f"the host of this virtual machine took {load.stolen:.1f} cores away"
+    if load.withheld is not None and load.withheld > _MISSED:
+        yield f"the cgroup's quota stopped the process for {load.withheld:.0%} of the time"
+    if load.frequency is not None and load.frequency < _SLOW:
+        yield f"the processor ran at {load.frequency:.0%} of its frequency"
+
+
+def _text(reasons: list[str], plan: TimingPlan) -> str:
+    option = "--max-time" if plan.runs is None else "--runs"
+    return f"{'; '.join(reasons)}; repeat on a quiet machine or raise {option}"

@@ -1,0 +1,156 @@
+"""Statistics of a few measurements: medians, their intervals, paired ratios, slopes. Exact, without libraries.
+
+Every interval is one of 95 %. That of a median comes from order statistics and assumes no distribution.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+CONFIDENCE: Final = 0.95
+# Slopes of costs are between 0 and 2; an interval that is wider than this tells none of them from another.
+_WIDEST_SLOPE: Final = 1.0
+_QUADRATIC: Final = 2.0
+_BISECTIONS: Final = 200
+
+
+class Interval(NamedTuple):
+    """Where a figure lies, with 95 % confidence."""
+
+    low: float
+    high: float
+
+    def contains(self, value: float) -> bool:
+        """Is `value` inside?"""
+        return self.low <= value <= self.high
+
+
+class Estimate(NamedTuple):
+    """A figure and its interval; None where there are too few measurements for one."""
+
+    value: float
+    interval: Interval | None
+
+
+def interquartile_range(values: Sequence[float]) -> float:
+    """The third quartile less the first; 0 of a single value."""
+    if len(values) == 1:
+        return 0.0
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return high - low
+
+
+def median_interval(values: Sequence[float]) -> Interval | None:
+    """The narrowest [x₍ᵣ₎, x₍ₙ₊₁₋ᵣ₎] that holds the median with 95 % confidence; None of fewer than six values.
+
+    The median is below x₍ᵣ₎ where fewer than r of n values are below it, with probability P(B < r), B ~ Bin(n, ½); so
+    the interval holds it with probability 1 - 2·P(B < r).
+    """
+    number = len(values)
+    below, rank = 0, 0
+    for drawn in range(number):  # 2ⁿ·P(B ≤ drawn), exact
+        below += math.comb(number, drawn)
+        if 2 * below > (1 - CONFIDENCE) * 2**number:
+            break
+        rank = drawn + 1
+    if not rank:
+        return None
+    ordered = sorted(values)
+    return Interval(ordered[rank - 1], ordered[-rank])
+
+
+def median(values: Sequence[float]) -> Estimate:
+    """The median of `values`, and its interval."""
+    return Estimate(statistics.median(values), median_interval(values))
+
+
+def precision(estimate: Estimate) -> float | None:
+    """How far the interval reaches from the figure, as a share of it; None without an interval."""
+    if estimate.interval is None or not estimate.value:
+        return None
+    farthest = max(estimate.value - estimate.interval.low, estimate.interval.high - estimate.value)
+    return farthest / abs(estimate.value)
+
+
+def paired_ratio(first: Sequence[float], second: Sequence[float]) -> Estimate:
+    """The median of second over first, turn by turn, and its interval.
+
+    What slows a whole turn down slows both, and leaves their ratio.
+    """
+    return median([ours / theirs for theirs, ours in zip(first, second, strict=True)])
+
+
+def fit_slope(xs: Sequence[float], ys: Sequence[float]) -> Estimate | None:
+    """The slope of the least-squares line through the points, both axes logarithmic; its interval by Student's t.
+
+    None where there are not two different x. Two points have a slope and no interval.
+    """
+    points = [(math.log(x), math.log(y)) for x, y in zip(xs, ys, strict=True)]
+    if len({x for x, _ in points}) < 2:  # noqa: PLR2004 - a line has two ends
+        return None
+    number = len(points)
+    mean_x, mean_y = (math.fsum(point[axis] for point in points) / number for axis in (0, 1))
+    squares = math.fsum((x - mean_x) ** 2 for x, _ in points)
+    slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / squares
+    free = number - 2
+    if not free:
+        return Estimate(slope, None)
+    residual = math.fsum((y - mean_y - slope * (x - mean_x)) ** 2 for x, y in points)
+    reach = student_quantile(free) * math.sqrt(residual / free / squares)
+    return Estimate(slope, Interval(slope - reach, slope + reach))
+
+
+def slope_refused(fitted: Estimate | None) -> str | None:
+    """Why a slope is not determined; None of one that is."""
+    if fitted is None:
+        return "there is one point"
+    interval = fitted.interval
+    if interval is None:
+        return "two points give no interval"
+    if interval.low < 0 and interval.high >= _QUADRATIC:
+        return f"its 95 % interval, {_text(interval)}, holds a falling and a quadratic cost"
+    if interval.high - interval.low > _WIDEST_SLOPE:
+        return f"its 95 % interval, {_text(interval)}, is wider than {_WIDEST_SLOPE:g}"
+    if interval.high < 0:
+        return f"its 95 % interval, {_text(interval)}, says that more work takes less time"
+    return None
+
+
+def _text(interval: Interval) -> str:
+    return f"{interval.low:.2f} to {interval.high:.2f}"
+
+
+def student_quantile(free: int, confidence: float = CONFIDENCE) -> float:
+    """The t that Student's distribution with `free` degrees of freedom stays within, both ways, with `confidence`."""
+    low, high = 0.0, 1.0
+    while _student_within(high, free) < confidence:
+        high *= 2
+    return _bisected(lambda t: _student_within(t, free) < confidence, low, high)
+
+
+def _student_within(t: float, free: int) -> float:
+    """P(|T| ≤ t): the finite series of a whole number of degrees of freedom.
+
+    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+    """
+    angle = math.atan2(t, math.sqrt(free))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = free % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for step in range(1 + odd, free, 2):
+        total += term
+        term *= cosine * cosine * step / (step + 1)
+    return (angle + sine * total) * 2 / math.pi if odd else sine * total
+
+
+def _bisected(too_low: Callable[[float], bool], low: float, high: float) -> float:
+    """Where `too_low` turns from true to false between `low` and `high`."""
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if middle in {low, high}:
+            break
+        low, high = (middle, high) if too_low(middle) else (low, middle)
+    return high

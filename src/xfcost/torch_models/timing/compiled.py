@@ -1,0 +1,16 @@
+"""torch.compile, with its failures as one error."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    """`model` compiled by torch.compile; it compiles at the first call."""
+    return torch.compile(model)  # type: ignore[return-value]
+
+
+def is_compiler_error(error: BaseException) -> bool:
+    """Did torch's compiler fail?"""
+    return type(error).__module__.partition(".")[2].partition(".")[0] in {"_dynamo", "_inductor"}

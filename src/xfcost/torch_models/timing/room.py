@@ -1,0 +1,65 @@
+"""The memory that a timed system needs, predicted on `meta` before anything is allocated."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import ProcessMemory
+from xfcost.spec.architecture import Architecture
+from xfcost.torch_models.build import build
+from xfcost.torch_models.memory.addressable import check_addressable, within_torch
+from xfcost.torch_models.memory.batch_statistics import batch_statistics
+from xfcost.torch_models.memory.peak import on_cpu, peak_bytes
+from xfcost.torch_models.memory.process import forward_memory, training_memory
+from xfcost.torch_models.memory.training_step import peak_of_steps
+from xfcost.torch_models.shared.no_compiler import no_compiler
+from xfcost.torch_models.timing.rows import row_bytes
+
+
+class Room(NamedTuple):
+    """Predicted memory, and the bytes of inputs, outputs and parameters of each row over all its blocks."""
+
+    predicted: int
+    """Peak of live tensors in one call."""
+    process: ProcessMemory | None
+    """The growth of the process, on the CPU."""
+    needed: int
+    """Bytes that must be free, of a generation for both phases."""
+    what: str
+    """What is run."""
+    row_bytes: dict[str, int]
+    """{} of training steps and generations, whose tensors are not of one forward."""
+
+
+def room_for(architecture: Architecture, ledger: Ledger, step: Architecture | None, device: str) -> Room:
+    """The memory of what the ledger's mode runs.
+
+    Raises:
+        DeviceError: a tensor is too large for torch, or a batch norm has one value per channel.
+    """
+    check_addressable(ledger)
+    name = ledger.metadata.name
+    with within_torch(name):
+        if ledger.training is not None:
+            with batch_statistics(name):
+                return _of_training(architecture, ledger.training.step.optimizer, device)
+        with no_compiler():
+            first = _of_forward(architecture, device)
+            if step is None:
+                return first
+            return first._replace(needed=first.needed + _of_forward(step, device).needed, row_bytes={})
+
+
+def _of_forward(architecture: Architecture, device: str) -> Room:
+    on_meta = build(architecture)
+    predicted = peak_bytes(on_meta.model, on_meta.inputs)
+    process = forward_memory(architecture) if on_cpu(device) else None
+    needed = predicted if process is None else process.high
+    return Room(predicted, process, needed, "one forward", row_bytes(on_meta))
+
+
+def _of_training(architecture: Architecture, optimizer: str, device: str) -> Room:
+    predicted = peak_of_steps(build(architecture), optimizer, lists=device.startswith("cuda"))
+    process = training_memory(architecture, optimizer) if on_cpu(device) else None
+    return Room(predicted, process, predicted if process is None else process.high, "a step of training", {})

@@ -1,0 +1,89 @@
+"""Seconds of every row, by clocks around the leaves of a model; and the bytes that a row takes in and gives out.
+
+A row's seconds are those of all its blocks; a leaf that is called several times counts the sum. The clocks wait for the
+device, so that operations on a GPU no longer overlap.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_iter
+
+from xfcost.torch_models.build import BuiltModel
+from xfcost.torch_models.timing.devices import Clock
+from xfcost.torch_models.tracing.rows import row_path
+
+
+def leaves(live: BuiltModel) -> Iterator[tuple[str, nn.Module]]:
+    """The row path and the module of each leaf of a row."""
+    for name, module in live.model.named_modules():
+        path = row_path(name, live.rows)
+        if path is not None and next(module.children(), None) is None:
+            yield path, module
+
+
+def blocks_of(live: BuiltModel) -> Counter[str]:
+    """How many leaves, one per block, every row has."""
+    return Counter(path for path, _ in leaves(live))
+
+
+def row_seconds(live: BuiltModel, call: Callable[[], object], clock: Clock) -> dict[str, float]:
+    """Seconds of each row in one `call` of the model."""
+    seconds: dict[str, float] = {}
+    with leaves_clocked(live, clock, seconds):
+        call()
+    return seconds
+
+
+@contextmanager
+def leaves_clocked(live: BuiltModel, clock: Clock, seconds: dict[str, float]) -> Iterator[None]:
+    """Add the seconds of each leaf's forward to its row."""
+    started: dict[nn.Module, float] = {}
+
+    def start(module: nn.Module, inputs: object) -> None:
+        started[module] = clock()
+
+    def stop(path: str) -> Callable[[nn.Module, object, object], None]:
+        def hook(module: nn.Module, inputs: object, outputs: object) -> None:
+            seconds[path] = seconds.get(path, 0.0) + clock() - started[module]
+
+        return hook
+
+    with ExitStack() as hooks:
+        for path, module in leaves(live):
+            hooks.enter_context(module.register_forward_pre_hook(start))
+            hooks.enter_context(module.register_forward_hook(stop(path)))
+        yield
+
+
+def row_bytes(live: BuiltModel) -> dict[str, int]:
+    """Bytes of inputs, outputs and parameters of each row in one forward, each tensor once per call. Works on `meta`.
+
+    Of a look-up table the rows that are read count, which are as many bytes as the output.
+    """
+    found: Counter[str] = Counter()
+
+    def count(path: str) -> Callable[..., None]:
+        def hook(module: nn.Module, inputs: Any, given: Any, outputs: Any) -> None:
+            held = _bytes((inputs, given)) + _bytes(outputs)
+            table = isinstance(module, nn.Embedding)
+            found[path] += held + (_bytes(outputs) if table else _bytes(tuple(module.parameters(recurse=False))))
+
+        return hook
+
+    with ExitStack() as hooks, torch.no_grad():
+        for path, module in leaves(live):
+            hooks.enter_context(module.register_forward_hook(count(path), with_kwargs=True))
+        live.model(*live.inputs)
+    return dict(found)
+
+
+def _bytes(values: Any) -> int:
+    """Bytes of all elements of the tensors in a structure."""
+    return sum(one.numel() * one.element_size() for one in tree_iter(values) if isinstance(one, Tensor))

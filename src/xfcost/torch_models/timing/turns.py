@@ -1,0 +1,171 @@
+"""Systems timed in turns: A B A B …, until the medians are known well enough or the time is spent.
+
+`torch.utils.benchmark` measures one turn of one call. What slows the machine down for a while slows all systems of a
+turn down, so that their ratio, taken turn by turn, hardly changes.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from xfcost.ledger.metadata import Load
+from xfcost.ledger.statistics import median, precision
+from xfcost.ledger.timing_options import USUAL, TimingPlan
+from xfcost.torch_models.timing.devices import Clock, waiting_clock
+from xfcost.torch_models.timing.load import Reading, load_between, read_system
+from xfcost.torch_models.timing.threads import cores, threads_set
+
+# Six measurements are the fewest that give an interval; after --max-time three are enough, and are said to be noisy.
+_FEWEST: Final = 6
+_FEWEST_LATE: Final = 3
+# Turns of a system in --min-time.
+_TURNS: Final = 10
+# Passes with a clock around every operation, one after each of the first turns.
+_ROW_PASSES: Final = 20
+
+
+class Subject(NamedTuple):
+    """What is timed: one call, or several that follow each other (prefill, then all steps)."""
+
+    calls: Mapping[str, Callable[[], object]]
+    """By phase; the name of a single call is empty."""
+    rows: Callable[[], dict[str, float]] | None = None
+    """A pass with a clock around every operation -> seconds of each row, over all its blocks."""
+
+
+class Measured(NamedTuple):
+    """The measurements of one subject, one per turn."""
+
+    phases: dict[str, tuple[float, ...]]
+    """Seconds of each call, by turn."""
+    rows: dict[str, tuple[float, ...]]
+    """Seconds of each row over all its blocks, by pass."""
+    warm_up: float
+    """Seconds of the first calls, which are not measured otherwise."""
+    load: Load
+    threads: int
+    in_turns: bool
+    """Were several subjects timed?"""
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """Seconds of all calls together, by turn."""
+        return tuple(sum(turn) for turn in zip(*self.phases.values(), strict=True))
+
+    def row_seconds(self) -> dict[str, float]:
+        """The median of every row over all its blocks."""
+        return {path: statistics.median(spent) for path, spent in self.rows.items()}
+
+
+class Meters(NamedTuple):
+    """What reads the time and the system; tests hand in their own."""
+
+    clock: Clock = time.perf_counter
+    read: Callable[[], Reading] = read_system
+
+
+REAL: Final = Meters()
+
+
+def time_calls(call: Callable[[], object], device: str, plan: TimingPlan = USUAL) -> Measured:
+    """One call, timed alone."""
+    return take_turns([Subject({"": call})], device, plan)[0]
+
+
+def take_turns(
+    subjects: Sequence[Subject], device: str, plan: TimingPlan = USUAL, meters: Meters = REAL
+) -> list[Measured]:
+    """All `subjects` timed in turns on `device`, after a call of each that is not measured."""
+    threads = plan.threads or cores()
+    with threads_set(threads):
+        session = _Session(subjects, waiting_clock(device, meters.clock), plan, threads)
+        start, began = meters.read(), session.clock()
+        session.run()
+        load = load_between(start, meters.read(), session.clock() - began)
+    return [one.measured(load, threads, in_turns=len(subjects) > 1) for one in session.timed]
+
+
+class _Timed:
+    """One subject with its timers and what they measured so far."""
+
+    def __init__(self, subject: Subject, clock: Clock, threads: int) -> None:
+        from torch.utils import benchmark  # its import takes half as long as a trace
+
+        self.subject = subject
+        self.timers = {
+            phase: benchmark.Timer("call()", globals={"call": call}, timer=clock, num_threads=threads)
+            for phase, call in subject.calls.items()
+        }
+        self.phases: dict[str, list[float]] = {phase: [] for phase in subject.calls}
+        self.passes: list[dict[str, float]] = []
+        self.warm_up = 0.0
+
+    def warm(self, clock: Clock) -> None:
+        """The first call of each phase: it loads code and takes memory; with a compiler it compiles."""
+        began = clock()
+        for call in self.subject.calls.values():
+            call()
+        self.warm_up = clock() - began
+
+    def take_turn(self, seconds: float) -> None:
+        """One measurement of each phase, for about `seconds`; then a pass over the rows.
+
+        torch's timer begins with a call that it does not count, which fills the caches that another system has emptied.
+        """
+        for phase, timer in self.timers.items():
+            self.phases[phase].append(timer.blocked_autorange(min_run_time=seconds).median)
+        if self.subject.rows is not None and len(self.passes) < _ROW_PASSES:
+            self.passes.append(self.subject.rows())
+
+    def precision(self) -> float:
+        """The precision reached for all phases together; infinite while there is no interval."""
+        reached = precision(median(self._measured_times()))
+        return float("inf") if reached is None else reached
+
+    def _measured_times(self) -> tuple[float, ...]:
+        return tuple(sum(turn) for turn in zip(*self.phases.values(), strict=True))
+
+    def measured(self, load: Load, threads: int, *, in_turns: bool) -> Measured:
+        """All of it."""
+        paths = dict.fromkeys(path for one in self.passes for path in one)
+        return Measured(
+            phases={phase: tuple(times) for phase, times in self.phases.items()},
+            rows={path: tuple(one.get(path, 0.0) for one in self.passes) for path in paths},
+            warm_up=self.warm_up,
+            load=load,
+            threads=threads,
+            in_turns=in_turns,
+        )
+
+
+class _Session:
+    """The turns of several subjects."""
+
+    def __init__(self, subjects: Sequence[Subject], clock: Clock, plan: TimingPlan, threads: int) -> None:
+        self.clock, self.plan = clock, plan
+        self.timed = [_Timed(subject, clock, threads) for subject in subjects]
+
+    def run(self) -> None:
+        """Warm up, then take turns until it is enough."""
+        began = self.clock()
+        for one in self.timed:
+            one.warm(self.clock)
+        turns, turns_began = 0, self.clock()
+        while not self._enough(turns, self.clock() - turns_began, self.clock() - began):
+            for one in self.timed:
+                one.take_turn(self.plan.min_time / _TURNS)
+            turns += 1
+
+    def _enough(self, turns: int, measured: float, spent: float) -> bool:
+        """Are the turns done: as many as asked for, or precise enough, or out of time?"""
+        plan, systems = self.plan, len(self.timed)
+        if plan.runs is not None:
+            return turns >= plan.runs
+        if turns >= _FEWEST_LATE and spent >= plan.max_time * systems:
+            return True
+        if turns < _FEWEST or measured < plan.min_time * systems:
+            return False
+        return all(one.precision() <= plan.precision for one in self.timed)
