@@ -30,6 +30,20 @@ class Points(NamedTuple):
     values: Sequence[float]
     spread: Sequence[float] | None = None
     """Whole height of the error bars (interquartile range)."""
+    intervals: Sequence[tuple[float, float] | None] = ()
+    """The 95 % intervals, in place of the spread where there are any."""
+
+    def bars(self) -> tuple[list[float], list[float]] | None:
+        """How far the error bars reach down and up, never down to 0, which log axes haven't got."""
+        if self.spread is None:
+            return None
+        down, up = [], []
+        for number, (value, height) in enumerate(zip(self.values, self.spread, strict=True)):
+            interval = self.intervals[number] if self.intervals else None
+            low, high = interval or (value - height / 2, value + height / 2)
+            down.append(min(value - low, value * 0.99))
+            up.append(high - value)
+        return down, up
 
 
 class Chart(NamedTuple):

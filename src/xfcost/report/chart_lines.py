@@ -31,13 +31,9 @@ def draw_context(axes: Axes, line: Line) -> None:
 
 
 def draw_points(axes: Axes, points: Points, number: int) -> None:
-    """Traced or measured points, error bars where there was a spread, in the colour of their system."""
-    bars = None
-    if points.spread is not None:  # half the spread each way, and never down to 0, which log axes haven't got
-        pairs = zip(points.values, points.spread, strict=True)
-        bars = [[min(height / 2, value * 0.99) for value, height in pairs], [height / 2 for height in points.spread]]
+    """Traced or measured points, error bars where they were timed, in the colour of their system."""
     axes.errorbar(
-        points.xs, points.values, yerr=bars, color=SYSTEMS[number % len(SYSTEMS)], linestyle="none",
+        points.xs, points.values, yerr=points.bars(), color=SYSTEMS[number % len(SYSTEMS)], linestyle="none",
         marker=_MARKERS[number % len(_MARKERS)], markersize=6, markerfacecolor="white", markeredgewidth=1.6, capsize=4,
         label=points.name, zorder=4,
     )  # fmt: skip
