@@ -1,4 +1,4 @@
-"""Calibration and prediction: calls, their features, the regression and its file, exact on clocks that are handed in."""
+"""Calibration and prediction: calls, their features, the regression and its file, exact on injected clocks."""
 
 import math
 
@@ -60,9 +60,8 @@ def test_calls_on_meta_are_those_of_the_cpu(name, options):
 
 def test_the_steps_of_a_long_loop_are_counted_from_a_few():
     # 100 tokens: more than the dispatcher runs on meta; on the CPU every step runs
-    on_meta, on_cpu = (recorded(one.model, one.inputs) for one in (
-        live(name, device, ("stages.0.depth=1",), N=100) for name, device in (("common-lstm", "meta"), ("common-lstm", "cpu"))
-    ))  # fmt: skip
+    both = (live("common-lstm", device, ("stages.0.depth=1",), N=100) for device in ("meta", "cpu"))
+    on_meta, on_cpu = (recorded(one.model, one.inputs) for one in both)
     assert totals(on_meta) == totals(on_cpu)
     assert on_meta.views == on_cpu.views
 

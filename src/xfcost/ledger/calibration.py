@@ -119,7 +119,8 @@ def read_calibration(path: Path, machine: Machine) -> Calibration:
         raise UsageError(f"--predict: {printable(str(path), 200)} is no calibration of xfcost; {mend}") from None
     if (found.format, found.version) != (FORMAT, VERSION):
         raise UsageError(
-            f"--predict: {printable(str(path), 200)} is a calibration of version {found.version}, expected {VERSION}; {mend}"
+            f"--predict: {printable(str(path), 200)} is a calibration of version {found.version}, expected {VERSION}; "
+            f"{mend}"
         )
     if found.machine != machine:
         raise UsageError(

@@ -126,7 +126,7 @@ def _together(phases: Mapping[str, Seconds]) -> Seconds:
     rows = {f"{phase}.{path}": spent for phase, one in phases.items() for path, spent in one.rows.items()}
     unknown: Counter[str] = Counter()
     for one in phases.values():
-        unknown.update(one.unknown)  # type: ignore[arg-type]
+        unknown.update(one.unknown)
     return Seconds(rows, sum(one.whole for one in phases.values()), dict(unknown))
 
 
