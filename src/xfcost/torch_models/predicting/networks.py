@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.counting.run_options import make_run
-from xfcost.ledger.options import Execution
+from xfcost.ledger.options import Execution, Mode
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
@@ -31,6 +31,7 @@ class Network(NamedTuple):
     tokens: Sequence[int | None] = (None,)
     settings: Sequence[str] = ()
     attention: Sequence[Execution] = ("eager",)
+    mode: Mode = "forward"
 
 
 NETWORKS: Final = (
@@ -38,7 +39,9 @@ NETWORKS: Final = (
     Network("vit-ti16", (196, 1024), _ONE),
     Network("vit-b32", (49, 784), _ONE),
     Network("gpt2", (128, 512), _ONE, ("eager", "fused")),
+    Network("gpt2", (128, 1024), _TWO, mode="decode"),
     Network("llama3.2-1b", (49,), _ONE),
+    Network("llama3.2-1b", (512,), _ONE, mode="decode"),
     Network("bert-base", (196, 512), _ONE),
     Network("swin-t", (196, 784, 3136)),
     Network("swinv2-t-w8-256"),
@@ -93,8 +96,10 @@ def architectures(dtype: str) -> Iterator[tuple[str, Architecture]]:
     for one in NETWORKS:
         loaded = load(one.preset, one.settings)
         for tokens, attention in product(one.tokens, one.attention):
-            name = " ".join([one.preset, *([] if tokens is None else [f"N={tokens}"]), *one.settings, attention])
-            yield name, place(loaded, make_run(N=tokens, dtype=dtype, attention=attention))
+            name = " ".join(
+                [one.preset, *([] if tokens is None else [f"N={tokens}"]), *one.settings, attention, one.mode]
+            )
+            yield " ".join(words), place(loaded, make_run(N=tokens, dtype=dtype, attention=attention, mode=one.mode))
 
 
 # Sizes of single operations.
