@@ -96,9 +96,7 @@ def architectures(dtype: str) -> Iterator[tuple[str, Architecture]]:
     for one in NETWORKS:
         loaded = load(one.preset, one.settings)
         for tokens, attention in product(one.tokens, one.attention):
-            name = " ".join(
-                [one.preset, *([] if tokens is None else [f"N={tokens}"]), *one.settings, attention, one.mode]
-            )
+            words = [one.preset, *([] if tokens is None else [f"N={tokens}"]), *one.settings, attention, one.mode]
             yield " ".join(words), place(loaded, make_run(N=tokens, dtype=dtype, attention=attention, mode=one.mode))
 
 

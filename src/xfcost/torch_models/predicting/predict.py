@@ -79,7 +79,6 @@ class Predictor:
             high=known * high + unsure * _UNKNOWN_FACTOR,
             calibrated=self.calibration.measured,
             unknown=tuple(sorted(found.unknown, key=lambda name: -found.unknown[name])),
-            not_attributed=found.whole - sum(found.rows.values()),
         )
 
 
@@ -135,7 +134,8 @@ def _with_prediction(ledger: Ledger, predictor: Predictor, found: Seconds, phase
         msgspec.structs.replace(row, predicted_seconds=_per_block(found.rows.get(row.path), row.times))
         for row in ledger.rows
     )
-    prediction = msgspec.structs.replace(predictor.prediction(found), phases=phases)
+    rest = found.whole - math.fsum((row.predicted_seconds or 0.0) * row.times for row in rows)
+    prediction = msgspec.structs.replace(predictor.prediction(found), phases=phases, not_attributed=rest)
     return msgspec.structs.replace(ledger, rows=rows, prediction=prediction)
 
 
