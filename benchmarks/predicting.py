@@ -3,8 +3,8 @@
 Usage: python benchmarks/predicting.py [--every K] [--most-seconds S] [--seed N] [preset …]
 
 Calibrate first (`xfcost calibrate`), on a machine that does nothing else. Every preset that no calibrating network
-comes from is predicted at N = 196, 784 and 3,136 (its own N where it has none of them). Where it fits into memory and is
-predicted to take no longer than S seconds (3), it is built and run: the median of five forwards after one. Of these
+comes from is predicted at N = 196, 784 and 3,136 (its own N where it has none of them). Where it fits into memory and
+is predicted to take no longer than S seconds (3), it is built and run: the median of five forwards after one. Of these
 configurations, shuffled, every K-th is taken (1: all). Prints the median error, the share within 10 and 15 %, and the
 worst ten with the operations whose prediction is furthest off.
 """
@@ -28,7 +28,7 @@ from xfcost.ledger.errors import XfcostError
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
-from xfcost.torch_models.build import build
+from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.limits import tightest
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.predicting.calls import recorded
@@ -38,6 +38,7 @@ from xfcost.torch_models.predicting.predict import Predictor
 
 TOKENS = (196, 784, 3136)
 RUNS = 5
+FAR = 0.1
 MOST_PARAMS = 2_500_000_000
 
 
@@ -90,11 +91,11 @@ def measured(name: str, architecture: Architecture, predict: Predictor, most: fl
             times.append(time.perf_counter() - started)
     whole = statistics.median(times)
     bounds = predict.prediction(expected)
-    off = furthest(live, predict, whole) if abs(expected.whole / whole - 1) > 0.1 else ""
+    off = furthest(live, predict, whole) if abs(expected.whole / whole - 1) > FAR else ""
     return Result(name, expected.whole, whole, bounds.low, bounds.high, off)
 
 
-def furthest(live, predict: Predictor, whole: float) -> str:
+def furthest(live: BuiltModel, predict: Predictor, whole: float) -> str:
     """The operations with the largest differences, as shares of the whole."""
     found = recorded(live.model, live.inputs, time.perf_counter, 2)
     differences: dict[str, float] = {}
