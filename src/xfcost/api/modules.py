@@ -38,7 +38,7 @@ def refuse_of_specs_alone(**options: Any) -> None:
     Raises:
         UsageError: one of them is given.
     """
-    defaults = {"settings": (), "probe": False} | {name: one.default for name, one in OPTIONS.items()}
+    defaults = {"settings": (), "probe": False, "predict": False} | {name: one.default for name, one in OPTIONS.items()}
     for name, given in options.items():
         if given != defaults.get(name):
             raise UsageError(

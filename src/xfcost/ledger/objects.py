@@ -51,6 +51,7 @@ def _operations(ledger: Ledger) -> list[dict[str, Any]]:
     fields = _FIELDS if ledger.training is None else (*_FIELDS, *LEARNING, "backward_saved")
     again = () if ledger.training is None else ("recomputed_macs",)
     fields = fields if ledger.module is None else (*fields, *RAN, *again)
+    fields = fields if ledger.prediction is None else (*fields, "predicted_seconds")
     rows = [{field: row.figure(field) for field in fields} for row in ledger.rows]
     if ledger.timing is None:
         return rows
@@ -87,6 +88,8 @@ def grouped(ledger: Ledger, by: AnyView, depth: int | None = None) -> list[dict[
     for name, rows in ledger.by(by).items():
         part = ledger.part(rows)
         group: dict[str, Any] = {by: name} | {quantity: part.total(quantity) for quantity in quantities}
+        if ledger.prediction is not None:
+            group |= {"predicted_seconds": part.total("predicted_seconds")}
         result.append(group | _group_times(ledger, part.rows))
     return result + _beside(ledger, by, result)
 
@@ -159,6 +162,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "published": ledger.published_beside_ours(),
         "published_left_out": metadata.published_left_out,
         "timing": msgspec.to_builtins(ledger.timing),
+        **({} if ledger.prediction is None else {"prediction": msgspec.to_builtins(ledger.prediction)}),
         **mode_objects(ledger),
         "training": training_object(ledger),
         **probe_object(ledger),

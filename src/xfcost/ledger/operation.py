@@ -26,7 +26,7 @@ COUNTED: Final = ("params", "macs", "flops", "attention_entries", "comparisons",
 # Every figure of a row that is summed over rows.
 QUANTITIES: Final = frozenset({
     *COUNTED, *FIGURES, "active_params", "idle_params", "backward_macs", "matrix_entries", "matrix_statistics",
-    "matrices_alive", "matrix_kept", "seconds", "operand_bytes",
+    "matrices_alive", "matrix_kept", "seconds", "operand_bytes", "predicted_seconds",
 })  # fmt: skip
 
 
@@ -113,6 +113,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None = None
     operand_bytes: int | None = None
     """Bytes of its inputs, its outputs and the weights that it reads, each tensor once; of a timed forward."""
+    predicted_seconds: float | None = None
+    """Seconds that a calibration of the device predicts, with `--predict`."""
 
     @property
     def operation(self) -> str:

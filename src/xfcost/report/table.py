@@ -17,6 +17,7 @@ from xfcost.report.costs import mask_texts, matrix_multiply_texts, memory_text, 
 from xfcost.report.decoding import generation_table
 from xfcost.report.header import active_params, header
 from xfcost.report.operations import beside_word, filled_columns, fitting_columns, operation_tables, order_cell
+from xfcost.report.prediction import prediction_texts
 from xfcost.report.probe import probe_parts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
 from xfcost.report.timing import RATES, timing_texts
@@ -80,6 +81,7 @@ def mixing_table(ledger: Ledger) -> Table:
     groups = [(_kind_word(group), group, TERMINAL.get(group["mixing"], "")) for group in grouped(ledger, "mixing")]
     total: dict[str, Any] = dict(ledger.totals())
     total |= {"seconds": ledger.timing.seconds} if ledger.timing else {}
+    total |= {"predicted_seconds": ledger.prediction.seconds} if ledger.prediction else {}
     return _totals_table("totals by mixing kind", [*groups, ("all", total, "bold")], {"flops": "FLOPs"}, ledger)
 
 
@@ -93,7 +95,9 @@ def _totals_table(first: str, lines: Sequence[tuple[str, Any, str]], more: Mappi
     """A line per group (its words, figures and style): parameters, MACs, their share, and `more`; seconds if timed."""
     macs, timing = ledger.total("macs") or 0, ledger.timing
     timed = timing is not None and any("seconds" in figures for _, figures, _ in lines[:1])
-    table = bare_table(first, "params", "MACs", "share", *(("time", "of time") if timed else ()), *more.values())
+    predicted = ledger.prediction is not None and any("predicted_seconds" in figures for _, figures, _ in lines[:1])
+    heads = [*(("predicted",) if predicted else ()), *(("time", "of time") if timed else ())]
+    table = bare_table(first, "params", "MACs", "share", *heads, *more.values())
     for words, figures, style in lines:
         params, own, *others = (units.count(figures[quantity]) for quantity in ("params", "macs", *more))
         share = units.DASH if figures["macs"] is None else units.percent(figures["macs"], macs)
@@ -101,6 +105,8 @@ def _totals_table(first: str, lines: Sequence[tuple[str, Any, str]], more: Mappi
             spent = figures["seconds"]
             part = units.DASH if spent is None else units.percent(spent, timing.seconds)
             others = [units.seconds(spent), part, *others]
+        if predicted:
+            others = [units.seconds(figures["predicted_seconds"]), *others]
         table.add_row(words, params, own, share, *others, style=style)
     return table
 
@@ -120,6 +126,7 @@ def published_table(published: list[dict[str, Any]]) -> Table:
 
 def endnotes(ledger: Ledger, *, listed: bool, width: int, verbose: bool) -> Iterator[Text]:
     """Time, notes, letters, hidden columns and rows, and the convention of the numbers."""
+    yield from prediction_texts(ledger)
     yield from timing_texts(ledger)
     yield from note_texts(_notes(ledger), verbose=verbose)
     each = ""

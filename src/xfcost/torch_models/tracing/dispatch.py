@@ -115,7 +115,7 @@ class Watch(TorchDispatchMode):
         """The costs of a loop's first `steps` steps."""
         inner = Watch()
         with torch.utils._python_dispatch._disable_current_modes(), _Conventions(inner), inner:  # noqa: SLF001
-            loop(*(_first_tokens(arg, steps) for arg in args))
+            loop(*(first_tokens(arg, steps) for arg in args))
         self.unknown += inner.unknown
         return inner.costs.get("", Counter())
 
@@ -129,7 +129,7 @@ def runs_whole(args: tuple[Any, ...]) -> bool:
     return args[0].ndim != _TOKENS_RANK or args[0].shape[1] <= MOST_STEPS
 
 
-def _first_tokens(arg: Any, steps: int) -> Any:
+def first_tokens(arg: Any, steps: int) -> Any:
     """The first tokens of (B, N, …). Tensors without tokens (weights, states) are returned unchanged."""
     return arg[:, :steps] if isinstance(arg, Tensor) and arg.ndim == _TOKENS_RANK else arg
 
