@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 import typer
 
 from xfcost.commands import options as shared
+from xfcost.commands.from_file import or_from_file, plot_file
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.option_readers import one_of
@@ -55,6 +56,7 @@ Picture = Annotated[
 ]
 
 
+@or_from_file(plot_file)
 @shared.timing_options()
 @shared.run_options("batch", "dtype", "attention", "mode", mode="forward, or decode (one more token, its past cached).")
 def run(  # noqa: PLR0913 - options

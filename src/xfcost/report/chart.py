@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from xfcost.counting.sweep import TOKENS, Axis
+from xfcost.ledger.statistics import Interval
 from xfcost.ledger.units import DASH
 from xfcost.report.metrics import Unit
 
@@ -30,6 +31,8 @@ class Points(NamedTuple):
     values: Sequence[float]
     spread: Sequence[float] | None = None
     """Whole height of the error bars (interquartile range)."""
+    intervals: Sequence[Interval | None] | None = None
+    """Lower and upper ends of the error bars, in place of `spread`; None at points that have none."""
 
 
 class Chart(NamedTuple):
