@@ -21,6 +21,7 @@ from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import MIXINGS
+from xfcost.ledger.time_ratio import TimeRatio, time_ratio
 from xfcost.spec.inputs import sized_inputs, takes_images
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
@@ -73,6 +74,9 @@ def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run, *, t
         name: {quantity: _ratio(value, base[quantity]) for quantity, value in values.items()}
         for name, values in figures.items()
     }
+    time_ratios = _time_ratios(names, ledgers)
+    for name, found in time_ratios.items():
+        ratios[name]["seconds"] = found.ratio
     density = QUICK if not thorough else THOROUGH if len(loaded) <= MOST_PAIRED else OF_MANY
     costs = _Costs()
     tokens = token_crossovers(names, loaded, ledgers, run, costs, density)
@@ -89,7 +93,16 @@ def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run, *, t
         size_crossovers=sizes.crossovers,
         searches=tokens.searches,
         size_searches=sizes.searches,
+        time_ratios=time_ratios,
     )
+
+
+def _time_ratios(names: Sequence[str], ledgers: Sequence[Ledger]) -> dict[str, TimeRatio]:
+    """Of every system against the first; {} where one of them was not timed."""
+    timings = [ledger.timing for ledger in ledgers if ledger.timing is not None]
+    if len(timings) < len(ledgers):
+        return {}
+    return {name: time_ratio(timings[0], timing) for name, timing in zip(names[1:], timings[1:], strict=True)}
 
 
 def distinct(names: Iterable[str]) -> list[str]:
@@ -127,8 +140,19 @@ def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float 
         figures |= dict.fromkeys(work)
     figures |= _mode_figures(ledger)
     figures["traced_macs"] = ledger.total("traced_macs")
-    figures["seconds"] = ledger.timing.seconds if ledger.timing else None
-    return figures | _training_figures(ledger)
+    return figures | _time_figures(ledger) | _training_figures(ledger)
+
+
+def _time_figures(ledger: Ledger) -> dict[str, int | float | None]:
+    """Seconds of the whole, of all rows of each mixing kind, and of what no row accounts for."""
+    if ledger.timing is None:
+        return {"seconds": None}
+    figures: dict[str, int | float | None] = {"seconds": ledger.timing.seconds}
+    for kind in MIXINGS:
+        figures[f"seconds_{kind}"] = ledger.total("seconds", lambda row, kind=kind: row.mixing == kind)  # type: ignore[misc]
+    figures["seconds_update"] = ledger.timing.update_seconds
+    figures["seconds_not_attributed"] = ledger.timing.not_attributed
+    return figures
 
 
 def _training_figures(ledger: Ledger) -> dict[str, int | float | None]:

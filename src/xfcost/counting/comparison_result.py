@@ -10,6 +10,7 @@ from xfcost.counting.system_crossovers import Search
 from xfcost.ledger import notebook
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import json_text, ledger_object
+from xfcost.ledger.time_ratio import TimeRatio
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +38,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """At which N crossovers were searched for, pair by pair, where the pair has any N in common."""
     size_searches: tuple[Search, ...]
     """At which image sizes crossovers were searched for."""
+    time_ratios: dict[str, TimeRatio] = {}
+    """System -> its seconds over the first system's, turn by turn; {} where nothing was timed."""
 
     def _repr_html_(self) -> str | None:
         """The table that a notebook shows."""
@@ -60,7 +63,16 @@ def comparison_object(comparison: Comparison) -> dict[str, Any]:
         "crossovers": list(comparison.crossovers),
         "size_crossovers": list(comparison.size_crossovers),
         "crossovers_searched": _searched(comparison),
+        **_time_ratios(comparison),
     }
+
+
+def _time_ratios(comparison: Comparison) -> dict[str, Any]:
+    """The key `time_ratios`, where systems were timed."""
+    if not comparison.time_ratios:
+        return {}
+    found = comparison.time_ratios.items()
+    return {"time_ratios": {name: msgspec.to_builtins(one) | {"different": one.different} for name, one in found}}
 
 
 def _searched(comparison: Comparison) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from xfcost.spec.run import Run
 
 # Points of a sweep: enough to show the steps that padded windows make.
 _POINTS: Final = 97
+_TIMED: Final = ("seconds", "spread", "runs", "device", "machine", "threads", "noisy")
 
 QUANTITIES: Final[dict[str, Callable[[Ledger], int | None]]] = {
     "params": lambda ledger: ledger.total("params") or 0,
@@ -275,7 +276,9 @@ def records(system: Sweep, measured: Sequence[Ledger] = ()) -> list[dict[str, An
         row |= {quantity: value(ledger) for quantity, value in QUANTITIES.items()}
         row |= {f"traced_{name}": traced(run, name) if run else None for name in ("params", "macs", "mixing_macs")}
         timing = run.timing if run else None
-        row |= {name: getattr(timing, name, None) for name in ("seconds", "spread", "runs", "device", "machine")}
+        row |= {name: getattr(timing, name, None) for name in _TIMED}
+        low, high = (timing.interval if timing else None) or (None, None)
+        row |= {"seconds_low": low, "seconds_high": high}
         result.append(row)
     return result
 

@@ -21,8 +21,8 @@ def noise_text(measured: Estimate, load: Load, threads: int, plan: TimingPlan) -
     reached = precision(measured)
     if reached is None:
         return _text([*disturbed, "fewer than 6 measurements give no interval"], plan)
-    if reached > plan.precision and plan.runs is None:
-        disturbed.append(f"the 95 % interval is ±{reached:.0%}, ±{plan.precision:.0%} was asked for")
+    if reached > plan.precision:
+        disturbed.append(f"the 95 % interval is ±{_percent(reached)}, and more than ±{_percent(plan.precision)}")
     return _text(disturbed, plan) if disturbed else None
 
 
@@ -33,11 +33,15 @@ def _disturbances(load: Load, threads: int) -> Iterator[str]:
     if load.stolen is not None and load.stolen > _MISSED * threads:
         yield f"the host of this virtual machine took {load.stolen:.1f} cores away"
     if load.withheld is not None and load.withheld > _MISSED:
-        yield f"the cgroup's quota stopped the process for {load.withheld:.0%} of the time"
+        yield f"the cgroup's quota stopped the process for {_percent(load.withheld)} of the time"
     if load.frequency is not None and load.frequency < _SLOW:
-        yield f"the processor ran at {load.frequency:.0%} of its frequency"
+        yield f"the processor ran at {_percent(load.frequency)} of its frequency"
 
 
 def _text(reasons: list[str], plan: TimingPlan) -> str:
     option = "--max-time" if plan.runs is None else "--runs"
     return f"{'; '.join(reasons)}; repeat on a quiet machine or raise {option}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, RAN, TRACED, TRAFFIC
+from xfcost.ledger.achieved import beside_rows, rates, row_rates
 from xfcost.ledger.operation import COUNTED
 from xfcost.ledger.probe import Mixes, ProbedRow
 from xfcost.ledger.visible import json_visible
@@ -33,18 +34,28 @@ _RUN: Final = (
 
 
 def records(ledger: Ledger) -> list[dict[str, Any]]:
-    """One plain dict per row, in the order of the CSV's columns; with a probe, its results too."""
+    """One plain dict per row, in the order of the CSV's columns; with a probe, its results too.
+
+    Of a timed run the seconds that no row accounts for are rows of their own at the end.
+    """
     rows = _operations(ledger)
     if ledger.probe is not None:
         probed = {row.path: row for row in ledger.probe.rows}
         rows = [row | _probed_columns(probed[row["path"]]) for row in rows]
-    return rows
+    empty: dict[str, Any] = dict.fromkeys(rows[0]) if rows else {}
+    beside = beside_rows(ledger).items()
+    return rows + [empty | {"operation": name, "title": name, "times": 1, "seconds": spent} for name, spent in beside]
 
 
 def _operations(ledger: Ledger) -> list[dict[str, Any]]:
     fields = _FIELDS if ledger.training is None else (*_FIELDS, *LEARNING, "backward_saved")
     fields = fields if ledger.module is None else (*fields, *RAN)
-    return [{field: row.figure(field) for field in fields} for row in ledger.rows]
+    rows = [{field: row.figure(field) for field in fields} for row in ledger.rows]
+    if ledger.timing is None:
+        return rows
+    return [
+        one | row_rates(row, trained=ledger.training is not None) for one, row in zip(rows, ledger.rows, strict=True)
+    ]
 
 
 def _probed_columns(row: ProbedRow) -> dict[str, Any]:
@@ -65,16 +76,23 @@ def probe_object(ledger: Ledger) -> dict[str, Any]:
 def grouped(ledger: Ledger, by: AnyView, depth: int | None = None) -> list[dict[str, Any]]:
     """One plain dict per group, with its totals over all blocks; by mixing always all three kinds.
 
-    By module every module down to `depth`, with the totals of everything inside it.
+    By module every module down to `depth`, with the totals of everything inside it. Of a timed run every group has its
+    seconds and rates, and the seconds that no row accounts for are groups of their own.
     """
     if by == "module":
         return module_tree(ledger, depth)
-    result = []
+    result: list[dict[str, Any]] = []
+    timed = any(row.seconds for row in ledger.rows)
     quantities = (*COUNTED, "active_params", *TRACED, *DISPATCHED, *(LEARNING if ledger.training else ()))
     for name, rows in ledger.by(by).items():
         part = ledger.part(rows)
-        result.append({by: name} | {quantity: part.total(quantity) for quantity in quantities})
-    return result
+        group: dict[str, Any] = {by: name} | {quantity: part.total(quantity) for quantity in quantities}
+        if timed:
+            group |= {"seconds": part.total("seconds")}
+            group |= rates(rows, trained=ledger.training is not None)
+        result.append(group)
+    empty: dict[str, Any] = dict.fromkeys(result[0]) if result else {}
+    return result + [empty | {by: name, "seconds": spent} for name, spent in beside_rows(ledger).items()]
 
 
 def module_tree(ledger: Ledger, depth: int | None = None) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Ledger -> the lines on how the accounts agree, and how long the model ran."""
+"""Ledger -> the lines on how the accounts agree."""
 
 from __future__ import annotations
 
@@ -9,32 +9,8 @@ from rich.text import Text
 
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Agreement, Timing
+from xfcost.ledger.metadata import Agreement
 from xfcost.ledger.ran import ModuleRun
-
-
-def timing_texts(ledger: Ledger) -> Iterator[Text]:
-    """How long a forward took, and where; nothing where none was timed."""
-    timing = ledger.timing
-    if timing is None:
-        return
-    peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
-    where = f"on {timing.device}, {timing.machine}, {timing.threads} thread(s){peak}"
-    yield Text(f"time: {units.seconds(timing.seconds)} {_what_ran(ledger, timing)} {where}")
-    if process := timing.process_memory:
-        sizes = [units.size(held) for held in (process.predicted, process.low, process.high)]
-        yield Text("memory of the process: about {} more than before the run, between {} and {}".format(*sizes))
-
-
-def _what_ran(ledger: Ledger, timing: Timing) -> str:
-    if text := ledger.generation:
-        phases = f"prefill {units.seconds(text.prefill_seconds)}, steps {units.seconds(text.decode_seconds)}"
-        return f"for {text.new_tokens:,} new tokens ({phases})"
-    what = "a decode step" if ledger.step else "a forward"
-    if ledger.training is not None:
-        what = f"a step of training, {ledger.training.step.optimizer} in {ledger.metadata.dtype}"
-    return f"{what} (median of {timing.runs}, interquartile range {units.seconds(timing.spread)})"
-
 
 # What an account is called in a sentence.
 _ACCOUNTS: Final = {"traced": "trace", "dispatched": "dispatcher"}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from xfcost.counting.sweep import TOKENS, Axis
-from xfcost.ledger.statistics import Interval
 from xfcost.ledger.units import DASH
 from xfcost.report.metrics import Unit
 
@@ -31,8 +31,21 @@ class Points(NamedTuple):
     values: Sequence[float]
     spread: Sequence[float] | None = None
     """Whole height of the error bars (interquartile range)."""
-    intervals: Sequence[Interval | None] | None = None
-    """Lower and upper ends of the error bars, in place of `spread`; None at points that have none."""
+    intervals: Sequence[tuple[float, float] | None] = ()
+    """The 95 % intervals, in place of the spread where there are any."""
+
+    def bars(self) -> tuple[list[float], list[float]] | None:
+        """How far the error bars reach down and up, never down to 0, which log axes haven't got."""
+        if self.spread is None and not any(self.intervals):
+            return None
+        down, up = [], []
+        heights = self.spread or [math.nan] * len(self.values)  # no bar
+        for number, (value, height) in enumerate(zip(self.values, heights, strict=True)):
+            interval = self.intervals[number] if self.intervals else None
+            low, high = interval or (value - height / 2, value + height / 2)
+            down.append(min(value - low, value * 0.99))
+            up.append(high - value)
+        return down, up
 
 
 class Chart(NamedTuple):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from xfcost.ledger.statistics import Interval
 from xfcost.report.chart import Line, Points, slope_text
 from xfcost.report.style import CONTEXT, SYSTEMS
 
@@ -34,22 +31,9 @@ def draw_context(axes: Axes, line: Line) -> None:
 
 
 def draw_points(axes: Axes, points: Points, number: int) -> None:
-    """Traced or measured points, error bars where there was a spread, in the colour of their system."""
-    bars = None
-    if points.spread is not None:  # half the spread each way, and never down to 0, which log axes haven't got
-        pairs = zip(points.values, points.spread, strict=True)
-        bars = [[min(height / 2, value * 0.99) for value, height in pairs], [height / 2 for height in points.spread]]
-    if points.intervals is not None and any(points.intervals):
-        bars = _ends_apart(points.values, points.intervals)
+    """Traced or measured points, error bars where they were timed, in the colour of their system."""
     axes.errorbar(
-        points.xs, points.values, yerr=bars, color=SYSTEMS[number % len(SYSTEMS)], linestyle="none",
+        points.xs, points.values, yerr=points.bars(), color=SYSTEMS[number % len(SYSTEMS)], linestyle="none",
         marker=_MARKERS[number % len(_MARKERS)], markersize=6, markerfacecolor="white", markeredgewidth=1.6, capsize=4,
         label=points.name, zorder=4,
     )  # fmt: skip
-
-
-def _ends_apart(values: Sequence[float], intervals: Sequence[Interval | None]) -> list[list[float]]:
-    """How far each interval reaches below and above its value; a value without one has no bar."""
-    pairs = list(zip(values, intervals, strict=True))
-    below = [max(value - one.low, 0.0) if one else math.nan for value, one in pairs]
-    return [below, [max(one.high - value, 0.0) if one else math.nan for value, one in pairs]]

@@ -11,6 +11,7 @@ from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
 from xfcost.report.crossovers import CURVE_WORDS, forward_part
 from xfcost.report.figures import figure_text, recurs
+from xfcost.report.time_comparison import time_texts
 
 # Mode -> the quantities that answer its question, in order, with their words.
 _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
@@ -29,9 +30,7 @@ def answer_texts(comparison: Comparison) -> Iterator[Text]:
         known = {name: value for name, value in values.items() if value is not None}
         if len(known) > 1 and any(known.values()):
             yield Text.assemble((f"{words}: ", "bold"), _least(comparison, quantity, known))
-    if any(ledger.timing for ledger in comparison.ledgers):
-        seconds = {name: value for name in comparison.names if (value := comparison.figures[name]["seconds"])}
-        yield Text.assemble(("time: ", "bold"), _least(comparison, "seconds", seconds))
+    yield from time_texts(comparison)
     yield from growth_texts(comparison)
 
 

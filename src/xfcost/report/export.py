@@ -76,7 +76,8 @@ def comparison_text(comparison: Comparison, form: Format, *, verbose: bool = Fal
             | {name: getattr(ledger.metadata, name) for name in ("batch", "dtype", "attention", "mode")}
             for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
         ]
-        return to_csv([row | comparison.figures[str(row["system"])] for row in inputs])
+        ledgers = zip(inputs, comparison.ledgers, strict=True)
+        return to_csv([row | comparison.figures[str(row["system"])] | _timing_cells(ledger) for row, ledger in ledgers])
     if form == "table":
         from xfcost.report.compare import comparison_plain
 
@@ -85,6 +86,16 @@ def comparison_text(comparison: Comparison, form: Format, *, verbose: bool = Fal
 
     rows = [dict(zip(("", *comparison.names), row, strict=True)) for row in figure_rows(comparison)]
     return _preamble(comparison.ledgers, form) + to_markup(rows, form)
+
+
+def _timing_cells(ledger: Ledger) -> dict[str, Any]:
+    """Where and how well a system was timed; nothing where it wasn't."""
+    timing = ledger.timing
+    if timing is None:
+        return {}
+    low, high = timing.interval or (None, None)
+    names = ("device", "machine", "threads", "compiled", "spread", "runs", "noisy")
+    return {name: getattr(timing, name) for name in names} | {"seconds_low": low, "seconds_high": high}
 
 
 def to_csv(rows: Sequence[dict[str, Any]]) -> str:

@@ -41,7 +41,12 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "read_bytes": ("bytes read per step", ""),
     "intensity": ("arithmetic intensity, FLOP/byte", ""),
     "generation_macs_without_cache": ("MACs without a cache", ""),
-    "seconds": ("time", ""),
+    "seconds": ("time", "bold"),
+    "seconds_per-token": ("  time per-token", TERMINAL["per-token"]),
+    "seconds_local": ("  time of local mixing", TERMINAL["local"]),
+    "seconds_global": ("  time of global mixing", TERMINAL["global"]),
+    "seconds_update": ("  time of the update", ""),
+    "seconds_not_attributed": ("  not attributed", ""),
     "backward_macs": ("backward MACs", "bold"),
     "step_flops": ("FLOPs of a step, forward and backward", ""),
     "update_flops": ("FLOPs of the update", ""),
@@ -61,6 +66,11 @@ _OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")
 # How some are written; others are counts.
 _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
     "seconds": units.seconds,
+    "seconds_per-token": units.seconds,
+    "seconds_local": units.seconds,
+    "seconds_global": units.seconds,
+    "seconds_update": units.seconds,
+    "seconds_not_attributed": units.seconds,
     "intensity": intensity_number,
     "run_flops": scientific,
     "estimated_flops": scientific,
@@ -91,9 +101,18 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
         plain = _ONLY_BESIDE.get(quantity)
         if plain and values == [comparison.figures[name][plain] for name in comparison.names]:
             continue
-        ratios = [None, *(comparison.ratios[name][quantity] for name in comparison.names[1:])]
+        ratios = [None, *(_ratio(comparison, name, quantity) for name in comparison.names[1:])]
         texts = [figure_text(quantity, value) for value in values]
         yield quantity, words, list(zip(texts, map(_against, ratios), strict=True))
+
+
+def _ratio(comparison: Comparison, name: str, quantity: str) -> float | None:
+    """Against the first system; of times whose difference is not seen, none."""
+    if quantity == "seconds_not_attributed":
+        return None
+    found = comparison.time_ratios.get(name)
+    unseen = quantity == "seconds" and found is not None and not found.different
+    return None if unseen else comparison.ratios[name][quantity]
 
 
 def recurs(ledger: Ledger) -> bool:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from xfcost.ledger import units
 from xfcost.ledger.accounts import RUN
+from xfcost.ledger.achieved import NOT_ATTRIBUTED, beside_rows, row_rates
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.report.aligned import Aligned, Row
@@ -24,6 +25,9 @@ class Totals(NamedTuple):
     bytes_per_element: int
     differing: frozenset[str] | None
     """Paths of rows whose trace differs; None without a trace."""
+    seconds: float = 0.0
+    """Of the whole run."""
+    trained: bool = False
 
 
 class Column(NamedTuple):
@@ -50,6 +54,15 @@ def _nonzero(value: int) -> str:
 
 def _bytes(value: int) -> str:
     return units.size(value, 3) if value else units.DASH
+
+
+def _share_of_time(row: Operation, totals: Totals) -> str:
+    return units.percent(row.times_over("seconds") or 0, totals.seconds) if row.seconds else units.DASH
+
+
+def _per_second(row: Operation, totals: Totals, rate: str) -> str:
+    value = row_rates(row, trained=totals.trained)[rate]
+    return units.count(value, 3) if value else units.DASH
 
 
 def _shapes(row: Operation) -> str:
@@ -89,7 +102,10 @@ COLUMNS: Final = (
     Column("traffic", 8, 8, lambda row, totals: units.size(row.figure("plain_traffic_bytes"), 3)),
     Column("tiled", 8, 8, lambda row, totals: units.size(row.figure("tiled_traffic_bytes"), 3)),
     Column("share", 6, 6, lambda row, totals: share_cell(row, totals.macs)),
-    Column("time", 7, 5, lambda row, totals: units.seconds(row.seconds)),
+    Column("time", 8, 8, lambda row, totals: units.seconds(row.seconds)),
+    Column("of time", 7, 8, _share_of_time),
+    Column("FLOP/s", 7, 5, lambda row, totals: _per_second(row, totals, "flops_per_second")),
+    Column("bytes/s", 7, 3, lambda row, totals: _per_second(row, totals, "bytes_per_second")),
     Column("trace", 5, 4, _agreement),
 )
 
@@ -106,6 +122,24 @@ def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
         times = f" ×{rows[0].times}" if rows[0].times > 1 else ""
         yield Text(f"{block}{times}", style="bold")
         yield grid([Row([column.cell(row, totals) for column in columns], TERMINAL[row.mixing]) for row in shown])
+    if beside := beside_rows(ledger):
+        yield Text("beside the operations", style="bold")
+        yield grid([Row([_beside(column.title, *one, totals) for column in columns], "") for one in beside.items()])
+
+
+def beside_word(name: str, seconds: float | None) -> str:
+    """The name of a row; what is not attributed is the overhead of measuring where the operations add up to more."""
+    return "measuring overhead" if name == NOT_ATTRIBUTED and (seconds or 0) < 0 else name
+
+
+def _beside(column: str, name: str, seconds: float, totals: Totals) -> str:
+    """A cell of seconds that no operation accounts for."""
+    cells = {
+        "operation": beside_word(name, seconds),
+        "time": units.seconds(seconds),
+        "of time": units.percent(seconds, totals.seconds),
+    }
+    return cells.get(column, units.DASH)
 
 
 def _totals(ledger: Ledger) -> Totals:
@@ -113,7 +147,9 @@ def _totals(ledger: Ledger) -> Totals:
     differing = None if agreement is None else frozenset(str(one["path"]) for one in agreement.differences)
     if ledger.module is not None:  # its differences are of modules, not of rows
         differing = frozenset(row.path for row in ledger.rows if _trace_differs(row))
-    return Totals(ledger.total("macs") or 0, ledger.bytes_per_element, differing)
+    seconds = ledger.timing.seconds if ledger.timing else 0.0
+    macs, trained = ledger.total("macs") or 0, ledger.training is not None
+    return Totals(macs, ledger.bytes_per_element, differing, seconds, trained)
 
 
 def _trace_differs(row: Operation) -> bool:
@@ -132,6 +168,7 @@ def fitting_columns(ledger: Ledger, width: int) -> list[Column]:
 def filled_columns(ledger: Ledger) -> list[Column]:
     """The columns in which some row has a value."""
     module = ledger.module is not None
+    timed = any(row.seconds for row in ledger.rows)
     filled = {
         "mixing": not module or any(row.mixing != "unknown" for row in ledger.rows),
         "order": not module or any(row.order is not None for row in ledger.rows),
@@ -143,7 +180,10 @@ def filled_columns(ledger: Ledger) -> list[Column]:
         "compares": ledger.total("comparisons"),
         "moved": any(row.moved for row in ledger.rows if not row.only_moves),
         "active": any(row.idle_params for row in ledger.rows),
-        "time": any(row.seconds for row in ledger.rows),
+        "time": timed,
+        "of time": timed,
+        "FLOP/s": timed,
+        "bytes/s": any(row.seconds and row.operand_bytes for row in ledger.rows),
         "backward": ledger.training is not None,
         "saved": ledger.total("kept_bytes"),
         "trace": ledger.agreement is not None and (not module or ledger.agreement.accounts),

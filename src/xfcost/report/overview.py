@@ -20,6 +20,7 @@ from xfcost.report.figures import figure_text
 from xfcost.report.input_description import common_input_text, input_warnings, names_text, run_text
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION
+from xfcost.report.time_comparison import noise_texts, where_texts
 from xfcost.report.training import run_texts
 
 
@@ -169,6 +170,8 @@ def endnotes(comparison: Comparison, short: dict[str, str], hidden: list[str], *
         )
     if any(_changes_back(comparison, name) for name in comparison.names):
         yield Text("*: not at all counted N above it; json has the order at each", style="dim")
+    yield from where_texts(comparison)
+    yield from noise_texts(comparison)
     notes: dict[str, list[str]] = {}
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         if ledger.agreement is not None:

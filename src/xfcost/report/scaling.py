@@ -9,6 +9,7 @@ from xfcost.counting.sweep import TOKENS, Sweep, slope, traced
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.statistics import Estimate, fit_slope, slope_refused
 from xfcost.report.chart import Chart, Line, Points, slope_text
 from xfcost.report.chart_marks import ratio_summary
 from xfcost.report.metrics import METRICS
@@ -42,7 +43,7 @@ def scaling_chart(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], met
         footnote=_footnote(sweeps, metric),
         summary=[*_summary(sweeps, metric), *ratio_summary(lines, axis, mark)]
         if metric != "time"
-        else [one.name for one in points],
+        else [*(one.name for one in points), *_noisy_texts(sweeps, live)],
     )
 
 
@@ -69,15 +70,33 @@ def _timed(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> tuple[l
     """Medians as points; as faint lines the MACs, at the rate of the smallest N that was measured."""
     lines, points = [], []
     for number, (one, ledgers) in enumerate(zip(sweeps, live, strict=True)):
-        seen = [(one.at(ledger), ledger.timing.seconds, ledger.timing.spread) for ledger in ledgers if ledger.timing]
-        xs, seconds, spread = (list(column) for column in zip(*seen, strict=True))
-        name = f"{one.name}, measured, slope {slope_text(slope(xs, seconds))}"
-        points.append(Points(name, number, xs, seconds, spread))
+        timings = [(one.at(ledger), ledger.timing) for ledger in ledgers if ledger.timing]
+        xs, seconds = [x for x, _ in timings], [timing.seconds for _, timing in timings]
+        spread, intervals = [timing.spread for _, timing in timings], [timing.interval for _, timing in timings]
+        name = f"{one.name}, measured, slope {fitted_text(fit_slope(xs, seconds))}"
+        points.append(Points(name, number, xs, seconds, spread, intervals))
         rate = seconds[0] / (ledgers[0].total("macs") or 1)
         values = [(macs or 0) * rate for macs in one.values("macs")]
         fitted = slope(one.xs, values)
         lines.append(Line(f"{one.name}, its MACs at the first point's rate", one.xs, values, fitted, scaled=True))
     return lines, points
+
+
+def fitted_text(fitted: Estimate | None) -> str:
+    """`1.93 (1.85 to 2.01)`, or that it is not determined, and why."""
+    why = slope_refused(fitted)
+    if why is not None or fitted is None or fitted.interval is None:
+        return f"not determined: {why}"
+    low, high = fitted.interval
+    return f"{slope_text(fitted.value)} ({slope_text(low)} to {slope_text(high)})"
+
+
+def _noisy_texts(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> Iterator[str]:
+    """The points that were disturbed, for the terminal."""
+    for one, ledgers in zip(sweeps, live, strict=True):
+        for ledger in ledgers:
+            if ledger.timing is not None and ledger.timing.noisy:
+                yield f"{one.name}, {one.axis.word} = {one.at(ledger):,}: noisy: {ledger.timing.noisy}"
 
 
 def _subtitle(metric: str, metadata: Metadata, live: Sequence[Sequence[Ledger]]) -> str:

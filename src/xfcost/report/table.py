@@ -12,14 +12,14 @@ from rich.text import Text
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import AnyView, grouped
-from xfcost.report.agreement import timing_texts
 from xfcost.report.console import bare_table, note_texts, plain_text
 from xfcost.report.costs import mask_texts, matrix_multiply_texts, memory_text, traffic_texts
 from xfcost.report.decoding import generation_table
 from xfcost.report.header import active_params, header
-from xfcost.report.operations import filled_columns, fitting_columns, operation_tables, order_cell
+from xfcost.report.operations import beside_word, filled_columns, fitting_columns, operation_tables, order_cell
 from xfcost.report.probe import probe_parts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
+from xfcost.report.timing import RATES, timing_texts
 from xfcost.report.training import training_parts
 
 CONVENTION: Final = "1 MAC = 1 multiply-add of the dense matmul; FLOPs = 2·MACs + element-wise"
@@ -50,19 +50,21 @@ def report(ledger: Ledger, by: AnyView | None, width: int, *, verbose: bool = Fa
 def groups_table(ledger: Ledger, by: AnyView, depth: int | None = None) -> Table:
     """Totals of `--by operation|block|stage|mixing|module`, over all blocks; modules as a tree, with what is inside."""
     shown = {"flops": "FLOPs", "attention_entries": "attention entries", "traced_macs": "traced MACs"}
+    if any(row.seconds for row in ledger.rows):  # times take the room of what is as well in csv and json
+        shown = {"flops": "FLOPs"}
     shown |= ({"cached": "cached"} if ledger.step else {}) | (
         {"backward_macs": "backward MACs"} if ledger.training else {}
     )
     lines = [
-        (_group_name(ledger, by, group), group, TERMINAL[group[by]] if by == "mixing" else "")
+        (_group_name(ledger, by, group), group, TERMINAL.get(group[by], "") if by == "mixing" else "")
         for group in grouped(ledger, by, depth)
     ]
-    return _totals_table(by, lines, shown, ledger.total("macs") or 0)
+    return _totals_table(by, lines, shown, ledger)
 
 
 def _group_name(ledger: Ledger, by: AnyView, group: Mapping[str, Any]) -> str:
     if by != "module":
-        return str(group[by])
+        return beside_word(str(group[by]), group.get("seconds"))
     name: str = group["module"].rpartition(".")[2] or ledger.metadata.name
     return "  " * int(group["depth"]) + name
 
@@ -74,17 +76,31 @@ def _kinds_known(ledger: Ledger) -> bool:
 
 def mixing_table(ledger: Ledger) -> Table:
     """Totals by mixing kind."""
-    groups = [(WORDS[kinds["mixing"]], kinds, TERMINAL[kinds["mixing"]]) for kinds in grouped(ledger, "mixing")]
+    groups = [(_kind_word(group), group, TERMINAL.get(group["mixing"], "")) for group in grouped(ledger, "mixing")]
     total: dict[str, Any] = dict(ledger.totals())
-    return _totals_table("totals by mixing kind", [*groups, ("all", total, "bold")], {"flops": "FLOPs"}, total["macs"])
+    total |= {"seconds": ledger.timing.seconds} if ledger.timing else {}
+    return _totals_table("totals by mixing kind", [*groups, ("all", total, "bold")], {"flops": "FLOPs"}, ledger)
 
 
-def _totals_table(first: str, lines: Sequence[tuple[str, Any, str]], more: Mapping[str, str], macs: int) -> Table:
-    """A line per group (its words, figures and style): parameters, MACs, their share of all `macs`, and `more`."""
-    table = bare_table(first, "params", "MACs", "share", *more.values())
+def _kind_word(group: Mapping[str, Any]) -> str:
+    """`local mixing`; the rows beside the kinds are named by themselves."""
+    kind = group["mixing"]
+    return WORDS[kind] if kind in WORDS else beside_word(kind, group["seconds"])
+
+
+def _totals_table(first: str, lines: Sequence[tuple[str, Any, str]], more: Mapping[str, str], ledger: Ledger) -> Table:
+    """A line per group (its words, figures and style): parameters, MACs, their share, and `more`; seconds if timed."""
+    macs, timing = ledger.total("macs") or 0, ledger.timing
+    timed = timing is not None and any("seconds" in figures for _, figures, _ in lines[:1])
+    table = bare_table(first, "params", "MACs", "share", *(("time", "of time") if timed else ()), *more.values())
     for words, figures, style in lines:
         params, own, *others = (units.count(figures[quantity]) for quantity in ("params", "macs", *more))
-        table.add_row(words, params, own, units.percent(figures["macs"] or 0, macs), *others, style=style)
+        share = units.DASH if figures["macs"] is None else units.percent(figures["macs"], macs)
+        if timing is not None and timed:
+            spent = figures["seconds"]
+            part = units.DASH if spent is None else units.percent(spent, timing.seconds)
+            others = [units.seconds(spent), part, *others]
+        table.add_row(words, params, own, share, *others, style=style)
     return table
 
 
@@ -121,6 +137,8 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int, verbose: bool) -> Iter
         saved = "saved is of all blocks, " if ledger.total("kept_bytes") else ""
         each = f"operations are per block, {saved}share is of the model's MACs; "
     yield Text(f"{each}{CONVENTION}", style="dim")
+    if listed and any(row.seconds for row in ledger.rows):
+        yield Text(RATES, style="dim")
 
 
 def _notes(ledger: Ledger) -> Iterator[str]:

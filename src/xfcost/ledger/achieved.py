@@ -1,0 +1,62 @@
+"""Where the time of a run goes: seconds, achieved FLOP/s and bytes/s of rows, and what no row accounts for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from xfcost.ledger.operation import Operation
+
+if TYPE_CHECKING:
+    from xfcost.ledger.ledger import Ledger
+
+NOT_ATTRIBUTED: Final = "not attributed"
+UPDATE: Final = "update"
+ACHIEVED: Final = ("operand_bytes", "flops_per_second", "bytes_per_second")
+_FLOPS_PER_MAC: Final = 2
+
+
+def beside_rows(ledger: Ledger) -> dict[str, float]:
+    """Seconds that are no row's: of a training step the optimizer's update, and what is not attributed.
+
+    {} where rows were not timed.
+    """
+    timing = ledger.timing
+    if timing is None or timing.not_attributed is None:
+        return {}
+    update = {} if timing.update_seconds is None else {UPDATE: timing.update_seconds}
+    return update | {NOT_ATTRIBUTED: timing.not_attributed}
+
+
+def rates(rows: Iterable[Operation], *, trained: bool) -> dict[str, float | None]:
+    """Bytes of operands, and achieved FLOP/s and bytes/s, of rows together; None where one of them was not timed.
+
+    FLOPs are those of the formulas: 2·MACs and element-wise work; where it is `trained`, the backward pass's too. Bytes
+    are those of inputs, outputs and parameters, each tensor once.
+    """
+    timed = [row for row in rows if row.seconds]
+    seconds = sum(_over_blocks(row, row.seconds) for row in timed)
+    if not seconds:
+        return dict.fromkeys(ACHIEVED)
+    flops = sum(_over_blocks(row, _flops(row, trained=trained)) for row in timed)
+    known = all(row.operand_bytes is not None for row in timed)
+    held = sum(_over_blocks(row, row.operand_bytes) for row in timed) if known else None
+    return {
+        "operand_bytes": held,
+        "flops_per_second": flops / seconds,
+        "bytes_per_second": None if held is None else held / seconds,
+    }
+
+
+def row_rates(row: Operation, *, trained: bool) -> dict[str, Any]:
+    """The same of one row, and its bytes in one block."""
+    return rates([row], trained=trained) | {"operand_bytes": row.operand_bytes}
+
+
+def _over_blocks(row: Operation, value: float | None) -> float:
+    return (value or 0) * row.times
+
+
+def _flops(row: Operation, *, trained: bool) -> int:
+    backward = _FLOPS_PER_MAC * (row.backward_macs or 0) if trained else 0
+    return row.flops + backward

@@ -1,0 +1,69 @@
+"""The times of compared systems: each with its interval, ratios against the first with theirs, and what disturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from xfcost.counting.comparison_result import Comparison
+from xfcost.ledger import units
+from xfcost.ledger.metadata import Timing
+from xfcost.ledger.time_ratio import TimeRatio
+from xfcost.report.timing import spread_text, where_text
+
+
+def time_texts(comparison: Comparison) -> Iterator[Text]:
+    """Where and how, then a line per system; nothing where none was timed."""
+    timed = _timed(comparison)
+    if not timed:
+        return
+    first, *others = timed
+    yield from where_texts(comparison)
+    width = max(map(len, timed))
+    for name, timing in timed.items():
+        against = f"; {ratio_text(comparison.time_ratios[name], first)}" if name in others else ""
+        yield Text(f"  {name:<{width}}  {units.seconds(timing.seconds)}, {spread_text(timing)}{against}")
+    yield from noise_texts(comparison)
+
+
+def where_texts(comparison: Comparison) -> Iterator[Text]:
+    """The device, its machine and threads, and whether systems took turns; nothing where none was timed."""
+    timings = list(_timed(comparison).values())
+    if timings:
+        turns = "in turns" if all(timing.in_turns for timing in timings) else "one after the other"
+        yield Text.assemble(("time: ", "bold"), f"on {where_text(timings[0])}, {turns}")
+
+
+def _timed(comparison: Comparison) -> dict[str, Timing]:
+    ledgers = zip(comparison.names, comparison.ledgers, strict=True)
+    return {name: ledger.timing for name, ledger in ledgers if ledger.timing is not None}
+
+
+def noise_texts(comparison: Comparison) -> Iterator[Text]:
+    """What disturbed the measurements, each once."""
+    found: dict[str, list[str]] = {}
+    for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
+        if ledger.timing is not None and ledger.timing.noisy:
+            found.setdefault(ledger.timing.noisy, []).append(name)
+    for noisy, names in found.items():
+        of_names = f" ({', '.join(names)})" if len(names) < len(comparison.names) else ""
+        yield Text(f"noisy{of_names}: {noisy}", style="bold yellow")
+
+
+def ratio_text(found: TimeRatio, first: str) -> str:
+    """`2.1× less than ViT (1.9× to 2.3×)`, or that no difference from it is seen."""
+    if found.interval is None:
+        why = "too few turns for an interval" if found.in_turns else "not timed in turns, no interval"
+        return f"{_times(found.ratio)} that of {first} ({why})"
+    if not found.different:
+        between = " to ".join(map(_times, found.interval))
+        return f"no difference seen from {first} ({_times(found.ratio)}, 95 % interval {between})"
+    low, high = found.interval
+    if found.ratio < 1:
+        return f"{_times(1 / found.ratio)} less than {first} ({_times(1 / high)} to {_times(1 / low)})"
+    return f"{_times(found.ratio)} more than {first} ({_times(low)} to {_times(high)})"
+
+
+def _times(value: float) -> str:
+    return units.ratio(float(f"{value:.3g}"))

@@ -1,0 +1,77 @@
+"""Ledger -> the lines on how long the model ran, where, and how far to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.text import Text
+
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Timing
+
+RATES: Final = (
+    "FLOP/s and bytes/s are achieved: the formulas' FLOPs, and the bytes of inputs, outputs and parameters, each once"
+)
+
+
+def timing_texts(ledger: Ledger) -> Iterator[Text]:
+    """How long a forward took, and where; nothing where none was timed."""
+    timing = ledger.timing
+    if timing is None:
+        return
+    yield Text(f"time: {units.seconds(timing.seconds)} {_what_ran(ledger)}, {spread_text(timing)}")
+    yield Text(f"on {where_text(timing)}{_peak_text(timing)}")
+    if timing.noisy:
+        yield Text(f"noisy: {timing.noisy}", style="bold yellow")
+    if timing.compiled:
+        yield Text(f"compiled by torch.compile; the first call took {units.seconds(timing.warm_up_seconds)}")
+    if process := timing.process_memory:
+        sizes = [units.size(held) for held in (process.predicted, process.low, process.high)]
+        yield Text("memory of the process: about {} more than before the run, between {} and {}".format(*sizes))
+    yield from _beside_texts(timing)
+
+
+def spread_text(timing: Timing) -> str:
+    """`95 % interval 110 ms to 130 ms (median of 12, interquartile range 8.9 ms)`."""
+    statistics = f"median of {timing.runs}, interquartile range {units.seconds(timing.spread)}"
+    if timing.interval is None:
+        return statistics
+    return f"95 % interval {interval_text(timing.interval)} ({statistics})"
+
+
+def interval_text(interval: tuple[float, float]) -> str:
+    """`110 ms to 130 ms`."""
+    return " to ".join(map(units.seconds, interval))
+
+
+def where_text(timing: Timing) -> str:
+    """`cpu, AMD EPYC, 2 threads`."""
+    return f"{timing.device}, {timing.machine}, {timing.threads} thread{'' if timing.threads == 1 else 's'}"
+
+
+def _peak_text(timing: Timing) -> str:
+    return f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
+
+
+def _what_ran(ledger: Ledger) -> str:
+    if text := ledger.generation:
+        phases = f"prefill {units.seconds(text.prefill_seconds)}, steps {units.seconds(text.decode_seconds)}"
+        return f"for {text.new_tokens:,} new tokens ({phases})"
+    if ledger.training is not None:
+        return f"a step of training ({ledger.training.step.optimizer} in {ledger.metadata.dtype})"
+    return "a decode step" if ledger.step else "a forward"
+
+
+def _beside_texts(timing: Timing) -> Iterator[Text]:
+    """What the sum of the operations leaves, in words."""
+    rest = timing.not_attributed
+    if rest is None:
+        return
+    share = units.percent(abs(rest), timing.seconds)
+    if rest < 0:
+        why = "the clocks around the operations cost that much, or the machine was slower while they ran"
+        yield Text(f"measuring overhead: the operations add up to {share} more than the whole; {why}", style="dim")
+        return
+    yield Text(f"not attributed: {share} of the time, between the operations and outside them", style="dim")
