@@ -107,10 +107,10 @@ def run(  # noqa: PLR0913 - options
     loaded = _loaded(specs, settings)
     timing = timing_plan(device, {name: options.pop(name) for name in TIMING_OPTIONS})
     variants = variants_of(options)
+    plan = planned(loaded, Sizes(axis, span, number), variants, device, timing)
     described = Processes(device, timing, seconds).described()
     timing = timing._replace(threads=timing.threads or described.threads)
-    processes = Processes(device, timing, seconds)
-    plan = planned(loaded, Sizes(axis, span, number), variants, device, timing)
+    plan, processes = plan.with_threads(timing.threads), Processes(device, timing, seconds)
     for line in left_out_texts(plan.grids, axis.word):
         say(line)
     rows = _swept(plan, described, processes, save, retry=retry, any_machine=any_machine)

@@ -166,11 +166,11 @@ class RunsFile:
         return found.rows
 
     def _write(self, line: bytes) -> None:
-        """One line in one write; what was written of it in vain is cut off."""
+        """One line, in one write where the system takes it whole; what was written of it in vain is cut off."""
         content, before = line + b"\n", os.fstat(self._descriptor).st_size
         try:
-            if os.write(self._descriptor, content) < len(content):
-                os.write(self._descriptor, content[os.fstat(self._descriptor).st_size - before :])
+            while content:
+                content = content[os.write(self._descriptor, content) :]
             os.fsync(self._descriptor)
         except OSError as error:
             with contextlib.suppress(OSError):

@@ -6,7 +6,7 @@ import os
 import platform
 import signal
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
@@ -110,6 +110,7 @@ def _described(job: Job) -> Described:
 
 def _measured(configuration: Configuration, timing: TimingPlan) -> Outcome:
     """Memory first, as predicted, so that nothing is allocated that does not fit; then measured; then the times."""
+    from xfcost.torch_models.shared.no_compiler import no_compiler
     from xfcost.torch_models.timing.growth import memory_of
     from xfcost.torch_models.timing.threads import threads_set
 
@@ -117,7 +118,8 @@ def _measured(configuration: Configuration, timing: TimingPlan) -> Outcome:
     if spec_hash(loaded.spec) != configuration.spec_hash:
         raise DeviceError(f"{configuration.target}: it was changed after this command had read it; give it again")
     counted = account(loaded, run, trace=False, orders=False)
-    with memory_may_run_out(configuration.system, f"running it on {configuration.device}"):
+    compiler = nullcontext() if timing.compile else no_compiler()
+    with memory_may_run_out(configuration.system, f"running it on {configuration.device}"), compiler:
         with threads_set(configuration.threads):
             memory = memory_of(place(loaded, run), counted, configuration.device)
         ledger = account(loaded, run, trace=False, device=configuration.device, timing=timing, orders=False)

@@ -48,6 +48,15 @@ class Plan(NamedTuple):
     grids: dict[str, Grid]
     """System -> its points."""
 
+    def with_threads(self, threads: int) -> Plan:
+        """The plan with so many threads of torch in every configuration."""
+        return self._replace(
+            planned=[
+                one._replace(configuration=msgspec.structs.replace(one.configuration, threads=threads))
+                for one in self.planned
+            ]
+        )
+
 
 def variants_of(options: dict[str, Any]) -> list[dict[str, Any]]:
     """Run options of every combination: those of `VARIED` are texts with commas, each of their values once.
@@ -94,7 +103,7 @@ def planned(
     number = len(runs) * sum(len(grid.points) for grid in grids)
     if number > MOST_CONFIGURATIONS:
         raise UsageError(f"measure: {number:,} configurations, and at most {MOST_CONFIGURATIONS:,} are measured")
-    where = {"device": device, "threads": timing.threads, "compiled": timing.compile}
+    where = {"device": device, "threads": timing.threads or 1, "compiled": timing.compile}
     result = []
     for at, (run, options) in itertools.product(sorted({at for grid in grids for at in grid.points}), runs):
         for system, grid in zip(systems, grids, strict=True):

@@ -1,0 +1,56 @@
+"""Rows of measurements made by hand, and what else the tests of `xfcost measure` share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from xfcost.api.measuring.jobs import Described
+from xfcost.ledger.measurements import Configuration, Counted, Header, Machine, Measurement, Memory, Outcome
+from xfcost.ledger.metadata import Timing
+
+HERE = Machine(host="here", processor="P", cores=4)
+THERE = Machine(host="there", processor="P", cores=4)
+VERSIONS = {"xfcost": "0.1.0", "torch": "2.7.0", "python": "3.11.0"}
+DESCRIBED = Described(machine=HERE, device_name="P", threads=4, versions=VERSIONS)
+HEADER = Header(machine=HERE, versions=VERSIONS, started="2025-01-31T12:00:00Z")
+
+
+def configuration(system: str = "A", N: int = 64, **more: Any) -> Configuration:
+    run: dict[str, Any] = {"target": f"{system}.yaml", "spec_hash": system * 16, "device": "cpu", "threads": 4}
+    return Configuration(system=system, N=N, **run | more)
+
+
+def counted(macs: int = 1000) -> Counted:
+    return Counted(params=10, macs=macs, flops=2 * macs, attention_entries=4, attention_bytes=16, by_mixing={})
+
+
+def measured(seconds: float = 0.5, peak: int | None = 64) -> Outcome:
+    timing = Timing(device="cpu", machine="P", seconds=seconds, spread=0.0, runs=1, threads=4)
+    return Outcome(status="measured", timing=timing, memory=Memory(predicted=60, measured=peak))
+
+
+def row(system: str = "A", N: int = 64, outcome: Outcome | None = None, **more: Any) -> Measurement:
+    fields: dict[str, Any] = {"machine": HERE, "device_name": "P", "versions": VERSIONS, "process_seconds": 1.0}
+    return Measurement(
+        configuration=configuration(system, N),
+        outcome=outcome or measured(),
+        counted=counted(),
+        ended="2025-01-31T12:00:01Z",
+        **fields | more,
+    )
+
+
+# A token model without embedding: 16 tokens of width 8, or any other number.
+SPEC = """
+name: {name}
+input: {{kind: vectors, length: 16, channels: 8}}
+stages:
+  - {{dim: 8, depth: 1, pattern: [[{{kind: full, heads: 2}}, {{kind: mlp, ratio: 2}}]]}}
+"""
+
+
+def spec_file(folder: Path, name: str) -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(SPEC.format(name=name), encoding="utf-8")
+    return path

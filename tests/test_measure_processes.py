@@ -1,0 +1,190 @@
+"""The process of a configuration: whatever becomes of it is an outcome, and nothing is left of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from helpers import environment
+from measured import DESCRIBED, configuration, measured, spec_file
+from xfcost.api.measuring import child
+from xfcost.api.measuring.jobs import Answer, Job
+from xfcost.api.measuring.plan import Sizes, planned, variants_of
+from xfcost.api.measuring.processes import Processes
+from xfcost.counting.sweep import TOKENS
+from xfcost.ledger.errors import DeviceError
+from xfcost.ledger.measurements import Outcome
+from xfcost.ledger.timing_options import TimingPlan
+from xfcost.spec.load import load
+from xfcost.torch_models.memory import peak
+from xfcost.torch_models.memory.limits import Limit
+
+ONCE = TimingPlan(runs=1, threads=1)
+
+
+def processes(script: str, timeout: float = 60.0) -> Processes:
+    """Processes that run a script in place of ours."""
+    return Processes("cpu", ONCE, timeout, [sys.executable, "-c", script])
+
+
+def answering(answer: Answer, before: str = "") -> str:
+    return f"import sys; {before}\nsys.stdin.readline(); sys.stdout.buffer.write({msgspec.json.encode(answer)!r})"
+
+
+def test_the_answer_of_a_process_is_the_outcome() -> None:
+    run = processes(answering(Answer(outcome=measured(0.25))))
+    assert run(configuration()) == measured(0.25)
+    assert processes(answering(Answer(described=DESCRIBED))).described() == DESCRIBED
+
+
+def test_what_a_process_prints_before_is_not_waited_for() -> None:
+    # more than a pipe holds
+    run = processes(answering(Answer(outcome=measured()), before="print('x' * 2**20, file=sys.stderr)"))
+    assert run(configuration()) == measured()
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "killed (out of memory?)"),
+        ("import os; os.kill(os.getpid(), 11)", "killed by SIGSEGV"),
+        (
+            "import os, sys; print('double free', file=sys.stderr, flush=True); os.abort()",
+            "killed by SIGABRT: double free",
+        ),
+        ("import sys; sys.exit(3)", "ended with code 3"),
+        ("raise ValueError('no\\nsuch')", "ended with code 1: such"),
+    ],
+)
+def test_a_process_that_ends_without_an_answer_is_a_failed_row(script: str, reason: str) -> None:
+    assert processes(script)(configuration()) == Outcome(status="failed", reason=reason)
+
+
+def test_a_device_that_can_not_be_used_is_an_error() -> None:
+    run = processes(answering(Answer(refused="--device cuda: there is no such device here")))
+    for ask in (run.described, lambda: run(configuration())):
+        with pytest.raises(DeviceError, match=r"^--device cuda: there is no such device here$"):
+            ask()
+    with pytest.raises(DeviceError, match=r"^--device cpu: ended with code 1: ImportError: no torch$"):
+        processes("raise ImportError('no torch')").described()
+
+
+def test_what_gives_no_answer_in_time_is_timed_out() -> None:
+    outcome = processes("import sys; sys.stdin.read()", timeout=1.0)(configuration())
+    assert outcome == Outcome(status="timed out", reason="took longer than 1 s (--timeout)")
+
+
+def test_a_process_is_killed_with_those_that_it_started(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    # two processes hold the pipe open and wait for ever
+    run = processes(f"import os, sys; os.fork(); f = open({str(fifo)!r}, 'wb', 0); f.write(b'.'); sys.stdin.read()")
+    with ThreadPoolExecutor() as pool:
+        outcome = pool.submit(run, configuration())
+        with open(fifo, "rb", buffering=0) as stream:
+            started = stream.read(1) + stream.read(1)
+            run.kill()
+            assert started + stream.read() == b".."  # it ends when both have
+    assert outcome.result() == Outcome(status="failed", reason="killed (out of memory?)")
+
+
+def test_what_is_started_ends_when_its_parent_does(tmp_path: Path) -> None:
+    # a parent that starts our process and is killed before the job is whole
+    reading, writing = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "xfcost.api.measuring.child"],
+        stdin=reading,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env=environment(),
+    )
+    os.close(reading)
+    job = Job(device="cpu", configuration=_tiny(tmp_path), timing=ONCE._replace(runs=10**6))
+    os.write(writing, msgspec.json.encode(job) + b"\n")
+    assert process.poll() is None
+    os.close(writing)
+    assert process.wait(60) == -signal.SIGKILL
+    assert process.communicate()[0] == b""
+
+
+def _tiny(folder: Path, **options: str):
+    loaded = [load(str(spec_file(folder, "A")))]
+    return planned(loaded, Sizes(TOKENS, (16, 16), 1), variants_of(options), "cpu", ONCE).planned[0].configuration
+
+
+def answered(job: Job) -> Outcome:
+    outcome = child.answered(job).outcome
+    assert outcome is not None
+    return outcome
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"attention": "fused", "dtype": "bf16"}, {"mode": "train", "optimizer": "sgd"},
+        {"mode": "generate", "new_tokens": "3"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_our_process_measures_time_memory_and_mixing(tmp_path: Path, options: dict[str, str]) -> None:
+    path = spec_file(tmp_path, "A")
+    path.write_text(path.read_text().replace("heads: 2", "heads: 2, causal: true"))
+    loaded = [load(str(path))]
+    one = planned(loaded, Sizes(TOKENS, (16, 16), 1), variants_of(options), "cpu", ONCE).planned[0].configuration
+    outcome = answered(Job(device="cpu", configuration=one, timing=ONCE))
+    assert (outcome.status, outcome.reason) == ("measured", None)
+    timing, seconds = outcome.timing, outcome.seconds_by_mixing
+    assert timing is not None
+    assert seconds is not None
+    assert (timing.runs, timing.threads, timing.device) == (1, 1, "cpu")
+    assert seconds["per-token"] > 0
+    assert seconds["global"] > 0
+    assert seconds["local"] == 0
+    assert timing.seconds == pytest.approx(
+        sum(seconds.values()) + timing.not_attributed + (timing.update_seconds or 0.0)
+    )
+    assert outcome.memory is not None
+    assert outcome.memory.predicted is not None
+
+
+def test_what_does_not_fit_is_skipped_with_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peak, "limit_on", lambda device: Limit(1000, "a small limit"))
+    outcome = answered(Job(device="cpu", configuration=_tiny(tmp_path), timing=ONCE))
+    assert outcome.status == "skipped"
+    assert outcome.left_bytes == 1000
+    assert f"needs {outcome.needed_bytes:,} bytes" in (outcome.reason or "")
+    assert "a small limit leaves 1,000 bytes" in (outcome.reason or "")
+
+
+def test_an_error_of_torch_is_a_failed_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied\n  at …")
+
+    monkeypatch.setattr("xfcost.torch_models.timing.growth.measured_peak", failing)
+    outcome = answered(Job(device="cpu", configuration=_tiny(tmp_path), timing=ONCE))
+    assert outcome == Outcome(status="failed", reason="RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+
+
+def test_a_spec_that_was_changed_meanwhile_is_not_measured(tmp_path: Path) -> None:
+    one = _tiny(tmp_path)
+    path = Path(one.target)
+    path.write_text(path.read_text().replace("ratio: 2", "ratio: 4"))
+    outcome = answered(Job(device="cpu", configuration=one, timing=ONCE))
+    assert outcome.status == "failed"
+    assert "it was changed after this command had read it; give it again" in (outcome.reason or "")
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    assert "there is no such device here; this machine has cpu" in (child.answered(Job(device="cuda:9")).refused or "")
+    described = child.answered(Job(device="cpu")).described
+    assert described is not None
+    assert described.threads >= 1
+    assert set(described.versions) == {"xfcost", "torch", "python"}

@@ -1,0 +1,198 @@
+"""The file of measurements: rows appended one by one, torn lines mended, other files and processes left alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from measured import HEADER, THERE, measured, row
+from xfcost.ledger import runs_file
+from xfcost.ledger.errors import OutputError, UsageError, XfcostError
+from xfcost.ledger.measurements import Measurement
+from xfcost.ledger.runs_file import RunsFile, read_runs
+
+
+def opened(path: Path, said: list[str] | None = None) -> RunsFile:
+    return RunsFile(path, HEADER, (said if said is not None else []).append)
+
+
+def written(path: Path, *rows: Measurement) -> bytes:
+    """A file with these rows, and its bytes."""
+    file = opened(path)
+    for one in rows:
+        file.append(one)
+    file.close()
+    return path.read_bytes()
+
+
+def test_a_row_is_a_line_after_the_header_and_is_read_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    content = written(path, row("A"), row("B", 128))
+    first, *lines = content.decode().splitlines()
+    assert first.startswith('{"tool":"xfcost","format":"measurements","version":1,"machine":{"host":"here"')
+    assert len(lines) == 2
+    found = read_runs(path)
+    assert found.header == HEADER
+    assert found.rows == [row("A"), row("B", 128)]
+    assert found.whole_bytes == len(content)
+
+
+def test_a_file_that_is_opened_again_keeps_its_rows_and_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    before = written(path, row("A"))
+    file = opened(path)
+    assert file.rows == [row("A")]
+    file.append(row("B"))
+    file.close()
+    assert path.read_bytes().startswith(before)
+    assert [one.configuration.system for one in read_runs(path).rows] == ["A", "B"]
+
+
+def test_of_rows_of_the_same_configuration_the_last_one_counts(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    written(path, row("A", outcome=measured(1.0)), row("B"), row("A", outcome=measured(2.0)), row("A", machine=THERE))
+    rows = read_runs(path).rows
+    assert [(one.configuration.system, one.machine.host) for one in rows] == [
+        ("A", "here"),
+        ("B", "here"),
+        ("A", "there"),
+    ]
+    assert rows[0].outcome == measured(2.0)
+
+
+@pytest.mark.parametrize("lost", [1, 2, 100])
+def test_a_torn_last_line_is_cut_off_and_said(tmp_path: Path, lost: int) -> None:
+    path = tmp_path / "runs.jsonl"
+    whole = written(path, row("A"))
+    torn = msgspec.json.encode(row("B"))
+    path.write_bytes(whole + torn[:-lost])
+    assert read_runs(path).rows == [row("A")]
+    said: list[str] = []
+    opened(path, said).close()
+    assert said == [f"{path}: its last line was torn; {len(torn) - lost:,} bytes of it are cut off"]
+    assert path.read_bytes() == whole
+
+
+def test_a_torn_header_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    header = written(path)
+    for length in (0, 3, 30, len(header) - 1):
+        path.write_bytes(header[:length])
+        opened(path).close()
+        assert path.read_bytes() == header
+
+
+OTHERS = {
+    "a line without its end": b'{"weights": [1, 2, 3]}',
+    "lines of another tool": b'{"tool":"other","format":"measurements","version":1}\n{}\n',
+    "another format": b'{"tool":"xfcost","format":"graph","version":1}\n',
+    "no JSON": b"system,N\nA,64\n",
+    "no object": b"[1, 2]\n",
+    "nothing but an end": b"\n",
+}
+
+
+@pytest.mark.parametrize("content", OTHERS.values(), ids=OTHERS)
+def test_another_s_file_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other.json"
+    path.write_bytes(content)
+    for action in (lambda: opened(path), lambda: read_runs(path)):
+        with pytest.raises(UsageError, match="is no file of measurements, and is left as it is"):
+            action()
+    assert path.read_bytes() == content
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    content = written(path, row()).replace(b'"version":1', b'"version":2', 1)
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="is of version 2 of the format, and this xfcost reads and writes version 1"):
+        opened(path)
+    assert path.read_bytes() == content
+
+
+def test_a_broken_line_in_the_middle_is_named_and_nothing_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    lines = written(path, row("A"), row("B")).splitlines(keepends=True)
+    content = lines[0] + lines[1][:40] + b"\n" + lines[2]
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"runs.jsonl:2 is no row of measurements .*delete that line"):
+        opened(path)
+    assert path.read_bytes() == content
+
+
+def test_two_processes_do_not_write_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    file = opened(path)
+    script = (
+        "import sys; from pathlib import Path; from measured import HEADER; from xfcost.ledger.runs_file import *\n"
+        "try: RunsFile(Path(sys.argv[1]), HEADER, print)\n"
+        "except OutputError as error: print(error)"
+    )
+    words = [sys.executable, "-c", script, str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
+    assert "another xfcost measure is writing it; wait until it ends, or take another file" in done.stdout
+    file.close()
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
+    assert done.stdout == ""
+
+
+def test_a_full_disk_is_one_error_and_the_file_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "runs.jsonl"
+    before = written(path, row("A"))
+    file = opened(path)
+    write = os.write
+
+    def half(descriptor: int, content: bytes) -> int:
+        if len(content) < 100:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, content[:-50])
+
+    monkeypatch.setattr(runs_file.os, "write", half)
+    with pytest.raises(OutputError, match=r"--save .*runs.jsonl: can't be written: No space left on device"):
+        file.append(row("B"))
+    assert path.read_bytes() == before
+    assert file.rows == [row("A")]
+    monkeypatch.undo()
+    file.append(row("B"))
+    file.close()
+    assert read_runs(path).rows == [row("A"), row("B")]
+
+
+def test_a_write_in_parts_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "runs.jsonl"
+    file, write = opened(path), os.write
+    monkeypatch.setattr(runs_file.os, "write", lambda descriptor, content: write(descriptor, content[:100]))
+    file.append(row("A"))
+    file.close()
+    assert read_runs(path).rows == [row("A")]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("missing/runs.jsonl", "No such file or directory"), ("", "is a folder, a device or a pipe; expected a file")],
+)
+def test_a_place_that_can_t_be_written_is_refused(tmp_path: Path, name: str, reason: str) -> None:
+    with pytest.raises(OutputError, match=reason):
+        opened(tmp_path / name)
+
+
+def test_a_read_only_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> int:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(runs_file.os, "open", refused)
+    with pytest.raises(OutputError, match="can't be written: Read-only file system"):
+        opened(tmp_path / "runs.jsonl")
+
+
+def test_a_file_that_is_not_there_can_t_be_read(tmp_path: Path) -> None:
+    with pytest.raises(XfcostError, match="can't be read: No such file or directory"):
+        read_runs(tmp_path / "runs.jsonl")
