@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from xfcost.counting.measured.series import at, axis_of_rows
 from xfcost.counting.sweep import PIXELS, TOKENS, Axis
-from xfcost.ledger.errors import UsageError, nearest, printable
+from xfcost.ledger.errors import UsageError, near_names, nearest, printable
 from xfcost.ledger.measurements import Measurement
 
 # Words of a message about what a file has.
@@ -58,8 +58,7 @@ def chosen(rows: Sequence[Measurement], choice: Choice, file: str) -> Chosen:
     if choice.systems:
         for name in choice.systems:
             if not any(_is_called(row, name) for row in rows):
-                known = {word for row in rows for word in (row.configuration.system, row.configuration.target)}
-                raise UsageError(f"{file}: has no row of {printable(name)}; {nearest(name, known)}")
+                raise UsageError(f"{file}: has no row of {printable(name)}; {_nearest(name, rows)}")
         kept = _kept(kept, lambda row: any(_is_called(row, name) for name in choice.systems), _system_of, texts)
     for option, words in choice.fields.items():
         read = FIELDS[option]
@@ -71,6 +70,13 @@ def chosen(rows: Sequence[Measurement], choice: Choice, file: str) -> Chosen:
     axis = choice.axis or axis_of_rows(kept)
     kept = _on_axis(kept, axis, texts, file)
     return Chosen(_in_span(kept, axis, choice.span, texts, file), axis, texts)
+
+
+def _nearest(name: str, rows: Sequence[Measurement]) -> str:
+    """Systems or files of a similar name, or else all systems."""
+    systems = {row.configuration.system for row in rows}
+    known = systems | {row.configuration.target for row in rows}
+    return nearest(name, known if near_names(name, known) else systems)
 
 
 def _is_called(row: Measurement, name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
 from typing import Final, NamedTuple
 
 import msgspec
@@ -163,17 +164,17 @@ def pairs_of(series: Sequence[Series], most: int) -> list[tuple[int, int]]:
     Where more than `most` series differ in the same thing, each is compared with the first.
     """
     traits = [(spec_of(one.row), place_of(one.row), *(trait(one.row) for trait in RUN)) for one in series]
-    numbers = range(len(series))
-    all_pairs = [(first, second) for first in numbers for second in numbers if first < second]
-    one_apart = [pair for pair in all_pairs if _apart(traits[pair[0]], traits[pair[1]]) == 1] or all_pairs
-    return [pair for pair in one_apart if _is_compared(pair, one_apart, most)]
+    groups = dict.fromkeys(_differing_in(place, one, traits) for one in traits for place in range(len(one)))
+    pairs = {pair for group in groups for pair in _pairs_in(group, most)}
+    return sorted(pairs or _pairs_in(tuple(range(len(series))), most))
 
 
-def _apart(first: Sequence[object], second: Sequence[object]) -> int:
-    return sum(ours != theirs for ours, theirs in zip(first, second, strict=True))
+def _differing_in(place: int, one: Sequence[object], traits: Sequence[Sequence[object]]) -> tuple[int, ...]:
+    """The numbers of the series that share all but one trait with `one`."""
+    others = [number for number in range(len(one)) if number != place]
+    return tuple(at for at, them in enumerate(traits) if all(them[number] == one[number] for number in others))
 
 
-def _is_compared(pair: tuple[int, int], pairs: Sequence[tuple[int, int]], most: int) -> bool:
-    """Is `pair` among few of its kind, or is its first the least with which its second is compared?"""
-    with_second = [first for first, second in pairs if second == pair[1]]
-    return len(with_second) < most or pair[0] == with_second[0]
+def _pairs_in(group: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """All pairs of a few; of many every one with the first."""
+    return [pair for pair in combinations(group, 2) if len(group) <= most or pair[0] == group[0]]
