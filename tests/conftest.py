@@ -5,6 +5,7 @@ And the tiers: `--tier quick` leaves out what is marked `rest`, `--tier rest` ru
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -39,3 +40,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if not in_tier(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if in_tier(item)]
+
+
+def pytest_collection_finish() -> None:
+    """No test makes garbage of what was collected: the garbage collector need not look through it again and again."""
+    gc.freeze()
+

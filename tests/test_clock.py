@@ -9,13 +9,17 @@ from torch import nn
 from helpers import xf
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import DeviceError
+from xfcost.ledger.join import with_seconds
+from xfcost.ledger.metadata import Timing
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.addressable import check_addressable
 from xfcost.torch_models.memory.peak import check_room, peak_bytes
-from xfcost.torch_models.timing.clock import check_device, time_model, time_rows
+from xfcost.torch_models.timing.backward import NodeMakers, nodes_clocked
+from xfcost.torch_models.timing.devices import check_device
+from xfcost.torch_models.timing.rows import blocks_of, row_bytes, row_seconds
 
 
 class Ticks:
@@ -29,21 +33,65 @@ class Ticks:
         return self.now
 
 
+def hooks_of(model):
+    return [hook for module in model.modules() for hook in (*module._forward_hooks, *module._forward_pre_hooks)]
+
+
 def test_rows_are_timed_by_hooks_with_the_clock_given():
     live = build(place(load("vit-ti32"), Run()), "cpu")
-    seconds = time_rows(live, "cpu", clock=Ticks())
-    # Every leaf looks at the clock before and after: one tick, so one second, per row and block.
-    assert set(seconds.values()) == {1.0}
-    assert "stages.0.block.0.scores" in seconds
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in live.model.modules())
+    seconds = row_seconds(live, lambda: live.model(*live.inputs), Ticks())
+    # Every leaf looks at the clock before and after: one tick, so one second, in each of 12 blocks.
+    assert seconds["stages.0.block.0.scores"] == 12.0
+    assert seconds["embed.0.projection"] == 1.0
+    assert {path: float(blocks) for path, blocks in blocks_of(live).items()} == seconds
+    assert not hooks_of(live.model)
 
 
 def test_hooks_are_removed_when_the_model_fails():
     live = build(place(load("vit-ti32"), Run()), "cpu")
-    broken = live._replace(inputs=(torch.zeros(1, 3, 7, 7),))
     with pytest.raises(RuntimeError):
-        time_rows(broken, "cpu")
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in live.model.modules())
+        row_seconds(live, lambda: live.model(torch.zeros(1, 3, 7, 7)), Ticks())
+    assert not hooks_of(live.model)
+
+
+def test_bytes_of_a_row_are_its_inputs_and_outputs():
+    live = build(place(load("vit-ti32"), Run()))
+    held = row_bytes(live)
+    # Layer norm: 50 tokens of 192 in and out. QKᵀ: Q and K of 50·192 in, 3 heads of 50² out.
+    assert held["stages.0.block.0.residual_norm"] == 12 * 4 * 2 * 50 * 192
+    assert held["stages.0.block.0.scores"] == 12 * 4 * (2 * 50 * 192 + 3 * 50 * 50)
+    assert not hooks_of(live.model)
+
+
+def test_bytes_of_operands_have_the_weights_that_are_read():
+    ledger = count(place(load("gpt2"), Run(tokens=(8,))))
+    timing = Timing(device="cpu", machine="m", seconds=1.0, spread=0.0, runs=1, threads=1)
+    paths = [row.path for row in ledger.rows]
+    timed = with_seconds(ledger, dict.fromkeys(paths, 0.0), dict.fromkeys(paths, 24), timing)
+    held = {row.path: row.operand_bytes for row in timed.rows}
+    # 24 bytes of inputs and outputs over 12 blocks or one; then weights, of 4 bytes each.
+    assert held["stages.0.block.0.scores"] == 2
+    assert held["stages.0.block.1.fc1"] == 2 + 4 * (768 * 3072 + 3072)
+    assert held["embed.0.lookup"] == 24 + 4 * 8 * 768  # the rows of 8 tokens, of 50257
+    assert held["embed.1.table"] == 24  # a slice of it is its output
+    assert held["head.linear"] == 24 + 4 * 50257 * 768  # the embedding's table, which is not its own
+
+
+def test_a_backward_pass_is_timed_by_the_rows_that_made_its_nodes():
+    live = build(place(load("vit-ti32", ["stages.0.depth=1"]), Run()), "cpu")
+    live.model.train().requires_grad_()
+    seconds, makers = {}, NodeMakers(live)
+    with makers.watching():
+        loss = live.model(*live.inputs).sum()
+    with nodes_clocked(loss, makers, Ticks(), seconds):
+        loss.backward()
+    assert not hooks_of(live.model)
+    # The sum itself is no row's. The classifier is one product of a matrix and a bias: addmm, the transposed weight,
+    # and one node for each of its two parameters; each takes a tick.
+    assert seconds["head.linear"] == 4.0
+    assert seconds.keys() == blocks_of(live).keys()
+    # QKᵀ: the batched product, its two operands spread over the batch and laid out, and three views of shapes.
+    assert seconds["stages.0.block.0.scores"] == 7.0
 
 
 def test_peak_bytes_of_a_chain_is_parameters_and_two_neighbours():
@@ -79,19 +127,6 @@ def test_the_peak_of_fused_attention_is_never_below_what_runs(spec, dtype):
     assert measured <= predicted <= 1.05 * measured
 
 
-def test_the_forward_is_timed_with_the_threads_that_are_reported():
-    seen = []
-
-    class Watching(nn.Module):
-        def forward(self, x):
-            seen.append(torch.get_num_threads())
-            return x
-
-    _, timing = time_model(BuiltModel(Watching(), (torch.zeros(1),), {}), "cpu", 0, lambda text: None)
-    assert set(seen) == {timing.threads} == {torch.get_num_threads()}
-    assert timing.runs >= 3
-
-
 def test_peak_memory_of_full_attention_grows_with_the_square_and_of_windows_linearly():
     def peak(spec, tokens):
         live = build(place(load(spec, ["stages.0.depth=1"]), Run(tokens=(tokens,))))
@@ -116,18 +151,46 @@ def test_devices_that_are_not_there(device):
 
 
 def test_analyze_on_the_cpu_adds_seconds():
-    done = xf("analyze", "vit-ti32", "--device", "cpu", "--format", "json")
+    done = xf("analyze", "vit-ti32", "--device", "cpu", "--format", "json", "--runs", "3", "--threads", "1")
     told = json.loads(done.stdout)
     timing = told["timing"]
-    assert timing["device"] == "cpu"
+    assert {"device": "cpu", "threads": 1, "runs": 3, "compiled": False} == {
+        name: timing[name] for name in ("device", "threads", "runs", "compiled")
+    }
     assert timing["seconds"] > 0
     assert timing["spread"] >= 0
-    assert timing["runs"] >= 3
+    assert len(timing["times"]) == 3
     # 6,131,560 parameters of 4 bytes are alive throughout.
     assert timing["peak_bytes"] >= 6_131_560 * 4
-    scores = next(row for row in told["operations"] if row["operation"] == "scores")
-    assert scores["seconds"] > 0
+    assert all(row["seconds"] > 0 for row in told["operations"])
+    assert all(row["bytes_per_second"] > 0 for row in told["operations"])
     assert "timing" in done.stderr
+    # The rows and the rest are the whole.
+    spent = sum(row["seconds"] * row["times"] for row in told["operations"])
+    assert spent + timing["not_attributed"] == pytest.approx(timing["seconds"])
+    kinds = told["by_mixing"]
+    assert sum(kind["seconds"] or 0 for kind in kinds.values()) == pytest.approx(timing["seconds"])
+    assert kinds["not attributed"]["seconds"] == timing["not_attributed"]
+
+
+@pytest.mark.parametrize(
+    "mode", [("--mode", "decode"), ("--mode", "train"), ("--mode", "generate", "--new-tokens", "2")]
+)
+def test_every_mode_has_seconds_of_its_rows(mode):
+    small = ("--set", "stages.0.depth=1", "--set", "stages.0.dim=48", "--N", "8")
+    done = xf("analyze", "gpt2", *small, *mode, "--no-trace", "--device", "cpu", "--format", "json", "--runs", "1")
+    told = json.loads(done.stdout)
+    timing = told["timing"]
+    # The table of embeddings runs nothing itself: the look-up and the head read it.
+    assert all(row["path"].endswith("shared.embedding") for row in told["operations"] if row["seconds"] is None)
+    spent = sum((row["seconds"] or 0) * row["times"] for row in told["operations"])
+    whole = spent + timing["not_attributed"] + (timing["update_seconds"] or 0)
+    assert whole == pytest.approx(timing["seconds"])
+    if "train" in mode:
+        assert timing["update_seconds"] > 0
+    if "generate" in mode:
+        assert [phase["name"] for phase in timing["phases"]] == ["prefill", "decode"]
+        assert told["generation"]["decode_seconds"] == timing["phases"][1]["seconds"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -1,5 +1,6 @@
 """Growth, crossovers and score counts of a comparison, on systems whose answer is known."""
 
+import msgspec
 import pytest
 
 import xfcost
@@ -58,7 +59,7 @@ def test_a_pattern_on_a_sequence_reads_one_row_of_tokens():
     }
     loaded = load("vit-ti16")
     spec = converted(data, type(loaded.spec))
-    ledger = count(place(loaded._replace(spec=spec), Run()))
+    ledger = count(place(msgspec.structs.replace(loaded, spec=spec), Run()))
     scores = next(row for row in ledger.rows if row.operation == "scores")
     assert (scores.reads, scores.reads_tokens, scores.order) == ("W", 8, "O(N·W·d)")
     # 8 windows of 8² pairs, width 32

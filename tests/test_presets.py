@@ -48,11 +48,15 @@ def thinned(architecture: Architecture) -> Architecture:
     def thin(stage: Stage) -> Stage:
         every = tuple(stage.order)
         order = tuple(block for at, block in enumerate(every) if every[:at].count(block) < 2)
-        blocks = [block._replace(times=order.count(number)) for number, block in enumerate(stage.blocks)]
-        return stage._replace(order=BlockOrder(order), blocks=tuple(blocks))
+        blocks = [
+            msgspec.structs.replace(block, times=order.count(number)) for number, block in enumerate(stage.blocks)
+        ]
+        return msgspec.structs.replace(stage, order=BlockOrder(order), blocks=tuple(blocks))
 
-    streams = [stream._replace(stages=tuple(map(thin, stream.stages))) for stream in architecture.streams]
-    return architecture._replace(streams=tuple(streams))
+    streams = [
+        msgspec.structs.replace(stream, stages=tuple(map(thin, stream.stages))) for stream in architecture.streams
+    ]
+    return msgspec.structs.replace(architecture, streams=tuple(streams))
 
 
 # family -> its presets; a family is one case, so that what its presets extend is loaded once

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from xfcost.api.specs import Progress, settings_texts
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
@@ -40,7 +41,7 @@ def refuse_of_specs_alone(**options: Any) -> None:
             )
 
 
-class ModuleInputs(NamedTuple):
+class ModuleInputs(msgspec.Struct, frozen=True):
     """The inputs of a module as a user gives them: values, or a function of N."""
 
     inputs: Any
@@ -110,6 +111,8 @@ def _has_model_type(path: str) -> bool:
     if not os.path.isfile(path):
         return False
     try:
+        import json  # specs and modules need none
+
         values = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError):
         return False

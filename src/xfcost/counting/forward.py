@@ -167,7 +167,7 @@ def batched(row: Operation, batch: int) -> Operation:
     """`row` for `batch` samples: its work is multiplied, unless it runs once for all of them."""
     if row.once or batch == 1:
         return row
-    core = row.core and row.core._replace(times=row.core.times * batch)
+    core = row.core and msgspec.structs.replace(row.core, times=row.core.times * batch)
     return msgspec.structs.replace(
         row,
         macs=row.macs * batch,

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 # (system, point) -> its costs; None where the system can't have that size.
 Costs = Callable[[int, int], dict[str, int] | None]
@@ -22,7 +24,7 @@ _FIRST: Final = 0
 _SECOND: Final = 1
 
 
-class CostOrder(NamedTuple):
+class CostOrder(msgspec.Struct, frozen=True):
     """Neighbouring counted points at which the order of costs is the same."""
 
     quantity: str
@@ -34,7 +36,7 @@ class CostOrder(NamedTuple):
     """How many points were counted from `first` to `last`."""
 
 
-class Crossing(NamedTuple):
+class Crossing(msgspec.Struct, frozen=True):
     """A change of order: at `before` one system costs less, at `after` the other.
 
     At counted points between the two, if there are any, both cost the same.
@@ -47,7 +49,7 @@ class Crossing(NamedTuple):
     """Does the first system cost less at `before`?"""
 
 
-class Points(NamedTuple):
+class Points(msgspec.Struct, frozen=True):
     """The points to count: all up to `every`, then up to `most`, each about `ratio` times the one before.
 
     Also each of `blocks` and the point after it, where padding to whole blocks makes a step.
@@ -69,7 +71,7 @@ class Points(NamedTuple):
         return sorted({*points, self.most})
 
 
-class SearchRange(NamedTuple):
+class SearchRange(msgspec.Struct, frozen=True):
     """The points that were counted, of those that both systems can have."""
 
     first: int

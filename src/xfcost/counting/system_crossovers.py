@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -25,7 +25,7 @@ _MOST_TOKENS: Final = 2**20
 _MOST_SIZE: Final = 2048
 
 
-class Density(NamedTuple):
+class Density(msgspec.Struct, frozen=True):
     """How many points a search counts: (all up to this one, then each this ratio times the one before)."""
 
     texts: tuple[int, float]
@@ -80,14 +80,14 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     """Lengths and sizes are multiples of this."""
 
 
-class Crossovers(NamedTuple):
+class Crossovers(msgspec.Struct, frozen=True):
     """The crossovers of some systems, and the searches that found them."""
 
     crossovers: tuple[dict[str, Any], ...]
     searches: tuple[Search, ...]
 
 
-class _Axis(NamedTuple):
+class _Axis(msgspec.Struct, frozen=True):
     """The points of a search: 1, 2, 3, …, their N or pixels, and a run at each."""
 
     kind: Kind

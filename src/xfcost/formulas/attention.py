@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,7 +16,7 @@ from xfcost.ledger.matrices import Matrix, matrix
 from xfcost.ledger.operation import Mixing
 
 
-class DenseAttention(NamedTuple):
+class DenseAttention(msgspec.Struct, frozen=True):
     """softmax(QKᵀ/√d_k + bias)V on `groups` groups of `queries` × `keys` tokens, h heads, h·d_k = `inner`.
 
         scale          G·n·inner multiplications, where scores are `scaled`
@@ -136,7 +136,7 @@ def attention_of(mixer: MultiHead, place: Place, **options: Any) -> Iterator[Ope
     return DenseAttention(**sizes | execution | pairs | options).rows()
 
 
-class CrossAttention(NamedTuple):
+class CrossAttention(msgspec.Struct, frozen=True):
     """MH(X, Y, Y): n `queries` of `width` d read m other tokens of `memory_width` d' (Vaswani et al. 2017, §3.2.2).
 
     Values are as wide as keys, or `values` in all heads together.

@@ -13,7 +13,9 @@ The table is a convention, not a measurement. Formulas and trace both read it; `
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
     "add": 1,  # residual adds, bias adds, positions, relative position bias, subtracting
@@ -68,7 +70,7 @@ FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
 }
 
 
-class Optimizer(NamedTuple):
+class Optimizer(msgspec.Struct, frozen=True):
     """State and work of an optimizer per parameter."""
 
     numbers: int | None

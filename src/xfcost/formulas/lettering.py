@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from functools import cache
-from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -76,7 +76,7 @@ def grid_in_letters(grid: Grid, letter: str = "N", special: str | None = None, *
     return Grid((*fixed, *sides), tokens)
 
 
-class Patches(NamedTuple):
+class Patches(msgspec.Struct, frozen=True):
     """Disjoint kernels in letters: sides and strides (P or 1), and the grid that they tile."""
 
     sides: list[int]

@@ -32,7 +32,7 @@ def rates(rows: Iterable[Operation], *, trained: bool) -> dict[str, float | None
     """Bytes of operands, and achieved FLOP/s and bytes/s, of rows together; None where one of them was not timed.
 
     FLOPs are those of the formulas: 2·MACs and element-wise work; where it is `trained`, the backward pass's too. Bytes
-    are those of inputs, outputs and parameters, each tensor once.
+    are those of inputs, outputs and the weights that are read, each tensor once.
     """
     timed = [row for row in rows if row.seconds]
     seconds = sum(_over_blocks(row, row.seconds) for row in timed)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from xfcost.ledger.number import Number
 
 
-class AttentionCore(NamedTuple):
+class AttentionCore(msgspec.Struct, frozen=True):
     """softmax(QKᵀ)V, run `times` times."""
 
     times: Number

@@ -94,7 +94,7 @@ def with_seconds(
     timing: Timing,
     update: float | None = None,
 ) -> Ledger:
-    """`ledger` with what was measured: `seconds` and bytes of each row over all its blocks, and the whole.
+    """`ledger` with what was measured: seconds, and bytes of inputs and outputs, of each row over all its blocks.
 
     What the whole takes beyond its rows, and beyond the `update` of a training step, is `not_attributed`.
     """
@@ -102,13 +102,19 @@ def with_seconds(
     for row in ledger.rows:
         spent, held = seconds.get(row.path), row_bytes.get(row.path)
         per_block = None if spent is None else spent / row.times
-        rows.append(
-            msgspec.structs.replace(row, seconds=per_block, operand_bytes=None if held is None else held // row.times)
-        )
+        operands = None if held is None else held // row.times + _weights_read(row) * ledger.bytes_per_element
+        rows.append(msgspec.structs.replace(row, seconds=per_block, operand_bytes=operands))
     timed = [row.seconds * row.times for row in rows if row.seconds is not None]
     rest = timing.seconds - math.fsum(timed) - (update or 0.0) if timed else None
     timing = msgspec.structs.replace(timing, not_attributed=rest, update_seconds=update)
     return msgspec.structs.replace(ledger, rows=tuple(rows), timing=timing)
+
+
+def _weights_read(row: Operation) -> int:
+    """Elements of the weights that a block reads; a slice of a table is its output already."""
+    if row.weights_read is not None:
+        return int(row.weights_read.elements)
+    return row.params if row.flops else 0
 
 
 def growth_exponent(cost: int, cost_of_more: int, factor: float) -> float | None:

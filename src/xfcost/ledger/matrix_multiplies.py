@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 
 
-class SubLayerMultiplies(NamedTuple):
+class SubLayerMultiplies(msgspec.Struct, frozen=True):
     """The matrix multiplies of one sub-layer."""
 
     number: int
     titles: tuple[str, ...]
 
 
-class BlockMultiplies(NamedTuple):
+class BlockMultiplies(msgspec.Struct, frozen=True):
     """The matrix multiplies of one block; sub-layers that multiply no matrices are left out."""
 
     block: str

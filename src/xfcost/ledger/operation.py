@@ -111,7 +111,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     dispatched: Measured | None = None
     seconds: float | None = None
     operand_bytes: int | None = None
-    """Bytes of its inputs, outputs and parameters, each tensor once; of a timed forward."""
+    """Bytes of its inputs, its outputs and the weights that it reads, each tensor once; of a timed forward."""
 
     @property
     def operation(self) -> str:

@@ -6,7 +6,9 @@ The commands build their command line from them, the API its keywords, `counting
 # Annotations are evaluated here: the options are read out of them.
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypedDict, get_args
+from typing import Annotated, Any, Final, Literal, TypedDict, get_args
+
+import msgspec
 
 from xfcost.ledger import option_readers as read
 
@@ -27,7 +29,7 @@ MOST_TOKENS: Final = 10**18
 MOST_DEVICES: Final = 10**8
 
 
-class Option(NamedTuple):
+class Option(msgspec.Struct, frozen=True):
     """One option of a run."""
 
     help: str

@@ -78,7 +78,7 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
         # a pooled key stands for several tokens: entries are no pairs of tokens then
         pairs = None if keys.pools else self.pairs(grid)
         core = DenseAttention(n, keys.count(grid), 1, inner, pairs, fused=place.fused, values=values, scaled=False)
-        yield from core._replace(reads=keys.reads).rows()
+        yield from msgspec.structs.replace(core, reads=keys.reads).rows()
         if self.output_projection:
             yield linear("v", "v, output", n, values, d, bias=False)
         yield msgspec.structs.replace(elementwise("gamma", "Scale by γ", "multiply", n * d), params=1)

@@ -6,8 +6,9 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
@@ -41,7 +42,7 @@ def note_texts(notes: Iterable[str], *, verbose: bool) -> Iterator[Text]:
         yield Text(f"{hidden} more note{'s' if hidden > 1 else ''}: --verbose", style="dim")
 
 
-class Visible(NamedTuple):
+class Visible(msgspec.Struct, frozen=True):
     """A report as the terminal may get it: its colours are ours, and its text is only read."""
 
     report: RenderableType

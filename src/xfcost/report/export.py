@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -100,6 +99,8 @@ def _timing_cells(ledger: Ledger) -> dict[str, Any]:
 
 def to_csv(rows: Sequence[dict[str, Any]]) -> str:
     """Raw numbers; a missing value is an empty field, and zero is 0. Text that would be a formula is made text."""
+    import csv
+
     stream = io.StringIO()
     writer = csv.DictWriter(stream, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -18,7 +19,7 @@ from xfcost.report.aligned import Aligned, Row
 from xfcost.report.style import TERMINAL
 
 
-class Totals(NamedTuple):
+class Totals(msgspec.Struct, frozen=True):
     """What cells need of the whole ledger."""
 
     macs: int
@@ -30,7 +31,7 @@ class Totals(NamedTuple):
     trained: bool = False
 
 
-class Column(NamedTuple):
+class Column(msgspec.Struct, frozen=True):
     """One column of the operations table; on a narrow screen the lowest ranks are hidden first."""
 
     title: str

@@ -12,7 +12,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
 
 RATES: Final = (
-    "FLOP/s and bytes/s are achieved: the formulas' FLOPs, and the bytes of inputs, outputs and parameters, each once"
+    "FLOP/s and bytes/s are achieved: the formulas' FLOPs, and bytes of inputs, outputs and weights read, each once"
 )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+import msgspec
+
 from xfcost.formulas.component import Component, Joining, Place
 from xfcost.formulas.layer import Enter, Head
 from xfcost.ledger.grid import Grid
@@ -42,7 +44,7 @@ class LabelledPart(NamedTuple):
     """Does it belong to a stream that does not run?"""
 
 
-class Block(NamedTuple):
+class Block(msgspec.Struct, frozen=True):
     """A list of sub-layers, repeated `times` times."""
 
     path: str
@@ -51,7 +53,7 @@ class Block(NamedTuple):
     times: int
 
 
-class Stage(NamedTuple):
+class Stage(msgspec.Struct, frozen=True):
     """Blocks at one width, and the order in which they run."""
 
     path: str
@@ -74,7 +76,7 @@ class Stage(NamedTuple):
         return last.component.out(last.place)
 
 
-class Stream(NamedTuple):
+class Stream(msgspec.Struct, frozen=True):
     """Embedding layers and stages: the whole model, or an encoder, or a decoder."""
 
     path: str
@@ -118,7 +120,7 @@ class Stream(NamedTuple):
         return next(pooled, first.grid)
 
 
-class Architecture(NamedTuple):
+class Architecture(msgspec.Struct, frozen=True):
     """A spec with every size known."""
 
     spec: Spec

@@ -37,7 +37,7 @@ class BlockPlacer:
         """The distinct blocks, their order, and the shape that leaves the last one."""
         order, leaving = self._order.mapped(entering, self._block)
         times = order.counts()
-        blocks = tuple(block._replace(times=times[number]) for number, block in enumerate(self._blocks))
+        blocks = tuple(msgspec.structs.replace(block, times=times[number]) for number, block in enumerate(self._blocks))
         return blocks, order, leaving
 
     def _block(self, index: int, shape: Shape) -> tuple[int, Shape]:

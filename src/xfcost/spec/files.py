@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from xfcost.ledger.errors import SpecError
 
@@ -13,7 +15,7 @@ from xfcost.ledger.errors import SpecError
 _READ: Final = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"))
 
 
-class Expected(NamedTuple):
+class Expected(msgspec.Struct, frozen=True):
     """What kind of file is expected, in the words of error messages."""
 
     what: str = "a YAML file"

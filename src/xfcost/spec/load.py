@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -34,7 +34,7 @@ from xfcost.spec.targets import module_target
 _MOST_EXTENDS: Final = 16
 
 
-class Loaded(NamedTuple):
+class Loaded(msgspec.Struct, frozen=True):
     """A checked spec, its data after `extends` and `--set`, and the file and line of every value."""
 
     spec: Spec
@@ -44,7 +44,7 @@ class Loaded(NamedTuple):
     settings: tuple[str, ...] = ()
 
 
-class Written(NamedTuple):
+class Written(msgspec.Struct, frozen=True):
     """A spec file as written, before `extends` and `set`."""
 
     shown: str

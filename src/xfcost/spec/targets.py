@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+import msgspec
 
 from xfcost.ledger.errors import UsageError, printable
 
@@ -13,7 +15,7 @@ _IN_FILE: Final = re.compile(r"(?P<place>.+\.py):(?P<name>[^\W\d][\w.]*)\Z", re.
 _IN_PACKAGE: Final = re.compile(r"(?P<place>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d][\w.]*)\Z")
 
 
-class ModuleTarget(NamedTuple):
+class ModuleTarget(msgspec.Struct, frozen=True):
     """A torch module that has no spec."""
 
     kind: Literal["file", "package", "config"]

@@ -18,7 +18,7 @@ from xfcost.torch_models.timing.rows import row_bytes
 
 
 class Room(NamedTuple):
-    """Predicted memory, and the bytes of inputs, outputs and parameters of each row over all its blocks."""
+    """Predicted memory, and the bytes of inputs and outputs of each row over all its blocks."""
 
     predicted: int
     """Peak of live tensors in one call."""

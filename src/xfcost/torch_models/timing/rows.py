@@ -1,4 +1,4 @@
-"""Seconds of every row, by clocks around the leaves of a model; and the bytes that a row takes in and gives out.
+"""Seconds of every row, by clocks around the leaves of a model; and the bytes of their inputs and outputs.
 
 A row's seconds are those of all its blocks; a leaf that is called several times counts the sum. The clocks wait for the
 device, so that operations on a GPU no longer overlap.
@@ -63,17 +63,12 @@ def leaves_clocked(live: BuiltModel, clock: Clock, seconds: dict[str, float]) ->
 
 
 def row_bytes(live: BuiltModel) -> dict[str, int]:
-    """Bytes of inputs, outputs and parameters of each row in one forward, each tensor once per call. Works on `meta`.
-
-    Of a look-up table the rows that are read count, which are as many bytes as the output.
-    """
-    found: Counter[str] = Counter()
+    """Bytes of the inputs and outputs of each row in one forward, over all its blocks. Works on `meta`."""
+    found: dict[str, int] = {}
 
     def count(path: str) -> Callable[..., None]:
         def hook(module: nn.Module, inputs: Any, given: Any, outputs: Any) -> None:
-            held = _bytes((inputs, given)) + _bytes(outputs)
-            table = isinstance(module, nn.Embedding)
-            found[path] += held + (_bytes(outputs) if table else _bytes(tuple(module.parameters(recurse=False))))
+            found[path] = found.get(path, 0) + _bytes((inputs, given, outputs))
 
         return hook
 
@@ -81,7 +76,7 @@ def row_bytes(live: BuiltModel) -> dict[str, int]:
         for path, module in leaves(live):
             hooks.enter_context(module.register_forward_hook(count(path), with_kwargs=True))
         live.model(*live.inputs)
-    return dict(found)
+    return found
 
 
 def _bytes(values: Any) -> int:

@@ -1,0 +1,116 @@
+"""Medians, intervals, ratios and slopes: arithmetic by hand, and what must hold for all numbers."""
+
+import math
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xfcost.ledger.statistics import (
+    Estimate,
+    Interval,
+    fit_slope,
+    interquartile_range,
+    median,
+    median_interval,
+    paired_ratio,
+    precision,
+    slope_refused,
+    student_quantile,
+)
+
+SECONDS = st.floats(1e-6, 1e6)
+
+
+def test_fewer_than_six_values_have_no_interval():
+    # 1 - 2/2⁵ = 93.75 %, below 95 %; 1 - 2/2⁶ = 96.875 %.
+    assert median_interval([1, 2, 3, 4, 5]) is None
+    assert median_interval([6, 1, 5, 2, 4, 3]) == Interval(1, 6)
+
+
+def test_an_interval_drops_as_many_of_each_end_as_95_percent_allow():
+    # 9 values: P(B ≤ 1) = (1 + 9)/512, twice that is 3.9 %; with P(B ≤ 2) it is 18 %. So the second of each end.
+    assert median_interval(range(9)) == Interval(1, 7)
+    # 20 values: 2·P(B ≤ 5) = 4.1 %, 2·P(B ≤ 6) = 11.5 %. The sixth of each end.
+    assert median_interval(range(20)) == Interval(5, 14)
+
+
+@given(st.lists(SECONDS, min_size=6, max_size=60))
+def test_an_interval_holds_the_median_and_does_not_depend_on_the_order(values):
+    interval = median_interval(values)
+    assert interval is not None
+    assert interval.contains(statistics.median(values))
+    assert interval == median_interval(list(reversed(values)))
+
+
+@given(st.lists(SECONDS, min_size=6, max_size=40), st.sampled_from([0.25, 2.0, 1024.0]))
+def test_statistics_scale_with_the_unit(values, unit):
+    ours, scaled = median(values), median([value * unit for value in values])
+    assert scaled.value == ours.value * unit
+    assert scaled.interval == Interval(*(end * unit for end in ours.interval))
+    assert precision(scaled) == pytest.approx(precision(ours))
+
+
+def test_precision_is_the_farther_end():
+    # 0.4 below and 0.1 above a median of 2.
+    assert precision(Estimate(2.0, Interval(1.6, 2.1))) == pytest.approx(0.2)
+    assert precision(Estimate(2.0, None)) is None
+
+
+def test_the_interquartile_range_of_one_value_is_nothing():
+    assert interquartile_range([7.0]) == 0.0
+    # Quartiles of 1, 2, 3, 4, 5 are 2 and 4.
+    assert interquartile_range([1, 2, 3, 4, 5]) == 2
+
+
+def test_a_slow_turn_of_both_does_not_change_their_ratio():
+    first = [1.0, 1.0, 10.0, 1.0, 1.0, 1.0]
+    second = [2.0, 2.0, 20.0, 2.0, 2.0, 2.0]
+    assert paired_ratio(first, second) == Estimate(2.0, Interval(2.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("free", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (10, 2.228), (30, 2.042)]
+)
+def test_students_quantiles_are_those_of_the_tables(free, quantile):
+    assert student_quantile(free) == pytest.approx(quantile, abs=5e-4)
+
+
+def test_the_slope_of_an_exact_power_has_an_interval_without_width():
+    found = fit_slope([1, 2, 4, 8], [3, 12, 48, 192])
+    assert found.value == pytest.approx(2)
+    assert found.interval.low == pytest.approx(2)
+    assert found.interval.high == pytest.approx(2)
+
+
+def test_the_interval_of_a_slope_is_students():
+    # In base e: x = 0, 1, 2 and y = 0, 2, 2. Slope 1, mean (1, 4/3), residuals -1/3, 2/3, -1/3: squares 2/3.
+    # One degree of freedom, Σ(x - 1)² = 2: the error is √(2/3 / 2) = √(1/3), and t is 12.706.
+    found = fit_slope([1, math.e, math.e**2], [1, math.e**2, math.e**2])
+    assert found.value == pytest.approx(1)
+    assert found.interval.high - found.value == pytest.approx(12.706 * math.sqrt(1 / 3), rel=1e-4)
+    assert found.value - found.interval.low == pytest.approx(found.interval.high - found.value)
+
+
+def test_a_slope_needs_two_different_points_and_its_interval_three():
+    assert fit_slope([4], [1]) is None
+    assert fit_slope([4, 4], [1, 2]) is None
+    assert fit_slope([1, 2], [1, 2]) == Estimate(pytest.approx(1), None)
+
+
+@pytest.mark.parametrize(
+    ("fitted", "why"),
+    [
+        (None, "one point"),
+        (Estimate(1.0, None), "no interval"),
+        (Estimate(1.0, Interval(-0.1, 2.1)), "falling and a quadratic"),
+        (Estimate(1.0, Interval(0.4, 1.5)), "wider than 1"),
+        (Estimate(-0.3, Interval(-0.4, -0.2)), "less time"),
+        (Estimate(1.9, Interval(1.5, 2.3)), None),
+        (Estimate(0.0, Interval(-0.1, 0.1)), None),
+    ],
+)
+def test_a_slope_that_tells_nothing_is_not_determined(fitted, why):
+    found = slope_refused(fitted)
+    assert found is None if why is None else why in found

@@ -1,0 +1,201 @@
+"""How times are reported: exactly, of measurements that are made up."""
+
+import csv
+import io
+import json
+
+import msgspec
+import pytest
+import torch
+
+from xfcost.counting.comparison import compared
+from xfcost.counting.forward import count
+from xfcost.ledger.errors import DeviceError
+from xfcost.ledger.join import with_seconds
+from xfcost.ledger.metadata import Load, Timing
+from xfcost.ledger.objects import grouped, records
+from xfcost.ledger.statistics import Estimate, Interval
+from xfcost.ledger.time_ratio import time_ratio
+from xfcost.ledger.timing_options import TimingPlan
+from xfcost.report.compare import comparison_plain
+from xfcost.report.export import comparison_text
+from xfcost.report.scaling import fitted_text
+from xfcost.report.table import ledger_plain
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.torch_models.memory.limits import Limit
+from xfcost.torch_models.timing import systems
+from xfcost.torch_models.timing.compiled import is_compiler_error
+from xfcost.torch_models.timing.refusals import on_device
+from xfcost.torch_models.timing.systems import System, timed_in_turns
+
+SMALL = ["stages.0.depth=2"]
+
+
+def timing(*times, **more):
+    given = {"device": "cpu", "machine": "abacus", "spread": 0.5, "runs": len(times), "threads": 2, "times": times}
+    return Timing(**given | {"seconds": sorted(times)[len(times) // 2], "in_turns": True} | more)
+
+
+def vit_timed(whole=(1.0,), **more):
+    """ViT-Ti/32 of two blocks: each operation takes 1/64 s in every block, or not at all in the head."""
+    ledger = count(place(load("vit-ti32", SMALL), Run()))
+    seconds = {row.path: row.times / 64 for row in ledger.rows if row.stage != "head"}
+    return with_seconds(ledger, seconds, dict.fromkeys(seconds, 128), timing(*whole, **more))
+
+
+def test_rows_and_what_is_not_attributed_are_the_whole():
+    ledger = vit_timed()
+    # 4 operations of the embedding and 13 in each of 2 blocks: 30/64 s; 34/64 s of the second are not attributed.
+    assert ledger.timing.not_attributed == pytest.approx(34 / 64)
+    rows = records(ledger)
+    assert sum((row["seconds"] or 0) * row["times"] for row in rows) == pytest.approx(1.0)
+    assert (rows[-1]["operation"], rows[-1]["macs"]) == ("not attributed", None)
+    scores = next(row for row in rows if row["operation"] == "scores")
+    # 3 heads of 50² scores, 64 wide: 480,000 MACs, in 1/64 s.
+    assert scores["flops_per_second"] == 2 * 480_000 * 64
+    assert (scores["operand_bytes"], scores["bytes_per_second"]) == (64, 64 * 64)
+
+
+@pytest.mark.parametrize("by", ["mixing", "stage", "block", "operation"])
+def test_groups_add_up_to_the_whole(by):
+    groups = grouped(vit_timed(), by)
+    assert sum(group["seconds"] or 0 for group in groups) == pytest.approx(1.0)
+    assert groups[-1][by] == "not attributed"
+
+
+def test_a_ledger_without_times_has_no_such_rows():
+    ledger = count(place(load("vit-ti32", SMALL), Run()))
+    assert len(records(ledger)) == len(ledger.rows)
+    assert "seconds" not in grouped(ledger, "mixing")[0]
+
+
+def test_a_row_of_the_table_says_what_is_not_attributed():
+    text = ledger_plain(vit_timed())
+    assert "not attributed" in text
+    assert "531 ms  53.1 %" in text
+    # Global mixing: scores, softmax and weighted sum of 2 blocks, 6/64 s.
+    assert "93.8 ms    9.4 %" in next(line for line in text.splitlines() if line.startswith("global mixing"))
+
+
+def test_operations_that_add_up_to_more_are_overhead_of_measuring():
+    text = ledger_plain(vit_timed(whole=(0.25,)))
+    assert "measuring overhead" in text
+    assert "-219 ms" in text
+    assert "87.5 % more than the whole" in text
+    assert "not attributed" not in text
+
+
+def test_a_noisy_time_is_printed_as_noisy_with_its_interval():
+    text = " ".join(ledger_plain(vit_timed(interval=(0.9, 1.25), noisy="others; do this")).split())
+    assert "time: 1.00 s a forward, 95 % interval 900 ms to 1.25 s (median of 1, interquartile range 500 ms)" in text
+    assert "on cpu, abacus, 2 threads" in text
+    assert "noisy: others; do this" in text
+
+
+def compared_at(first, second, **more):
+    loaded = [load("vit-ti32", SMALL), load("vit-s32", SMALL)]
+    ledgers = [
+        msgspec.structs.replace(count(place(one, Run())), timing=timing(*times, **more))
+        for one, times in zip(loaded, (first, second), strict=True)
+    ]
+    return compared(loaded, ledgers, Run(), thorough=False)
+
+
+def test_a_ratio_is_the_median_of_turns():
+    # Turn by turn 2, 2, 2, 2, 2, 3: the interval of six is all of them. The ratio of the medians would be the same.
+    ratio = compared_at((1, 1, 1, 10, 1, 1), (2, 2, 2, 20, 2, 3)).time_ratios["ViT-S/32"]
+    assert (ratio.ratio, ratio.interval, ratio.different) == (2.0, (2.0, 3.0), True)
+
+
+def test_a_ratio_whose_interval_contains_1_is_no_difference():
+    found = compared_at((1.0,) * 6, (0.9, 1.1, 0.9, 1.1, 1.05, 1.05))
+    assert found.time_ratios["ViT-S/32"].different is False
+    text = comparison_plain(found)
+    assert "no difference seen from ViT-Ti/32 (1.05×, 95 % interval 0.9× to 1.1×)" in " ".join(text.split())
+    line = next(line for line in text.splitlines() if line.startswith("time  "))
+    assert "more" not in line
+    assert "less" not in line
+
+
+def test_a_difference_is_printed_with_its_interval():
+    text = " ".join(comparison_plain(compared_at((4.0,) * 6, (2.0,) * 6)).split())
+    assert "time: on cpu, abacus, 2 threads, in turns" in text
+    assert "2× less than ViT-Ti/32 (2× to 2×)" in text
+    text = " ".join(comparison_plain(compared_at((2.0,) * 6, (4.0, 4.0, 4.0, 4.0, 5.0, 6.0))).split())
+    assert "2× more than ViT-Ti/32 (2× to 3×)" in text
+
+
+def test_systems_that_did_not_take_turns_have_no_interval():
+    assert time_ratio(timing(1.0, in_turns=False), timing(3.0, in_turns=False)).different is None
+    text = " ".join(comparison_plain(compared_at((1.0,) * 6, (3.0,) * 6, in_turns=False)).split())
+    assert "one after the other" in text
+    assert "3× that of ViT-Ti/32 (not timed in turns, no interval)" in text
+
+
+def test_comparisons_have_times_in_csv_and_json():
+    found = compared_at((1.0,) * 6, (2.0,) * 6, interval=(0.5, 3.0), noisy="others")
+    rows = list(csv.DictReader(io.StringIO(comparison_text(found, "csv"))))
+    assert [row["seconds"] for row in rows] == ["1.0", "2.0"]
+    assert {(row["device"], row["threads"], row["spread"], row["seconds_low"], row["noisy"]) for row in rows} == {
+        ("cpu", "2", "0.5", "0.5", "others")
+    }
+    assert json.loads(found.to_json())["time_ratios"] == {
+        "ViT-S/32": {"ratio": 2.0, "interval": [2.0, 2.0], "in_turns": True, "different": True}
+    }
+
+
+def test_a_slope_is_printed_with_its_interval_or_not_at_all():
+    assert fitted_text(Estimate(1.93, Interval(1.85, 2.01))) == "1.93 (1.85 to 2.01)"
+    assert fitted_text(Estimate(1.5, None)) == "not determined: two points give no interval"
+    assert fitted_text(Estimate(-0.29, Interval(-0.4, -0.2))).startswith("not determined: its 95 % interval")
+
+
+def system(spec, **run):
+    architecture = place(load(spec, SMALL), Run(tokens=(4,), **run))
+    return System(architecture, count(architecture, orders=False))
+
+
+def test_systems_that_fit_take_turns_and_others_come_one_after_the_other(monkeypatch):
+    said, both = [], [system("vit-ti32"), system("vit-ti32")]
+    plan = TimingPlan(runs=1, threads=1)
+    ledgers = timed_in_turns(both, "cpu", plan, said.append)
+    assert [ledger.timing.in_turns for ledger in ledgers] == [True, True]
+    room = max(ledger.timing.process_memory.high for ledger in ledgers)
+    limit = Limit(room, "the test")
+    monkeypatch.setattr(systems, "limit_on", lambda device: limit)
+    ledgers = timed_in_turns(both, "cpu", plan, said.append)
+    assert [ledger.timing.in_turns for ledger in ledgers] == [False, False]
+    assert any("one after the other, not in turns" in text and "the test" in text for text in said)
+
+
+def test_threads_and_load_are_in_the_ledger():
+    (ledger,) = timed_in_turns([system("vit-ti32")], "cpu", TimingPlan(runs=1, threads=1), lambda text: None)
+    assert ledger.timing.threads == 1
+    assert isinstance(ledger.timing.load, Load)
+    assert ledger.timing.load.cores >= 1
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Half'"),
+            "--dtype float16: torch has no kernel for it on",
+        ),
+        (RuntimeError("CUDA error: unspecified launch failure\nmore"), "--device cuda: it failed while Toy ran"),
+        (torch._dynamo.exc.Unsupported("no graph\nmore"), "--compile: torch could not compile Toy (no graph)"),
+    ],
+)
+def test_what_a_device_refuses_is_one_line(error, words):
+    with pytest.raises(DeviceError) as found, on_device("Toy", "cuda", "float16"):
+        raise error
+    assert words in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+def test_other_errors_pass():
+    with pytest.raises(RuntimeError, match="ours"), on_device("Toy", "cpu", "float32"):
+        raise RuntimeError("ours")
+    assert not is_compiler_error(RuntimeError("ours"))

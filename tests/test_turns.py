@@ -1,0 +1,213 @@
+"""Systems timed in turns with a clock that is handed in: the order, the end, the load. Exact."""
+
+import pytest
+import torch
+
+from clocks import Machine
+from xfcost.ledger.metadata import Load
+from xfcost.ledger.timing_options import TimingPlan
+from xfcost.torch_models.timing.load import Reading, load_between, withheld_seconds
+from xfcost.torch_models.timing.result import timing_of
+from xfcost.torch_models.timing.threads import cores, physical_cores, quota, threads_set, usable_cpus
+from xfcost.torch_models.timing.turns import Subject, take_turns, time_calls
+
+# A call of a second is its own block: torch's timer calls it once to see that, and once more to measure it.
+UNMEASURED = 1
+
+
+def turns_of(machine, plan, **systems):
+    return take_turns([Subject({"": call}) for call in systems.values()], "cpu", plan, machine.meters)
+
+
+def test_systems_take_turns_after_a_call_of_each():
+    machine = Machine()
+    turns_of(machine, TimingPlan(runs=2), a=machine.taking("A", 1.0), b=machine.taking("B", 3.0))
+    turn = ["A"] * (UNMEASURED + 1) + ["B"] * (UNMEASURED + 1)
+    assert machine.calls == ["A", "B", *turn, *turn]
+
+
+def test_each_turn_is_one_measurement():
+    machine = Machine()
+    a, b = turns_of(machine, TimingPlan(runs=3), a=machine.taking("A", 1.0), b=machine.taking("B", 3.0))
+    assert a.times == (1.0, 1.0, 1.0)
+    assert b.times == (3.0, 3.0, 3.0)
+    assert a.warm_up == 1.0
+    assert a.in_turns
+
+
+def test_the_call_before_a_measurement_is_not_counted():
+    # Warm-up 9 s; then every turn has a call of 5 s, which finds the caches empty, and one of 1 s.
+    machine = Machine()
+    call, slow = machine.taking("A", 5.0, 1.0), [9.0]
+
+    def first_slow():
+        if slow:
+            machine.now += slow.pop()
+        else:
+            call()
+
+    (found,) = turns_of(machine, TimingPlan(runs=4), a=first_slow)
+    assert (found.warm_up, found.times) == (9.0, (1.0,) * 4)
+
+
+def test_turns_end_at_six_where_the_interval_is_narrow():
+    machine = Machine()
+    (found,) = turns_of(machine, TimingPlan(precision=0.05, max_time=1000), a=machine.taking("A", 1.0))
+    assert len(found.times) == 6
+
+
+def test_turns_go_on_until_every_system_is_precise():
+    # B takes 10 s in its first three turns, and 1 s after them. Of n turns the interval leaves the three out when its
+    # rank is 4: 2·P(B ≤ 3) ≤ 5 % from n = 15 on, for 2·(1 + 15 + 105 + 455)/2¹⁵ = 3.5 %, and 5.7 % of 14.
+    machine = Machine()
+    b = machine.taking("B", 1.0, *[10.0] * 3 * (UNMEASURED + 1), *[1.0] * 100)
+    found = turns_of(machine, TimingPlan(max_time=10**6), a=machine.taking("A", 1.0), b=b)
+    assert [len(one.times) for one in found] == [15, 15]
+
+
+def test_turns_end_when_the_time_is_spent():
+    # A warm-up of 4 s, then turns of 2·4 s, of which every other measurement is 6 s: 4 + 8n ≥ 30 at n = 4.
+    machine = Machine()
+    call = machine.taking("A", 4.0, 4.0, 2.0, 4.0, 6.0, 4.0, 2.0, 4.0, 6.0)
+    (found,) = turns_of(machine, TimingPlan(max_time=30), a=call)
+    assert found.times == (2.0, 6.0, 2.0, 6.0)
+
+
+def test_three_turns_are_the_fewest_however_long_they_take():
+    machine = Machine()
+    (found,) = turns_of(machine, TimingPlan(max_time=1), a=machine.taking("A", 60.0))
+    assert len(found.times) == 3
+    assert "fewer than 6" in timing_of(found, "cpu", None, 0).noisy
+
+
+def test_the_time_is_of_each_system():
+    # Warm-up 2 s. A's measurements are 2 s and 4 s in turn, so that a turn of both takes 5 s or 7 s: 2, 7, 14, 19, 26,
+    # 31, 38, 43, which is past 2·20 s after seven turns.
+    machine = Machine()
+    call = machine.taking("A", 1.0, *[1.0, 2.0, 1.0, 4.0] * 100)
+    a, b = turns_of(machine, TimingPlan(max_time=20, precision=0.001), a=call, b=machine.taking("B", 1.0))
+    assert a.times == (2.0, 4.0, 2.0, 4.0, 2.0, 4.0, 2.0)
+    assert b.times == (1.0,) * 7
+    assert machine.now == 43
+
+
+def test_short_calls_are_measured_for_the_least_time():
+    # A millisecond: a turn measures a tenth of --min-time. Six turns are 6 s of 10 s: turns go on to the tenth.
+    machine = Machine()
+    (found,) = turns_of(machine, TimingPlan(min_time=10.0, max_time=1000), a=machine.taking("A", 0.001))
+    assert found.times[0] == pytest.approx(0.001)
+    assert machine.now >= 10.0
+
+
+def test_phases_of_a_turn_are_added():
+    machine = Machine()
+    subject = Subject({"prefill": machine.taking("P", 1.0), "decode": machine.taking("D", 2.0)})
+    (found,) = take_turns([subject], "cpu", TimingPlan(runs=6), machine.meters)
+    assert found.times == (3.0,) * 6
+    timing = timing_of(found, "cpu", None, 0)
+    assert [(phase.name, phase.seconds, phase.interval) for phase in timing.phases] == [
+        ("prefill", 1.0, (1.0, 1.0)),
+        ("decode", 2.0, (2.0, 2.0)),
+    ]
+
+
+def test_rows_are_measured_between_the_turns_and_summed_over_passes_by_their_median():
+    machine = Machine()
+    passes = iter([{"a": 1.0, "b": 5.0}, {"a": 3.0, "b": 5.0}, {"a": 2.0}])
+
+    def rows():
+        machine.calls.append("rows")
+        return next(passes)
+
+    (found,) = take_turns([Subject({"": machine.taking("A", 1.0)}, rows)], "cpu", TimingPlan(runs=3), machine.meters)
+    assert machine.calls == ["A", *["A", "A", "rows"] * 3]
+    assert found.row_seconds() == {"a": 2.0, "b": 5.0}
+
+
+def test_the_load_is_what_others_used_meanwhile():
+    machine = Machine(others=1.2)
+    (found,) = turns_of(machine, TimingPlan(runs=6, threads=1), a=machine.taking("A", 1.0))
+    assert found.load.others == pytest.approx(1.2)
+    timing = timing_of(found, "cpu", None, 0, TimingPlan(runs=6))
+    assert timing.noisy == "other processes kept 1.2 of 2 cores busy; repeat on a quiet machine or raise --runs"
+    assert timing.interval == (1.0, 1.0)
+    assert timing.precision == 0.0
+
+
+def test_counters_become_means():
+    start = Reading(busy=100.0, own=10.0, cores=4, stolen=1.0, withheld=0.0, frequency=0.8)
+    end = Reading(busy=108.0, own=14.0, cores=4, stolen=2.0, withheld=0.5, frequency=0.7)
+    # In 2 s: 8 CPU seconds, 4 of them ours.
+    expected = Load(others=2.0, cores=4, stolen=0.5, withheld=0.25, frequency=0.7)
+    assert load_between(start, end, 2.0) == expected
+    assert load_between(start, start, 0.0).others is None
+
+
+def test_what_a_system_does_not_tell_is_missing_and_not_zero():
+    start, end = Reading(busy=0.0, own=0.0, cores=1), Reading(busy=1.0, own=1.0, cores=1)
+    assert load_between(start, end, 1.0) == Load(others=0.0, cores=1)
+
+
+V2 = {"/proc/self/mounts": "none /sys/fs/cgroup cgroup2 rw 0 0", "/proc/self/cgroup": "0::/box"}
+V1 = {"/proc/self/mounts": "none /cg/cpu cgroup rw,cpu 0 0", "/proc/self/cgroup": "4:cpu,cpuacct:/box"}
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        (V2 | {"/sys/fs/cgroup/box/cpu.max": "150000 100000"}, 1.5),
+        (V2 | {"/sys/fs/cgroup/box/cpu.max": "max 100000", "/sys/fs/cgroup/cpu.max": "50000 100000"}, 0.5),
+        (V1 | {"/cg/cpu/box/cpu.cfs_quota_us": "50000", "/cg/cpu/box/cpu.cfs_period_us": "100000"}, 0.5),
+        (V1 | {"/cg/cpu/box/cpu.cfs_quota_us": "-1", "/cg/cpu/box/cpu.cfs_period_us": "100000"}, None),
+        ({}, None),
+    ],
+)
+def test_the_quota_of_a_cgroup(files, cpus, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    assert quota(files.get) == (64.0 if cpus is None else cpus)
+
+
+def test_the_seconds_that_a_quota_withheld():
+    assert withheld_seconds((V2 | {"/sys/fs/cgroup/box/cpu.stat": "usage_usec 9\nthrottled_usec 2500000"}).get) == 2.5
+    assert withheld_seconds((V1 | {"/cg/cpu/box/cpu.stat": "nr_throttled 3\nthrottled_time 2000000000"}).get) == 2.0
+    assert withheld_seconds({}.get) is None
+
+
+def test_hardware_threads_of_one_core_count_once():
+    where = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    siblings = {where.format(0): "0,2", where.format(1): "1,3", where.format(2): "0,2", where.format(3): "1,3"}
+    assert physical_cores(range(4), siblings.get) == 2
+    assert physical_cores([0, 2], siblings.get) == 1
+
+
+def test_threads_are_set_and_restored():
+    before = torch.get_num_threads()
+    with pytest.raises(ValueError, match="inside"), threads_set(1):
+        assert torch.get_num_threads() == 1
+        raise ValueError("inside")
+    assert torch.get_num_threads() == before
+
+
+def test_calls_run_with_the_threads_that_are_reported():
+    seen, machine = set(), Machine()
+    call = machine.taking("A", 1.0)
+
+    def watching():
+        seen.add(torch.get_num_threads())
+        call()
+
+    before = torch.get_num_threads()
+    (found,) = turns_of(machine, TimingPlan(runs=2, threads=1), a=watching)
+    assert seen == {1} == {found.threads}
+    assert torch.get_num_threads() == before
+
+
+def test_threads_are_the_physical_cores_by_default():
+    machine = Machine()
+    (found,) = turns_of(machine, TimingPlan(runs=1), a=machine.taking("A", 1.0))
+    assert found.threads == cores()
+    assert 1 <= cores() <= len(usable_cpus())
+
+
+def test_one_call_alone():
+    assert len(time_calls(lambda: None, "cpu", TimingPlan(runs=1)).times) == 1
