@@ -31,53 +31,22 @@ PRESETS = [
 # fmt: on
 
 MEASURE = """
-import gc, json, re, sys
-from pathlib import Path
-
-import torch
-from torch import nn
+import json, sys
 
 from xfcost.counting.forward import count
-from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.process import forward_memory, training_memory
-from xfcost.torch_models.memory.training_step import Stepping
+from xfcost.torch_models.timing.growth import measured_peak
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
 preset, mode, batch, max_bytes, max_macs = json.loads(sys.argv[1])
-PASSES = 4
-
-
-def resident(field):
-    return int(re.search(field + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
-
-
-def warm_up():
-    layers = [nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.GELU(), nn.Conv2d(8, 8, 3, padding=1, groups=8)]
-    model = nn.Sequential(*layers, nn.Flatten(2), nn.LayerNorm(64), nn.Linear(64, 64), nn.Softmax(-1))
-    optimizer = torch.optim.AdamW(model.parameters())
-    model(torch.randn(2, 3, 8, 8)).sum().backward()
-    optimizer.step()
-    torch.bmm(torch.randn(4, 8, 8), torch.randn(4, 8, 8))
-    torch.randn(300, 300) @ torch.randn(300, 300)
-
-
 architecture = place(load(preset), Run(batch=batch, mode=mode))
 macs = count(architecture).total("macs") * (3 if mode == "train" else 1)
 prediction = training_memory(architecture, "adamw") if mode == "train" else forward_memory(architecture)
 result = {"predicted": prediction.predicted, "low": prediction.low, "high": prediction.high, "measured": None}
 if prediction.high <= max_bytes and macs <= max_macs:
-    warm_up()
-    gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again from here
-    before = resident("VmRSS")
-    live = build(architecture, "cpu")
-    call = Stepping(live, "adamw", lists=False) if mode == "train" else lambda: live.model(*live.inputs)
-    with torch.set_grad_enabled(mode == "train"):
-        for _ in range(PASSES):
-            call()
-    result["measured"] = resident("VmHWM") - before
+    result["measured"] = measured_peak(architecture, "cpu", "adamw" if mode == "train" else None)
 print(json.dumps(result))
 """
 MAX_BYTES, MAX_MACS = 2 * 2**30, 40 * 10**9

@@ -29,6 +29,7 @@ COUNTING = [
     ["--help"],
     ["analyze", "--help"],
     ["plot", "--help"],
+    ["measure", "--help"],
     ["--version"],
 ]
 

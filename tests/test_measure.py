@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from helpers import environment, words_of, xf
-from measured import HEADER, configuration, row, spec_file
+from measured import HEADER, configuration, measured, row, spec_file
 from xfcost.api.measuring import child
 from xfcost.api.measuring.jobs import Job
 from xfcost.api.measuring.plan import Sizes, planned, variants_of
@@ -54,7 +54,7 @@ def test_a_sweep_is_measured_kept_and_printed_and_nothing_is_measured_twice(fold
     lines = done.stderr.splitlines()
     assert [line.partition(": ")[0] for line in lines] == ["[1/2] A, N = 16", "[2/2] B, N = 16"]
     title, *rows = [line.split() for line in done.stdout.splitlines()[2:5]]
-    assert title == ["system", "N", "MACs", "time", "±", "mixing", "peak", "predicted", "attention"]
+    assert title == ["system", "N", "MACs", "time", "±", "mixing", "peak", "predicted", "matrices"]
     assert [cells[:2] for cells in rows] == [[system, str(N)] for system, N in NAMES]
 
     again = xf("measure", *SWEEP, "--format", "json", cwd=folder)
@@ -83,10 +83,23 @@ def test_the_table_has_columns_for_what_differs_and_says_why_rows_are_not_measur
     rows = [row("A"), msgspec.structs.replace(row("A", outcome=skipped), configuration=configuration("A", batch=8))]
     lines = measurements_text(rows, "table").splitlines()
     assert lines[0] == "float32   eager attention   mode forward   cpu (P, 4 threads)"
-    assert lines[2].split() == ["system", "N", "batch", *"MACs time ± mixing peak predicted attention".split()]  # noqa: SIM905
+    assert lines[2].split() == ["system", "N", "batch", *"MACs time ± mixing peak predicted matrices".split()]  # noqa: SIM905
     assert lines[3].split() == ["A", "64", "1", "1000", "500", "ms", "–", "–", "64", "B", "60", "B", "25", "%"]
     assert lines[4].split() == ["A", "64", "8", "1000", "skipped", "–", "–", "–", "2", "KiB", "–"]
     assert lines[6] == "A, N = 64, batch 8: skipped: A needs 2,048 bytes"
+    fused = msgspec.structs.replace(rows[0], configuration=configuration("A", attention="fused"))
+    lines = measurements_text([rows[0], fused], "table").splitlines()
+    assert [line.split()[:3] for line in lines[2:5]] == [
+        ["system", "N", "attention"], ["A", "64", "eager"], ["A", "64", "fused"],
+    ]  # fmt: skip
+
+
+def test_noisy_figures_are_marked_and_one_says_why() -> None:
+    timing = msgspec.structs.replace(measured().timing, precision=0.25, noisy="two cores were busy; repeat")
+    noisy = msgspec.structs.replace(measured(), timing=timing, seconds_by_mixing={"per-token": 0.3, "global": 0.1})
+    lines = measurements_text([row("A"), row("B", outcome=noisy)], "table").splitlines()
+    assert lines[4].split()[3:9] == ["500", "ms", "25.0", "%", "noisy", "20"]
+    assert lines[6] == "1 of 2 rows are noisy, as B, N = 64: two cores were busy; repeat"
 
 
 def started(folder: Path) -> subprocess.Popen[str]:

@@ -121,6 +121,7 @@ def _options() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("text", ["1" * 5000, "x" * 5000], ids=["digits", "letters"])
 def test_nothing_given_to_an_option_is_echoed_whole(name: str, option: str, text: str) -> None:
     where = ["vit"] if name != "list" else []
+    where += ["--N", "16", "--save", "/dev/null/runs.jsonl"] if name == "measure" else []
     more = ["--mode", "generate"] if option == "--new-tokens" else []
     more += ["--mode", "train"] if option in {"--optimizer", "--tokens", "--peak", "--mfu", "--sustained"} else []
     more += ["--tokens", "1e9"] if option in {"--peak", "--mfu", "--sustained", "--devices"} else []

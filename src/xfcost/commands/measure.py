@@ -88,7 +88,7 @@ def run(  # noqa: PLR0913 - options
     force: shared.Force = False,
     **options: Any,
 ) -> None:
-    """Time and memory of systems over a range of sizes, kept row by row.
+    """Time and memory over a range of sizes, kept row by row.
 
     Every combination of system, size, batch, dtype, attention and mode is counted, then measured in a process of its
     own, small sizes first and the systems in turns. What would not fit in memory is skipped with its bytes. A command
@@ -109,8 +109,8 @@ def run(  # noqa: PLR0913 - options
     variants = variants_of(options)
     plan = planned(loaded, Sizes(axis, span, number), variants, device, timing)
     described = Processes(device, timing, seconds).described()
-    timing = timing._replace(threads=timing.threads or described.threads)
-    plan, processes = plan.with_threads(timing.threads), Processes(device, timing, seconds)
+    threads = timing.threads or described.threads
+    plan, processes = plan.with_threads(threads), Processes(device, timing._replace(threads=threads), seconds)
     for line in left_out_texts(plan.grids, axis.word):
         say(line)
     rows = _swept(plan, described, processes, save, retry=retry, any_machine=any_machine)

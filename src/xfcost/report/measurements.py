@@ -93,7 +93,7 @@ def _titles(rows: Sequence[Measurement]) -> list[str]:
     sized = any(row.configuration.size for row in rows)
     differing = [name for name in _RUN if len({getattr(row.configuration, name) for row in rows}) > 1]
     columns = ["system", *(["image"] if sized else []), "N", *differing, "MACs", "time", "±", "mixing", "peak"]
-    return [*columns, "predicted", "attention"]
+    return [*columns, "predicted", "matrices"]
 
 
 def _cells(row: Measurement, titles: Sequence[str]) -> list[str]:
@@ -109,7 +109,7 @@ def _cells(row: Measurement, titles: Sequence[str]) -> list[str]:
         "mixing": _mixing_text(row.outcome),
         "peak": units.size(memory.measured) if memory else units.DASH,
         "predicted": units.size(memory.predicted if memory else row.outcome.needed_bytes),
-        "attention": units.DASH if row.attention_share is None else f"{100 * row.attention_share:.0f} %",
+        "matrices": units.DASH if row.attention_share is None else f"{100 * row.attention_share:.0f} %",
     }
     return [cells[title] for title in titles]
 
@@ -154,15 +154,15 @@ def _notes(rows: Sequence[Measurement]) -> Iterator[str]:
         yield f"{configuration_text(row.configuration)}: {outcome_text(row)}"
     if len(without) > _MOST_REASONS:
         yield f"… and {len(without) - _MOST_REASONS:,} more that were not measured: --format json has them"
-    noisy = {row.outcome.timing.noisy: row for row in rows if row.outcome.timing and row.outcome.timing.noisy}
-    for reason, row in [*noisy.items()][:_MOST_REASONS]:
-        yield f"noisy: {configuration_text(row.configuration)}: {reason}"
+    noisy = [(row, row.outcome.timing.noisy) for row in rows if row.outcome.timing and row.outcome.timing.noisy]
+    for row, reason in noisy[:1]:
+        yield f"{len(noisy):,} of {len(rows):,} rows are noisy, as {configuration_text(row.configuration)}: {reason}"
     if len({row.machine for row in rows}) > 1:
         yield "rows of several machines: times of different machines are not to be compared"
     yield (
         "time: the median; ±: how far its 95 % interval reaches; mixing: the share of the time in operations that mix "
         "tokens; peak: growth of the process while the model is built and run "
-        "(on CUDA torch's allocator), beside its prediction; attention: the share of attention matrices, as counted"
+        "(on CUDA torch's allocator), beside its prediction; matrices: the share of attention matrices, as counted"
     )
 
 
