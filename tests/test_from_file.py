@@ -17,6 +17,7 @@ from test_measured_series import changed, timed
 from xfcost.api.measured import measured_file
 from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
 from xfcost.api.specs import account
+from xfcost.commands.from_file import METRICS_OF_FILES
 from xfcost.counting.measured.choice import Choice
 from xfcost.counting.measured.readings import READINGS
 from xfcost.ledger.measurements import Outcome
@@ -284,3 +285,7 @@ def test_a_part_of_the_range_is_drawn_on_its_own(runs, tmp_path):
     assert "left out: 2 rows outside N = 256 to 1,024" in done.stdout
     found = csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text(encoding="utf-8")))
     assert {one["N"] for one in found if one["seconds"]} == {"256", "1024"}
+
+
+def test_the_help_of_plot_has_the_metrics_of_files():
+    assert all(metric in METRICS_OF_FILES for metric in READINGS)

@@ -56,7 +56,7 @@ def _rows(path: Path, say: Say) -> list[Measurement]:
         UsageError: it can't be read, or has no rows.
     """
     runs = read_runs(path)
-    if torn := path.stat().st_size - runs.whole_bytes:
+    if (torn := path.stat().st_size - runs.whole_bytes) > 0:  # a pipe has no size
         say(f"{shown(path, 200)}: its last line is torn; the {torn:,} bytes of it are not read")
     if not runs.rows:
         raise UsageError(

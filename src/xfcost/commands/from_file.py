@@ -37,6 +37,8 @@ Machine = Annotated[
     str | None, typer.Option("--machine", metavar="HOST", help="With --from: rows of this machine alone.")
 ]
 
+METRICS_OF_FILES: Final = "with --from time (the default there), mixing-time, memory or activations"
+
 # Options that choose rows by a word of theirs.
 _WORDS: Final = ("machine", "device", "threads", "dtype", "batch", "attention", "mode", "compile")
 _READ: Final = ("dtype", "batch", "attention", "mode")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 import typer
 
 from xfcost.commands import options as shared
-from xfcost.commands.from_file import or_from_file, plot_file
+from xfcost.commands.from_file import METRICS_OF_FILES, or_from_file, plot_file
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.option_readers import one_of
@@ -44,7 +44,7 @@ Tokens = Annotated[
 Size = Annotated[
     str | None, typer.Option("--size", metavar="LOW:HIGH", help="Range of image sizes in place of N, as in 224:1024.")
 ]
-Metric = Annotated[str, typer.Option("--metric", help=f"One of {', '.join(METRICS)}.")]
+Metric = Annotated[str, typer.Option("--metric", help=f"One of {', '.join(METRICS)}; {METRICS_OF_FILES}.")]
 Mark = Annotated[
     str | None, typer.Option("--mark", metavar="INT", help=f"Dotted line here; at N = {MARK} where that is in range.")
 ]
