@@ -287,6 +287,11 @@ def test_series_are_compared_that_differ_in_one_thing():
     series = grouped(rows, TOKENS).series
     assert pairs_of(series, 4) == [(0, 1), (0, 2), (1, 3), (2, 3)]
     assert pairs_of([series[0], series[3]], 4) == [(0, 1)]
+    modes = grouped(
+        [row("A"), changed(row("A"), mode="train"), row("B"), changed(row("B"), mode="train")], TOKENS
+    ).series
+    assert pairs_of(modes, 4) == [(0, 2), (1, 3)]
+    assert pairs_of(modes[:2], 4) == [(0, 1)]
     many = grouped([row(name) for name in "ABCDEF"], TOKENS).series
     assert pairs_of(many, 4) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
     assert len(pairs_of(many[:4], 4)) == 6

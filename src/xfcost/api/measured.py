@@ -121,7 +121,8 @@ def _with_counted(pair: Pair, specs: _Specs) -> Pair:
     """The pair with the search for crossovers of its MACs, where two specs can have any."""
     first, second = pair.first.configuration, pair.second.configuration
     if first.spec_hash == second.spec_hash:
-        same = "their MACs are the same at every N" if first.batch == second.batch else "they are of one spec"
+        alike = all(getattr(first, name) == getattr(second, name) for name in ("batch", "mode", "run_options"))
+        same = "their MACs are the same at every N" if alike else "they are of one spec"
         return msgspec.structs.replace(pair, not_counted=same)
     loaded: list[Loaded] = []
     for name, configuration in ((pair.first.name, first), (pair.second.name, second)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from typing import Final
 
 import msgspec
 from rich.text import Text
@@ -15,6 +16,9 @@ from xfcost.counting.system_crossovers import Search
 from xfcost.ledger import units
 from xfcost.ledger.statistics import Interval
 from xfcost.report.crossovers import order_lines, range_text
+
+# Mode -> the part of its work whose MACs cross, where that is not all.
+_PARTS: Final = {"generate": ", of the prefill", "train": ", of the forward"}
 
 
 def pair_texts(pair: Pair) -> Iterator[Text]:
@@ -108,12 +112,13 @@ def counted_texts(pair: Pair) -> Iterator[str]:
     if pair.not_counted is not None:
         yield f"crossing counted: none searched for: {pair.not_counted}"
         return
+    part = _PARTS.get(pair.first.configuration.mode, "")
     for search in map(_of_macs, pair.searches):
         lines = [line.plain.strip() for line in order_lines([search], _at(search))]
         cheaper = {one.cheaper for one in search.orders}
         if not lines and len(cheaper) == 1:
             lines = [f"MACs: none found; {cheaper.pop()} has fewer"]
-        yield from (f"crossing counted: {line} ({range_text(search)})" for line in lines)
+        yield from (f"crossing counted{part}: {line} ({range_text(search)})" for line in lines)
     if not pair.searches:
         yield "crossing counted: no input fits both systems"
 

@@ -159,14 +159,18 @@ def shared_words(series: Sequence[Series]) -> list[str]:
 
 
 def pairs_of(series: Sequence[Series], most: int) -> list[tuple[int, int]]:
-    """The series that are compared: those that differ in one thing, or where none do, all.
+    """The series that are compared: those that differ in one thing, which is not the mode; where none do, all.
 
     Where more than `most` series differ in the same thing, each is compared with the first.
     """
-    traits = [(spec_of(one.row), place_of(one.row), *(trait(one.row) for trait in RUN)) for one in series]
-    groups = dict.fromkeys(_differing_in(place, one, traits) for one in traits for place in range(len(one)))
+    traits = [(_options(one.row), spec_of(one.row), place_of(one.row), *_ways(one.row)) for one in series]
+    groups = dict.fromkeys(_differing_in(place, one, traits) for one in traits for place in range(1, len(one)))
     pairs = {pair for group in groups for pair in _pairs_in(group, most)}
     return sorted(pairs or _pairs_in(tuple(range(len(series))), most))
+
+
+def _ways(row: Measurement) -> list[tuple[str, ...]]:
+    return [trait(row) for trait in RUN if trait is not _options]
 
 
 def _differing_in(place: int, one: Sequence[object], traits: Sequence[Sequence[object]]) -> tuple[int, ...]:
