@@ -15,6 +15,7 @@ from helpers import xf
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.report.export import ledger_text
 from xfcost.report.operations import share_cell
+from xfcost.spec.load import lineage
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.input_texts import inputs_from
 from xfcost.torch_models.any_model.inputs import Given
@@ -113,9 +114,9 @@ def test_a_python_file_wants_a_name_in_it(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["model.py:Net", "torch.nn:Linear"])
-def test_other_commands_say_that_they_take_specs(text: str) -> None:
-    with pytest.raises(UsageError, match="expected a spec; `xfcost analyze` alone takes torch modules"):
-        xfcost.compare(text, "vit", trace=False)
+def test_what_needs_yaml_says_that_a_module_has_none(text: str) -> None:
+    with pytest.raises(UsageError, match="expected a spec; a torch module has no YAML"):
+        lineage(text)
 
 
 def test_each_of_many_positional_inputs_has_its_place_as_name() -> None:

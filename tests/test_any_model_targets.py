@@ -81,7 +81,7 @@ def macs(*words: object) -> int:
 )
 def test_a_target_is_told_by_its_text(text: str, expected: tuple[str, str, str] | None) -> None:
     found = module_target(text)
-    assert (found and found[:3]) == expected
+    assert (found and (found.kind, found.place, found.name)) == expected
 
 
 def test_a_class_a_function_and_a_module_of_a_file(code: Path) -> None:
@@ -120,7 +120,7 @@ def test_n_and_batch_are_letters_in_shapes(code: Path) -> None:
         ((":ready", "--build", "depth=3"), "this is a module already"),
         ((":Net", "--build", "depth"), "expected key=value, as in --build depth=12"),
         ((":Net", "--input", "1xNx4"), "N has no number; give --N"),
-        ((":Net", "--input", "1xQx4"), "Q is no letter; expected one of N, B"),
+        ((":Net", "--input", "1xQx4"), "Q is no letter; expected one of N, H, W, B"),
         ((":Net", "--input", "1x4:float23"), "expected a dtype out of float32"),
         ((":Net", "--input", "huh"), "expected a shape, as in 1x3x224x224"),
         ((":Net", "--input", "1x5x3"), r"does not run on these inputs: RuntimeError: .*model\.py:13"),

@@ -16,6 +16,7 @@ from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import slope, sweep
+from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place
 from xfcost.layers.fold import Fold
 from xfcost.ledger.errors import ComponentError, SpecError
@@ -194,10 +195,10 @@ def test_growth_of_a_folded_sequence_is_measured_on_squares():
     # Inputs twice as long in both directions: 4 N, and √4 times the line.
     loaded = load("common-axial")
     ledger = count(place(loaded, Run()))
-    (growth,) = compared([loaded], [ledger], Run()).growth.values()
+    (growth,) = compared([SpecSystem(loaded)], [ledger], Run()).growth.values()
     assert growth["factor"] == 4
     assert growth["mixing_macs"] == pytest.approx(1.5)
-    ledgers = sweep("common-axial", loaded, Run(), (128, 65536))
+    ledgers = sweep("common-axial", SpecSystem(loaded), Run(), (128, 65536))
     assert slope(ledgers.xs, ledgers.values("mixing_macs")) == pytest.approx(1.5)
     assert ledgers.ended is None
 

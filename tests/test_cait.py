@@ -16,6 +16,7 @@ from test_against_transformers import scrambled
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
+from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.mlp import Mlp
 from xfcost.ledger.errors import ComponentError, SpecError
@@ -332,7 +333,7 @@ def test_on_the_grid_alone_what_works_on_the_class_token_is_left_out(tmp_path: P
         assert {row.path.split(".")[1] for row in count(alone).rows if row.path.startswith("stages.")} == {"0"}
         assert alone.head.component.pool == "mean"
         loaded = load(str(tmp_path / "cait.yaml"))
-        figures = compared([loaded], [count(place(loaded, Run()))], Run()).figures["a small CaiT"]
+        figures = compared([SpecSystem(loaded)], [count(place(loaded, Run()))], Run()).figures["a small CaiT"]
         assert figures["score_dot_products"] == 9**2
 
 

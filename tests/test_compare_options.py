@@ -24,7 +24,8 @@ from xfcost.report.export import comparison_text
 FULL = {"kind": "full", "heads": 2, "causal": True}
 MLP = {"kind": "mlp", "ratio": 2}
 # What is not about the numbers, or is held elsewhere.
-NOT_COUNTED = {"specs", "format_", "output", "force", "rate", "verbose", "from_", "machine"}
+OF_MODULES = {"inputs", "build", "strict", "mixing"}  # tests/test_any_model_compared.py
+NOT_COUNTED = {"specs", "format_", "output", "force", "rate", "verbose", "from_", "machine", *OF_MODULES}
 
 # name -> (what is given to all, one value, another)
 OPTIONS: dict[str, tuple[dict[str, Any], Any, Any]] = {

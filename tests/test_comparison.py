@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 import xfcost
-from xfcost.counting.comparison import first_scores
 from xfcost.counting.forward import count
+from xfcost.counting.system import first_scores
 from xfcost.mechanisms.window import Window
 from xfcost.spec.kinds import converted
 from xfcost.spec.load import load

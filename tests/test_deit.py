@@ -13,6 +13,7 @@ from strategies import as_yaml
 from test_against_transformers import compare, copy_block, ours_of, put, take, theirs_of, weights_of
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
+from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place
 from xfcost.layers.classifier import Classifier
 from xfcost.layers.distillation_token import DistillationToken
@@ -164,7 +165,7 @@ def test_on_the_grid_alone_both_tokens_are_left_out(tmp_path: Path) -> None:
     assert alone.grid == Grid((2, 3))
     assert alone.head.component.pool == "mean"
     loaded = load("deit-ti-distilled")
-    figures = compared([loaded], [count(place(loaded, Run()))], Run()).figures["DeiT-Ti distilled"]
+    figures = compared([SpecSystem(loaded)], [count(place(loaded, Run()))], Run()).figures["DeiT-Ti distilled"]
     assert figures["score_dot_products"] == 196**2
     assert figures["score_dot_products_with_extra_tokens"] == 198**2
 

@@ -21,6 +21,7 @@ from helpers import xf
 from strategies import as_yaml
 from xfcost.counting.gallery import gallery_rows
 from xfcost.counting.sweep import records as sweep_records
+from xfcost.counting.system import SpecSystem
 from xfcost.ledger.accounts import Cached, Measured, Traffic, TrainingFigures, WeightsRead
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.ledger import Ledger
@@ -600,6 +601,7 @@ def test_points_of_a_plot(image: Path, tmp_path: Path) -> None:
     expected |= {"scores": "25"}
     assert {name: first[name] for name in expected} == expected
     empty = ("traced_params", "traced_macs", "traced_mixing_macs", "seconds", "spread", "runs", "device", "machine")
+    empty += ("threads", "noisy", "seconds_low", "seconds_high")
     assert {first[name] for name in empty} == {""}
     assert {*first} == {*expected, *empty, "attention_bytes"}
     assert (second["N"], second["image"]) == ("9", "6x6")
@@ -611,7 +613,7 @@ def test_traced_points_of_a_plot(image: Path) -> None:
     from xfcost.spec.run import Run
 
     run = Run(batch=2)
-    one = sweep("Image", load(str(image)), run, (4, 9))
+    one = sweep("Image", SpecSystem(load(str(image))), run, (4, 9))
     ledger = xfcost.analyze(image, N=4, batch=2)
     first, second = sweep_records(one, [ledger])
     assert [first[f"traced_{name}"] for name in ("params", "macs", "mixing_macs")] == [577, 4072, 800]

@@ -149,10 +149,15 @@ def test_published_figures_stand_beside_ours() -> None:
 
 def test_seconds_stand_beside_their_rows() -> None:
     timing = Timing(device="cpu", machine="m", seconds=1.0, spread=0.1, runs=3, threads=1)
-    timed = with_seconds(ledger(A, B), {"x.a": 0.25}, timing)
-    assert [row.seconds for row in timed.rows] == [0.25, None]
-    assert timed.total("seconds") == 0.75  # three blocks
-    assert timed.timing is timing
+    timed = with_seconds(ledger(A, B), {"x.a": 0.75}, {}, timing, 0.125)
+    assert [row.seconds for row in timed.rows] == [0.25, None]  # three blocks
+    assert timed.total("seconds") == 0.75
+    assert (timed.timing.update_seconds, timed.timing.not_attributed) == (0.125, 0.125)
+
+
+def test_without_seconds_of_rows_nothing_is_not_attributed() -> None:
+    timing = Timing(device="cpu", machine="m", seconds=1.0, spread=0.1, runs=3, threads=1)
+    assert with_seconds(ledger(A), {}, {}, timing).timing == timing
 
 
 def test_growth_exponents() -> None:

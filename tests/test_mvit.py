@@ -14,6 +14,7 @@ from plain_mvit import CONFIGS, Config, PlainMViT
 from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import sweep
+from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual
 from xfcost.formulas.pooled_axes import PooledAxis
 from xfcost.layers.conv import Conv
@@ -306,7 +307,7 @@ def test_what_no_video_has_is_refused_with_its_neighbours() -> None:
 
 
 def test_costs_of_videos_are_swept_over_whole_steps() -> None:
-    swept = sweep("mvit", load("mvit-b-16x4"), Run(), (800, 12800))
+    swept = sweep("mvit", SpecSystem(load("mvit-b-16x4")), Run(), (800, 12800))
     assert all(x % 8 == 0 for x in swept.xs)
     assert (swept.xs[0], swept.xs[-1]) == (800, 12800)
 

@@ -19,6 +19,7 @@ from xfcost.commands.ranges import axis_of
 from xfcost.counting.comparison import distinct
 from xfcost.counting.run_options import make_run
 from xfcost.counting.sweep import records, slope, sweep, thinned
+from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import OutputError, SpecError, UsageError
 from xfcost.ledger.metadata import Timing
 from xfcost.report.chart import Chart, Line
@@ -36,7 +37,7 @@ def swept(*specs, span=(49, 12544), special=(), **options):
     loaded = [load(spec) for spec in specs]
     names = distinct(one.spec.name for one in loaded)
     how = make_run(**options)
-    return [sweep(name, one, how, span, special) for name, one in zip(names, loaded, strict=True)]
+    return [sweep(name, SpecSystem(one), how, span, special) for name, one in zip(names, loaded, strict=True)]
 
 
 def drawn(metric, *specs, mark=None, **options):

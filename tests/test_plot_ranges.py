@@ -10,6 +10,7 @@ import pytest
 
 from helpers import xf
 from xfcost.counting.sweep import Sweep, common_range, span_of, sweep
+from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import UsageError
 from xfcost.report.scaling import numbers_text, scaling_chart, skipped_text
 from xfcost.spec.load import load
@@ -17,7 +18,7 @@ from xfcost.spec.run import Run
 
 
 def swept(name: str, low: int, high: int) -> Sweep:
-    return sweep(name, load(name), Run(), (low, high))
+    return sweep(name, SpecSystem(load(name)), Run(), (low, high))
 
 
 def test_without_n_the_range_is_that_of_all_systems_and_is_said(tmp_path: Path) -> None:
@@ -114,6 +115,6 @@ def test_systems_without_a_common_range_are_refused_with_theirs() -> None:
 
 
 def test_the_footnote_names_systems_whose_padding_makes_steps() -> None:
-    sweeps = [sweep(name, load(name), Run(), (49, 900)) for name in ("swin", "vit")]
+    sweeps = [sweep(name, SpecSystem(load(name)), Run(), (49, 900)) for name in ("swin", "vit")]
     assert scaling_chart(sweeps, [[], []], "mixing", mark=None).footnote.startswith("Steps of swin: ")
     assert scaling_chart(sweeps[1:], [[]], "mixing", mark=None).footnote == ""

@@ -14,6 +14,7 @@ from helpers import xf
 from tiers import tiered_presets
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import PIXELS, sweep
+from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
@@ -65,7 +66,7 @@ def test_the_input_for_a_grid():
 
 
 def test_a_sweep_over_sizes_takes_images_that_patches_tile():
-    one = sweep("ViT", load("vit-b14"), Run(), (200, 1000), [384, 518], PIXELS)
+    one = sweep("ViT", SpecSystem(load("vit-b14")), Run(), (200, 1000), [384, 518], PIXELS)
     assert (one.xs[0], one.xs[-1]) == (210, 994)
     assert all(x % 14 == 0 for x in one.xs)
     assert 518 in one.xs  # 37·14, which was asked for; 384 is no multiple of 14

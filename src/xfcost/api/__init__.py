@@ -8,22 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xfcost.api.modules import (
+    check_letters,
+    given_module,
     imported,
     is_module,
     module_account,
-    module_inputs,
-    named_module_account,
-    one_number,
+    named_module,
     refuse_of_specs_alone,
 )
-from xfcost.api.specs import Progress, account, accounts, settings_texts, spec_name, with_probe
+from xfcost.api.specs import Progress, account, settings_texts, spec_name, with_probe
 from xfcost.counting.run_options import make_run
 from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import OPTION_TYPES, RunOptions, spelled_out
 from xfcost.ledger.timing_options import TIMING_OPTIONS, TIMING_TYPES, TimingOptions, TimingPlan, timing_plan
-from xfcost.spec.load import expanded, load
+from xfcost.spec.load import load
 from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:
@@ -130,18 +130,20 @@ def analyze(  # noqa: PLR0913 - options
     timing, given = _parted(device, options)
     how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
-        tokens = one_number(given.pop("N", None))
+        lengths = {"N": given.pop("N", None), "size": given.pop("size", None)}
         refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **given)
-        return module_account(spec, module_inputs(example_inputs, example_kwargs, tokens), **how)
+        check_letters(example_inputs, lengths)
+        return module_account(given_module(spec, example_inputs, example_kwargs), lengths, how)
     if example_inputs is not None or example_kwargs is not None:
         raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
     name = spec_name(spec)
     target = module_target(name)
     loaded = imported(target, settings, progress) if target is not None and target.kind == "config" else None
     if target is not None and loaded is None:
-        tokens, batch = one_number(given.pop("N", None)), given.pop("batch", 1)
+        lengths = {"N": given.pop("N", None), "size": given.pop("size", None)}
+        batch = given.pop("batch", 1)
         refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **given)
-        return named_module_account(target, inputs=inputs, build=build, tokens=tokens, batch=batch, **how)
+        return module_account(named_module(target, inputs, build, batch), lengths, how)
     if mixing:
         raise UsageError("--mixing: a spec declares how its operations mix tokens; --probe checks it")
     if inputs or build:
@@ -154,8 +156,14 @@ def analyze(  # noqa: PLR0913 - options
 
 
 @_with_options
-def compare(
-    *specs: str | os.PathLike[str],
+def compare(  # noqa: PLR0913 - options
+    *specs: str | os.PathLike[str] | torch.nn.Module | tuple[torch.nn.Module, Any],
+    example_inputs: Any = None,
+    example_kwargs: Mapping[str, Any] | None = None,
+    inputs: Sequence[str] = (),
+    build: Sequence[str] = (),
+    strict: bool = False,
+    mixing: bool = False,
     settings: Sequence[str] | None = (),
     trace: bool = False,
     device: str | None = None,
@@ -165,20 +173,30 @@ def compare(
 ) -> Comparison:
     """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
 
-    A pattern (`common-*`) stands for the presets that match it. The arguments are those of `analyze`; the trace, which
-    imports torch, is on demand here. Where it isn't `thorough`, crossovers are looked for at fewer points, and no row
-    has an order.
-    """
-    from xfcost.counting.comparison import compared
+    Systems are specs and torch modules, named as for `analyze` or given. A pattern (`common-*`) stands for the presets
+    that match it. A pair (module, inputs) is a module with inputs of its own; `example_inputs` are of the others. With
+    functions of N, or of H and W, modules are counted at other sizes too, for growth and crossovers. Of named ones
+    `2:1xNx768` is an input of the second system alone.
 
-    names = expanded([spec_name(spec) for spec in specs])
-    if len(names) < 2:  # noqa: PLR2004 - a comparison has two sides
-        raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
+    The arguments are those of `analyze`; the trace, which imports torch, is on demand here. Where it isn't `thorough`,
+    crossovers are looked for at fewer points, and no row has an order.
+    """
+    from xfcost.api.systems import OfModules, open_systems, system_ledgers, with_remarks
+    from xfcost.counting.comparison import compared
+    from xfcost.counting.system import SpecSystem
+
     timing, given = _parted(device, options)
     run = make_run(**given)
-    loaded = [load(name, settings_texts(settings)) for name in names]
-    ledgers = accounts(loaded, run, trace=trace, device=device, timing=timing, progress=progress, orders=thorough)
-    return compared(loaded, ledgers, run, thorough=thorough)
+    of = OfModules(inputs, build, example_inputs, example_kwargs, given.get("batch", 1), patient=thorough)
+    systems = open_systems(specs, of, settings, progress)
+    if len(systems) < 2:  # noqa: PLR2004 - a comparison has two sides
+        raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
+    if mixing and all(isinstance(one, SpecSystem) for one in systems):
+        raise UsageError("--mixing: a spec declares how its operations mix tokens; `analyze --probe` checks it")
+    how: dict[str, Any] = {"trace": trace, "device": device, "timing": timing, "progress": progress, "orders": thorough}
+    ledgers = system_ledgers(systems, run, strict=strict, mixing=mixing, **how)
+    noted = [with_remarks(one, ledger) for one, ledger in zip(systems, ledgers, strict=True)]
+    return compared(systems, noted, run, thorough=thorough)
 
 
 def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:

@@ -17,6 +17,7 @@ from xfcost.counting.measured.result import Curve, Measured, Pair, measured
 from xfcost.counting.measured.series import Series, at
 from xfcost.counting.measured_grid import measured_grids
 from xfcost.counting.sweep import TOKENS
+from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import UsageError, XfcostError, shown
 from xfcost.ledger.measurements import Configuration, Counted, Measurement
 from xfcost.ledger.runs_file import read_runs
@@ -133,7 +134,7 @@ def _with_counted(pair: Pair, specs: _Specs) -> Pair:
     try:
         run = run_of(first)
         ledgers = [account(one, run, trace=False, orders=False) for one in loaded]
-        found = compared(loaded, ledgers, run, thorough=False)
+        found = compared([SpecSystem(one) for one in loaded], ledgers, run, thorough=False)
     except XfcostError as error:
         return msgspec.structs.replace(pair, not_counted=str(error))
     searches, crossovers = found.searches, found.crossovers

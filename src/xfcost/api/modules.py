@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from xfcost.api.specs import Progress, settings_texts
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.ledger import Ledger
@@ -19,6 +17,11 @@ from xfcost.spec.targets import ModuleTarget
 
 if TYPE_CHECKING:
     import torch
+
+    from xfcost.torch_models.any_model.given_module import GivenModule
+    from xfcost.torch_models.any_model.targets import NamedModule
+
+    AnyModule = GivenModule | NamedModule
 
 
 def is_module(given: Any) -> bool:
@@ -41,42 +44,52 @@ def refuse_of_specs_alone(**options: Any) -> None:
             )
 
 
-class ModuleInputs(msgspec.Struct, frozen=True):
-    """The inputs of a module as a user gives them: values, or a function of N."""
-
-    inputs: Any
-    keywords: Mapping[str, Any] | None
-    tokens: int | None
-
-
-def module_inputs(inputs: Any, keywords: Mapping[str, Any] | None, tokens: int | None) -> ModuleInputs:
-    """The inputs, of N `tokens` where they are a function of N.
+def check_letters(inputs: Any, given: Mapping[str, Any]) -> None:
+    """Refuse a number for a letter where the example inputs are no function of it.
 
     Raises:
-        UsageError: N has a number, and they are none.
+        UsageError: N or an image's size is given, and they are none.
     """
-    if tokens is not None and not callable(inputs):
-        raise UsageError(f"N={tokens}: of a module N is the argument of example_inputs, a function of N")
-    return ModuleInputs(inputs, keywords, tokens)
+    from xfcost.torch_models.any_model.inputs import letters_of
+
+    letters = letters_of(inputs)
+    if given.get("N") is not None and "N" not in letters:
+        raise UsageError(f"N={shown(given['N'])}: of a module N is the argument of example_inputs, a function of N")
+    if given.get("size") is not None and "H" not in letters:
+        raise UsageError(
+            f"size={shown(given['size'])}: of a module H and W are the arguments of example_inputs, a function of both"
+        )
 
 
-def module_account(
-    module: torch.nn.Module, of: ModuleInputs, *, trace: bool, strict: bool, closed_form: bool | None, mixing: bool
-) -> Ledger:
-    """The ledger of a module on example inputs."""
-    from xfcost.torch_models.memory.shortage import memory_may_run_out
+def module_account(of: AnyModule, given: Mapping[str, Any], how: Mapping[str, Any]) -> Ledger:
+    """The ledger of a module on example inputs; `given` are N and the image's size, `how` the fields of `How`."""
+    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
-    with memory_may_run_out(type(module).__name__, "running it"):
-        from xfcost.torch_models.any_model.in_n import ledger_in_n
-        from xfcost.torch_models.any_model.inputs import Given, inputs_at
+    check_torch_loads()
+    with memory_may_run_out(of.title, "running it"):
+        from xfcost.torch_models.any_model.inputs import Lengths
+        from xfcost.torch_models.any_model.options import How
 
-        def given_at(size: int | None) -> Given:
-            return inputs_at(of.inputs, size, of.keywords)
+        lengths = Lengths(one_number(given.get("N")), read_option("size", given.get("size")))
+        return of.ledger(lengths, How(**how))
 
-        return ledger_in_n(
-            module, given_at, of.tokens, has_n=callable(of.inputs), trace=trace, strict=strict, closed_form=closed_form,
-            mixing=(lambda: [(module, given_at(of.tokens))]) if mixing else None,
-        )  # fmt: skip
+
+def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None) -> GivenModule:
+    """A module with example inputs."""
+    from xfcost.torch_models.any_model.given_module import GivenModule
+
+    return GivenModule(module, inputs, keywords)
+
+
+def named_module(target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: Any) -> NamedModule:
+    """The module that a target names; it is built when it is counted."""
+    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+
+    check_torch_loads()
+    with memory_may_run_out(target.text, "loading it"):
+        from xfcost.torch_models.any_model.targets import NamedModule
+
+        return NamedModule(target, inputs, build, batch)
 
 
 def one_number(given: Any) -> int | None:
@@ -117,14 +130,3 @@ def _has_model_type(path: str) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(values, dict) and isinstance(values.get("model_type"), str)
-
-
-def named_module_account(target: ModuleTarget, **given: Any) -> Ledger:
-    """The ledger of the module that a target names; `given` is what `target_ledger` takes."""
-    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
-
-    check_torch_loads()
-    with memory_may_run_out(target.text, "running it"):
-        from xfcost.torch_models.any_model.targets import target_ledger
-
-        return target_ledger(target, **given)

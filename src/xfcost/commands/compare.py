@@ -15,9 +15,13 @@ from xfcost.report.messages import say
 def run(  # noqa: PLR0913 - options
     specs: Annotated[
         list[str],
-        shared.spec_argument("Two presets or paths, or more; `common-*` for several presets."),
+        shared.spec_argument(f"Two presets or paths, or more; `common-*` for several presets. {shared.OR_MODULES}"),
     ],
     settings: shared.Settings = None,
+    inputs: shared.Inputs = None,
+    build: shared.Build = None,
+    strict: shared.Strict = False,
+    mixing: shared.Mixing = False,
     trace: shared.Trace = False,
     device: shared.Device = None,
     format_: shared.FormatOption = None,
@@ -41,6 +45,10 @@ def run(  # noqa: PLR0913 - options
     comparison = compare(
         *specs,
         settings=settings,
+        inputs=inputs or (),
+        build=build or (),
+        strict=strict,
+        mixing=mixing,
         trace=trace,
         device=device,
         progress=say,

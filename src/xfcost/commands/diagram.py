@@ -9,14 +9,19 @@ import typer
 
 from xfcost.commands import options as shared
 from xfcost.ledger.errors import UsageError
+from xfcost.report.messages import say
 
 MOST_SYSTEMS: Final = 4
 
 
-@shared.run_options("N", "batch", "attention")
-def run(
-    specs: Annotated[list[str], shared.spec_argument(f"One to {MOST_SYSTEMS} presets or paths.")],
+@shared.run_options("N", "size", "batch", "attention")
+def run(  # noqa: PLR0913 - options
+    specs: Annotated[list[str], shared.spec_argument(f"One to {MOST_SYSTEMS} presets or paths. {shared.OR_MODULES}")],
     settings: shared.Settings = None,
+    inputs: shared.Inputs = None,
+    build: shared.Build = None,
+    strict: shared.Strict = False,
+    mixing: shared.FindMixing = True,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Draw to a file: svg, png, pdf, or txt; the terminal otherwise."),
@@ -27,24 +32,33 @@ def run(
     """One block of each system, side by side.
 
     Sub-layer by sub-layer, coloured by mixing kind, with the box that differs marked. Of one system alone, a block of
-    every stage that is built otherwise.
+    every stage that is built otherwise. Of a torch module a repeated block, child by child.
     """
+    from xfcost.api.systems import OfModules, drawn_ledger, open_systems
     from xfcost.counting.diagram import diagram
     from xfcost.counting.run_options import make_run
+    from xfcost.counting.system import SpecSystem
     from xfcost.report.console import plain_text, show
     from xfcost.report.diagram import render
     from xfcost.report.figure import FIGURES
     from xfcost.report.output import check_target, ending_of
-    from xfcost.spec.load import expanded, load
+    from xfcost.spec.load import expanded
     from xfcost.spec.placement import place
 
-    names = expanded(specs)
-    if len(names) > MOST_SYSTEMS:
+    if len(names := expanded(specs)) > MOST_SYSTEMS:
         raise UsageError(f"diagram: {len(names)} systems don't fit side by side; give {MOST_SYSTEMS} at most")
     form = ending_of(output, (*FIGURES, ".txt")) if output else None
     check_target(output, force=force)
     how = make_run(**options)
-    drawn = diagram([place(load(spec, settings or ()), how) for spec in names])
+    systems = open_systems(specs, OfModules(inputs, build, batch=options.get("batch", 1)), settings, say)
+    drawn = diagram(
+        [
+            place(one.loaded, how)
+            if isinstance(one, SpecSystem)
+            else drawn_ledger(one, how, strict=strict, mixing=mixing, progress=say)
+            for one in systems
+        ]
+    )
     if output is None:
         show(lambda width: render(drawn, width))
     elif form == ".txt":

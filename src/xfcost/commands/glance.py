@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from xfcost.commands import options as shared
+from xfcost.report.messages import say
 
 
 @shared.run_options("N", "size", "batch", "dtype", "attention")
-def run(
-    specs: Annotated[list[str], shared.spec_argument("Presets or paths.")],
+def run(  # noqa: PLR0913 - options
+    specs: Annotated[list[str], shared.spec_argument(f"Presets or paths. {shared.OR_MODULES}")],
     settings: shared.Settings = None,
+    inputs: shared.Inputs = None,
+    build: shared.Build = None,
+    strict: shared.Strict = False,
+    mixing: shared.FindMixing = True,
     format_: shared.FormatOption = None,
     output: shared.Output = None,
     force: shared.Force = False,
@@ -20,15 +25,15 @@ def run(
 
     Its mixing kind, its order in N, where it occurs and what parameters it holds.
     """
-    from xfcost.api import account
+    from xfcost.api.systems import OfModules, drawn_ledger, open_systems
     from xfcost.counting.glance import glance
     from xfcost.counting.run_options import make_run
     from xfcost.report.glance import glance_text, render
     from xfcost.report.output import check_target
-    from xfcost.spec.load import expanded, load
 
     form = shared.chosen_format(format_, output)
     check_target(output, force=force)
     run_ = make_run(**options)
-    page = glance([account(load(spec, settings or ()), run_, trace=False) for spec in expanded(specs)])
+    systems = open_systems(specs, OfModules(inputs, build, batch=options.get("batch", 1)), settings, say)
+    page = glance([drawn_ledger(one, run_, strict=strict, mixing=mixing, progress=say) for one in systems])
     shared.deliver_report(lambda width: render(page), lambda: glance_text(page, form), form, output, force=force)

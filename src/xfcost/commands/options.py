@@ -98,12 +98,14 @@ Output = Annotated[
     typer.Option("-o", "--output", help="Write the report to a file; its ending says the format."),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", help="All figures, searches and notes of the table.")]
+OR_MODULES: Final = "Torch modules (model.py:NAME, whose code is executed) and config.json as for `analyze`."
 Inputs = Annotated[
     list[str] | None,
     typer.Option(
         "--input",
         metavar="SHAPE",
-        help="Of a torch module: 1x3x224x224, or input_ids=1xN:int64. N and B stand for --N and --batch. Repeatable.",
+        help="Of a torch module: 1x3xHxW, or input_ids=BxN:int64. N, H and W, and B stand for --N, --size and --batch; "
+        "of several systems 2:1xNx768 is of the second. Repeatable.",
     ),
 ]
 Build = Annotated[
@@ -119,6 +121,13 @@ Mixing = Annotated[
         "--mixing",
         help="Of a torch module: find how each operation mixes tokens; it runs the model with real numbers on the CPU "
         "at two small sizes.",
+    ),
+]
+FindMixing = Annotated[
+    bool,
+    typer.Option(
+        "--mixing/--no-mixing",
+        help="Of a torch module: find how each operation mixes tokens, by runs with real numbers at two small sizes.",
     ),
 ]
 Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite an existing file.")]

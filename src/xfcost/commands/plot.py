@@ -11,18 +11,20 @@ import typer
 
 from xfcost.commands import options as shared
 from xfcost.commands.from_file import METRICS_OF_FILES, or_from_file, plot_file
+from xfcost.commands.plotted_modules import Plotted, start_modules
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.options import Mode
 from xfcost.report.messages import say
 from xfcost.report.metrics import METRICS
+from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:
     from xfcost.counting.sweep import Axis, Sweep
+    from xfcost.counting.system import System
     from xfcost.ledger.ledger import Ledger
     from xfcost.ledger.timing_options import TimingPlan
-    from xfcost.spec.load import Loaded
     from xfcost.spec.run import Run
 
 
@@ -60,12 +62,17 @@ Picture = Annotated[
 @shared.timing_options()
 @shared.run_options("batch", "dtype", "attention", "mode", mode="forward, or decode (one more token, its past cached).")
 def run(  # noqa: PLR0913 - options
-    specs: Annotated[list[str], shared.spec_argument("Presets (`common-*` for several) or paths.")],
+    specs: Annotated[
+        list[str], shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")
+    ],
     N: Tokens = None,
     size: Size = None,
     metric: Metric = "mixing",
     mark: Mark = None,
     settings: shared.Settings = None,
+    inputs: shared.Inputs = None,
+    build: shared.Build = None,
+    strict: shared.Strict = False,
     device: Points = None,
     output: Picture = None,
     force: shared.Force = False,
@@ -76,7 +83,9 @@ def run(  # noqa: PLR0913 - options
     One line per system with its fitted slope, beside those of a quadratic and a linear cost, and a mark at N = 784
     where it is in range. Over image sizes (--size) every system takes the square images that its patches fit.
     With --device, points of the real model stand over the formulas: traced by fvcore, or timed with --metric time.
+    A torch module is counted at some N (and its kinds found, for the metric mixing), with polynomials between them.
     """
+    from xfcost.api.systems import OfModules, open_systems
     from xfcost.counting.run_options import make_run
     from xfcost.counting.sweep import span_of
     from xfcost.ledger.timing_options import TIMING_OPTIONS, timing_plan
@@ -84,7 +93,6 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.output import check_target, ending_of
     from xfcost.report.plot import chart_bytes
     from xfcost.report.scaling import scaling_chart
-    from xfcost.spec.load import expanded, load
 
     one_of("--metric", METRICS)(metric)
     _check_metric(metric, device, options.get("attention", "eager"))
@@ -96,8 +104,9 @@ def run(  # noqa: PLR0913 - options
     at = marked(mark, axis, span)
     timing = timing_plan(device if metric == "time" else None, {name: options.pop(name) for name in TIMING_OPTIONS})
     how = make_run(**options | {"mode": _mode(metric, options.get("mode", "forward"))})
-    loaded = [load(spec, settings or ()) for spec in expanded(specs)]
-    sweeps = _sweeps(loaded, how, axis, span, at, narrow=not given)
+    systems = open_systems(specs, OfModules(inputs, build, batch=options.get("batch", 1)), settings, say)
+    start_modules(systems, how, Plotted(metric, device, axis, span, at), strict=strict)
+    sweeps = _sweeps(systems, how, axis, span, at, narrow=not given)
     if not given:
         at = marked(mark, axis, span_of(sweeps))
     live = [_live(one, how, metric, device, timing) if device else [] for one in sweeps]
@@ -142,12 +151,16 @@ def _check_metric(metric: str, device: str | None, attention: str) -> None:
 
 
 def _default_target(specs: Sequence[str], metric: str) -> Path:
-    """`vit-swin-mixing.svg`, in the current folder."""
-    return Path("-".join([*(re.sub(r"[*?\[\]]", "", Path(spec).stem).strip("-") for spec in specs), metric]) + ".svg")
+    """`vit-swin-mixing.svg`, in the current folder; of `model.py:Net` its name."""
+    targets = [module_target(spec) for spec in specs]
+    names = [
+        target.name if target and target.name else Path(spec).stem for spec, target in zip(specs, targets, strict=True)
+    ]
+    return Path("-".join([*(re.sub(r"[*?\[\]]", "", name).strip("-") for name in names), metric]) + ".svg")
 
 
 def _sweeps(
-    loaded: Sequence[Loaded], run: Run, axis: Axis, span: tuple[int, int], mark: int | None, *, narrow: bool
+    systems: Sequence[System], run: Run, axis: Axis, span: tuple[int, int], mark: int | None, *, narrow: bool
 ) -> list[Sweep]:
     """Each system counted over the range (with `narrow` over as much of it as all can have), and at the mark.
 
@@ -157,9 +170,9 @@ def _sweeps(
     from xfcost.counting.sweep import common_range, sweep
     from xfcost.report.scaling import skipped_text
 
-    names = distinct([one.spec.name for one in loaded])
+    names = distinct([one.name for one in systems])
     extra = [] if mark is None else [mark]
-    wide = [sweep(name, one, run, span, extra, axis) for name, one in zip(names, loaded, strict=True)]
+    wide = [sweep(name, one, run, span, extra, axis) for name, one in zip(names, systems, strict=True)]
     sweeps = common_range(wide, run) if narrow else wide
     if narrow:
         for line in _range_lines(wide, sweeps):
@@ -189,7 +202,7 @@ def _range_lines(wide: Sequence[Sweep], sweeps: Sequence[Sweep]) -> Iterator[str
 
 def _live(one: Sweep, run: Run, metric: str, device: str, timing: TimingPlan) -> list[Ledger]:
     """The real model at a few points: timed, ascending, until a forward would take too long; else traced."""
-    from xfcost.api import account
+    from xfcost.api.systems import system_ledger
     from xfcost.counting.sweep import thinned
 
     timed = metric == "time"
@@ -202,7 +215,8 @@ def _live(one: Sweep, run: Run, metric: str, device: str, timing: TimingPlan) ->
         say(f"{one.name}, {word} = {x:,}")
         try:
             at, on = one.axis.run(run, x), device if timed else None
-            ledgers.append(account(one.loaded, at, trace=not timed, device=on, timing=timing, progress=say))
+            how: dict[str, Any] = {"trace": not timed, "device": on, "timing": timing, "progress": say}
+            ledgers.append(system_ledger(one.system, at, **how))
         except DeviceError as error:
             if not ledgers:
                 raise

@@ -12,8 +12,8 @@ from xfcost.spec.architecture import Block, Part
 
 _SUBSCRIPTS: Final = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 # The slots of the rows around a component.
-_NORM: Final = "norm of the residual"
-_ADD: Final = "residual add"
+NORM: Final = "norm of the residual"
+ADD: Final = "residual add"
 _NORMS: Final = {"layer_norm": "LayerNorm"}
 _ACTIVATIONS: Final = {
     "gelu": "GELU",
@@ -42,6 +42,8 @@ class Box(NamedTuple):
     """Of the block's norms, the first is 1; None of other boxes."""
     mixing_macs: int = 0
     """The MACs of its rows that mix tokens; a core may have per-token rows between them."""
+    of_module: bool = False
+    """Is it of a torch module, whose names and orders are written otherwise than a spec's?"""
 
     @property
     def title(self) -> str:
@@ -51,19 +53,21 @@ class Box(NamedTuple):
     @property
     def core(self) -> bool:
         """Does it mix tokens?"""
-        return self.mixing not in (None, "per-token")
+        return self.mixing in {"local", "global"}
 
     @property
     def adds(self) -> bool:
         """Does the residual path end at this box?"""
-        return self.slot == _ADD
+        return self.slot == ADD
 
     def alike(self, other: Box | None) -> bool:
-        """Is `other` the same operation? Widths, and so figures, may differ."""
+        """Is `other` the same operation? Widths, and so figures, may differ; of a module and a spec names too."""
         if self.mixing is None:
             return other is not None and other.mixing is None
         if other is None:
             return False
+        if self.of_module != other.of_module:
+            return (self.slot, self.mixing) == (other.slot, other.mixing)
         mine, its = ((one.slot, one.name, one.detail, one.mixing, one.order) for one in (self, other))
         return mine == its
 
@@ -75,8 +79,8 @@ def boxes_of(block: Block, rows: Sequence[Operation]) -> Iterator[Box]:
     norms = 0
     for number, part in enumerate(block.parts):
         for box in sublayer_boxes(part, [row for row in rows if row.component == part.path], number):
-            norms += box.slot == _NORM
-            yield box._replace(number=norms) if box.slot == _NORM else box
+            norms += box.slot == NORM
+            yield box._replace(number=norms) if box.slot == NORM else box
     grid, width = last.component.out(last.place)
     yield Box("output", "Output X", f"{grid.total:,} × {width:,}", None, None, None)
 
@@ -95,9 +99,9 @@ def sublayer_boxes(part: Part, rows: Sequence[Operation], number: int) -> Iterat
 def _wrapper(part: Part, row: Operation) -> Box:
     if row.role == "add":
         reversible = isinstance(part.residual, Residual) and part.residual.form == "reversible"
-        return _box(_ADD, "+ Other stream" if reversible else "+ Residual", "", [row])
+        return box_of(ADD, "+ Other stream" if reversible else "+ Residual", "", [row])
     kind = part.residual.norm if isinstance(part.residual, Residual) else ""
-    return _box(_NORM, _NORMS.get(kind, row.title), "", [row])
+    return box_of(NORM, _NORMS.get(kind, row.title), "", [row])
 
 
 def _mixer(component: Mixer, rows: Sequence[Operation]) -> Iterator[Box]:
@@ -114,7 +118,7 @@ def _mixer(component: Mixer, rows: Sequence[Operation]) -> Iterator[Box]:
     joined = list(takewhile(_follows, behind))
     steps += [row.title for row in joined]
     detail = " / ".join(filter(None, steps)).replace(" / + bias", " + bias")
-    yield _box("core", component.label(), detail, [*core, *joined])
+    yield box_of("core", component.label(), detail, [*core, *joined])
     yield from _steps(behind[len(joined) :], "after")
 
 
@@ -129,9 +133,9 @@ def _steps(rows: Sequence[Operation], where: str) -> Iterator[Box]:
     for first, *others in groups:
         detail = " / ".join(row.title for row in others)
         if first.role == "add":
-            yield _box(_ADD, "+ Residual", detail, [first, *others])
+            yield box_of(ADD, "+ Residual", detail, [first, *others])
         else:
-            yield _box(f"{where} {first.operation}", first.title, detail, [first, *others])
+            yield box_of(f"{where} {first.operation}", first.title, detail, [first, *others])
 
 
 def _follows(row: Operation) -> bool:
@@ -143,10 +147,10 @@ def _per_token(part: Part, rows: Sequence[Operation]) -> Iterator[Box]:
     tag = tag_of(type(part.component))
     act = getattr(part.component, "act", None)
     title = tag.upper() if len(tag) <= 3 else tag.replace("_", " ").capitalize()  # noqa: PLR2004 - MLP, MoE
-    yield _box(tag, title, _ACTIVATIONS.get(act, str(act)) if act else "", rows)
+    yield box_of(tag, title, _ACTIVATIONS.get(act, str(act)) if act else "", rows)
 
 
-def _box(slot: str, title: str, detail: str, rows: Sequence[Operation]) -> Box:
+def box_of(slot: str, title: str, detail: str, rows: Sequence[Operation]) -> Box:
     """A box of some rows: the order of the costliest of them (of those that mix, where any does), the MACs of all."""
     costliest = max(
         [row for row in rows if row.mixes] or rows, key=lambda row: (row.macs, row.flops, row.params), default=None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.forward import count, curve_costs
+from xfcost.counting.system import System
 from xfcost.counting.system_crossovers import (
     MOST_PAIRED,
     OF_MANY,
@@ -20,55 +20,43 @@ from xfcost.ledger.accounts import TRAFFIC
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.operation import MIXINGS
+from xfcost.ledger.operation import KINDS, MIXINGS
 from xfcost.ledger.time_ratio import TimeRatio, time_ratio
-from xfcost.spec.inputs import sized_inputs, takes_images
-from xfcost.spec.load import Loaded
-from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
 # Image sizes at which systems are compared: the usual ones of ImageNet models, and a detector's.
 SIZES: Final = (224, 384, 512, 1024)
 
 
-def mixing_macs(ledger: Ledger) -> int:
-    """MACs of all operations that mix tokens."""
+def mixing_macs(ledger: Ledger) -> int | None:
+    """MACs of all operations that mix tokens; None where that is not known of some of them."""
+    if any(row.mixing == "unknown" and row.macs for row in ledger.rows):
+        return None
     return ledger.total("macs", lambda row: row.mixes) or 0
 
 
-def first_scores(ledger: Ledger) -> int | None:
-    """Score dot products per head and sample in the first attention sub-layer (of an eager ledger)."""
-    layer: str | None = None
-    scores = 0
-    for row in ledger.rows:
-        if row.attention_entries and layer in (None, row.component):
-            layer = row.component
-            scores += row.attention_entries // ((row.heads or 1) * ledger.metadata.batch)
-    return scores or None
-
-
-CURVES: Final[dict[str, Callable[[Ledger], int]]] = {
+CURVES: Final[dict[str, Callable[[Ledger], int | None]]] = {
     "macs": lambda ledger: ledger.total("macs") or 0,
     "mixing_macs": mixing_macs,
     "attention_bytes": lambda ledger: ledger.attention_memory()["all_layers"],
 }
 
 # Quantities whose growth exponent in N is reported.
-GROWING: Final[dict[str, Callable[[Ledger], int]]] = {
+GROWING: Final[dict[str, Callable[[Ledger], int | None]]] = {
     **CURVES,
     "sequential_steps": lambda ledger: ledger.metadata.sequential_steps,
     "cache_bytes": lambda ledger: ledger.cached_bytes,
 }
 
 
-def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run, *, thorough: bool = True) -> Comparison:
-    """The comparison of systems that were already counted (and traced, timed).
+def compared(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, *, thorough: bool = True) -> Comparison:
+    """The comparison of systems whose `ledgers` were already counted (and traced, timed).
 
     Crossovers are searched for at many points, or, where it isn't `thorough`, at fewer.
     """
     names = distinct([ledger.metadata.name for ledger in ledgers])
-    systems = list(zip(names, loaded, ledgers, strict=True))
-    figures = {name: _figures(spec, ledger, run) for name, spec, ledger in systems}
+    counted = list(zip(names, systems, ledgers, strict=True))
+    figures = {name: _figures(system, ledger, run) for name, system, ledger in counted}
     base = figures[names[0]]
     ratios = {
         name: {quantity: _ratio(value, base[quantity]) for quantity, value in values.items()}
@@ -77,17 +65,17 @@ def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run, *, t
     time_ratios = _time_ratios(names, ledgers)
     for name, found in time_ratios.items():
         ratios[name]["seconds"] = found.ratio
-    density = QUICK if not thorough else THOROUGH if len(loaded) <= MOST_PAIRED else OF_MANY
+    density = QUICK if not thorough else THOROUGH if len(systems) <= MOST_PAIRED else OF_MANY
     costs = _Costs()
-    tokens = token_crossovers(names, loaded, ledgers, run, costs, density)
-    by_size = _by_size(names, loaded, run, costs)
-    sizes = size_crossovers(names, loaded, run, costs, density) if by_size else Crossovers((), ())
+    tokens = token_crossovers(names, systems, ledgers, run, costs, density)
+    by_size = _by_size(names, systems, run, costs)
+    sizes = size_crossovers(names, systems, run, costs, density) if by_size else Crossovers((), ())
     return Comparison(
         ledgers=tuple(ledgers),
         names=tuple(names),
         figures=figures,
         ratios=ratios,
-        growth={name: _growth(spec, ledger, run) for name, spec, ledger in systems},
+        growth={name: _growth(system, ledger, run) for name, system, ledger in counted},
         by_size=by_size,
         crossovers=tokens.crossovers,
         size_crossovers=sizes.crossovers,
@@ -114,22 +102,17 @@ def distinct(names: Iterable[str]) -> list[str]:
     return result
 
 
-def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float | None]:
-    eager_run = run._replace(attention="eager")
-    eager = ledger if run == eager_run else count(place(loaded, eager_run), orders=False)
-    special = any(stream["extra_tokens"] for stream in ledger.metadata.streams)
-    on_grid = count(place(loaded, eager_run._replace(extra_tokens=False)), orders=False) if special else eager
+def _figures(system: System, ledger: Ledger, run: Run) -> dict[str, int | float | None]:
+    scores, scores_with_special = system.scores(ledger, run)
     memory = ledger.attention_memory()
-    tokens = ledger.metadata.grid_tokens
-    figures: dict[str, int | float | None] = {"tokens": tokens, "token_pairs": tokens * tokens}
+    tokens = ledger.metadata.grid_tokens or None
+    figures: dict[str, int | float | None] = {"tokens": tokens, "token_pairs": tokens and tokens * tokens}
     figures |= {"params": ledger.total("params"), "active_params": ledger.total("active_params")}
     figures |= {"macs": ledger.total("macs")}
-    for kind in MIXINGS:
-        figures[f"macs_{kind}"] = ledger.total("macs", lambda row, kind=kind: row.mixing == kind) or 0  # type: ignore[misc]
-    figures["mixing_macs"] = mixing_macs(ledger)
+    figures |= _by_kind(ledger)
     figures["flops"] = ledger.total("flops")
-    figures["score_dot_products"] = first_scores(on_grid)
-    figures["score_dot_products_with_extra_tokens"] = first_scores(eager)
+    figures["score_dot_products"] = scores
+    figures["score_dot_products_with_extra_tokens"] = scores_with_special
     figures["attention_bytes"] = memory["all_layers"]
     figures["attention_peak_bytes"] = memory["peak"]
     figures |= {quantity: ledger.total(quantity) for quantity in TRAFFIC}
@@ -153,6 +136,15 @@ def _time_figures(ledger: Ledger) -> dict[str, int | float | None]:
     figures["seconds_update"] = ledger.timing.update_seconds
     figures["seconds_not_attributed"] = ledger.timing.not_attributed
     return figures
+
+
+def _by_kind(ledger: Ledger) -> dict[str, int | float | None]:
+    """MACs of each mixing kind; none of them where no kind is known."""
+    found = {kind: ledger.total("macs", lambda row, kind=kind: row.mixing == kind) for kind in KINDS}  # type: ignore[misc]
+    known = any(found[kind] for kind in MIXINGS) or not found["unknown"]
+    figures: dict[str, int | float | None] = {f"macs_{kind}": (found[kind] or 0) if known else None for kind in MIXINGS}
+    figures |= {"macs_unknown": found["unknown"]} if known and found["unknown"] else {}
+    return figures | {"mixing_macs": mixing_macs(ledger)}
 
 
 def _training_figures(ledger: Ledger) -> dict[str, int | float | None]:
@@ -191,37 +183,28 @@ def _ratio(value: float | None, base: float | None) -> float | None:
     return value / base if value is not None and base else None
 
 
-def _growth(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, float | None]:
-    """Exponents between this input and one twice as long on every axis; half as long where that can't be.
-
-    In the mode `generate` they are those of the prefill.
-    """
-    if run.mode == "generate":
-        ledger = count(place(loaded, run), orders=False)
-    length = 2 ** len(ledger.metadata.streams[0]["grid"])
-    for scale, factor in (((2, 1), length), ((1, 2), 1 / length)):
-        try:
-            other = count(place(loaded, run._replace(scale=scale)), orders=False)
-        except XfcostError:  # beyond the last learned position, or a side that can't be halved
-            continue
-        costs = {name: (curve(ledger), curve(other)) for name, curve in GROWING.items()}
-        exponents = {name: growth_exponent(cost, scaled, factor) for name, (cost, scaled) in costs.items()}
-        return exponents | {"factor": factor}
-    return dict.fromkeys([*GROWING, "factor"])
+def _growth(system: System, ledger: Ledger, run: Run) -> dict[str, float | None]:
+    """Exponents between this input and one twice as long on every axis; half as long where that can't be."""
+    grown = system.grown(ledger, run)
+    if grown is None:
+        return dict.fromkeys([*GROWING, "factor"])
+    costs = {name: (curve(grown.own), curve(grown.other)) for name, curve in GROWING.items()}
+    exponents = {name: growth_exponent(cost or 0, scaled or 0, grown.factor) for name, (cost, scaled) in costs.items()}
+    return exponents | {"factor": grown.factor}
 
 
 def _by_size(
-    names: Sequence[str], loaded: Sequence[Loaded], run: Run, costs: _Costs
+    names: Sequence[str], systems: Sequence[System], run: Run, costs: _Costs
 ) -> dict[str, dict[int, dict[str, int] | None]]:
     """The costs of every system at usual image sizes, where all systems take images."""
-    if not all(takes_images(spec) for spec in loaded) or len(loaded) > MOST_PAIRED:
+    if not all(system.has_images for system in systems) or len(systems) > MOST_PAIRED:
         return {}
 
-    def costs_at(spec: Loaded, side: int) -> dict[str, int] | None:
-        counted = costs.counted(spec, run._replace(tokens=None, size=(side, side)))
+    def costs_at(system: System, side: int) -> dict[str, int] | None:
+        counted = costs.counted(system, run._replace(tokens=None, size=(side, side)))
         return None if counted is None else {"tokens": counted[0]} | counted[1]
 
-    return {name: {side: costs_at(spec, side) for side in SIZES} for name, spec in zip(names, loaded, strict=True)}
+    return {name: {side: costs_at(one, side) for side in SIZES} for name, one in zip(names, systems, strict=True)}
 
 
 class _Costs:
@@ -230,19 +213,18 @@ class _Costs:
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], tuple[int, dict[str, int]] | None] = {}
 
-    def counted(self, loaded: Loaded, run: Run) -> tuple[int, dict[str, int]] | None:
+    def counted(self, system: System, run: Run) -> tuple[int, dict[str, int]] | None:
         """(N, costs); None where the system can't have that size: patches don't tile it, a table has fewer rows."""
         try:
-            key = (id(loaded), *(entry.sides for entry in sized_inputs(loaded, run)))
+            key = (id(system), system.input_key(run))
             if key not in self._known:
                 self._known[key] = None
-                architecture = place(loaded, run)
-                self._known[key] = architecture.grid.tokens, curve_costs(architecture)
+                self._known[key] = system.costs(run)
         except XfcostError:
             return None
         return self._known[key]
 
-    def __call__(self, loaded: Loaded, run: Run) -> dict[str, int] | None:
+    def __call__(self, system: System, run: Run) -> dict[str, int] | None:
         """The costs alone."""
-        counted = self.counted(loaded, run)
+        counted = self.counted(system, run)
         return None if counted is None else counted[1]

@@ -54,7 +54,7 @@ def comparison_object(comparison: Comparison) -> dict[str, Any]:
     """The object of `compare --format json`."""
     tokens = {ledger.metadata.grid_tokens for ledger in comparison.ledgers}
     return {
-        "N": tokens.pop() if len(tokens) == 1 else None,
+        "N": (tokens.pop() or None) if len(tokens) == 1 else None,
         "systems": [ledger_object(ledger) for ledger in comparison.ledgers],
         "figures": comparison.figures,
         "ratios": comparison.ratios,

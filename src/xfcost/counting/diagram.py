@@ -12,7 +12,10 @@ from typing import Final, NamedTuple
 from xfcost.counting.boxes import Box, boxes_of
 from xfcost.counting.comparison import distinct
 from xfcost.counting.forward import count
+from xfcost.counting.module_boxes import module_blocks
 from xfcost.formulas.component import Mixer
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Mixing, Operation
 from xfcost.spec.architecture import Architecture, Stage
 
@@ -62,18 +65,23 @@ class Diagram(NamedTuple):
     def kinds(self) -> list[Mixing]:
         """The mixing kinds that occur, per-token first."""
         there = {box.mixing for column in self.columns for box in column.boxes}
-        kinds: tuple[Mixing, ...] = ("per-token", "global", "local")
+        kinds: tuple[Mixing, ...] = ("per-token", "global", "local", "unknown")
         return [kind for kind in kinds if kind in there]
 
 
-def diagram(architectures: Sequence[Architecture]) -> Diagram:
-    """One block of each stream, side by side; of one system alone, one of each stage that is built otherwise."""
-    alone = len(architectures) == 1
-    names = distinct(architecture.spec.name for architecture in architectures)
+def diagram(systems: Sequence[Architecture | Ledger]) -> Diagram:
+    """One block of each stream, side by side; of one system alone, one of each stage that is built otherwise.
+
+    A ledger is that of a torch module, of which a repeated block is drawn.
+    """
+    alone = len(systems) == 1
+    names = distinct(one.metadata.name if isinstance(one, Ledger) else one.spec.name for one in systems)
     columns = [
         column
-        for name, architecture in zip(names, architectures, strict=True)
-        for column in _columns(name, architecture, alone=alone)
+        for name, one in zip(names, systems, strict=True)
+        for column in (
+            _module_columns(name, one, alone=alone) if isinstance(one, Ledger) else _columns(name, one, alone=alone)
+        )
     ]
     rows = aligned([column.boxes for column in columns])
     differing = [
@@ -98,6 +106,29 @@ def _columns(name: str, architecture: Architecture, *, alone: bool) -> Iterator[
             yield stage.column([*stage.notes(), *(notes if number == len(chosen) - 1 else ())])
 
 
+def _module_columns(name: str, ledger: Ledger, *, alone: bool) -> Iterator[Column]:
+    """The first block that mixes tokens; of one system alone those that are built otherwise too."""
+    blocks = [(block, block.boxes()) for block in module_blocks(ledger)]
+    if not blocks:
+        raise UsageError(f"{name}: it has no operations to draw")
+    first = next((one for one in blocks if one[0].mixes), blocks[0])
+    chosen = [first]
+    for one in blocks if alone else ():
+        if len(chosen) < MOST_STAGES and not any(_same_boxes(one[1], other[1]) for other in chosen):
+            chosen.append(one)
+    chosen.sort(key=blocks.index)
+    others = [block.path for block, _ in blocks if all(block is not drawn for drawn, _ in chosen)]
+    notes = [f"{name}: other blocks, not drawn: {', '.join(others)}."] if others else []
+    notes += [f"{name}: {note}." for note in ledger.metadata.notes]
+    for number, (block, boxes) in enumerate(chosen):
+        where = [block.path or "the whole model"] + ([f"×{block.times}"] if block.times > 1 else [])
+        yield Column(name, tuple(where), boxes, tuple(notes) if number == len(chosen) - 1 else ())
+
+
+def _same_boxes(first: Sequence[Box], second: Sequence[Box]) -> bool:
+    return len(first) == len(second) and all(one.alike(its) for one, its in zip(first, second, strict=True))
+
+
 class _Drawn:
     """The block that is drawn of a stage: the first that mixes tokens, or the first of all."""
 
@@ -111,9 +142,7 @@ class _Drawn:
 
     def alike(self, other: _Drawn) -> bool:
         """Has it the same kinds of blocks and the same boxes? Widths and figures may differ."""
-        if self.labels != other.labels or len(self.boxes) != len(other.boxes):
-            return False
-        return all(one.alike(its) for one, its in zip(self.boxes, other.boxes, strict=True))
+        return self.labels == other.labels and _same_boxes(self.boxes, other.boxes)
 
     def column(self, notes: Sequence[str]) -> Column:
         """Its column: the stage, N, the width and how often the block is repeated above the boxes."""

@@ -12,7 +12,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Mixing, Operation
 
-MIXING_FIRST: Final[tuple[Mixing, ...]] = ("global", "local", "per-token")
+MIXING_FIRST: Final[tuple[Mixing, ...]] = ("global", "local", "per-token", "unknown")
 
 
 class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +36,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     reads: str | None
     occurrences: tuple[Occurrence, ...]
 
+    @property
+    def mixes(self) -> bool:
+        """Is it known to mix tokens?"""
+        return self.mixing in {"local", "global"}
+
 
 class Glance(msgspec.Struct, frozen=True, kw_only=True):
     """Every operation of some systems once, and what each system has of parameters."""
@@ -48,13 +53,15 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     """Operations that only move or choose data: no arithmetic, no parameters."""
     params: dict[str, int]
     """System -> all its parameters."""
+    notes: tuple[str, ...] = ()
+    """How the kinds of modules were found, and which are not known."""
 
     def mixing_params(self) -> dict[str, int]:
         """System -> parameters of its mixing operations."""
         found = dict.fromkeys(self.systems, 0)
         for entry in self.entries:
             for one in entry.occurrences:
-                found[one.system] += one.params if entry.mixing != "per-token" else 0
+                found[one.system] += one.params if entry.mixes else 0
         return found
 
 
@@ -77,6 +84,12 @@ def glance(ledgers: Sequence[Ledger]) -> Glance:
         entries=tuple(entries),
         moves=tuple(moves),
         params={name: ledger.total("params") or 0 for name, ledger in zip(names, ledgers, strict=True)},
+        notes=tuple(
+            f"{name}: {note}"
+            for name, ledger in zip(names, ledgers, strict=True)
+            if ledger.module is not None
+            for note in ledger.metadata.notes
+        ),
     )
 
 

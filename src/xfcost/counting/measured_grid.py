@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from xfcost.counting.sweep import Axis, Points, points_of
+from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
@@ -46,7 +47,7 @@ def measured_grids(loaded: Sequence[Loaded], run: Run, axis: Axis, span: tuple[i
     """
     targets = targets_of(span, number)
     spacing = targets[1] / targets[0] if len(targets) > 1 else 1.0
-    points = [points_of(one, run, axis) for one in loaded]
+    points = [points_of(SpecSystem(one), run, axis) for one in loaded]
     chosen: list[list[int]] = [[] for _ in targets]
     grids: dict[int, Grid] = {}
     # those with the fewest possible points first: the others can follow them

@@ -103,7 +103,7 @@ def search(costs: Costs, points: Points) -> tuple[list[CostOrder], SearchRange |
         return [], None
     usable = _with_ends(lambda point: pair_at(point) is not None, candidates, usable)
     every = max((point for point in usable if point <= points.every), default=0)
-    signs = [(quantity, _sign_of(quantity, pair_at)) for quantity in start[_FIRST]]
+    signs = [(quantity, _sign_of(quantity, pair_at)) for quantity in start[_FIRST] if quantity in start[_SECOND]]
     for _, sign in signs:
         for low, high in pairwise(_usable(pairs)):
             _locate_changes(sign, low, high)

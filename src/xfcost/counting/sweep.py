@@ -12,25 +12,22 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.counting.comparison import CURVES, GROWING, first_scores
-from xfcost.counting.forward import count
-from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.counting.comparison import CURVES, GROWING
+from xfcost.counting.system import System, first_scores
+from xfcost.ledger.errors import SizeError, SpecError, UsageError
 from xfcost.ledger.grid import near_square
 from xfcost.ledger.ledger import Ledger
-from xfcost.spec.inputs import image_size_for_grid, time_steps
-from xfcost.spec.load import Loaded
-from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
-# Points of a sweep: enough to show the steps that padded windows make.
-_POINTS: Final = 97
+_NoSize = SpecError | SizeError
+"""A system can't have a point of the sweep."""
 _TIMED: Final = ("seconds", "spread", "runs", "device", "machine", "threads", "noisy")
 
 QUANTITIES: Final[dict[str, Callable[[Ledger], int | None]]] = {
     "params": lambda ledger: ledger.total("params") or 0,
     **CURVES,
     "cache_bytes": GROWING["cache_bytes"],
-    "scores": lambda ledger: first_scores(ledger) if ledger.metadata.attention == "eager" else None,
+    "scores": lambda ledger: first_scores(ledger) if ledger.module or ledger.metadata.attention == "eager" else None,
 }
 """Name of a figure (as in the CSV) -> its value of a ledger."""
 
@@ -60,7 +57,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     """One system, counted at ascending N or image sizes."""
 
     name: str
-    loaded: Loaded
+    system: System
     xs: tuple[int, ...]
     """The N, or the image sides, of its points."""
     ledgers: tuple[Ledger, ...]
@@ -81,9 +78,9 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sweep(
-    name: str, loaded: Loaded, run: Run, span: tuple[int, int], extra: Iterable[int] = (), axis: Axis = TOKENS
+    name: str, system: System, run: Run, span: tuple[int, int], extra: Iterable[int] = (), axis: Axis = TOKENS
 ) -> Sweep:
-    """`loaded` counted at every possible point of `span` and of `extra`.
+    """`system` counted at every possible point of `span` and of `extra`.
 
     Where N exceeds the spec's maximum (a learned position table), the sweep ends there, and `ended` says why.
 
@@ -91,9 +88,9 @@ def sweep(
         SpecError: fewer than two points of the range are possible.
         UsageError: the range has fewer than two square grids or images; or sizes are given for a spec without image.
     """
-    points = points_of(loaded, run, axis)
-    steps = _steps(span, points, axis)
-    ledger_at = _ledger_at(loaded, run, axis)
+    points = points_of(system, run, axis)
+    steps = _steps(span, points, axis, system.points)
+    ledger_at = _ledger_at(system, run, axis)
     ledgers, errors = _counted([points.value(step) for step in steps], ledger_at)
     beyond = [x for x in errors if x > max(ledgers, default=0)]
     if ledgers and beyond:
@@ -104,7 +101,7 @@ def sweep(
     xs = tuple(sorted(ledgers))
     found = Sweep(
         name=name,
-        loaded=loaded,
+        system=system,
         xs=xs,
         ledgers=tuple(ledgers[x] for x in xs),
         axis=axis,
@@ -114,14 +111,14 @@ def sweep(
     return _counted_at(found, extra, run)
 
 
-def _counted(xs: Iterable[int], ledger_at: Callable[[int], Ledger]) -> tuple[dict[int, Ledger], dict[int, SpecError]]:
+def _counted(xs: Iterable[int], ledger_at: Callable[[int], Ledger]) -> tuple[dict[int, Ledger], dict[int, _NoSize]]:
     """The ledgers at the possible points, and the errors at the others."""
     ledgers: dict[int, Ledger] = {}
-    errors: dict[int, SpecError] = {}
+    errors: dict[int, _NoSize] = {}
     for x in xs:
         try:
             ledgers[x] = ledger_at(x)
-        except SpecError as error:
+        except (SpecError, SizeError) as error:
             errors[x] = error
     return ledgers, errors
 
@@ -153,17 +150,17 @@ def span_of(sweeps: Sequence[Sweep]) -> tuple[int, int]:
 
 def _counted_at(each: Sweep, xs: Iterable[int], run: Run, *, only_squares: bool = False) -> Sweep:
     """The sweep with the points `xs` inside it that the system can have (of an image spec, on a square grid)."""
-    points = points_of(each.loaded, run, each.axis)
+    points = points_of(each.system, run, each.axis)
     fits = points.is_step if only_squares else points.includes
     missing = [x for x in xs if each.xs[0] < x < each.xs[-1] and x not in each.xs and fits(x)]
-    ledgers, _ = _counted(missing, _ledger_at(each.loaded, run, each.axis))
+    ledgers, _ = _counted(missing, _ledger_at(each.system, run, each.axis))
     ledgers |= dict(zip(each.xs, each.ledgers, strict=True))
     ordered = tuple(sorted(ledgers))
     return msgspec.structs.replace(each, xs=ordered, ledgers=tuple(ledgers[x] for x in ordered))
 
 
-def _ledger_at(loaded: Loaded, run: Run, axis: Axis) -> Callable[[int], Ledger]:
-    return lambda x: count(place(loaded, axis.run(run, x)), orders=False)
+def _ledger_at(system: System, run: Run, axis: Axis) -> Callable[[int], Ledger]:
+    return lambda x: system.ledger(axis.run(run, x))
 
 
 def _between(whole: Sweep, low: int, high: int) -> Sweep:
@@ -198,16 +195,17 @@ class Points(NamedTuple):
         return whole and (self.root == 1 or near_square(x // self.times) is not None)
 
 
-def points_of(loaded: Loaded, run: Run, axis: Axis) -> Points:
+def points_of(system: System, run: Run, axis: Axis) -> Points:
     """The possible points of a system on an axis, as far as its input decides."""
     if axis is PIXELS:
-        return Points(grain=max(image_size_for_grid(loaded, run, (1, 1))))
-    grid = len(place(loaded, run).grid.sides) > 1
-    return Points(root=2 if grid else 1, times=time_steps(loaded))
+        return Points(grain=system.pixels(run))
+    if system.axes(run) > 1:
+        return Points(root=2, times=system.time_steps())
+    return Points(grain=system.token_step(), times=system.time_steps())
 
 
-def _steps(span: tuple[int, int], points: Points, axis: Axis) -> list[int]:
-    """The numbers of points in `span`, in about equal ratios.
+def _steps(span: tuple[int, int], points: Points, axis: Axis, most: int) -> list[int]:
+    """The numbers of points in `span`, in about equal ratios, at `most` so many.
 
     Raises:
         UsageError: there are fewer than two.
@@ -218,14 +216,21 @@ def _steps(span: tuple[int, int], points: Points, axis: Axis) -> list[int]:
         low, high = math.isqrt(low - 1) + 1, math.isqrt(high)
     if low >= high:
         near = [points.value(number) for number in (max(low - 1, 1), max(low, high) + 1)]
-        squares = "square grids" if points.times == 1 else f"{points.times} square grids each"
-        kinds = squares if axis is TOKENS else f"images whose sides are multiples of {grain} pixels"
         raise UsageError(
-            f"{axis.option} {span[0]}:{span[1]}: image specs are swept over {kinds}, and there are fewer than two "
+            f"{axis.option} {span[0]}:{span[1]}: {_kind(points, axis, grain)}, and there are fewer than two "
             f"in this range; try {axis.option} {near[0]}:{near[1]}"
         )
     ratio = high / low
-    return sorted({round(low * ratio ** (number / (_POINTS - 1))) for number in range(_POINTS)})
+    return sorted({round(low * ratio ** (number / (most - 1))) for number in range(most)})
+
+
+def _kind(points: Points, axis: Axis, grain: int) -> str:
+    """What a system is swept over, where that is not every N."""
+    if axis is TOKENS and points.root == 1:
+        return f"it runs at multiples of {grain}"
+    squares = "square grids" if points.times == 1 else f"{points.times} square grids each"
+    kinds = squares if axis is TOKENS else f"images whose sides are multiples of {grain} pixels"
+    return f"image specs are swept over {kinds}"
 
 
 def _largest(
@@ -238,7 +243,7 @@ def _largest(
         try:
             best = {value(middle): ledger_at(value(middle))}
             fits = middle
-        except SpecError:
+        except (SpecError, SizeError):
             fails = middle
     return best
 
@@ -269,7 +274,7 @@ def records(system: Sweep, measured: Sequence[Ledger] = ()) -> list[dict[str, An
     result = []
     for x, ledger in zip(system.xs, system.ledgers, strict=True):
         metadata, run = ledger.metadata, measured_at.get(ledger.metadata.grid_tokens)
-        row: dict[str, Any] = {"system": system.name, "spec": metadata.source, "N": metadata.grid_tokens}
+        row: dict[str, Any] = {"system": system.name, "spec": metadata.source, "N": metadata.grid_tokens or None}
         row |= {"size": x} if system.axis is PIXELS else {}
         row |= {"image": metadata.image and "x".join(map(str, metadata.image[-2:]))}
         row |= {name: getattr(metadata, name) for name in ("extra_tokens", "batch", "dtype", "attention", "mode")}

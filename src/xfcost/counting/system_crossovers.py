@@ -13,9 +13,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from xfcost.counting.order_search import CostOrder, Costs, Crossing, Points, SearchRange, crossings, search
+from xfcost.counting.system import System
 from xfcost.ledger.ledger import Ledger
-from xfcost.spec.inputs import image_size_for_grid, time_steps
-from xfcost.spec.load import Loaded
 from xfcost.spec.run import Run
 
 # More systems than this are compared with the first alone, and listed one below the other in reports.
@@ -42,11 +41,11 @@ QUICK: Final = Density((8, 2), (8, 2))
 # Lengths of whole blocks, chunks and windows of texts: the next token starts another block.
 _WHOLE_BLOCKS: Final = (*range(64, 1024, 64), *(2**power for power in range(10, 21)))
 
-# Lengths to try where not all streams of a spec can have its own length.
+# Lengths to try where not all streams of a system can have its own length.
 _LENGTHS: Final = (1024, 64)
 
-# A spec and a run -> its costs; None where it can't have that size.
-CostsOf = Callable[[Loaded, Run], dict[str, int] | None]
+# A system and a run -> its costs; None where it can't have that size.
+CostsOf = Callable[[System, Run], dict[str, int] | None]
 Kind = Literal["lengths", "grids", "sizes"]
 
 
@@ -107,15 +106,15 @@ def pairs(systems: int) -> list[tuple[int, int]]:
 
 def token_crossovers(
     names: Sequence[str],
-    loaded: Sequence[Loaded],
+    systems: Sequence[System],
     ledgers: Sequence[Ledger],
     run: Run,
     costs: CostsOf,
     density: Density,
 ) -> Crossovers:
     """Crossovers in N: of two texts over all lengths that both can have, else over square grids."""
-    grains = [_length_grain(spec, ledger, run, costs) for spec, ledger in zip(loaded, ledgers, strict=True)]
-    steps = [time_steps(spec) for spec in loaded]
+    grains = [_length_grain(one, ledger, run, costs) for one, ledger in zip(systems, ledgers, strict=True)]
+    steps = [one.time_steps() for one in systems]
 
     def axis(first: int, second: int) -> _Axis:
         first_grain, second_grain = grains[first], grains[second]
@@ -128,15 +127,15 @@ def token_crossovers(
         points = Points(density.grids[0], math.isqrt(_MOST_TOKENS // times), density.grids[1])
         return _tokens_axis("grids", lambda side: times * side * side, run, points)
 
-    return _all_pairs(names, loaded, axis, costs)
+    return _all_pairs(names, systems, axis, costs, lambda one: one.has_tokens)
 
 
 def size_crossovers(
-    names: Sequence[str], loaded: Sequence[Loaded], run: Run, costs: CostsOf, density: Density
+    names: Sequence[str], systems: Sequence[System], run: Run, costs: CostsOf, density: Density
 ) -> Crossovers:
-    """Crossovers in image size, of systems with patches of different sizes, whose N differ for one image."""
-    grains = {max(image_size_for_grid(spec, run, (1, 1))) for spec in loaded}
-    if len(grains) == 1:
+    """Crossovers in image size: of systems whose patches, and so N, differ for an image, or that have no N."""
+    grains = {one.pixels(run) for one in systems}
+    if len(grains) == 1 and all(one.has_tokens for one in systems):
         return Crossovers((), ())
     grain = math.lcm(*grains)
     most = max(_MOST_SIZE // grain, 3)
@@ -151,23 +150,23 @@ def size_crossovers(
             grain,
         )
 
-    return _all_pairs(names, loaded, axis, costs)
+    return _all_pairs(names, systems, axis, costs, lambda one: one.has_images)
 
 
 def _tokens_axis(kind: Kind, value: Callable[[int], int], run: Run, points: Points, grain: int = 1) -> _Axis:
     return _Axis(kind, value, lambda point: run._replace(tokens=(value(point),), size=None), points, grain)
 
 
-def _length_grain(loaded: Loaded, ledger: Ledger, run: Run, costs: CostsOf) -> int | None:
+def _length_grain(system: System, ledger: Ledger, run: Run, costs: CostsOf) -> int | None:
     """The number that the N of a text is a multiple of (1, or a chunk); None of images and videos.
 
     It is the least divisor of a possible N by which that N can grow or shrink.
     """
-    if len(ledger.metadata.streams[0]["grid"]) > 1:
+    if not system.has_tokens or system.axes(run) > 1:
         return None
 
     def can_be(n: int) -> bool:
-        return costs(loaded, run._replace(tokens=(n,), size=None)) is not None
+        return costs(system, run._replace(tokens=(n,), size=None)) is not None
 
     own = next((n for n in (ledger.metadata.grid_tokens, *_LENGTHS) if can_be(n)), 1)
     divisors = (number for number in range(1, own) if own % number == 0)
@@ -175,20 +174,26 @@ def _length_grain(loaded: Loaded, ledger: Ledger, run: Run, costs: CostsOf) -> i
 
 
 def _all_pairs(
-    names: Sequence[str], loaded: Sequence[Loaded], axis: Callable[[int, int], _Axis], costs: CostsOf
+    names: Sequence[str],
+    systems: Sequence[System],
+    axis: Callable[[int, int], _Axis],
+    costs: CostsOf,
+    has_axis: Callable[[System], bool],
 ) -> Crossovers:
     crossovers, searches = [], []
-    for pair in pairs(len(loaded)):
-        systems = names[pair[0]], names[pair[1]]
-        pair_axis, both = axis(*pair), (loaded[pair[0]], loaded[pair[1]])
+    for pair in pairs(len(systems)):
+        called, both = (names[pair[0]], names[pair[1]]), (systems[pair[0]], systems[pair[1]])
+        if not all(map(has_axis, both)):
+            continue
+        pair_axis = axis(*pair)
         orders, counted = search(_costs_of(both, pair_axis, costs), pair_axis.points)
-        crossovers += [_crossover(crossing, systems, pair_axis) for crossing in crossings(orders)]
+        crossovers += [_crossover(crossing, called, pair_axis) for crossing in crossings(orders)]
         if counted is not None:
-            searches.append(_search(counted, orders, systems, pair_axis))
+            searches.append(_search(counted, orders, called, pair_axis))
     return Crossovers(tuple(crossovers), tuple(searches))
 
 
-def _costs_of(systems: tuple[Loaded, Loaded], axis: _Axis, costs: CostsOf) -> Costs:
+def _costs_of(systems: tuple[System, System], axis: _Axis, costs: CostsOf) -> Costs:
     return lambda which, point: costs(systems[which], axis.run(point))
 
 

@@ -3,6 +3,8 @@
 XfcostError            exit code 2, one message, no traceback
 ├── SpecError          an invalid spec: file:line, path, what was expected, how to fix it
 ├── UsageError         an invalid option or argument of the command line or of the Python API
+│   ├── SizeError      a size at which a module does not run
+│   └── NoNumbersError a module that is too large to be run on real numbers
 ├── OutputError        a file can't be written
 ├── IncompleteError    operations of a module that nothing counts, with `strict`; exit code 1
 └── DeviceError        a device is absent, or the model doesn't fit on it
@@ -75,6 +77,14 @@ def combined_message(messages: Sequence[str]) -> str:
 
 class UsageError(XfcostError):
     """An invalid option or argument."""
+
+
+class SizeError(UsageError):
+    """A size of the input at which a module does not run."""
+
+
+class NoNumbersError(UsageError):
+    """A module that can't be run on real numbers, and so its mixing kinds can't be found."""
 
 
 class OutputError(XfcostError):

@@ -14,7 +14,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     tokens: str
     """Tokens of the first stage, as text: `784 (28×28) + 1`."""
     grid_tokens: int
-    """0 of a module, whose tokens are not known."""
+    """0 of a module whose inputs have no N."""
     extra_tokens: int = 0
     batch: int = 1
     dtype: str = "float32"

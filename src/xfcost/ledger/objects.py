@@ -82,7 +82,7 @@ def grouped(ledger: Ledger, by: AnyView, depth: int | None = None) -> list[dict[
     if by == "module":
         return module_tree(ledger, depth)
     result: list[dict[str, Any]] = []
-    timed = any(row.seconds for row in ledger.rows)
+    timed = ledger.timing is not None and any(row.seconds for row in ledger.rows)
     quantities = (*COUNTED, "active_params", *TRACED, *DISPATCHED, *(LEARNING if ledger.training else ()))
     for name, rows in ledger.by(by).items():
         part = ledger.part(rows)

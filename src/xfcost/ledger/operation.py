@@ -19,6 +19,7 @@ Mixing = Literal["per-token", "local", "global", "unknown"]
 
 
 MIXINGS: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
+KINDS: Final[tuple[Mixing, ...]] = (*MIXINGS, "unknown")
 
 
 COUNTED: Final = ("params", "macs", "flops", "attention_entries", "comparisons", "moved", "cached")

@@ -15,6 +15,7 @@ from xfcost.ledger.ran import ModuleRun
 # What an account is called in a sentence.
 _ACCOUNTS: Final = {"traced": "trace", "dispatched": "dispatcher"}
 COUNTED_ONLY: Final = "counted only; --trace checks it"
+NOT_TRACED: Final = "trace: not traced"
 
 
 def agreement_texts(ledger: Ledger) -> Iterator[Text]:

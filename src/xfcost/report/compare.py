@@ -9,12 +9,12 @@ from rich.text import Text
 
 from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.system_crossovers import MOST_PAIRED
-from xfcost.report.agreement import COUNTED_ONLY, agreement_texts
+from xfcost.report.agreement import COUNTED_ONLY, NOT_TRACED, agreement_texts
 from xfcost.report.comparison_answer import answer_texts
 from xfcost.report.console import note_texts, plain_text
 from xfcost.report.crossovers import crossover_texts, size_crossover_texts
 from xfcost.report.figures import figures_table
-from xfcost.report.input_description import input_text, input_warnings, run_text
+from xfcost.report.input_description import circumstances, input_text, input_warnings, run_text
 from xfcost.report.stages import size_parts, stage_parts
 from xfcost.report.table import CONVENTION
 from xfcost.report.training import run_texts
@@ -45,8 +45,12 @@ def header(comparison: Comparison) -> Text:
     metadata = [ledger.metadata for ledger in comparison.ledgers]
     for name, system in zip(comparison.names, metadata, strict=True):
         text.append(f"{name:<{width}}", style="bold")
-        text.append(f"   {input_text(system)}\n")
-    text.append(run_text(metadata[0]))
+        text.append(f"   {input_text(system) if system.inputs is None else circumstances(system)}\n")
+    if specs := [one for one in metadata if one.inputs is None]:
+        of_specs = "specs: " if len(specs) < len(metadata) else ""
+        text.append(of_specs + run_text(specs[0]))
+    else:
+        text.rstrip()
     if all(ledger.agreement is None for ledger in comparison.ledgers):
         text.append(f"   {COUNTED_ONLY}", style="dim")
     for warning in input_warnings(dict(zip(comparison.names, metadata, strict=True))):
@@ -59,7 +63,9 @@ def endnotes(comparison: Comparison, *, verbose: bool) -> Iterator[Text]:
     notes = []
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         if ledger.agreement is not None:
-            yield from (Text.assemble(f"{name}: ", text) for text in agreement_texts(ledger))
+            yield from (
+                Text.assemble(f"{name}: ", text) for text in agreement_texts(ledger) if text.plain != NOT_TRACED
+            )
         notes += [f"{name}: {note}" for note in ledger.metadata.notes]
     yield from note_texts(notes, verbose=verbose)
     yield from run_texts(comparison.ledgers[0])

@@ -10,7 +10,8 @@ from rich.text import Text
 from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
 from xfcost.report.crossovers import CURVE_WORDS, forward_part
-from xfcost.report.figures import figure_text, recurs
+from xfcost.report.figures import bounded, figure_text, recurs
+from xfcost.report.input_description import common_tokens
 from xfcost.report.time_comparison import time_texts
 
 # Mode -> the quantities that answer its question, in order, with their words.
@@ -36,12 +37,15 @@ def answer_texts(comparison: Comparison) -> Iterator[Text]:
 
 def _least(comparison: Comparison, quantity: str, values: dict[str, int | float]) -> str:
     """`Swin-T has the least at N = 784: 1.180 G, 18.99× less than ViT-S/8 (22.41 G)`; `none in ResNet-50; …`."""
-    figures = {name: figure_text(quantity, value) for name, value in values.items()}
+    ledgers = dict(zip(comparison.names, comparison.ledgers, strict=True))
+    figures = {
+        name: f"{bounded(ledgers[name], quantity)}{figure_text(quantity, value)}" for name, value in values.items()
+    }
     if not all(values.values()):
         none = ", ".join(name for name, value in values.items() if not value)
         return f"none in {none}; {', '.join(f'{figures[name]} in {name}' for name in values if values[name])}"
-    tokens = {ledger.metadata.grid_tokens for ledger in comparison.ledgers}
-    at = f" at N = {tokens.pop():,}" if len(tokens) == 1 else ""
+    tokens = common_tokens(ledger.metadata for ledger in comparison.ledgers)
+    at = f" at N = {tokens:,}" if tokens else ""
     least, *others = sorted(values, key=lambda name: values[name])
     if len(set(values.values())) == 1:
         return f"the same{at}, {figures[least]}"

@@ -24,7 +24,8 @@ _At = Callable[[int], str]
 def crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[Text]:
     """The N at which one overtakes the other, or that none does at the counted N."""
     if not comparison.searches:
-        yield Text("crossovers: no N fits two of the systems", style="bold")
+        if not comparison.size_searches:
+            yield Text("crossovers: no N fits two of the systems", style="bold")
         return
     part = forward_part(comparison)
     searched = list(dict.fromkeys(map(search_text if verbose else range_text, comparison.searches)))
@@ -49,9 +50,10 @@ def size_crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[T
     """The image sizes at which one overtakes the other; small images only with `verbose`."""
     searches = comparison.size_searches if verbose else [_of_usual_sizes(one) for one in comparison.size_searches]
     lines = order_lines(searches, lambda side: f"{side}×{side}")
-    if lines:
+    if lines or (searches and not comparison.searches):
         searched = "; ".join(dict.fromkeys(map(search_text if verbose else range_text, searches)))
-        yield Text.assemble(("crossovers at equal image sizes: ", "bold"), f"({searched})")
+        none = "" if lines else "none found "
+        yield Text.assemble(("crossovers at equal image sizes: ", "bold"), f"{none}({searched})")
         yield from lines
 
 

@@ -71,7 +71,7 @@ def comparison_text(comparison: Comparison, form: Format, *, verbose: bool = Fal
         return comparison.to_json()
     if form == "csv":
         inputs = [
-            {"system": name, "N": ledger.metadata.grid_tokens, "image": image_cell(ledger.metadata)}
+            {"system": name, "N": ledger.metadata.grid_tokens or None, "image": image_cell(ledger.metadata)}
             | {name: getattr(ledger.metadata, name) for name in ("batch", "dtype", "attention", "mode")}
             for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
         ]

@@ -12,6 +12,7 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.console import bare_table
 from xfcost.report.decoding import intensity_number
+from xfcost.report.header import at_least
 from xfcost.report.style import TERMINAL
 from xfcost.report.training import days_text, scientific
 
@@ -26,6 +27,7 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "macs_per-token": ("  per-token", TERMINAL["per-token"]),
     "macs_local": ("  local mixing", TERMINAL["local"]),
     "macs_global": ("  global mixing", TERMINAL["global"]),
+    "macs_unknown": ("  mixing not known", TERMINAL["unknown"]),
     "traced_macs": ("traced MACs", ""),
     "flops": ("FLOPs", ""),
     "score_dot_products": ("score dot products", ""),
@@ -59,6 +61,8 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "run_days": ("days of the run", ""),
 }
 _EXACT: Final = ("sequential_steps", "tokens", "token_pairs", "score_dot_products", _EXTRA)
+# Of a module with operations that nothing counts these are lower bounds.
+_BOUNDED: Final = ("macs", "macs_per-token", "macs_local", "macs_global", "macs_unknown", "flops")
 # A quantity that is listed only where it differs from another.
 _ONLY_BESIDE: Final = {_EXTRA: "score_dot_products", "active_params": "params"}
 # Listed only where a system has a recurrence.
@@ -102,8 +106,16 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
         if plain and values == [comparison.figures[name][plain] for name in comparison.names]:
             continue
         ratios = [None, *(_ratio(comparison, name, quantity) for name in comparison.names[1:])]
-        texts = [figure_text(quantity, value) for value in values]
+        texts = [
+            f"{bounded(ledger, quantity) if value else ''}{figure_text(quantity, value)}"
+            for value, ledger in zip(values, comparison.ledgers, strict=True)
+        ]
         yield quantity, words, list(zip(texts, map(_against, ratios), strict=True))
+
+
+def bounded(ledger: Ledger, quantity: str) -> str:
+    """`at least ` before a figure that is a lower bound."""
+    return at_least(ledger) if quantity in _BOUNDED else ""
 
 
 def _ratio(comparison: Comparison, name: str, quantity: str) -> float | None:

@@ -23,6 +23,7 @@ _MEANING: Final[dict[Mixing, str]] = {
     "global": "a token reads a set that grows with N",
     "local": "a token reads a set that does not grow with N",
     "per-token": "a token reads itself alone; merging and pooling make new tokens",
+    "unknown": "how it mixes tokens was not found",
 }
 
 
@@ -74,6 +75,7 @@ def render(page: Glance) -> RenderableType:
         notes.append(Text(f"Letters: {letters}."))
     totals = ", ".join(f"{name} {units.count(params)}" for name, params in page.params.items())
     notes += [Text(f"All parameters: {totals}."), Text(parameter_sentence(page), style="bold")]
+    notes += [Text(f"note: {note}") for note in page.notes]
     return Group(table, "", *map(Text, _input_lines(page)), *notes)
 
 
@@ -104,6 +106,7 @@ def _object(page: Glance) -> dict[str, Any]:
         "inputs": {name: input_object(metadata) for name, metadata in page.inputs.items()},
         "operations": [{"operation": row.pop("title")} | row for row in operations],
         "data_movement": list(page.moves),
+        **({"notes": list(page.notes)} if page.notes else {}),
         "params": page.params,
         "mixing_params": page.mixing_params(),
         "sentence": parameter_sentence(page),
@@ -145,7 +148,9 @@ def _rounded(page: Glance) -> list[dict[str, str]]:
 
 def parameter_sentence(page: Glance) -> str:
     """Which mixing operations hold parameters in these systems, and how many."""
-    mixing = [entry for entry in page.entries if entry.mixing != "per-token"]
+    mixing = [entry for entry in page.entries if entry.mixes]
+    if not mixing and any(entry.mixing == "unknown" for entry in page.entries):
+        return "Which operations mix tokens is not known."
     holders = [entry for entry in mixing if any(one.params for one in entry.occurrences)]
     if not mixing:
         return "No operation here mixes tokens."

@@ -5,7 +5,7 @@ With other patches the same N is another image, so every report has the image's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from xfcost.ledger.grid import sides_text
@@ -30,8 +30,14 @@ def input_text(metadata: Metadata) -> str:
 
 def common_input_text(systems: Sequence[Metadata]) -> str:
     """The part of it that several systems share: `image 224×224   `, `N = 784   `."""
-    images, tokens = {_image_text(one) for one in systems}, {one.grid_tokens for one in systems}
-    return (images.pop() if len(images) == 1 else "") + (f"N = {tokens.pop():,}   " if len(tokens) == 1 else "")
+    images, tokens = {_image_text(one) for one in systems}, common_tokens(systems)
+    return (images.pop() if len(images) == 1 else "") + (f"N = {tokens:,}   " if tokens else "")
+
+
+def common_tokens(systems: Iterable[Metadata]) -> int | None:
+    """N, where all systems have the same."""
+    tokens = {one.grid_tokens for one in systems}
+    return (tokens.pop() or None) if len(tokens) == 1 else None
 
 
 def run_text(metadata: Metadata) -> str:
@@ -69,8 +75,15 @@ def input_object(metadata: Metadata) -> dict[str, Any]:
 
 def input_warnings(systems: Mapping[str, Metadata]) -> Iterator[str]:
     """How the inputs of several systems differ: in N, and in the image (`ViT-S/8 sees 224×224, Swin-T 112×112`)."""
-    if len({metadata.grid_tokens for metadata in systems.values()}) > 1:
+    if len({metadata.grid_tokens for metadata in systems.values() if metadata.grid_tokens}) > 1:
         yield "each at its own N, and they differ; --N sets one N for all"
+    run: dict[str, list[str]] = {}
+    for name, metadata in systems.items():
+        if metadata.attention != "no":
+            run.setdefault(metadata.attention, []).append(name)
+    if len(run) > 1:
+        told = ", ".join(f"{attention} in {names_text(names)}" for attention, names in run.items())
+        yield f"attention runs with the same MACs and another memory: {told}"
     seen: dict[str, list[str]] = {}
     for name, metadata in systems.items():
         if metadata.image is not None:

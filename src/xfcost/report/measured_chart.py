@@ -44,7 +44,7 @@ def measured_chart(found: Measured, metric: str, mark: int | None) -> Chart:
         points=[_points(one, points, reading, number) for number, (one, points) in enumerate(drawn)],
         axis=found.axis,
         mark=mark,
-        footnote=" ".join(f"{text}." for text in _footnotes(found)),
+        footnote=" ".join(f"{text}." for text in _footnotes(found, reading)),
         summary=[*_slope_texts(drawn, reading), *_crossing_texts(found, metric), *_notes(found)],
     )
 
@@ -95,7 +95,9 @@ def _joined(series: Series, points: Sequence[Point], words: str) -> Line:
     return Line(f"{series.name}: {words}", xs, values, slope(xs, values), scaled=True)
 
 
-def _footnotes(found: Measured) -> Iterator[str]:
+def _footnotes(found: Measured, reading: Reading) -> Iterator[str]:
+    if not reading.predicted:
+        yield "Lines: shapes of what is counted, each through the largest point of its series"
     if found.missing:
         yield f"Not measured: {len(found.missing):,} row{'s' if len(found.missing) > 1 else ''}"
     for name, curve in found.curves.items():

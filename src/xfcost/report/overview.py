@@ -12,11 +12,11 @@ from rich.text import Text
 from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.system_crossovers import NamedOrder
 from xfcost.ledger import units
-from xfcost.report.agreement import COUNTED_ONLY, agreement_texts
+from xfcost.report.agreement import COUNTED_ONLY, NOT_TRACED, agreement_texts
 from xfcost.report.comparison_answer import exponent_text
 from xfcost.report.console import bare_table, note_texts
 from xfcost.report.crossovers import range_text, search_text
-from xfcost.report.figures import figure_text
+from xfcost.report.figures import bounded, figure_text
 from xfcost.report.input_description import common_input_text, input_warnings, names_text, run_text
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION
@@ -44,7 +44,9 @@ class Column(NamedTuple):
         if self.what == "ratio":
             ratio = comparison.ratios[name][self.quantity]
             return units.ratio(None if ratio is None else float(f"{ratio:.3g}"))
-        return figure_text(self.quantity, comparison.figures[name].get(self.quantity))
+        value = comparison.figures[name].get(self.quantity)
+        bound = bounded(comparison.ledgers[comparison.names.index(name)], self.quantity) if value else ""
+        return f"{'≥' if bound else ''}{figure_text(self.quantity, value)}"
 
 
 COLUMNS: Final = (
@@ -116,7 +118,8 @@ def overview(comparison: Comparison, width: int, *, verbose: bool = False) -> Gr
     metadata = [ledger.metadata for ledger in comparison.ledgers]
     short = _short(comparison)
     head = Text(f"{len(short)} systems, each against {short[comparison.names[0]]}", style="bold")
-    head.append(f"\n{common_input_text(metadata)}{run_text(metadata[0])}", style="not bold")
+    of_specs = next((one for one in metadata if one.inputs is None), metadata[0])
+    head.append(f"\n{common_input_text(metadata)}{run_text(of_specs)}", style="not bold")
     if all(ledger.agreement is None for ledger in comparison.ledgers):
         head.append(f"   {COUNTED_ONLY}", style="dim")
     head.append(f"\n{_extremes(comparison, short)}", style="not bold")
@@ -176,7 +179,8 @@ def endnotes(comparison: Comparison, short: dict[str, str], hidden: list[str], *
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         if ledger.agreement is not None:
             for text in agreement_texts(ledger):
-                yield Text.assemble(f"{short[name]}: ", text)
+                if text.plain != NOT_TRACED:
+                    yield Text.assemble(f"{short[name]}: ", text)
         for note in ledger.metadata.notes:
             notes.setdefault(note, []).append(short[name])
     yield from note_texts([f"{', '.join(names)}: {note}" for note, names in notes.items()], verbose=verbose)

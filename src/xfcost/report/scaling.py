@@ -30,11 +30,11 @@ def scaling_chart(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], met
     if not lines:
         names = ", ".join(one.name for one in sweeps)
         raise UsageError(f"--metric {metric}: is 0 everywhere for {names}; nothing to draw on log axes")
-    metadata = sweeps[0].ledgers[0].metadata
+    metadata = next((one for one in sweeps if not is_module(one)), sweeps[0]).ledgers[0].metadata
     return Chart(
         title=f"{chosen.title} over {'N' if axis is TOKENS else 'image size'} (log–log)",
         axis=axis,
-        subtitle=_subtitle(metric, metadata, live),
+        subtitle=_subtitle(metric, metadata, live, modules_alone=all(map(is_module, sweeps))),
         value_label=chosen.label + (f" ({metadata.dtype})" if chosen.unit == "byte" else ""),
         unit=chosen.unit,
         lines=lines,
@@ -99,12 +99,19 @@ def _noisy_texts(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> I
                 yield f"{one.name}, {one.axis.word} = {one.at(ledger):,}: noisy: {ledger.timing.noisy}"
 
 
-def _subtitle(metric: str, metadata: Metadata, live: Sequence[Sequence[Ledger]]) -> str:
+def is_module(one: Sweep) -> bool:
+    """Is it a torch module, and no spec?"""
+    return one.ledgers[0].module is not None
+
+
+def _subtitle(metric: str, metadata: Metadata, live: Sequence[Sequence[Ledger]], *, modules_alone: bool = False) -> str:
     """How the numbers came about."""
     chosen = METRICS[metric]
     run = "one decode step at N cached tokens" if metadata.mode == "decode" else "one forward"
     how = chosen.how.replace("one forward", run)
-    words = [how, f"batch {metadata.batch}", f"{metadata.attention} attention"]
+    if modules_alone:
+        how = how.replace("in closed form", "by torch's dispatcher")
+    words = [how, *([] if modules_alone else [f"batch {metadata.batch}"]), f"{metadata.attention} attention"]
     timing = next((ledger.timing for ledgers in live for ledger in ledgers if ledger.timing), None)
     if timing:
         words += [metadata.dtype, f"{timing.device} ({timing.machine}, {timing.threads} threads)"]
@@ -121,7 +128,8 @@ def _footnote(sweeps: Sequence[Sweep], metric: str) -> str:
     if padded and metric != "params":
         names = f" of {', '.join(padded)}" if len(padded) <= _MOST_NAMED else ""
         parts.append(f"Steps{names}: padding to whole windows or blocks, counted as it runs.")
-    parts += [f"{one.name} {_nothing(metric)}." for one in sweeps if not any(one.values(METRICS[metric].quantity))]
+    parts += [_module_text(one) for one in sweeps if is_module(one)]
+    parts += [f"{one.name} {_nothing(one, metric)}." for one in sweeps if not any(one.values(METRICS[metric].quantity))]
     parts += [f"{one.name} has no {numbers_text(one)}." for one in sweeps if one.skipped]
     parts += [f"{one.name} ends at {one.axis.word} = {one.xs[-1]:,}." for one in sweeps if one.ended]
     return " ".join(parts)
@@ -147,9 +155,19 @@ def _summary(sweeps: Sequence[Sweep], metric: str) -> Iterator[str]:
             fitted = slope_text(slope(one.xs, values))
             yield f"{one.name}: slope {fitted} from {one.axis.word} = {one.xs[0]:,} to {one.xs[-1]:,}"
         else:
-            yield f"{one.name} {_nothing(metric)}"
+            yield f"{one.name} {_nothing(one, metric)}"
 
 
-def _nothing(metric: str) -> str:
-    """Why a system has no line: a log axis has no 0."""
+def _module_text(one: Sweep) -> str:
+    """How a module is counted, and what is not."""
+    ledger = one.ledgers[0]
+    missing = ledger.module.uncounted if ledger.module is not None else {}
+    bound = f" A lower bound: {', '.join(missing)} not counted." if missing else ""
+    return f"{one.name}: a torch module, counted by torch's dispatcher, {ledger.metadata.attention} attention.{bound}"
+
+
+def _nothing(one: Sweep, metric: str) -> str:
+    """Why a system has no line: a log axis has no 0, or the kinds of a module are not known."""
+    if any(value is None for value in one.values(METRICS[metric].quantity)) and is_module(one):
+        return "has operations whose mixing kind is not known, and no line"
     return f"has no {lowered(METRICS[metric].title)}, and no line"

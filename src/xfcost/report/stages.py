@@ -26,7 +26,8 @@ def stage_parts(comparison: Comparison, width: int) -> Iterator[RenderableType]:
         table.add_row(f"stage {number + 1}", *(cells[number] if number < len(cells) else "" for cells in columns))
     yield table
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
-        yield Text(f"  {name}: {shape_text(ledger)}")
+        if ledger.metadata.stages:  # a module has none
+            yield Text(f"  {name}: {shape_text(ledger)}")
 
 
 def _stages(ledger: Ledger, *, long: bool) -> list[str]:

@@ -12,7 +12,12 @@ from xfcost.ledger.operation import Mixing
 # Terminal styles: blue per-token, red global, green local.
 TERMINAL: Final[dict[Mixing, str]] = {"per-token": "blue", "local": "green", "global": "red", "unknown": ""}
 # The same for figures, dark enough on white and apart under deuteranopia.
-FIGURE: Final[dict[Mixing, str]] = {"per-token": "#2c6fbb", "local": "#1b7a5a", "global": "#d55e00"}
+FIGURE: Final[dict[Mixing, str]] = {
+    "per-token": "#2c6fbb",
+    "local": "#1b7a5a",
+    "global": "#d55e00",
+    "unknown": "#a8a8a8",
+}
 # One colour per system in a plot; any two are apart under deuteranopia (CIE76 ΔE of 20 or more).
 SYSTEMS: Final = ("#2c6fbb", "#aa4499", "#01665e", "#e69f00", "#332288", "#999933", "#6e2c00", "#1a1a1a")
 # Lines that are there for comparison.

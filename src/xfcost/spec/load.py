@@ -113,8 +113,6 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
         SpecError: with file, line and path of every error.
         UsageError: no such preset, or a setting that matches nothing.
     """
-    if (target := module_target(name)) is not None and target.kind != "config":
-        raise UsageError(f"{printable(name, 200)}: expected a spec; `xfcost analyze` alone takes torch modules")
     files = [(written.data, written.source) for written in lineage(name)]
     data, source = files.pop()
     setting_errors = apply_file_settings(data, source)
@@ -171,6 +169,11 @@ def lineage(name: str) -> list[Written]:
         SpecError: a file can't be read, or extends a missing file, or itself.
         UsageError: no such preset.
     """
+    if (target := module_target(name)) is not None and target.kind != "config":
+        raise UsageError(
+            f"{printable(name, 200)}: expected a spec; a torch module has no YAML "
+            "(analyze, compare, plot, glance and diagram take it)"
+        )
     path, shown = _find(name)
     first, first_shown = path, shown
     text = read_file(path, shown, _expected_file(name))

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from xfcost.ledger.errors import SpecError, UsageError, printable
+from xfcost.spec.input_shapes import SHAPE
 from xfcost.spec.reader import read_value
 from xfcost.torch_models.any_model.inputs import Given, noise
 
-_SHAPE: Final = re.compile(r"(?P<sides>(?:\d+|[A-Z])(?:x(?:\d+|[A-Z]))*)(?::(?P<dtype>\w+))?\Z")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*\Z")
 DTYPES: Final = {
     name: getattr(torch, name)
@@ -31,7 +31,7 @@ def inputs_from(texts: Sequence[str], letters: Mapping[str, int | None], device:
     Args:
         texts: `[NAME=]SHAPE[:DTYPE]`; a NAME with dots is a place inside an input, and what is no shape a plain value.
             Strings are quoted.
-        letters: what a letter in a shape stands for: N and B.
+        letters: what a letter in a shape stands for: N, H, W and B.
         device: `meta` makes tensors without elements.
 
     Raises:
@@ -46,15 +46,16 @@ def inputs_from(texts: Sequence[str], letters: Mapping[str, int | None], device:
             continue
         if not _NAME.match(name):
             raise _unclear(text)
-        found = _tensor(text, value, letters, device) if _SHAPE.match(value) else _plain(text, value)
+        found = _tensor(text, value, letters, device) if SHAPE.match(value) else _plain(text, value)
         _put(named, name.split("."), found, text)
     return Given(tuple(args), {name: _sequences(value) for name, value in named.items()})
 
 
-def has_letter(texts: Sequence[str], letter: str) -> bool:
-    """Stands the letter in the shape of any of these inputs?"""
-    shapes = (_SHAPE.match(text.rpartition("=")[2]) for text in texts)
-    return any(shape is not None and letter in shape["sides"].split("x") for shape in shapes)
+def letters_in(texts: Sequence[str]) -> frozenset[str]:
+    """The letters in the shapes of these inputs."""
+    shapes = (SHAPE.match(text.rpartition("=")[2]) for text in texts)
+    sides = {side for shape in shapes if shape is not None for side in shape["sides"].split("x")}
+    return frozenset(side for side in sides if side.isalpha())
 
 
 def _unclear(text: str) -> UsageError:
@@ -65,7 +66,7 @@ def _unclear(text: str) -> UsageError:
 
 
 def _tensor(text: str, value: str, letters: Mapping[str, int | None], device: str) -> Tensor:
-    found = _SHAPE.match(value)
+    found = SHAPE.match(value)
     if found is None:
         raise _unclear(text)
     dtype = DTYPES.get(found["dtype"] or "float32")
@@ -90,7 +91,8 @@ def _number(text: str, letter: str, letters: Mapping[str, int | None]) -> int:
         raise UsageError(f"--input {printable(text, 200)}: {letter} is no letter; expected one of {', '.join(letters)}")
     number = letters[letter]
     if number is None:
-        raise UsageError(f"--input {printable(text, 200)}: {letter} has no number; give --N")
+        option = "--size" if letter in {"H", "W"} else "--N"
+        raise UsageError(f"--input {printable(text, 200)}: {letter} has no number; give {option}")
     return number
 
 

@@ -35,20 +35,52 @@ class Given(NamedTuple):
         return result
 
 
-def inputs_at(given: Any, tokens: int | None, keywords: Mapping[str, Any] | None = None) -> Given:
-    """The example inputs that a user gives, as values or as a function of N.
+class Lengths(NamedTuple):
+    """What the letters in a module's inputs stand for; None where nothing asks for it."""
+
+    tokens: int | None = None
+    """N."""
+    size: tuple[int, int] | None = None
+    """H and W, of an image."""
+
+
+def letters_of(given: Any) -> frozenset[str]:
+    """The letters that example inputs are a function of: N, or H and W where its parameters are called so."""
+    if not callable(given):
+        return frozenset()
+    names = _parameters_of(given)
+    return frozenset({"H", "W"} | (names & {"N"}) if names >= {"H", "W"} else {"N"})
+
+
+def _parameters_of(function: Any) -> set[str]:
+    try:
+        return set(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return set()
+
+
+def inputs_at(given: Any, lengths: Lengths, keywords: Mapping[str, Any] | None = None) -> Given:
+    """The example inputs that a user gives, as values or as a function of N, or of H and W.
 
     Raises:
-        UsageError: N has no number, or the function raises.
+        UsageError: a letter has no number, or the function raises.
     """
     if not callable(given):
         return example_inputs(given, keywords)
-    if tokens is None:
+    letters = letters_of(given)
+    if "N" in letters and lengths.tokens is None:
         raise UsageError("example_inputs: it is a function of N, and N has no number; give --N (N=… in Python)")
+    if "H" in letters and lengths.size is None:
+        raise UsageError("example_inputs: it is a function of H and W; give --size (size=… in Python)")
+    height, width = lengths.size or (None, None)
+    numbers = {"H": height, "W": width, "N": lengths.tokens}
     try:
-        return example_inputs(given(tokens), keywords)
+        if "H" in letters:
+            return example_inputs(given(**{letter: numbers[letter] for letter in sorted(letters)}), keywords)
+        return example_inputs(given(lengths.tokens), keywords)
     except Exception as error:
-        raise UsageError(f"example_inputs({tokens}) raised {raised(error)}") from error
+        told = ", ".join(str(numbers[letter]) for letter in sorted(letters))
+        raise UsageError(f"example_inputs({told}) raised {raised(error)}") from error
 
 
 def _name(model: nn.Module, place: int) -> str:

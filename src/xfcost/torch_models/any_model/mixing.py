@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from torch import nn
 
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import NoNumbersError, UsageError
 from xfcost.ledger.operation import Mixing
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.run import Run, run_on
@@ -87,11 +87,11 @@ def check_parameters(model: nn.Module, name: str) -> None:
     """Refuse a module whose parameters take too much memory to be filled with numbers.
 
     Raises:
-        UsageError: they do.
+        NoNumbersError: they do.
     """
     size = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
     if size > MOST_BYTES:
-        raise UsageError(
+        raise NoNumbersError(
             f"--mixing: the parameters of {name} take {size / 2**30:,.1f} GiB, and it runs modules of up to "
             f"{MOST_BYTES // 2**30} GiB with real numbers; its kinds are those of a shallower one: --build depth=2, or "
             "a config with fewer layers"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+import os
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 from torch import nn
@@ -14,73 +15,97 @@ from xfcost.ledger.options import read_option
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.config_target import configured
-from xfcost.torch_models.any_model.in_n import ledger_in_n
-from xfcost.torch_models.any_model.input_texts import has_letter, inputs_from
-from xfcost.torch_models.any_model.inputs import Given, inputs_at
+from xfcost.torch_models.any_model.given_module import ledger_at_lengths
+from xfcost.torch_models.any_model.input_texts import inputs_from, letters_in
+from xfcost.torch_models.any_model.inputs import Given, Lengths, inputs_at, letters_of
 from xfcost.torch_models.any_model.lazy import with_shapes
-from xfcost.torch_models.any_model.mixing import Built, check_parameters
+from xfcost.torch_models.any_model.mixing import Built, OnCPU, check_parameters
+from xfcost.torch_models.any_model.options import How
 from xfcost.torch_models.any_model.python_target import Found, as_a_script, built, found
 from xfcost.torch_models.any_model.usual_inputs import text_tokens, usual_inputs
 
-Letters = Mapping[str, int | None]
-"""Letters in the shapes of inputs -> what they stand for."""
 
+class NamedModule:
+    """The module that a target names, whose code is executed, at any size of its inputs.
 
-def target_ledger(  # noqa: PLR0913 - options
-    target: ModuleTarget, *, inputs: Sequence[str], build: Sequence[str], tokens: int | None, batch: Any, trace: bool,
-    strict: bool, closed_form: bool | None, mixing: bool = False,
-) -> Ledger:  # fmt: skip
-    """The ledger of the module that `target` names. It is built on `meta`, and where it needs numbers on the CPU.
+    It is built on `meta`, and where it needs numbers on the CPU.
 
     Args:
-        target: its code is executed.
+        target: where it is.
         inputs: `[NAME=]SHAPE[:DTYPE]` each; the file's `example_inputs` where there are none.
         build: `key=value` each, arguments of the class or function.
-        tokens: the number for N in shapes.
-        batch: the number for B.
-        trace: also lay fvcore's trace beside.
-        strict: refuse a ledger that leaves an operation uncounted.
-        mixing: also find how each operation mixes tokens, in the module on the CPU.
-        closed_form: also count it at other N, where N is a letter; None: where that is quick.
-
-    Raises:
-        UsageError: it can't be built, or does not run on these inputs.
-        IncompleteError: with `strict`, an operation is not counted.
+        batch: the number for B in shapes.
     """
-    samples = read_option("batch", batch)
-    arguments, failed = _arguments(build), None
-    name = printable(target.text, 200)
-    with as_a_script(target):
-        code = None if target.kind == "config" else found(target)
 
-        def made(device: str) -> tuple[nn.Module, Callable[[int | None], Given], int | None, bool]:
-            model, beside = _made(target, code, arguments, device)
-            given_at = partial(_inputs, model, beside, inputs, samples, device, name)
-            own = _letter(model, beside, inputs, tokens)
-            first = tokens if own is None else own
-            with_shapes(model, *given_at(first))
-            return model, given_at, first, own is not None
+    def __init__(self, target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: Any) -> None:
+        self.target, self.texts, self.samples = target, inputs, int(read_option("batch", batch))
+        self.name = printable(target.text, 200)
+        self.title = target.name or os.path.basename(target.place)
+        self._arguments = _arguments(build)
+        self._devices: tuple[str, ...] = ("meta", "cpu")
+        self._built: dict[str, tuple[nn.Module, Any]] = {}
 
-        def on_cpu() -> list[Built]:
-            model, given_at, first, _ = made("cpu")
+    @cached_property
+    def _code(self) -> Found | None:
+        return None if self.target.kind == "config" else found(self.target)
+
+    def ledger(self, lengths: Lengths, how: How) -> Ledger:
+        """Its ledger on inputs of these lengths.
+
+        Raises:
+            UsageError: it can't be built, or does not run on these inputs.
+            IncompleteError: an operation is not counted, and `how` is strict.
+        """
+        failed = None
+        with as_a_script(self.target):
+            for device in self._devices:
+                try:
+                    model, given_at, first, letters = self._made(device, lengths)
+                except UsageError as error:
+                    failed = error
+                    continue
+                if how.mixing:
+                    check_parameters(model, self.name)
+                on_cpu = self._on_cpu(lengths) if how.mixing else None
+                try:
+                    ledger = ledger_at_lengths(
+                        model, given_at, first, letters, how, name=self.target.name or None, mixing=on_cpu
+                    )
+                except UsageError as error:
+                    failed = error
+                    continue
+                self._devices = (device,)
+                return ledger
+        raise failed or UsageError(f"{self.name}: it can't be built")
+
+    def _on_cpu(self, lengths: Lengths) -> OnCPU:
+        def built_there() -> list[Built]:
+            model, given_at, first, _ = self._made("cpu", lengths)
             return [(model, given_at(first))]
 
-        for device in ("meta", "cpu"):
-            try:
-                model, given_at, first, has_n = made(device)
-            except UsageError as error:
-                failed = error
-                continue
-            if mixing:
-                check_parameters(model, name)
-            try:
-                return ledger_in_n(
-                    model, given_at, first, has_n=has_n, trace=trace, strict=strict, name=target.name or None,
-                    closed_form=closed_form, mixing=on_cpu if mixing else None,
-                )  # fmt: skip
-            except UsageError as error:
-                failed = error
-    raise failed or UsageError(f"{name}: it can't be built")
+        return built_there
+
+    def _made(
+        self, device: str, lengths: Lengths
+    ) -> tuple[nn.Module, Callable[[Lengths], Given], Lengths, frozenset[str]]:
+        """The module, its inputs at any lengths, these lengths as they apply to it, and the letters in its inputs."""
+        model, beside = self._model(device)
+        letters, tokens = _letters(model, beside, self.texts, lengths.tokens)
+        if lengths.size is not None and "H" not in letters and "W" not in letters:
+            raise UsageError(
+                f"{self.name}: --size is of inputs with the letters H and W, as in --input 1x3xHxW, or of an "
+                "example_inputs that is a function of H and W"
+            )
+        first = lengths._replace(tokens=tokens)
+        given_at = partial(_inputs, model, beside, self.texts, self.samples, device, self.name)
+        with_shapes(model, *given_at(first))
+        return model, given_at, first, letters
+
+    def _model(self, device: str) -> tuple[nn.Module, Any]:
+        """The module, built once on a device, and the example inputs that stand beside it in its file."""
+        if device not in self._built:
+            self._built[device] = _made(self.target, self._code, self._arguments, device)
+        return self._built[device]
 
 
 def _made(target: ModuleTarget, code: Found | None, arguments: dict[str, Any], device: str) -> tuple[nn.Module, Any]:
@@ -93,23 +118,28 @@ def _made(target: ModuleTarget, code: Found | None, arguments: dict[str, Any], d
     return configured(target.place, device), None
 
 
-def _letter(model: nn.Module, beside: Any, texts: Sequence[str], tokens: int | None) -> int | None:
-    """The number for N, where the inputs have the letter N."""
+def _letters(
+    model: nn.Module, beside: Any, texts: Sequence[str], tokens: int | None
+) -> tuple[frozenset[str], int | None]:
+    """The letters in its inputs, and the number for N; the length of the text of a model of transformers is one."""
     if texts:
-        return tokens if has_letter(texts, "N") else None
+        return letters_in(texts), tokens
     if beside is not None:
-        return tokens if callable(beside) else None
-    return text_tokens(model, tokens) if hasattr(model, "main_input_name") and hasattr(model, "config") else None
+        return letters_of(beside), tokens
+    if hasattr(model, "main_input_name") and hasattr(model, "config"):
+        tokens = text_tokens(model, tokens)
+    return frozenset("N" if tokens is not None else ""), tokens
 
 
 def _inputs(  # noqa: PLR0913 - what inputs are made of
-    model: nn.Module, beside: Any, texts: Sequence[str], batch: int, device: str, name: str, tokens: int | None
+    model: nn.Module, beside: Any, texts: Sequence[str], batch: int, device: str, name: str, lengths: Lengths
 ) -> Given:
-    letters: Letters = {"N": tokens, "B": batch}
+    height, width = lengths.size or (None, None)
+    letters: dict[str, int | None] = {"N": lengths.tokens, "H": height, "W": width, "B": batch}
     if texts:
         return inputs_from(texts, letters, device)
     if beside is not None:
-        return inputs_at(beside, tokens)
+        return inputs_at(beside, lengths)
     if hasattr(model, "main_input_name") and hasattr(model, "config"):
         return usual_inputs(model, letters, device)
     raise UsageError(

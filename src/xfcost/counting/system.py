@@ -1,0 +1,165 @@
+"""What is compared, plotted and drawn: a spec, or a module without one, counted at any input that it can have."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Protocol
+
+import msgspec
+
+from xfcost.counting.forward import count, curve_costs
+from xfcost.ledger.errors import XfcostError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
+from xfcost.spec.inputs import image_size_for_grid, sized_inputs, takes_images, time_steps
+from xfcost.spec.load import Loaded
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+
+
+class Grown(msgspec.Struct, frozen=True):
+    """The same system at two inputs."""
+
+    own: Ledger
+    other: Ledger
+    factor: float
+    """How many times the tokens of `own` `other` has."""
+
+
+class System(Protocol):
+    """A system that can be counted at many inputs. Every method raises an XfcostError where it can't have that one."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def has_tokens(self) -> bool:
+        """Can N of its input be any number?"""
+
+    @property
+    def has_images(self) -> bool:
+        """Can its input be a square image of any side?"""
+
+    @property
+    def points(self) -> int:
+        """At how many points a line of a plot is counted."""
+
+    def ledger(self, run: Run) -> Ledger:
+        """Its rows, counted, without orders."""
+
+    def costs(self, run: Run) -> tuple[int, dict[str, int]]:
+        """N and the figures of `comparison.CURVES`."""
+
+    def input_key(self, run: Run) -> Hashable:
+        """The same for all runs that give it the same input."""
+
+    def axes(self, run: Run) -> int:
+        """1 where N is any length, 2 where it is a square grid."""
+
+    def token_step(self) -> int:
+        """What N of a plot's points is a multiple of, where it is no square."""
+
+    def time_steps(self) -> int:
+        """What N of a square grid is multiplied by."""
+
+    def pixels(self, run: Run) -> int:
+        """What the side of an image is a multiple of."""
+
+    def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
+        """Score dot products of a head in the first block that has any: without special tokens, and with them."""
+
+    def grown(self, ledger: Ledger, run: Run) -> Grown | None:
+        """Its growth from `ledger` to an input twice as long on every axis, or half as long; None if it has neither."""
+
+
+class SpecSystem(msgspec.Struct, frozen=True):
+    """A spec."""
+
+    loaded: Loaded
+
+    @property
+    def name(self) -> str:
+        """The spec's name."""
+        return self.loaded.spec.name
+
+    @property
+    def has_tokens(self) -> bool:
+        """Every spec can be asked for an N."""
+        return True
+
+    @property
+    def has_images(self) -> bool:
+        """Is its input an image, no side folded into the width?"""
+        return takes_images(self.loaded)
+
+    @property
+    def points(self) -> int:
+        """Enough to show the steps that padded windows make."""
+        return 97
+
+    def ledger(self, run: Run) -> Ledger:
+        """The closed form."""
+        return count(place(self.loaded, run), orders=False)
+
+    def costs(self, run: Run) -> tuple[int, dict[str, int]]:
+        """N and the sums over the rows."""
+        architecture = place(self.loaded, run)
+        return int(architecture.grid.tokens), curve_costs(architecture)
+
+    def input_key(self, run: Run) -> Hashable:
+        """The sides of its inputs."""
+        return tuple(entry.sides for entry in sized_inputs(self.loaded, run))
+
+    def axes(self, run: Run) -> int:
+        """The axes of the first stage's grid."""
+        return len(place(self.loaded, run).grid.sides)
+
+    def token_step(self) -> int:
+        """A spec is asked for every N."""
+        return 1
+
+    def time_steps(self) -> int:
+        """Those of a video."""
+        return time_steps(self.loaded)
+
+    def pixels(self, run: Run) -> int:
+        """Pixels per token of the first stage."""
+        return max(image_size_for_grid(self.loaded, run, (1, 1)))
+
+    def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
+        """Of eager attention, whatever the run's."""
+        eager_run = run._replace(attention="eager")
+        eager = ledger if run == eager_run else self.ledger(eager_run)
+        special = any(stream["extra_tokens"] for stream in ledger.metadata.streams)
+        on_grid = self.ledger(eager_run._replace(extra_tokens=False)) if special else eager
+        return first_scores(on_grid), first_scores(eager)
+
+    def grown(self, ledger: Ledger, run: Run) -> Grown | None:
+        """In the mode `generate` that of the prefill."""
+        if run.mode == "generate":
+            ledger = self.ledger(run)
+        length = 2 ** len(ledger.metadata.streams[0]["grid"])
+        for scale, factor in (((2, 1), length), ((1, 2), 1 / length)):
+            try:
+                return Grown(ledger, self.ledger(run._replace(scale=scale)), factor)
+            except XfcostError:  # beyond the last learned position, or a side that can't be halved
+                continue
+        return None
+
+
+def first_scores(ledger: Ledger) -> int | None:
+    """Score dot products per head and sample in the first attention sub-layer (of an eager ledger, or of a module)."""
+    layer: str | None = None
+    scores = 0
+    for row in ledger.rows:
+        if row.attention_entries and layer in (None, row.component):
+            if ledger.module is None:
+                layer, scores = row.component, scores + _of_one_head(row, ledger.metadata.batch)
+            elif row.core is not None:
+                layer, scores = row.component, scores + int(row.core.queries * row.core.keys)
+    return scores or None
+
+
+def _of_one_head(row: Operation, batch: int) -> int:
+    return row.attention_entries // ((row.heads or 1) * batch)

@@ -1,0 +1,52 @@
+"""The ledger of a module at any lengths of its inputs, and a module that a user gives with example inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from torch import nn
+
+from xfcost.ledger.ledger import Ledger
+from xfcost.torch_models.any_model.in_n import ledger_in_n
+from xfcost.torch_models.any_model.inputs import Given, Lengths, inputs_at, letters_of
+from xfcost.torch_models.any_model.mixing import OnCPU
+from xfcost.torch_models.any_model.options import How
+
+
+class GivenModule:
+    """A module with its example inputs: values, or a function of N, or of H and W."""
+
+    def __init__(self, module: nn.Module, inputs: Any, keywords: Mapping[str, Any] | None = None) -> None:
+        self.module, self.inputs, self.keywords = module, inputs, keywords
+        self.title = type(module).__name__
+
+    def ledger(self, lengths: Lengths, how: How) -> Ledger:
+        """Its ledger on inputs of these lengths.
+
+        Raises:
+            UsageError: the module does not run on them.
+            IncompleteError: an operation is not counted, and `how` is strict.
+        """
+
+        def given_at(at: Lengths) -> Given:
+            return inputs_at(self.inputs, at, self.keywords)
+
+        on_cpu = (lambda: [(self.module, given_at(lengths))]) if how.mixing else None
+        return ledger_at_lengths(self.module, given_at, lengths, letters_of(self.inputs), how, mixing=on_cpu)
+
+
+def ledger_at_lengths(  # noqa: PLR0913 - options
+    model: nn.Module, given_at: Callable[[Lengths], Given], lengths: Lengths, letters: frozenset[str], how: How, *,
+    name: str | None = None, mixing: OnCPU | None = None,
+) -> Ledger:  # fmt: skip
+    """The ledger at these lengths, with N or the image's size where these are `letters` in its inputs."""
+    has_n = "N" in letters and lengths.tokens is not None
+    ledger = ledger_in_n(
+        model, lambda tokens: given_at(lengths._replace(tokens=tokens)), lengths.tokens, has_n=has_n,
+        trace=how.trace, strict=how.strict, name=name, closed_form=how.closed_form, mixing=mixing,
+    )  # fmt: skip
+    known: dict[str, Any] = {"grid_tokens": lengths.tokens} if has_n else {}
+    known |= {"image": lengths.size} if letters & {"H", "W"} else {}
+    return msgspec.structs.replace(ledger, metadata=msgspec.structs.replace(ledger.metadata, **known))

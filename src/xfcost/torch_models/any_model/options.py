@@ -1,0 +1,18 @@
+"""What is asked of the ledger of a module."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class How(NamedTuple):
+    """What a ledger of a module holds beside its counts."""
+
+    trace: bool = True
+    """Lay fvcore's trace beside."""
+    strict: bool = False
+    """Refuse a ledger that leaves an operation uncounted."""
+    closed_form: bool | None = None
+    """Also count it at other N, where N is a letter of its inputs; None: where that is quick."""
+    mixing: bool = False
+    """Also find how each operation mixes tokens, in the module on the CPU."""

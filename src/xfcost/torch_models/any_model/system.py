@@ -1,0 +1,292 @@
+"""A torch module as a system of a comparison, a plot or a diagram: counted at the N, or the image size, of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from time import process_time
+from typing import Final, Protocol
+
+import msgspec
+
+from xfcost.counting.comparison import CURVES
+from xfcost.counting.system import Grown, first_scores
+from xfcost.ledger.errors import SizeError, UsageError, XfcostError, shown
+from xfcost.ledger.grid import sides_text
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Mixing, Operation
+from xfcost.spec.run import Run
+from xfcost.torch_models.any_model.along import Along
+from xfcost.torch_models.any_model.inputs import Lengths
+from xfcost.torch_models.any_model.options import How
+
+# Runs on real numbers take their memory: N no larger than so many times the own.
+_MOST_TIMES_ON_NUMBERS: Final = 2
+_MOST_TOKENS: Final = 2**20
+_MOST_SIDE: Final = 2048
+# The largest size at which it is counted, where no polynomial tells.
+_MOST_COUNTED: Final = 2**16
+# What the side of an image may be a multiple of: patches, and strides of convolutions.
+_PATCHES: Final = (1, 2, 4, 7, 8, 14, 16, 28, 32)
+# Points of a line: of polynomials, and where each is counted.
+_POINTS: Final = 97
+_COUNTED_POINTS: Final = 17
+# Seconds of a run above which a module is not counted at every point of a search.
+_SLOW: Final = 0.4
+
+
+class AnyModule(Protocol):
+    """A module that can be counted at any lengths of its inputs."""
+
+    title: str
+
+    def ledger(self, lengths: Lengths, how: How) -> Ledger:
+        """Its ledger on inputs of these lengths."""
+
+
+class ModuleSystem:
+    """A module, its inputs of the N or the image size of a run.
+
+    Args:
+        module: the module with its inputs.
+        patient: count it at every size that is asked for, however long that takes.
+        clock: gives seconds of work.
+    """
+
+    def __init__(self, module: AnyModule, *, patient: bool = False, clock: Callable[[], float] = process_time) -> None:
+        self.module, self.patient, self._clock = module, patient, clock
+        self._seconds = 0.0
+        self._own: Ledger | None = None
+        self._first: Lengths | None = None
+        self._kinds: dict[str, Operation] = {}
+        self._along: dict[str, Along] = {}
+
+    @property
+    def name(self) -> str:
+        """What its ledger is called."""
+        return self.module.title
+
+    def account(self, run: Run, how: How) -> Ledger:
+        """Its ledger at the size of the run, with what `how` asks for; others are counted from the first such size.
+
+        Mixing kinds that it finds are those at every size.
+
+        Raises:
+            UsageError: it can't be built, or does not run on these inputs.
+            IncompleteError: an operation is not counted, and `how` is strict.
+        """
+        lengths = _lengths(run)
+        ledger = self.module.ledger(lengths, how)
+        if how.mixing:
+            self._kinds = {row.path: row for row in ledger.rows}
+        if self._own is None:
+            tokens = ledger.metadata.grid_tokens or lengths.tokens
+            self._own, self._first = ledger, lengths._replace(tokens=tokens)
+        return ledger
+
+    @property
+    def own(self) -> Ledger:
+        """The first ledger."""
+        if self._own is None:
+            raise RuntimeError(f"{self.name} was not counted yet")
+        return self._own
+
+    @property
+    def has_tokens(self) -> bool:
+        """Is N a letter of its inputs?"""
+        return self.own.metadata.grid_tokens > 0
+
+    @property
+    def has_images(self) -> bool:
+        """Are H and W letters of its inputs?"""
+        return self.own.metadata.image is not None
+
+    @property
+    def points(self) -> int:
+        """Fewer where no polynomial fits, and each is counted."""
+        return _POINTS if all(along.evaluated for along in self._all().values()) else _COUNTED_POINTS
+
+    def ledger(self, run: Run) -> Ledger:
+        """Counted, or evaluated from polynomials through its counts.
+
+        Raises:
+            SizeError: the module does not run there.
+        """
+        lengths = _lengths(run)
+        try:
+            if lengths.size is not None and self.has_images:
+                side = lengths.size[0]
+                square = lengths.size == (side, side)
+                return _at_lengths(self._of_images().ledger(side) if square else self._at(lengths), lengths)
+            if lengths.tokens is not None and self.has_tokens:
+                return _at_lengths(self._of_tokens().ledger(lengths.tokens), lengths)
+        except XfcostError as error:
+            raise SizeError(str(error)) from error
+        if lengths.size is not None:
+            raise UsageError(f"--size: the inputs of {self.name} have no letters H and W, as in --input 1x3xHxW")
+        return self.own
+
+    def costs(self, run: Run) -> tuple[int, dict[str, int]]:
+        """N (0 where there is none), and the figures that are known.
+
+        Raises:
+            SizeError: the module does not run there, or counting it at many sizes takes too long.
+        """
+        if self._too_slow(run):
+            raise SizeError(f"{self.name}: a run takes {self._seconds:.1f} s, and no polynomial fits its costs")
+        ledger = self.ledger(run)
+        figures = {name: curve(ledger) for name, curve in CURVES.items()}
+        return ledger.metadata.grid_tokens, {name: one for name, one in figures.items() if one is not None}
+
+    def input_key(self, run: Run) -> Hashable:
+        """N and the image's size."""
+        return _lengths(run)
+
+    def axes(self, run: Run) -> int:
+        """2 where it runs with square numbers of tokens alone.
+
+        Raises:
+            UsageError: its inputs have no N.
+        """
+        if not self.has_tokens:
+            raise UsageError(
+                f"--N: the inputs of {self.name} have no letter N, as in --input 1xNx768, and no "
+                "example_inputs that is a function of N"
+            )
+        return 2 if self._of_tokens().steps.squares else 1
+
+    def token_step(self) -> int:
+        """What every N at which it runs is a multiple of."""
+        return self._of_tokens().steps.grain
+
+    def time_steps(self) -> int:
+        """It has none."""
+        return 1
+
+    def pixels(self, run: Run) -> int:
+        """The least step of an image's side that changes its cost."""
+        if not self.has_images:
+            raise UsageError(f"--size: the inputs of {self.name} have no letters H and W, as in --input 1x3xHxW")
+        return self._of_images().steps.grain
+
+    def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
+        """Of its first attention core; which tokens are special is not known."""
+        return None, first_scores(ledger)
+
+    def grown(self, ledger: Ledger, run: Run) -> Grown | None:
+        """From its own N to twice as many tokens, four times on a grid or an image; else half, or a quarter."""
+        scales = ((2, 1), (1, 2))
+        for up, down in scales:
+            larger = self._scaled(run, up, down)
+            if larger is None:
+                continue
+            try:
+                return Grown(ledger, self.ledger(larger[0]), larger[1])
+            except XfcostError:
+                continue
+        return None
+
+    def _scaled(self, run: Run, up: int, down: int) -> tuple[Run, float] | None:
+        """The run with every axis `up`/`down` as long, and how many times the tokens that has; None of no whole one."""
+        lengths = self._first or Lengths()
+        if self.has_tokens and lengths.tokens is not None:
+            axes = self.axes(run)
+            tokens = lengths.tokens * up**axes
+            if tokens % down**axes:
+                return None
+            return run._replace(tokens=(tokens // down**axes,), size=None), (up / down) ** axes
+        if self.has_images and lengths.size is not None:
+            height, width = (side * up for side in lengths.size)
+            if height % down or width % down:
+                return None
+            return run._replace(tokens=None, size=(height // down, width // down)), (up / down) ** 2
+        return None
+
+    def remarks(self) -> Iterator[str]:
+        """What crossovers with it are made of, where that is not a polynomial through its counts."""
+        if not self.has_tokens and not self.has_images:
+            yield "its inputs have no letter N, H or W: it is counted on these alone, without growth and crossovers"
+            return
+        for name, along in self._all().items():
+            if along.evaluated:
+                continue
+            how = f"no polynomial in {name} of a small degree fits its costs, and "
+            if self._is_slow(along):
+                yield how + f"a run takes {self._seconds:.1f} s: no crossovers with it are looked for; --verbose does"
+            else:
+                yield how + f"it is counted at every {name} that is looked at, up to {along.most:,}"
+
+    def _all(self) -> dict[str, Along]:
+        """Its ledgers along N and along the sides of images, where it has them."""
+        found = {"N": self._of_tokens()} if self.has_tokens else {}
+        return found | ({"side": self._of_images()} if self.has_images else {})
+
+    def _is_slow(self, along: Along) -> bool:
+        return not self.patient and not along.evaluated and self._seconds > _SLOW
+
+    def _too_slow(self, run: Run) -> bool:
+        return self._is_slow(self._of_images() if run.size is not None else self._of_tokens())
+
+    def _of_tokens(self) -> Along:
+        """Its ledgers along N."""
+        first = self._first or Lengths()
+        return self._made("N", first.tokens or 0, lambda n: self._at(first._replace(tokens=n)), _MOST_TOKENS)
+
+    def _of_images(self) -> Along:
+        """Its ledgers along the side of square images."""
+        first = self._first or Lengths()
+        side = max(first.size or (1, 1))
+        return self._made("side", side, lambda n: self._at(first._replace(size=(n, n))), _MOST_SIDE)
+
+    def _made(self, name: str, own: int, at: Callable[[int], Ledger], most: int) -> Along:
+        if name not in self._along:
+            run = self.own.module
+            if run is not None and run.tensors == "real":
+                most = _MOST_TIMES_ON_NUMBERS * own
+            grain = _patch(own, at) if name == "side" else None
+            self._along[name] = Along(own, at, most, grain, _MOST_COUNTED, self._clock)
+        return self._along[name]
+
+    def _at(self, lengths: Lengths) -> Ledger:
+        """The bare ledger at some lengths, with the kinds found before."""
+        began = self._clock()
+        ledger = self.module.ledger(lengths, How(trace=False, closed_form=False))
+        self._seconds = self._clock() - began
+        return msgspec.structs.replace(ledger, rows=tuple(map(self._with_kind, ledger.rows)))
+
+    def _with_kind(self, row: Operation) -> Operation:
+        found = self._kinds.get(row.path)
+        if found is None:
+            return row
+        kind: Mixing = found.mixing
+        return msgspec.structs.replace(row, mixing=kind, content_dependent=found.content_dependent)
+
+
+def _at_lengths(ledger: Ledger, lengths: Lengths) -> Ledger:
+    """An evaluated ledger is of these lengths, and not of those that it was evaluated from."""
+    metadata = ledger.metadata
+    if metadata.grid_tokens:
+        metadata = msgspec.structs.replace(metadata, grid_tokens=lengths.tokens, inputs=f"N = {lengths.tokens:,}")
+    if metadata.image is not None and lengths.size is not None:
+        size = sides_text(lengths.size)
+        metadata = msgspec.structs.replace(metadata, image=lengths.size, inputs=f"image {size}")
+    return msgspec.structs.replace(ledger, metadata=metadata)
+
+
+def _patch(own: int, at: Callable[[int], Ledger]) -> int:
+    """The least step from the side `own` at which the module runs and costs something else."""
+    macs = at(own).total("macs")
+    for step in _PATCHES:
+        try:
+            if at(own + step).total("macs") != macs:
+                return step
+        except XfcostError:
+            continue
+    return own
+
+
+def _lengths(run: Run) -> Lengths:
+    if run.tokens is not None and len(run.tokens) > 1:
+        raise UsageError(
+            f"--N {shown(','.join(map(str, run.tokens)))}: expected one number, which stands for N in --input"
+        )
+    return Lengths(run.tokens[0] if run.tokens else None, run.size)

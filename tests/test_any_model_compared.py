@@ -1,0 +1,290 @@
+"""Torch modules beside specs, in `compare`, `plot`, `glance` and `diagram`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers import xf
+from strategies import as_yaml
+from xfcost.api.systems import OfModules, drawn_ledger, open_systems
+from xfcost.commands.plotted_modules import Plotted, start_modules
+from xfcost.counting.sweep import TOKENS
+from xfcost.counting.system import SpecSystem
+from xfcost.ledger.errors import UsageError
+from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
+from xfcost.spec.load import load
+from xfcost.spec.run import Run
+from xfcost.torch_models.any_model import mixing
+
+WIDTH = 8
+CODE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, depth=2, width=8):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, 2, 2 * width, batch_first=True, norm_first=True) for _ in range(depth)
+        )
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+class Image(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(3, 8, 4, 4)
+        self.net = Net()
+
+    def forward(self, x):
+        return self.net(self.patch(x).flatten(2).transpose(1, 2))
+
+class Short(Net):
+    def __init__(self):
+        super().__init__()
+        self.positions = nn.Parameter(torch.zeros(100, 8))
+
+    def forward(self, x):
+        return super().forward(x + self.positions[: x.shape[1]])
+
+class Custom(nn.Module):
+    def forward(self, x):
+        return torch.linalg.svd(x @ x.transpose(1, 2))[1]
+"""
+
+
+def spec(name: str, mixer: dict[str, Any]) -> str:
+    """A text of two blocks, without positions."""
+    return as_yaml(
+        {
+            "name": name,
+            "input": {"kind": "vectors", "channels": WIDTH, "length": 16},
+            "embed": [],
+            "stages": [{"dim": WIDTH, "depth": 2, "block": [mixer, {"kind": "mlp", "ratio": 2}]}],
+        }
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A module beside two specs."""
+    (tmp_path / "model.py").write_text(CODE)
+    (tmp_path / "full.yaml").write_text(spec("Full", {"kind": "full", "heads": 2}))
+    (tmp_path / "near.yaml").write_text(spec("Near", {"kind": "sliding", "heads": 4, "window": 40}))
+    return tmp_path
+
+
+def told(folder: Path, *words: object) -> Any:
+    done = xf(*words, "--format", "json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_compare_takes_a_module_beside_a_spec(folder: Path) -> None:
+    found = told(folder, "compare", "model.py:Net", "full.yaml", "--N", 16, "--input", "1xNx8")
+    assert list(found["figures"]) == ["Net", "Full"]
+    assert found["N"] == 16
+    assert found["figures"]["Net"]["macs"] == found["figures"]["Full"]["macs"]
+    assert found["growth"]["Net"]["macs"] == found["growth"]["Full"]["macs"]
+    assert found["figures"]["Net"]["mixing_macs"] is None  # without --mixing
+    assert {one["quantity"] for one in found["crossovers_searched"]["pairs"][0]["orders"]} == {
+        "macs", "attention_bytes"
+    }  # fmt: skip
+
+
+def test_the_table_of_compare(folder: Path) -> None:
+    done = xf(
+        "compare", "full.yaml", "model.py:Net", "--N", 16, "--input", "1xNx8", "--mixing", cwd=folder, COLUMNS="80"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Net    inputs x: 1×16×8 float32   float32   fused attention" in done.stdout
+    assert "specs: batch 1   float32   eager attention" in done.stdout
+    assert "MACs: the same at N = 16" in done.stdout
+    assert "MACs: Full and Net are equal at all" in done.stdout
+    assert "attention runs with the same MACs and another memory: eager in Full, fused in" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_inputs_of_one_of_several(folder: Path) -> None:
+    words = (
+        "model.py:Net",
+        "full.yaml",
+        "model.py:Net",
+        "--build",
+        "3:width=4",
+        "--input",
+        "1xNx8",
+        "--input",
+        "3:2xNx4",
+    )
+    found = told(folder, "compare", *words, "--N", 16)
+    inputs = [system["module"]["inputs"] for system in found["systems"] if "module" in system]
+    assert inputs == [["x: 1×16×8 float32"], ["x: 2×16×4 float32"]]
+
+
+def test_texts_for_one_system() -> None:
+    given = ModuleTexts(("1:int64", "x=1xN", "3:1", "3:y=2xN"), ("depth=1", "3:depth=2"))
+    assert texts_by_place(given, {1: "a:A", 3: "b:B"}, 3) == {
+        1: ModuleTexts(("1:int64", "x=1xN"), ("depth=1",)),
+        3: ModuleTexts(("1", "y=2xN"), ("depth=2",)),
+    }
+    with pytest.raises(UsageError, match="2 is no torch module among the 3 systems; 1 is a:A, 3 is b:B"):
+        texts_by_place(ModuleTexts(("2:1xN",)), {1: "a:A", 3: "b:B"}, 3)
+
+
+def test_images_of_any_size(folder: Path) -> None:
+    found = told(folder, "compare", "model.py:Image", "vit-ti16", "--size", 32, "--input", "1x3xHxW")
+    assert found["systems"][0]["image"] == [32, 32]
+    macs = {side: cost["macs"] for side, cost in found["by_size"]["Image"].items()}
+    own = json.loads(
+        xf("analyze", "model.py:Image", "--input", "1x3xHxW", "--size", "224", "--format", "json", cwd=folder).stdout
+    )
+    assert macs["224"] == own["totals"]["macs"]
+    assert found["growth"]["Image"]["factor"] == 4
+    text = xf("compare", "model.py:Image", "vit-ti16", "--size", 32, "--input", "1x3xHxW", cwd=folder).stdout
+    assert "crossovers at equal image sizes: (counted from " in text
+    assert "no N fits two" not in text
+    (crossing,) = found["size_crossovers"]
+    vit = SpecSystem(load("vit-ti16"))
+    for side, cheaper in ((crossing["last_below"], "cheaper_below"), (crossing["size"], "cheaper_above")):
+        tokens = (side // 4) ** 2
+        image = tokens * 48 * 8 + 2 * (tokens * 8 * 8 * 8 + 2 * tokens * tokens * 8)
+        other = vit.costs(Run(size=(side, side)))[1]["macs"]
+        assert crossing[cheaper] == ("Image" if image < other else "ViT-Ti/16")
+    assert found["crossovers_searched"]["pairs"] == []
+    assert found["crossovers_searched"]["sizes"][0]["grain"] == 16
+
+
+def test_a_plot_counts_a_module_at_every_point(folder: Path) -> None:
+    words = ("plot", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", "8:64", "-o", "a.csv")
+    done = xf(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "Net: slope 2.00 from N = 8 to 64" in done.stdout
+    rows = list(csv.DictReader(io.StringIO((folder / "a.csv").read_text())))
+    macs = {
+        name: [(row["N"], row["macs"], row["mixing_macs"]) for row in rows if row["system"] == name]
+        for name in ("Net", "Full")
+    }
+    assert macs["Net"] == macs["Full"] != []
+
+
+def test_a_plot_ends_where_a_module_does_not_run(folder: Path) -> None:
+    words = (
+        "plot",
+        "model.py:Short",
+        "full.yaml",
+        "--input",
+        "1xNx8",
+        "--N",
+        "8:640",
+        "--metric",
+        "macs",
+        "-o",
+        "a.csv",
+    )
+    done = xf(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "Short: its line ends at N = 100: Short does not run on these inputs" in done.stderr
+
+
+def test_a_plot_over_sizes_of_images(folder: Path) -> None:
+    done = xf("plot", "model.py:Image", "--input", "1x3xHxW", "--size", "32:128", "--metric", "macs", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "Image: slope" in done.stdout
+    assert (folder / "Image-macs.svg").exists()
+
+
+def test_glance_has_the_operations_of_a_module(folder: Path) -> None:
+    found = told(folder, "glance", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", 16)
+    entries = {one["operation"]: one for one in found["operations"] if one["occurrences"][0]["system"] == "Net"}
+    assert entries["self_attn scaled_dot_product_attention"]["mixing"] == "global"
+    assert entries["self_attn scaled_dot_product_attention"]["order"] == "16·N²"
+    assert entries["linear1 addmm"]["mixing"] == "per-token"
+    bare = xf("glance", "model.py:Net", "--no-mixing", "--input", "1xNx8", "--N", 16, cwd=folder)
+    assert "Which operations mix tokens is not known." in bare.stdout
+
+
+def test_a_diagram_of_a_module(folder: Path) -> None:
+    done = xf("diagram", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", 16, cwd=folder, COLUMNS="90")
+    assert done.returncode == 0, done.stderr
+    assert "layers.* · ×2" in done.stdout
+    assert "─ self_attn ─" in done.stdout
+    assert "global mixing · 16·N² · 4.096 k MACs" in done.stdout or "global mixing · 16·N² · 4096 MACs" in done.stdout
+    assert "differs" not in done.stdout  # Full has the same kinds in the same places
+
+
+BAD = [
+    (("compare", "model.py:Net", "vit"), "expected its inputs: --input"),
+    (("compare", "full.yaml", "vit", "--input", "1xNx8"), "--input and --build are of torch modules"),
+    (("compare", "model.py:Net", "vit", "--input", "1xNx8"), "N has no number; give --N"),
+    (("compare", "model.py:Net", "vit", "--input", "2:1xNx8", "--N", "16"), "2 is no torch module among the 2 systems"),
+    (
+        ("compare", "model.py:Net", "model.py:Image", "--input", "1xNx8", "--N", "16"),
+        "Image does not run on these inputs",
+    ),
+    (
+        ("compare", "model.py:Net", "vit", "--input", "1xNx8", "--N", "16", "--mode", "decode"),
+        "--mode decode: Net is a torch",
+    ),
+    (("compare", "model.py:Net", "vit", "--input", "1xNx8", "--N", "16,8"), "expected one number, which stands for N"),
+    (
+        ("compare", "model.py:Net", "vit", "--input", "1x16x8", "--size", "32"),
+        "--size is of inputs with the letters H and W",
+    ),
+    (("compare", "model.py:Custom", "full.yaml", "--input", "1xNx8", "--N", "16", "--strict"), "no formula knows it"),
+    (
+        ("plot", "model.py:Net", "vit", "--input", "1x16x8", "--N", "8:64", "--metric", "macs"),
+        "have no letter N, as in",
+    ),
+    (
+        ("plot", "model.py:Net", "--input", "1xNx8", "--N", "8:64", "--metric", "cache"),
+        "of which one forward is counted",
+    ),
+    (("plot", "model.py:Net", "--input", "1xNx8", "--metric", "time", "--device", "cpu"), "no points are measured"),
+    (("show", "model.py:Net"), "a torch module has no YAML"),
+    (("compare", "full.yaml", "near.yaml", "--mixing"), "a spec declares how its operations mix tokens"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), BAD)
+def test_bad_input_ends_in_one_message(folder: Path, words: tuple[str, ...], message: str) -> None:
+    done = xf(*words, cwd=folder)
+    assert done.returncode == (1 if "--strict" in words else 2)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_total_with_anything_uncounted_is_a_lower_bound(folder: Path) -> None:
+    done = xf("compare", "model.py:Custom", "full.yaml", "--input", "1xNx8", "--N", 16, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "at least 2048" in done.stdout
+
+
+def test_many_systems_below_each_other(folder: Path) -> None:
+    specs = ("full.yaml", "near.yaml", "vit-ti16", "deit-ti")
+    done = xf("compare", "model.py:Custom", *specs, "--input", "1xNx8", "--N", 16, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "≥2048" in done.stdout.replace("≥2.048 k", "≥2048")
+    assert "eager attention" in done.stdout.splitlines()[1]
+
+
+def test_kinds_of_a_module_too_large_for_real_numbers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixing, "MOST_BYTES", 1000)
+    monkeypatch.chdir(folder)
+    (system,) = open_systems(["model.py:Net"], OfModules(["1xNx8"]), ())
+    said: list[str] = []
+    ledger = drawn_ledger(system, Run(tokens=(16,)), strict=False, mixing=True, progress=said.append)
+    assert {row.mixing for row in ledger.rows} == {"unknown"}
+    assert said[-1].endswith("its kinds are left out here")
+    plotted = Plotted("mixing", None, TOKENS, (8, 64), None)
+    with pytest.raises(UsageError, match="or --metric macs, which needs no kinds"):
+        start_modules([system], Run(), plotted, strict=False)
