@@ -91,8 +91,8 @@ def span_text(xs: Sequence[int], axis: Axis) -> str:
 def _measured_texts(pair: Pair) -> Iterator[str]:
     axis, xs = pair.first.axis, [one.x for one in pair.ratios]
     if not pair.crossings:
-        certain = sum(bool(one.order) for one in pair.ratios)
-        of_all = f" (the order is certain at {certain:,} of {len(xs):,} points)" if certain < len(xs) else ""
+        seen = sum(bool(one.order) for one in pair.ratios)
+        of_all = f" (a difference is seen at {seen:,} of {len(xs):,} points)" if seen < len(xs) else ""
         yield f"no crossing measured in {span_text(xs, axis)}{of_all}"
     for one in pair.crossings:
         yield f"crossing measured: {crossing_text(one, pair)}"

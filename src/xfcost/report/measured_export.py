@@ -52,7 +52,7 @@ def measured_text(found: Measured, form: Format) -> str:
 
 
 def faster(pair: Pair, one: Ratio) -> str | None:
-    """The series that is certainly faster at a point."""
+    """The series that is seen to be faster at a point; None where no difference is."""
     return {1: pair.first.name, -1: pair.second.name}.get(one.order or 0)
 
 

@@ -38,7 +38,7 @@ class Crossing(msgspec.Struct, frozen=True, kw_only=True):
     """Where one series overtakes the other."""
 
     below: int
-    """The last measured point before it at which the order is certain, and the first one after it."""
+    """The last measured point before it at which a difference is seen, and the first one after it."""
     above: int
     x: float
     """Between them, on straight lines of the ratio, both axes logarithmic."""
@@ -81,14 +81,14 @@ def _turn_by_turn(first: Measurement, second: Measurement) -> Estimate:
 
 
 def crossings(points: Sequence[Ratio]) -> list[Crossing]:
-    """Where the order is reversed, between points at which it is certain.
+    """Where the order is reversed, between points at which a difference is seen.
 
     The ratio's interval is carried along between the points: a crossing lies where it holds 1.
     """
-    certain = [number for number, point in enumerate(points) if point.order]
+    seen = [number for number, point in enumerate(points) if point.order]
     return [
         _crossing([points[low], *(one for one in points[low + 1 : high] if one.interval), points[high]])
-        for low, high in pairwise(certain)
+        for low, high in pairwise(seen)
         if points[low].order != points[high].order
     ]
 
