@@ -217,7 +217,7 @@ def command_under(limit, *arguments):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems don't hold a process to this limit")
-@pytest.mark.parametrize("arguments", [(), ("--device", "cpu")])
+@pytest.mark.parametrize("arguments", [(), ("--device", "cpu", "--runs", "1")])
 @pytest.mark.parametrize("limit", [200 * MIB, 600 * MIB])
 def test_a_limited_address_space_is_an_error_and_no_traceback(limit, arguments):
     done = command_under(limit, *arguments)

@@ -9,7 +9,7 @@ import torch
 
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.peak import on_cpu, peak_bytes
+from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.memory.training_step import Stepping, peak_of_steps
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.timing.backward import NodeMakers, nodes_clocked
@@ -72,23 +72,27 @@ def generation(prefill: Architecture, generated: Generated, device: str, clock: 
 
 def training_step(architecture: Architecture, optimizer: str, device: str, clock: Clock, *, compile_: bool) -> Ready:
     """Forward, backward, update by torch's optimizer; a row's seconds are those of its forward and its backward."""
-    lists = not on_cpu(device)
+    lists = device.startswith("cuda")
     live = build(architecture, device)
     stepping = Stepping(live, optimizer, lists=lists)
     if compile_:
         stepping.model = compiled(stepping.model)
-    held = [stepping]
+    held = [(live, stepping)]  # freed before its peak is measured on another one
+    del live, stepping
+
+    def step() -> None:
+        held[0][1]()
 
     def rows() -> dict[str, float]:
-        return _step_seconds(live, stepping, clock)
+        return _step_seconds(*held[0], clock)
 
     def peak() -> int:
-        if device.startswith("cuda"):
-            return peak_on_cuda(stepping, device)
+        if lists:
+            return peak_on_cuda(step, device)
         held.clear()
         return peak_of_steps(build(architecture, device), optimizer, lists=lists)
 
-    return Ready(Subject({"": stepping}, None if compile_ else rows), peak)
+    return Ready(Subject({"": step}, None if compile_ else rows), peak)
 
 
 def _step_seconds(live: BuiltModel, stepping: Stepping, clock: Clock) -> dict[str, float]:
