@@ -26,7 +26,8 @@ from xfcost.counting.sweep import TOKENS
 from xfcost.ledger.measurements import Outcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_options import TimingPlan
-from xfcost.report.measurements import measurements_text
+from xfcost.report.measurements import configuration_text, measurements_text
+from xfcost.report.sweep_progress import Lines, left_text
 from xfcost.spec.load import load
 
 SWEEP = ("A.yaml", "B.yaml", "--N", "16", "--runs", "1", "--threads", "1", "--save", "runs.jsonl")
@@ -215,3 +216,35 @@ def test_a_file_of_another_machine_and_of_another_tool_are_left_alone(folder: Pa
     assert "is no file of measurements, and is left as it is" in done.stderr
     assert before.count(b"\n") == 2
     assert path.read_bytes() == b"{}"
+
+
+def test_lines_say_how_many_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines()
+    lines.started(40, 2)
+    for number, left in ((3, None), (4, 241.0), (40, 1.0)):
+        lines.running(number, configuration("A", 1024, batch=8, dtype="bfloat16", mode="decode"), left)
+        lines.measured(number, row("A", 1024))
+    assert capsys.readouterr().err.splitlines() == [
+        "2 of 40 are in the file already",
+        "[3/40] A, N = 1,024: 500 ms, 64 B",
+        "[4/40] A, N = 1,024: 500 ms, 64 B (about 4 min left)",  # 241 s, of which this row took one
+        "[40/40] A, N = 1,024: 500 ms, 64 B",
+    ]
+    assert configuration_text(configuration("A", 1024, batch=8, dtype="bfloat16", mode="decode")) == (
+        "A, N = 1,024, batch 8, bfloat16, decode"
+    )
+    assert configuration_text(configuration("A", 49, size=(96, 96), attention="fused")) == "A, 96×96, fused"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, ""),
+        (0.2, "about 1 s left"),
+        (59.0, "about 59 s left"),
+        (90.1, "about 2 min left"),
+        (5400.0, "about 1.5 h left"),
+    ],
+)
+def test_the_time_left_in_words(seconds: float | None, text: str) -> None:
+    assert left_text(seconds) == text

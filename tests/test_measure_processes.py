@@ -111,8 +111,11 @@ def test_what_is_started_ends_when_its_parent_does(tmp_path: Path) -> None:
     os.write(writing, msgspec.json.encode(job) + b"\n")
     assert process.poll() is None
     os.close(writing)
-    assert process.wait(60) == -signal.SIGKILL
-    assert process.communicate()[0] == b""
+    try:
+        assert process.wait(60) == -signal.SIGKILL
+    finally:
+        process.kill()
+        assert process.communicate()[0] == b""
 
 
 def _tiny(folder: Path, **options: str):

@@ -102,7 +102,9 @@ def run(  # noqa: PLR0913 - options
     check_target(target, force=force)
     given = N is not None or size is not None
     at = marked(mark, axis, span)
-    timing = timing_plan(device if metric == "time" else None, {name: options.pop(name) for name in TIMING_OPTIONS})
+    timing = timing_plan(
+        device if metric == "time" else None, {name: options.pop(name, None) for name in TIMING_OPTIONS}
+    )
     how = make_run(**options | {"mode": _mode(metric, options.get("mode", "forward"))})
     systems = open_systems(specs, OfModules(inputs, build, batch=options.get("batch", 1)), settings, say)
     start_modules(systems, how, Plotted(metric, device, axis, span, at), strict=strict)
