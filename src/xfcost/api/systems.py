@@ -198,6 +198,6 @@ def _check_options(name: str, run: Run, device: str | None, *, predict: bool) ->
     for option, value in of_specs.items():
         if value is not None:
             raise UsageError(
-                f"{f'{option} {value}'.rstrip()}: {printable(name, 80)} is a torch module, of which one forward is counted; "
-                f"give specs alone, or leave {option} out"
+                f"{f'{option} {value}'.rstrip()}: {printable(name, 80)} is a torch module, of which one forward is "
+                f"counted; give specs alone, or leave {option} out"
             )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from xfcost.commands import options as shared
+from xfcost.commands.from_file import compare_file, or_from_file
 from xfcost.report.messages import say
 
 
+@or_from_file(compare_file)
 @shared.timing_options()
 @shared.run_options()
 def run(  # noqa: PLR0913 - options

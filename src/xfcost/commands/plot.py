@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 import typer
 
 from xfcost.commands import options as shared
+from xfcost.commands.from_file import METRICS_OF_FILES, or_from_file, plot_file
 from xfcost.commands.plotted_modules import Plotted, start_modules
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
 from xfcost.ledger.errors import DeviceError, UsageError
@@ -45,7 +46,7 @@ Tokens = Annotated[
 Size = Annotated[
     str | None, typer.Option("--size", metavar="LOW:HIGH", help="Range of image sizes in place of N, as in 224:1024.")
 ]
-Metric = Annotated[str, typer.Option("--metric", help=f"One of {', '.join(METRICS)}.")]
+Metric = Annotated[str, typer.Option("--metric", help=f"One of {', '.join(METRICS)}; {METRICS_OF_FILES}.")]
 Mark = Annotated[
     str | None, typer.Option("--mark", metavar="INT", help=f"Dotted line here; at N = {MARK} where that is in range.")
 ]
@@ -57,6 +58,7 @@ Picture = Annotated[
 ]
 
 
+@or_from_file(plot_file)
 @shared.timing_options()
 @shared.run_options("batch", "dtype", "attention", "mode", mode="forward, or decode (one more token, its past cached).")
 def run(  # noqa: PLR0913 - options
@@ -100,7 +102,9 @@ def run(  # noqa: PLR0913 - options
     check_target(target, force=force)
     given = N is not None or size is not None
     at = marked(mark, axis, span)
-    timing = timing_plan(device if metric == "time" else None, {name: options.pop(name) for name in TIMING_OPTIONS})
+    timing = timing_plan(
+        device if metric == "time" else None, {name: options.pop(name, None) for name in TIMING_OPTIONS}
+    )
     how = make_run(**options | {"mode": _mode(metric, options.get("mode", "forward"))})
     systems = open_systems(specs, OfModules(inputs, build, batch=options.get("batch", 1)), settings, say)
     start_modules(systems, how, Plotted(metric, device, axis, span, at), strict=strict)

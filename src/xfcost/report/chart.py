@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -35,10 +36,11 @@ class Points(NamedTuple):
 
     def bars(self) -> tuple[list[float], list[float]] | None:
         """How far the error bars reach down and up, never down to 0, which log axes haven't got."""
-        if self.spread is None:
+        if self.spread is None and not any(self.intervals):
             return None
         down, up = [], []
-        for number, (value, height) in enumerate(zip(self.values, self.spread, strict=True)):
+        heights = self.spread or [math.nan] * len(self.values)  # no bar
+        for number, (value, height) in enumerate(zip(self.values, heights, strict=True)):
             interval = self.intervals[number] if self.intervals else None
             low, high = interval or (value - height / 2, value + height / 2)
             down.append(min(value - low, value * 0.99))

@@ -27,6 +27,8 @@ _COLUMNS: Final = 2
 # Inches, of a panel: its axes, the margins around them, a label's height.
 _PANEL_WIDTH, _PANEL_HEIGHT, _BESIDE, _ABOVE, _BELOW, _LABEL = 3.9, 3.1, 2.9, 0.5, 0.65, 0.19
 _LABEL_LETTERS: Final = 34
+# A longer name leaves no room for a second column of the legend.
+_LEGEND_LETTERS: Final = 54
 
 
 def chart_bytes(chart: Chart, form: str) -> bytes:
@@ -41,8 +43,9 @@ def chart_figure(chart: Chart) -> Figure:
 
     if len(chart.lines) > _MOST_IN_ONE:
         return panel_figure(chart)
-    columns = 2 if len(chart.lines) + len(chart.points) > 1 else 1
-    rows = -(-(len(chart.lines) + len(chart.points)) // columns)
+    labels = [*(one.name for one in chart.lines), *(one.name for one in chart.points)]
+    columns = 2 if len(labels) > 1 and max(map(len, labels)) <= _LEGEND_LETTERS else 1
+    rows = -(-len(labels) // columns)
     above, below = caption_heights(chart)
     head = above + _LEGEND_ROW * rows + 0.2
     height = below + _HEIGHT + head

@@ -1,0 +1,144 @@
+"""`--from runs.jsonl`: the series of a file, with the formulas of their specs. Measures nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
+from xfcost.api.specs import account
+from xfcost.counting.comparison import compared
+from xfcost.counting.measured.choice import Choice
+from xfcost.counting.measured.readings import mixing_macs_of, work_of
+from xfcost.counting.measured.result import Curve, Measured, Pair, measured
+from xfcost.counting.measured.series import Series, at
+from xfcost.counting.measured_grid import measured_grids
+from xfcost.counting.sweep import TOKENS
+from xfcost.counting.system import SpecSystem
+from xfcost.ledger.errors import UsageError, XfcostError, shown
+from xfcost.ledger.measurements import Configuration, Counted, Measurement
+from xfcost.ledger.runs_file import read_runs
+from xfcost.spec.load import Loaded, load
+
+# Points of a curve.
+_POINTS: Final = 33
+
+Say = Callable[[str], None]
+
+
+def measured_file(path: Path, choice: Choice, say: Say) -> Measured:
+    """The series of a file that `choice` takes, with their formulas.
+
+    `say` is told of a torn last line.
+
+    Raises:
+        UsageError: the file can't be read, is of another tool or version, or has none of these rows.
+    """
+    found = measured(_rows(path, say), choice, shown(path, 200))
+    if not any(one.rows for one in found.series):
+        missing = found.missing[0].outcome
+        raise UsageError(
+            f"{found.file}: none of these {len(found.missing):,} rows was measured; the first one {missing.status}: "
+            f"{missing.reason}"
+        )
+    specs = _Specs()
+    curves = {one.name: _curve(one, specs) for one in found.series if one.rows}
+    pairs = [_with_counted(pair, specs) for pair in found.pairs]
+    return msgspec.structs.replace(found, curves=curves, pairs=tuple(pairs))
+
+
+def _rows(path: Path, say: Say) -> list[Measurement]:
+    """All rows of the file.
+
+    Raises:
+        UsageError: it can't be read, or has no rows.
+    """
+    runs = read_runs(path)
+    if (torn := path.stat().st_size - runs.whole_bytes) > 0:  # a pipe has no size
+        say(f"{shown(path, 200)}: its last line is torn; the {torn:,} bytes of it are not read")
+    if not runs.rows:
+        raise UsageError(
+            f"{shown(path, 200)}: has no rows; `xfcost measure SYSTEM … --N 64:4096 --save FILE` writes some"
+        )
+    return runs.rows
+
+
+class _Specs:
+    """The specs of the rows, each loaded once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, tuple[str, ...]], Loaded | str] = {}
+
+    def of(self, configuration: Configuration) -> Loaded | str:
+        """The spec that was measured, or why it is not to be had."""
+        key = configuration.target, configuration.settings
+        if key not in self._known:
+            try:
+                self._known[key] = load(*key)
+            except XfcostError as error:
+                self._known[key] = f"its spec can't be loaded: {error}"
+        found = self._known[key]
+        if not isinstance(found, str) and spec_hash(found.spec) != configuration.spec_hash:
+            return f"{configuration.target} has changed since it was measured"
+        return found
+
+
+def _curve(series: Series, specs: _Specs) -> Curve:
+    """The formula over the range of the points, and at every point."""
+    loaded = specs.of(series.configuration)
+    if isinstance(loaded, str):
+        return Curve(missing=loaded)
+    xs = {at(row, series.axis): row for row in series.rows}
+    try:
+        run = run_of(series.configuration)
+        grid = measured_grids([loaded], run, series.axis, (min(xs), max(xs)), _POINTS)[0]
+        between = (x for x in grid.points.values() if x not in xs)
+        counted = {x: _counted(loaded, _at(series, x)) for x in between}
+    except XfcostError as error:
+        return Curve(missing=f"its formula can't be evaluated: {error}")
+    counted |= {x: row.counted for x, row in xs.items()}
+    ordered = [counted[x] for x in sorted(counted)]
+    return Curve(
+        xs=tuple(sorted(counted)),
+        work=tuple(work_of(one)[0] for one in ordered),
+        mixing_macs=tuple(map(mixing_macs_of, ordered)),
+    )
+
+
+def _at(series: Series, x: int) -> Configuration:
+    """The run of a series at another point of its axis."""
+    changes = {"N": x, "size": None} if series.axis is TOKENS else {"size": (x, x)}
+    return msgspec.structs.replace(series.configuration, **changes)
+
+
+def _counted(loaded: Loaded, configuration: Configuration) -> Counted:
+    return counted_of(account(loaded, run_of(configuration), trace=False, orders=False))
+
+
+def _with_counted(pair: Pair, specs: _Specs) -> Pair:
+    """The pair with the search for crossovers of its MACs, where two specs can have any."""
+    first, second = pair.first.configuration, pair.second.configuration
+    if first.spec_hash == second.spec_hash:
+        alike = all(getattr(first, name) == getattr(second, name) for name in ("batch", "mode", "run_options"))
+        same = "their MACs are the same at every N" if alike else "they are of one spec"
+        return msgspec.structs.replace(pair, not_counted=same)
+    loaded: list[Loaded] = []
+    for name, configuration in ((pair.first.name, first), (pair.second.name, second)):
+        spec = specs.of(configuration)
+        if isinstance(spec, str):
+            return msgspec.structs.replace(pair, not_counted=f"{name}: {spec}")
+        loaded.append(spec)
+    try:
+        run = run_of(first)
+        ledgers = [account(one, run, trace=False, orders=False) for one in loaded]
+        found = compared([SpecSystem(one) for one in loaded], ledgers, run, thorough=False)
+    except XfcostError as error:
+        return msgspec.structs.replace(pair, not_counted=str(error))
+    searches, crossovers = found.searches, found.crossovers
+    if pair.first.axis is not TOKENS and found.size_searches:
+        searches, crossovers = found.size_searches, found.size_crossovers
+    of_macs = tuple(one for one in crossovers if one["quantity"] == "macs")
+    return msgspec.structs.replace(pair, searches=searches, counted=of_macs)

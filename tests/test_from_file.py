@@ -1,0 +1,292 @@
+"""`plot --from` and `compare --from`: kept rows drawn and compared; nothing is measured, and torch is not imported."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from helpers import environment, xf
+from measured import HEADER, THERE, row, spec_file
+from test_measured_series import changed, timed
+from xfcost.api.measured import measured_file
+from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
+from xfcost.api.specs import account
+from xfcost.commands.from_file import METRICS_OF_FILES
+from xfcost.counting.measured.choice import Choice
+from xfcost.counting.measured.readings import READINGS
+from xfcost.ledger.measurements import Outcome
+from xfcost.report.measured_chart import measured_chart
+from xfcost.report.plot import chart_figure
+from xfcost.spec.load import load
+
+NS = (64, 256, 1024)
+DEPTHS = {"A": 1, "B": 2}
+READ_TIME = READINGS["time"]
+
+
+def rows_of(folder, system, seconds, **fields):
+    """Rows of a small spec, as `measure` would write them; the interval is a tenth wide each way."""
+    path = folder / f"{system}.yaml"
+    if not path.exists():
+        text = spec_file(folder, system).read_text(encoding="utf-8")
+        path.write_text(text.replace("depth: 1", f"depth: {DEPTHS[system]}"), encoding="utf-8")
+    loaded = load(str(path))
+    found = []
+    for N, spent in seconds.items():
+        outcome = (
+            timed(spent, 0.9 * spent, 1.1 * spent, peak=1000 * N, precision=0.1) if isinstance(spent, float) else spent
+        )
+        one = changed(row(system, N, outcome), target=str(path), spec_hash=spec_hash(loaded.spec), **fields)
+        ledger = account(loaded, run_of(one.configuration), trace=False, orders=False)
+        found.append(msgspec.structs.replace(one, counted=counted_of(ledger)))
+    return found
+
+
+def written(folder, rows, name="runs.jsonl"):
+    path = folder / name
+    path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in (HEADER, *rows)))
+    return path
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A is faster at N = 64, B from 256 on; both quarter their ratio from point to point."""
+    first = rows_of(tmp_path, "A", {64: 1.0, 256: 4.0, 1024: 64.0})
+    return written(tmp_path, [*first, *rows_of(tmp_path, "B", {64: 2.0, 256: 2.0, 1024: 8.0})])
+
+
+def test_the_answer_comes_first(runs):
+    done = xf("compare", "--from", runs, COLUMNS="200")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[1] == "eager   batch 1   float32   forward   cpu   P   on here   4 cores   4 threads"
+    # medians 1 and 2 with a tenth each way: ln 2 ± √(ln²(1/0.9) + ln²(1.1)) = 0.693 ± 0.142, and so at every point;
+    # over 2 bits of N it falls from there to -0.693 ± 0.142, and meets 0 at shares 0.398, 1/2 and 0.602 of the way
+    assert lines[3:7] == [
+        "A and B, time:",
+        "  A is faster at N = 64: 2× (1.74 to 2.31)",
+        "  B is faster at N = 256 to 1,024: 2× (1.74 to 2.31) to 8× (6.94 to 9.22)",
+        "  crossing measured: N ≈ 128 (111 to 148), between the points 64 and 256; below it A is faster",
+    ]
+    assert lines[7].startswith("  crossing counted: MACs: none found; A has fewer (counted from N = 1 to 1,048,576")
+    assert lines[8] == "  peak memory at N = 1,024: the same"
+    # time: ln 4 ± 0.142 over ln 4; MACs: 512·N + 16·N², 12 times as many, and ln 12 over ln 4
+    second = next(line.split() for line in lines if line.lstrip().startswith("256 "))
+    assert second == ["256", "4.00", "s", "10", "%", "1.00", "(0.90", "to", "1.10)", "1.79", "250", "KiB", "60", "B"]
+
+
+def test_json_has_points_slopes_ratios_and_crossings(runs):
+    found = json.loads(xf("compare", "--from", runs, "--format", "json").stdout)
+    (pair,) = found["pairs"]
+    assert [one["value"] for one in pair["ratios"]] == pytest.approx([2, 0.5, 0.125])
+    assert [one["faster"] for one in pair["ratios"]] == ["A", "B", "B"]
+    assert pair["crossovers_measured"][0]["x"] == pytest.approx(128)
+    time = found["series"][0]["slopes"]["time"]
+    assert [one["value"] for one in time["local"]] == pytest.approx([1, 2])
+    assert time["upper_end"]["points"] == 3
+    assert [one["configuration"]["N"] for one in found["series"][0]["measured"]] == list(NS)
+
+
+def test_csv_and_markdown_have_a_line_per_pair_and_n(runs):
+    table = list(csv.DictReader(io.StringIO(xf("compare", "--from", runs, "--format", "csv").stdout)))
+    assert [(one["first"], one["second"], one["N"], one["faster"]) for one in table] == [
+        ("A", "B", "64", "A"),
+        ("A", "B", "256", "B"),
+        ("A", "B", "1024", "B"),
+    ]
+    assert "| A       | B        | 64" in xf("compare", "--from", runs, "--format", "markdown").stdout
+
+
+def test_the_curve_is_the_flops_through_the_largest_point(runs):
+    found = measured_file(runs, Choice(), print)
+    chart = measured_chart(found, "time", None)
+    line, points = chart.lines[0], chart.points[0]
+    curve, counted = found.curves["A"], [one.counted.flops for one in found.series[0].rows]
+    assert len(curve.xs) > 20
+    assert (line.xs[-1], line.values[-1]) == (1024, pytest.approx(64.0))
+    at = dict(zip(line.xs, line.values, strict=True))
+    assert [at[x] for x in NS] == pytest.approx([64.0 * flops / counted[-1] for flops in counted])
+    assert line.name.endswith("the rate at N = 1,024")
+    assert points.intervals == [pytest.approx((0.9 * value, 1.1 * value)) for value in (1.0, 4.0, 64.0)]
+    assert points.name == "A, slope 1.50 (1.45 to 1.55) at the upper end"
+
+
+def test_bars_reach_from_end_to_end_of_the_interval(runs):
+    axes = chart_figure(measured_chart(measured_file(runs, Choice(), print), "time", None)).axes[0]
+    ends = [segment[:, 1] for segment in axes.containers[0].lines[2][0].get_segments()]
+    assert [list(pair) for pair in ends] == [pytest.approx([0.9 * v, 1.1 * v]) for v in (1.0, 4.0, 64.0)]
+
+
+def test_the_predicted_peak_stands_beside_the_measured_one(runs):
+    chart = measured_chart(measured_file(runs, Choice(("A",)), print), "memory", None)
+    assert list(chart.lines[0].values) == [60, 60, 60]
+    assert (list(chart.points[0].values), chart.points[0].bars()) == ([64000, 256000, 1024000], None)
+    assert chart.points[0].name == "A, slope 1.00 at the upper end"
+
+
+def test_a_spec_that_has_changed_gives_points_and_no_curve(runs, tmp_path):
+    text = (tmp_path / "B.yaml").read_text(encoding="utf-8")
+    (tmp_path / "B.yaml").write_text(text.replace("ratio: 2", "ratio: 4"), encoding="utf-8")
+    (tmp_path / "A.yaml").unlink()
+    done = xf("compare", "--from", runs, COLUMNS="200")
+    assert f"B: {tmp_path / 'B.yaml'} has changed since it was measured" in done.stdout
+    assert "A: its spec can't be loaded: " in done.stdout
+    assert "crossing counted: none searched for: A: its spec can't be loaded" in done.stdout
+    chart = measured_chart(measured_file(runs, Choice(), print), "time", None)
+    assert [line.name for line in chart.lines] == [f"{name}: its points joined, no formula" for name in "AB"]
+    assert list(chart.lines[0].values) == [1.0, 4.0, 64.0]
+
+
+def test_pictures_and_tables_are_written(runs, tmp_path):
+    for ending in ("svg", "png", "pdf", "csv"):
+        target = tmp_path / f"out.{ending}"
+        done = xf("plot", "--from", runs, "-o", target)
+        assert (done.returncode, done.stderr) == (0, f"Wrote {target}\n")
+        assert target.stat().st_size > 500
+    table = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text(encoding="utf-8"))))
+    of_points = [one for one in table if one["seconds"]]
+    assert [(one["series"], one["N"], one["seconds"]) for one in of_points][:2] == [
+        ("A", "64", "1.0"),
+        ("A", "256", "4.0"),
+    ]
+    assert all(one["work"] for one in table)
+    assert "A and B cross at N ≈ 128" in done.stdout
+    assert xf("plot", "--from", runs, cwd=tmp_path).stderr == "Wrote runs-time.svg\n"
+
+
+def test_torch_is_not_imported(runs, tmp_path):
+    code = """
+import sys
+from xfcost.__main__ import main
+try:
+    main()
+finally:
+    if "torch" in sys.modules:
+        sys.exit(3)
+"""
+    for words in (["compare", "--from", runs], ["plot", "--from", runs, "-o", tmp_path / "a.csv"]):
+        assert subprocess.run([sys.executable, "-c", code, *words], env=environment(), check=False).returncode == 0
+
+
+def test_runs_of_one_system_are_compared_and_never_mixed(tmp_path):
+    eager = rows_of(tmp_path, "A", {64: 1.0, 256: 4.0})
+    fused = rows_of(tmp_path, "A", {64: 1.05, 256: 1.0}, attention="fused")
+    runs = written(tmp_path, [*eager, *fused])
+    lines = xf("compare", "--from", runs, COLUMNS="200").stdout.splitlines()
+    assert lines[3:8] == [
+        "A eager and A fused, time:",
+        "  no difference seen at N = 64: A fused over A eager 1.05× (0.911 to 1.21)",
+        "  A fused is faster at N = 256: 4× (3.47 to 4.61)",
+        "  no crossing measured in N = 64 to 256 (a difference is seen at 1 of 2 points)",
+        "  crossing counted: none searched for: their MACs are the same at every N",
+    ]
+    alone = xf("plot", "--from", runs, "--attention", "fused", "-o", tmp_path / "a.svg")
+    assert "left out: 2 rows of eager" in alone.stdout
+
+
+def test_machines_are_series_of_their_own_until_one_is_chosen(tmp_path):
+    here = rows_of(tmp_path, "A", {64: 1.0, 256: 4.0})
+    there = [msgspec.structs.replace(one, machine=THERE) for one in here]
+    runs = written(tmp_path, [*here, *there])
+    assert "A on here and A on there, time:" in xf("compare", "--from", runs).stdout
+    done = xf("compare", "--from", runs, "--machine", "there")
+    assert (done.returncode, "there is one series, A, and a comparison has two sides" in done.stderr) == (2, True)
+    drawn = xf("plot", "--from", runs, "--machine", "there", "-o", tmp_path / "a.svg").stdout
+    assert "left out: 2 rows of here" in drawn
+
+
+def test_rows_that_were_not_measured_are_listed_with_their_reason(tmp_path):
+    skipped = Outcome(status="skipped", reason="needs 9 GiB, 2 GiB are left")
+    first = rows_of(tmp_path, "A", {64: 1.0, 256: 4.0, 1024: skipped})
+    runs = written(tmp_path, [*first, *rows_of(tmp_path, "B", {64: 2.0, 256: 2.0})])
+    for words in (["compare"], ["plot", "-o", tmp_path / "a.svg"]):
+        done = xf(words[0], "--from", runs, *words[1:], COLUMNS="200")
+        assert "A, N = 1,024: skipped: needs 9 GiB, 2 GiB are left" in done.stdout
+    chart = measured_chart(measured_file(runs, Choice(), print), "time", None)
+    lines = "Lines: shapes of what is counted, each through the largest point of its series."
+    assert chart.footnote == f"{lines} Not measured: 1 row. Rows of {runs}."
+    assert [point.x for point in measured_file(runs, Choice(("A",)), print).series[0].points(READ_TIME)] == [64, 256]
+
+
+def test_a_torn_last_line_is_read_up_to_and_said(runs):
+    whole = runs.read_bytes()
+    runs.write_bytes(whole + whole.splitlines()[-1][:100])
+    done = xf("compare", "--from", runs)
+    assert (done.returncode, done.stderr) == (0, f"{runs}: its last line is torn; the 100 bytes of it are not read\n")
+
+
+def test_a_file_without_rows_or_of_another_tool_is_an_error(tmp_path):
+    empty, header, other, newer = (tmp_path / f"{name}.jsonl" for name in ("empty", "header", "other", "newer"))
+    empty.write_bytes(b"")
+    header.write_bytes(msgspec.json.encode(HEADER) + b"\n")
+    other.write_text('{"tool": "hyperfine"}\n', encoding="utf-8")
+    newer.write_bytes(msgspec.json.encode(msgspec.structs.replace(HEADER, version=99)) + b"\n")
+    messages = {
+        empty: "has no rows; `xfcost measure SYSTEM",
+        header: "has no rows; `xfcost measure SYSTEM",
+        other: "is no file of measurements",
+        newer: "is of version 99 of the format",
+        tmp_path / "none.jsonl": "can't be read: No such file",
+    }
+    for path, message in messages.items():
+        for command in ("compare", "plot"):
+            done = xf(command, "--from", path, cwd=tmp_path)
+            assert (done.returncode, done.stdout) == (2, ""), path
+            assert done.stderr.startswith(f"error: {path}: {message}"), done.stderr
+
+
+def test_rows_that_were_all_skipped_are_an_error_with_the_reason(tmp_path):
+    runs = written(tmp_path, rows_of(tmp_path, "A", {64: Outcome(status="failed", reason="no kernel")}))
+    assert xf("plot", "--from", runs).stderr == (
+        f"error: {runs}: none of these 1 rows was measured; the first one failed: no kernel\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("compare", "--runs", "5"), "--from and --runs: rows of a file are drawn and compared as they were measured"),
+        (("compare", "--device", "cpu", "--precision", "1%"), "--from and --precision: "),
+        (("compare", "--trace"), "--from and --trace"),
+        (("plot", "--set", "a=1"), "--from and --set: "),
+        (("plot", "--metric", "scores"), "--metric scores: expected one of activations, memory, mixing-time, time"),
+        (("plot", "--dtype", "float16"), "--dtype float16: "),
+        (("plot", "--batch", "0"), "--batch 0: expected a whole number"),
+        (("compare", "C"), "has no row of C; expected one of A, "),
+        (("compare", "A"), "there is one series, A, and a comparison has two sides"),
+        (("plot", "--N", "9:10"), "--N 9:10: "),
+        (("plot", "--mark", "7"), "--mark 7: is outside the range; expected N from 64 to 1024"),
+        (("plot", "-o", "a.txt"), "-o a.txt: the ending says the format"),
+    ],
+)
+def test_what_can_not_be_is_one_error(runs, words, message, tmp_path):
+    done = xf(words[0], "--from", runs, *words[1:], cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_a_file_systems_are_needed_and_machine_is_of_no_use():
+    for command in ("plot", "compare"):
+        assert xf(command).stderr.startswith("error: expected presets or paths, as in `vit swin`, or --from FILE")
+        assert (
+            xf(command, "vit", "--machine", "x").stderr
+            == "error: --machine x: chooses rows of a file; add --from FILE\n"
+        )
+
+
+def test_a_part_of_the_range_is_drawn_on_its_own(runs, tmp_path):
+    done = xf("plot", "--from", runs, "--N", "256:1024", "-o", tmp_path / "a.csv")
+    assert "left out: 2 rows outside N = 256 to 1,024" in done.stdout
+    found = csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text(encoding="utf-8")))
+    assert {one["N"] for one in found if one["seconds"]} == {"256", "1024"}
+
+
+def test_the_help_of_plot_has_the_metrics_of_files():
+    assert all(metric in METRICS_OF_FILES for metric in READINGS)

@@ -1,0 +1,354 @@
+"""Kept measurements: series, slopes, ratios and crossings, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from measured import HERE, THERE, row
+from xfcost.counting.measured.choice import Choice, chosen
+from xfcost.counting.measured.ratios import Ratio, crossings, ratios
+from xfcost.counting.measured.readings import READINGS, mixing_macs_of, work_of
+from xfcost.counting.measured.result import measured
+from xfcost.counting.measured.series import axis_of_rows, grouped, names_of, pairs_of, shared_words
+from xfcost.counting.measured.slopes import fitted, local_slopes, upper_slope
+from xfcost.counting.sweep import PIXELS, TOKENS
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.intervals import quotient, weighted_sum
+from xfcost.ledger.measurements import Measurement, Memory, Outcome
+from xfcost.ledger.metadata import Load, Timing
+from xfcost.ledger.statistics import Estimate, Interval
+
+TIME, MEMORY = READINGS["time"], READINGS["memory"]
+
+
+def timed(seconds, low=None, high=None, peak=None, **more) -> Outcome:
+    interval = None if low is None else (low, high)
+    timing = Timing(
+        device="cpu", machine="P", seconds=seconds, spread=0.0, runs=9, threads=4, interval=interval, **more
+    )
+    return Outcome(status="measured", timing=timing, memory=Memory(predicted=60, measured=peak))
+
+
+def changed(one: Measurement, **fields) -> Measurement:
+    """The row with other fields of its configuration."""
+    return msgspec.structs.replace(one, configuration=msgspec.structs.replace(one.configuration, **fields))
+
+
+def one_series(points, system="A"):
+    """Of N -> (seconds, low, high)."""
+    return grouped([row(system, N, timed(*spent)) for N, spent in points.items()], TOKENS).series[0]
+
+
+def bits(number) -> float:
+    return 2.0**number
+
+
+# -- intervals
+
+
+def test_a_weighted_sum_has_the_root_of_the_squared_reaches():
+    # 2·3 - 1: down 2·(3 - 2) = 2 and 3 - 1 = 2; up 2·(5 - 3) = 4 and 1 - 0 = 1
+    found = weighted_sum((2, -1), (Estimate(3, Interval(2, 5)), Estimate(1, Interval(0, 3))))
+    assert found.value == 5
+    assert found.interval == pytest.approx((5 - math.sqrt(8), 5 + math.sqrt(17)))
+
+
+def test_without_one_interval_the_sum_has_none():
+    assert weighted_sum((1, 1), (Estimate(3, None), Estimate(1, Interval(0, 3)))) == Estimate(4, None)
+
+
+def test_a_quotient_is_a_difference_of_logarithms():
+    # 3 ± 1 bits less 2 ± 1 bits: 1 ± √2 bits
+    found = quotient(Estimate(4, Interval(2, 8)), Estimate(8, Interval(4, 16)))
+    assert found.value == pytest.approx(2)
+    assert found.interval == pytest.approx((bits(1 - math.sqrt(2)), bits(1 + math.sqrt(2))))
+
+
+@given(st.lists(st.tuples(*[st.floats(0.1, 10)] * 3), min_size=2, max_size=2))
+def test_the_quotient_the_other_way_round_is_its_inverse(parts):
+    first, second = (Estimate(sorted(three)[1], Interval(min(three), max(three))) for three in parts)
+    one, other = quotient(first, second), quotient(second, first)
+    assert one.value == pytest.approx(1 / other.value)
+    assert one.interval == pytest.approx((1 / other.interval.high, 1 / other.interval.low))
+
+
+# -- slopes
+
+
+def test_the_slope_between_two_points_carries_both_intervals():
+    # 4 ± 1 bits against 0 ± 1 bits over 2 bits of N: (4 ± √2) / 2
+    found = fitted([1, 4], [Estimate(1, Interval(0.5, 2)), Estimate(16, Interval(8, 32))])
+    assert found.value == pytest.approx(2)
+    assert found.interval == pytest.approx((2 - math.sqrt(2) / 2, 2 + math.sqrt(2) / 2))
+
+
+def test_without_intervals_the_scatter_gives_that_of_the_slope():
+    # 0, 1.5 and 2 bits over 0, 1 and 2: slope 1; residuals -1/6, 1/3, -1/6, so s² = 1/6 and the error √(1/6 / 2);
+    # Student's t of one degree of freedom is tan(0.475·π)
+    found = fitted([1, 2, 4], [Estimate(bits(power), None) for power in (0, 1.5, 2)])
+    reach = math.tan(0.475 * math.pi) * math.sqrt(1 / 12)
+    assert found.value == pytest.approx(1)
+    assert found.interval == pytest.approx((1 - reach, 1 + reach))
+    assert fitted([4, 4], [Estimate(1, Interval(1, 1))] * 2) is None
+
+
+@given(st.floats(-1, 3), st.floats(0.1, 10), st.lists(st.integers(1, 10**6), min_size=2, max_size=9, unique=True))
+def test_points_on_a_power_of_n_have_that_slope(power, factor, xs):
+    values = [factor * x**power for x in xs]
+    found = fitted(xs, [Estimate(value, Interval(value, value)) for value in values])
+    assert found.value == pytest.approx(power, abs=1e-6)
+    assert found.interval == pytest.approx((power, power), abs=1e-6)
+
+
+def test_local_slopes_stand_beside_those_of_the_macs():
+    series = one_series({64: (1, 1, 1), 256: (4, 4, 4), 1024: (64, 64, 64)})
+    rows = [msgspec.structs.replace(one, counted=msgspec.structs.replace(one.counted, macs=one.configuration.N**2))
+            for one in series.rows]  # fmt: skip
+    found = local_slopes(msgspec.structs.replace(series, rows=tuple(rows)), TIME)
+    assert [(one.first, one.last) for one in found] == [(64, 256), (256, 1024)]
+    assert [one.value for one in found] == pytest.approx([1, 2])
+    assert [one.beside for one in found] == pytest.approx([2, 2])
+    assert [one.refused for one in found] == [None, None]
+
+
+def test_the_upper_end_is_the_last_two_octaves_and_at_least_three_points():
+    dense = one_series({N: (N, N, N) for N in (16, 100, 200, 256, 300, 400, 800)})
+    assert (upper_slope(dense, TIME).first, upper_slope(dense, TIME).points) == (200, 5)
+    sparse = one_series({N: (N, N, N) for N in (16, 128, 1024)})
+    assert (upper_slope(sparse, TIME).first, upper_slope(sparse, TIME).points) == (16, 3)
+    assert upper_slope(one_series({16: (1, 1, 1)}), TIME) is None
+
+
+def test_the_upper_end_over_image_sizes_is_one_octave():
+    rows = [changed(row("A", side, timed(side, side, side)), size=(side, side)) for side in (100, 150, 200, 300, 400)]
+    found = upper_slope(grouped(rows, PIXELS).series[0], TIME)
+    assert (found.first, found.last, found.points) == (200, 400, 3)
+
+
+def test_a_slope_that_could_be_anything_is_not_determined():
+    found = upper_slope(one_series({64: (1, 0.01, 2), 128: (2, 0.01, 4)}), TIME)
+    assert "holds a falling and a quadratic cost" in found.refused
+    without = upper_slope(one_series({64: (1,), 128: (2,)}), TIME)
+    assert without.refused == "two points give no interval"
+
+
+def test_a_peak_is_read_once_and_its_slope_has_no_interval():
+    rows = [row("A", N, timed(1.0, peak=peak)) for N, peak in ((64, 100), (128, 200), (256, 800))]
+    found = upper_slope(grouped(rows, TOKENS).series[0], MEMORY)
+    assert (found.value, found.interval, found.refused, found.beside) == (pytest.approx(1.5), None, None, 0.0)
+
+
+def test_weights_are_taken_off_the_peak():
+    # 10 parameters of 4 bytes: 100 - 40 of the measured peak, 60 - 40 of the predicted one
+    reading = READINGS["activations"]
+    one = row("A", 64, timed(1.0, peak=100))
+    assert reading.measured(one) == Estimate(60, None)
+    assert reading.beside(one) == 20
+    assert reading.measured(row("A", 64, timed(1.0, peak=30))) is None
+
+
+# -- ratios and crossings
+
+
+def test_rows_measured_apart_have_the_ratio_of_their_medians():
+    first, second = one_series({64: (2, 1, 4), 128: (1,)}), one_series({64: (4, 2, 8), 128: (3, 2, 4)}, "B")
+    with_interval, without = ratios(first, second, TIME)
+    assert (with_interval.x, with_interval.value, with_interval.order) == (64, pytest.approx(2), 0)
+    assert with_interval.interval == pytest.approx((bits(1 - math.sqrt(2)), bits(1 + math.sqrt(2))))
+    assert (without.value, without.interval, without.order) == (pytest.approx(3), None, None)
+
+
+def turns(system, times, load) -> Measurement:
+    return row(system, 64, timed(2, 1, 8, times=times, in_turns=True, load=load))
+
+
+def test_rows_timed_in_turns_have_the_median_of_paired_ratios():
+    # turn by turn 2, 2, 2, 2, 2, 4, though the medians are 4.5 and 10
+    load = Load(others=0.5, cores=2)
+    first = turns("A", (1.0, 2.0, 4.0, 5.0, 8.0, 9.0), load)
+    second = turns("B", (2.0, 4.0, 8.0, 10.0, 16.0, 36.0), load)
+    series = grouped([first, second], TOKENS).series
+    (found,) = ratios(*series, TIME)
+    assert (found.value, found.paired, found.interval) == (2, True, (2, 4))
+    other = turns("B", (2.0, 4.0, 8.0, 10.0, 16.0, 36.0), Load(others=0.6, cores=2))
+    (apart,) = ratios(series[0], grouped([other], TOKENS).series[0], TIME)
+    assert not apart.paired
+
+
+def ratio(x, value, low=None, high=None) -> Ratio:
+    return Ratio(x=x, first=1.0, second=value, value=value, interval=None if low is None else Interval(low, high))
+
+
+def test_a_crossing_lies_where_the_ratio_and_its_bounds_meet_1():
+    # over 2 bits of N the low bound falls from ½ to -3/2 bits, the ratio from 1 to -1, the high bound from 3/2 to -½
+    points = [ratio(100, 2, bits(0.5), bits(1.5)), ratio(400, 0.5, bits(-1.5), bits(-0.5))]
+    (found,) = crossings(points)
+    assert (found.below, found.above, found.first_below) == (100, 400, True)
+    assert found.x == pytest.approx(200)
+    assert found.interval == pytest.approx((100 * bits(0.5), 100 * bits(1.5)))
+
+
+def test_points_at_which_no_difference_is_seen_are_inside_the_crossing():
+    points = [ratio(100, 2, 1.5, 2.5), ratio(150, 1.9), ratio(200, 1, 0.5, 2), ratio(400, 0.5, 0.25, 0.75)]
+    (found,) = crossings(points)
+    assert (found.below, found.above, found.x) == (100, 400, pytest.approx(200))
+    # the low bound meets 1 between 100 and 200, the high one between 200 and 400
+    low = 100 * 2 ** (math.log(1.5) / math.log(3))
+    high = 200 * 2 ** (math.log(2) / (math.log(2) - math.log(0.75)))
+    assert found.interval == pytest.approx((low, high))
+
+
+def test_there_is_no_crossing_without_two_certain_orders():
+    assert crossings([ratio(100, 2, 1.5, 2.5), ratio(400, 0.5, 0.25, 1.5)]) == []
+    assert crossings([ratio(100, 2, 1.5, 2.5), ratio(400, 0.5)]) == []
+    assert crossings([ratio(100, 2, 1.5, 2.5), ratio(200, 0.9, 0.8, 1.1), ratio(400, 3, 2, 4)]) == []
+    assert crossings([]) == []
+
+
+LOGS = st.tuples(*[st.floats(-3, 3)] * 3).map(sorted)
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**6), LOGS), min_size=2, max_size=8, unique_by=lambda point: point[0]))
+def test_crossings_are_inside_their_intervals_and_those_between_their_points(found):
+    points = [
+        ratio(x, math.exp(value), math.exp(low), math.exp(high))
+        for x, (low, value, high) in sorted(found, key=lambda p: p[0])
+    ]
+    changes = crossings(points)
+    for one in changes:
+        low, high = one.interval
+        assert one.below * (1 - 1e-9) <= low <= one.x * (1 + 1e-9)
+        assert one.x * (1 - 1e-9) <= high <= one.above * (1 + 1e-9)
+    swapped = [ratio(one.x, 1 / one.value, 1 / one.interval.high, 1 / one.interval.low) for one in points]
+    assert [one.x for one in crossings(swapped)] == pytest.approx([one.x for one in changes])
+    certain = [one.order for one in points if one.order]
+    assert len(changes) == sum(before != after for before, after in pairwise(certain))
+
+
+# -- series
+
+
+def test_runs_of_one_system_are_series_of_their_own_with_a_name_each():
+    rows = [row("A", 64), changed(row("A", 64), attention="fused"), changed(row("A", 64), batch=8), row("B", 64)]
+    assert [one.name for one in grouped(rows, TOKENS).series] == [
+        "A eager, batch 1",
+        "A fused, batch 1",
+        "A eager, batch 8",
+        "B eager, batch 1",
+    ]
+
+
+def test_machines_threads_and_specs_of_one_name_are_never_one_series():
+    other = changed(row("A"), spec_hash="0123456789abcdef")
+    assert names_of([row("A"), row("A", machine=THERE)]) == ["A on here", "A on there"]
+    assert names_of([row("A"), changed(row("A"), threads=1)]) == ["A 4 threads", "A 1 thread"]
+    assert names_of([row("A"), other]) == ["A (spec AAAAAAAA)", "A (spec 01234567)"]
+    rows = [row("A"), row("A", machine=THERE), changed(row("A"), threads=1), other]
+    assert len(grouped(rows, TOKENS).series) == 4
+
+
+def test_rows_that_were_not_measured_are_kept_apart_and_points_ascend():
+    skipped = row("A", 256, Outcome(status="skipped", reason="no room"))
+    (series,) = grouped([row("A", 128), skipped, row("A", 64)], TOKENS).series
+    assert [one.configuration.N for one in series.rows] == [64, 128]
+    assert series.missing == (skipped,)
+
+
+def test_of_one_input_measured_by_n_and_by_image_the_later_row_stands():
+    early, late = (
+        row("A", 64),
+        msgspec.structs.replace(changed(row("A", 64), size=(64, 64)), ended="2025-02-01T00:00:00Z"),
+    )
+    for rows in ([early, late], [late, early]):
+        found = grouped(rows, TOKENS)
+        assert (found.series[0].rows, found.double) == ((late,), [early])
+
+
+def test_the_axis_is_the_image_where_all_rows_are_of_square_images():
+    square = changed(row("A"), size=(224, 224))
+    assert axis_of_rows([square]) is PIXELS
+    assert axis_of_rows([square, changed(row("A"), size=(224, 320))]) is TOKENS
+    assert axis_of_rows([square, row("A")]) is TOKENS
+
+
+def test_what_all_series_share_is_said_once():
+    words = shared_words(grouped([row("A"), changed(row("A"), attention="fused")], TOKENS).series)
+    assert words == ["batch 1", "float32", "forward", "cpu", "P", "on here", "4 cores", "4 threads"]
+
+
+def test_series_are_compared_that_differ_in_one_thing():
+    rows = [row("A"), row("B"), changed(row("A"), attention="fused"), changed(row("B"), attention="fused")]
+    series = grouped(rows, TOKENS).series
+    assert pairs_of(series, 4) == [(0, 1), (0, 2), (1, 3), (2, 3)]
+    assert pairs_of([series[0], series[3]], 4) == [(0, 1)]
+    modes = grouped(
+        [row("A"), changed(row("A"), mode="train"), row("B"), changed(row("B"), mode="train")], TOKENS
+    ).series
+    assert pairs_of(modes, 4) == [(0, 2), (1, 3)]
+    assert pairs_of(modes[:2], 4) == [(0, 1)]
+    many = grouped([row(name) for name in "ABCDEF"], TOKENS).series
+    assert pairs_of(many, 4) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
+    assert len(pairs_of(many[:4], 4)) == 6
+
+
+def test_time_grows_with_flops_and_where_they_are_not_counted_with_macs():
+    counted = msgspec.structs.replace(row("A").counted, by_mixing={"per-token": {"macs": 5}, "global": {"macs": 3}})
+    assert (work_of(counted), mixing_macs_of(counted)) == ((2000, "FLOPs"), 3)
+    assert work_of(msgspec.structs.replace(counted, flops=None)) == (1000, "MACs")
+
+
+# -- choice
+
+ROWS = [
+    row("A"),
+    row("B"),
+    changed(row("A"), attention="fused"),
+    row("A", 256, machine=THERE),
+    changed(row("A", 128), device="cuda:1"),
+]
+
+
+def test_what_a_choice_leaves_out_is_said():
+    found = chosen(ROWS, Choice(("A",), {"machine": (HERE.host,), "attention": ("eager",)}), "runs.jsonl")
+    assert [one.configuration.N for one in found.rows] == [64, 128]
+    assert found.left_out == ["1 row of B", "1 row of there", "1 row of fused"]
+
+
+def test_systems_are_named_by_name_by_file_or_by_a_pattern():
+    assert len(chosen(ROWS, Choice(("B.yaml",)), "f").rows) == 1
+    assert len(chosen(ROWS, Choice(("*",)), "f").rows) == 5
+
+
+def test_cuda_is_every_cuda_device_and_a_span_both_its_ends():
+    assert [one.configuration.N for one in chosen(ROWS, Choice(fields={"device": ("cuda",)}), "f").rows] == [128]
+    spanned = chosen(ROWS, Choice(axis=TOKENS, span=(128, 256)), "f")
+    assert [one.configuration.N for one in spanned.rows] == [256, 128]
+    assert spanned.left_out == ["3 rows outside N = 128 to 256"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        (Choice(("C",)), "runs.jsonl: has no row of C; expected one of A, B"),
+        (Choice(("C.yaml",)), "runs.jsonl: has no row of C.yaml; did you mean 'B.yaml' or 'A.yaml'?"),
+        (Choice(fields={"dtype": ("float16",)}), "--dtype float16: runs.jsonl has no such row; its rows have float32"),
+        (Choice(axis=PIXELS, span=(1, 9)), "--size: runs.jsonl has no such row of a square image"),
+        (Choice(axis=TOKENS, span=(7, 8)), "--N 7:8: runs.jsonl has rows at N = 64, 128, 256"),
+    ],
+)
+def test_a_choice_of_no_row_is_an_error_that_says_what_is_there(choice, message):
+    with pytest.raises(UsageError) as raised:
+        chosen(ROWS, choice, "runs.jsonl")
+    assert str(raised.value).startswith(message)
+
+
+def test_rows_of_several_versions_are_said_to_be():
+    other = row("A", 256, versions={"xfcost": "0.1.0", "torch": "2.8.0", "python": "3.11.0"})
+    found = measured([row("A"), other], Choice(), "f")
+    assert found.notes == ("rows of several versions of torch: 2.7.0, 2.8.0",)
