@@ -154,9 +154,12 @@ def test_analyze_on_the_cpu_adds_seconds():
     done = xf("analyze", "vit-ti32", "--device", "cpu", "--format", "json", "--runs", "3", "--threads", "1")
     told = json.loads(done.stdout)
     timing = told["timing"]
-    assert {
-        name: timing[name] for name in ("device", "threads", "runs", "compiled")
-    } == {"device": "cpu", "threads": 1, "runs": 3, "compiled": False}
+    assert {name: timing[name] for name in ("device", "threads", "runs", "compiled")} == {
+        "device": "cpu",
+        "threads": 1,
+        "runs": 3,
+        "compiled": False,
+    }
     assert timing["seconds"] > 0
     assert timing["spread"] >= 0
     assert len(timing["times"]) == 3

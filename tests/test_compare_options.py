@@ -18,6 +18,7 @@ from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.system_crossovers import MOST_PAIRED
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.attention_core import AttentionCore
+from xfcost.ledger.timing_options import TIMING_OPTIONS
 from xfcost.report.compare import report
 from xfcost.report.export import comparison_text
 
@@ -25,7 +26,8 @@ FULL = {"kind": "full", "heads": 2, "causal": True}
 MLP = {"kind": "mlp", "ratio": 2}
 # What is not about the numbers, or is held elsewhere.
 OF_MODULES = {"inputs", "build", "strict", "mixing"}  # tests/test_any_model_compared.py
-NOT_COUNTED = {"specs", "format_", "output", "force", "rate", "verbose", *OF_MODULES}
+OF_TIMING = {*TIMING_OPTIONS}  # tests/test_timing_options.py
+NOT_COUNTED = {"specs", "format_", "output", "force", "rate", "verbose", *OF_MODULES, *OF_TIMING}
 
 # name -> (what is given to all, one value, another)
 OPTIONS: dict[str, tuple[dict[str, Any], Any, Any]] = {

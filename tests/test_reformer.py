@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
-from xfcost.torch_models.timing.rows import row_seconds
 
 from saved import saved_bytes
 from strategies import as_yaml
@@ -28,6 +27,7 @@ from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.timing.rows import row_seconds
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 DIM = 12
@@ -124,8 +124,8 @@ def test_a_leaf_that_is_called_for_every_chunk_took_the_sum(tmp_path):
 
     live = build(architecture_of(spec([{"kind": "mlp", "chunks": 4}], 8), tmp_path), "cpu")
     seconds = row_seconds(live, lambda: live.model(*live.inputs), Ticks())
-    assert seconds["stages.0.block.0.fc1"] == 4.0
-    assert seconds["stages.0.block.0.join"] == 1.0
+    assert seconds["stages.0.block.0.fc1"] == 2 * 4.0  # in two blocks
+    assert seconds["stages.0.block.0.join"] == 2 * 1.0
 
 
 # Axial positions ─────────────────────────────────────────────────────────────────────────────────────────────────────

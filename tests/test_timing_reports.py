@@ -10,6 +10,7 @@ import torch
 
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
+from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.metadata import Load, Timing
@@ -100,7 +101,7 @@ def compared_at(first, second, **more):
         msgspec.structs.replace(count(place(one, Run())), timing=timing(*times, **more))
         for one, times in zip(loaded, (first, second), strict=True)
     ]
-    return compared(loaded, ledgers, Run(), thorough=False)
+    return compared([SpecSystem(one) for one in loaded], ledgers, Run(), thorough=False)
 
 
 def test_a_ratio_is_the_median_of_turns():
@@ -117,6 +118,10 @@ def test_a_ratio_whose_interval_contains_1_is_no_difference():
     line = next(line for line in text.splitlines() if line.startswith("time  "))
     assert "more" not in line
     assert "less" not in line
+
+
+def test_an_interval_that_ends_at_1_contains_it():
+    assert time_ratio(timing(*(1.0,) * 6), timing(1.0, 1.0, 1.0, 2.0, 2.0, 2.0)).different is False
 
 
 def test_a_difference_is_printed_with_its_interval():

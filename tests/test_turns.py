@@ -181,16 +181,17 @@ def test_hardware_threads_of_one_core_count_once():
 
 
 def test_threads_are_set_and_restored():
-    before, seen = torch.get_num_threads(), []
+    seen = []
 
     def fails():
         with threads_set(1):
             seen.append(torch.get_num_threads())
             raise ValueError("inside")
 
-    with pytest.raises(ValueError, match="inside"):
-        fails()
-    assert (seen, torch.get_num_threads()) == ([1], before)
+    with threads_set(2):
+        with pytest.raises(ValueError, match="inside"):
+            fails()
+        assert (seen, torch.get_num_threads()) == ([1], 2)
 
 
 def test_calls_run_with_the_threads_that_are_reported():
