@@ -13,8 +13,8 @@ from xfcost.api.modules import (
     imported,
     is_module,
     module_account,
+    module_plan,
     named_module,
-    refuse_of_specs_alone,
 )
 from xfcost.api.specs import Progress, account, settings_texts, spec_name, with_probe
 from xfcost.counting.run_options import make_run
@@ -129,9 +129,10 @@ def analyze(  # noqa: PLR0913 - options
     """
     timing, given = _parted(device, options)
     how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}
+    how |= {"device": device, "timing": timing, "say": progress or (lambda text: None)}
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
         lengths = {"N": given.pop("N", None), "size": given.pop("size", None)}
-        refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **given)
+        how["plan"] = module_plan(settings=settings or (), probe=probe, **given)
         check_letters(example_inputs, lengths)
         return module_account(given_module(spec, example_inputs, example_kwargs), lengths, how)
     if example_inputs is not None or example_kwargs is not None:
@@ -142,7 +143,7 @@ def analyze(  # noqa: PLR0913 - options
     if target is not None and loaded is None:
         lengths = {"N": given.pop("N", None), "size": given.pop("size", None)}
         batch = given.pop("batch", 1)
-        refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **given)
+        how["plan"] = module_plan(settings=settings or (), probe=probe, **given)
         return module_account(named_module(target, inputs, build, batch), lengths, how)
     if mixing:
         raise UsageError("--mixing: a spec declares how its operations mix tokens; --probe checks it")

@@ -33,7 +33,7 @@ def ledger_plain(ledger: Ledger, by: AnyView | None = None, *, verbose: bool = F
 def report(ledger: Ledger, by: AnyView | None, width: int, *, verbose: bool = False, depth: int | None = None) -> Group:
     """The answer first, then the tables, then the notes, with `verbose` all; a tree of modules goes down to `depth`."""
     parts: list[RenderableType] = [header(ledger), Text()]
-    parts += [groups_table(ledger, by, depth)] if by else list(operation_tables(ledger, width))
+    parts += [groups_table(ledger, by, depth)] if by else list(operation_tables(ledger, width, verbose=verbose))
     parts += [Text(), mixing_table(ledger)] if _kinds_known(ledger) else []
     parts += [Text(), memory_text(ledger)]
     parts += [*traffic_texts(ledger, verbose=verbose), *mask_texts(ledger), *matrix_multiply_texts(ledger)]
@@ -65,7 +65,8 @@ def groups_table(ledger: Ledger, by: AnyView, depth: int | None = None) -> Table
 def _group_name(ledger: Ledger, by: AnyView, group: Mapping[str, Any]) -> str:
     if by != "module":
         return beside_word(str(group[by]), group.get("seconds"))
-    name: str = group["module"].rpartition(".")[2] or ledger.metadata.name
+    path = beside_word(str(group["module"]), group.get("seconds"))
+    name = path.rpartition(".")[2] or ledger.metadata.name
     return "  " * int(group["depth"]) + name
 
 
@@ -123,8 +124,8 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int, verbose: bool) -> Iter
     yield from note_texts(_notes(ledger), verbose=verbose)
     each = ""
     if listed:
-        fitting = fitting_columns(ledger, width)
-        if hidden := [column.title for column in filled_columns(ledger) if column not in fitting]:
+        fitting = fitting_columns(ledger, width, verbose=verbose)
+        if hidden := [column.title for column in filled_columns(ledger, verbose=verbose) if column not in fitting]:
             yield Text(f"hidden at this width: {', '.join(hidden)}", style="dim")
         if verbose and (moves := sum(row.only_moves for row in ledger.rows)):
             what = (

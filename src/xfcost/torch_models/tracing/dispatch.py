@@ -104,9 +104,9 @@ class Watch(TorchDispatchMode):
 
     def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Count a loop over tokens: all its steps, or a few steps extrapolated to very many."""
-        steps = args[0].shape[1]
-        if args[0].ndim != _TOKENS_RANK or steps <= MOST_STEPS:
+        if runs_whole(args):
             return loop(*args)
+        steps = args[0].shape[1]
         fewer, more = (self._first_steps(loop, args, number) for number in (_FEW, _FEW + 1))
         self.add(Counter({name: fewer[name] + (more[name] - fewer[name]) * (steps - _FEW) for name in more}))
         return shapes(*args)
@@ -122,6 +122,11 @@ class Watch(TorchDispatchMode):
 
 def _contractions(found: Costs) -> Costs:
     return Counter(macs=found["macs"], flops=2 * found["macs"])
+
+
+def runs_whole(args: tuple[Any, ...]) -> bool:
+    """Are a loop's tokens few, or not told, so that all its steps run?"""
+    return args[0].ndim != _TOKENS_RANK or args[0].shape[1] <= MOST_STEPS
 
 
 def _first_tokens(arg: Any, steps: int) -> Any:
