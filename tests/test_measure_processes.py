@@ -139,7 +139,8 @@ def answered(job: Job) -> Outcome:
 )  # fmt: skip
 def test_our_process_measures_time_memory_and_mixing(tmp_path: Path, options: dict[str, str]) -> None:
     path = spec_file(tmp_path, "A")
-    path.write_text(path.read_text().replace("heads: 2", "heads: 2, causal: true"))
+    text = path.read_text().replace("heads: 2", "heads: 2, causal: true").replace("depth: 1", "depth: 3")
+    path.write_text(text)
     loaded = [load(str(path))]
     one = planned(loaded, Sizes(TOKENS, (16, 16), 1), variants_of(options), "cpu", ONCE).planned[0].configuration
     outcome = answered(Job(device="cpu", configuration=one, timing=ONCE))
