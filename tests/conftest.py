@@ -45,4 +45,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """No test makes garbage of what was collected: the garbage collector need not look through it again and again."""
     gc.freeze()
-

@@ -24,6 +24,9 @@ KNOWN: Final = {
     ("Sparse.join", "Sparse.softmax"): "declared is what is computed; borders remove some, and a key twice read is one",
     ("Kernel.local_normaliser", "Retention.scan"): "found by the operation alone: a sum of weights, a sum of steps",
     ("Full.proj_l", "Full.proj_w"): "a map over heads for each pair: found per-token, as it reads no other pair",
+    ("Gru.tanh", "Gru.energies", "Lstm.tanh", "Lstm.energies"): (
+        "a function of each pair: found per-token, as it reads no other pair"
+    ),
     (
         "Context.add",
     ): "the encoder's token at the same position counts as the token itself; found is one of another input",
@@ -43,18 +46,12 @@ KNOWN: Final = {
         "weights out of two learned factors look like learned vectors"
     ),
     (
-        "Gru.tanh",
-        "Gru.energies",
         "Gru.add_context",
         "Gru.recurrence",
         "Gru.readout_add",
-        "Lstm.add",
-        "Lstm.tanh",
-        "Lstm.energies",
-        "Lstm.gate_multiply",
         "Lstm.add_context",
         "Lstm.recurrence",
         "Lstm.readout_context",
         "Lstm.readout_add",
-    ): ("attention inside a recurrence: a single query in each step looks like a summary"),
+    ): "no token asks in the first step: what it sums up is a place of its own, which later steps read",
 }

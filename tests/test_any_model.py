@@ -199,7 +199,9 @@ class TestBesideTheTrace:
 def test_options_of_specs_are_refused():
     with pytest.raises(UsageError, match="N=784: of a module N is the argument of example_inputs"):
         xfcost.analyze(Model(), example_inputs=TOKENS, N=784)
-    with pytest.raises(UsageError, match=r"device='?cpu'?: that is of specs"):
-        xfcost.analyze(Model(), example_inputs=TOKENS, device="cpu")
+    with pytest.raises(UsageError, match=r"mode='?decode'?: that is of specs"):
+        xfcost.analyze(Model(), example_inputs=TOKENS, mode="decode")
+    with pytest.raises(UsageError, match=r"tokens=300: that is of specs"):
+        xfcost.analyze(Model(), example_inputs=TOKENS, mode="train", tokens=300)
     with pytest.raises(UsageError, match="a spec knows its inputs"):
         xfcost.analyze("vit", example_inputs=TOKENS)

@@ -47,7 +47,7 @@ def along_tokens(self: Any, x: Tensor) -> Tensor:
 
 
 TOKENS, IMAGE = torch.randn(4, 40, D), torch.randn(1, 3, 64, 64)
-SOFTMAX_ATTENTION = [("bmm", "global", None, True), ("_softmax", "global", None, True), ("bmm_2", "global", None, True)]
+SOFTMAX_ATTENTION = [("bmm", "global", 40, True), ("_softmax", "global", 40, True), ("bmm_2", "global", 40, True)]
 # Module, input; name, kind, reads and content-dependence of the rows that are not per-token.
 NETWORKS: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]]]] = {
     "MLP": (nn.Sequential(nn.Linear(D, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, D)), TOKENS, []),
@@ -75,7 +75,7 @@ NETWORKS: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
     "MLP-Mixer": (
         Module(mlp_mixer, over_tokens=nn.Linear(40, 40, bias=False), over_channels=linear()),
         TOKENS,
-        [("over_tokens.mm", "global", None, False)],
+        [("over_tokens.mm", "global", 40, False)],
     ),
     "one tensor as queries, keys and values": (
         nn.MultiheadAttention(D, 2, batch_first=True),
@@ -85,12 +85,12 @@ NETWORKS: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
     "encoder of torch, fused": (
         nn.TransformerEncoder(nn.TransformerEncoderLayer(D, 2, 16, batch_first=True), 2).eval(),
         TOKENS,
-        [("layers.*.self_attn.scaled_dot_product_attention", "global", None, True)],
+        [("layers.*.self_attn.scaled_dot_product_attention", "global", 40, True)],
     ),
     "a recurrence, whose first step reads nothing": (
         Module(lambda self, x: summed_by_steps(self.q, x), q=linear()),
         TOKENS,
-        [("add", "global", None, True)],
+        [("add", "global", 40, True)],
     ),
     "convolutions of an image": (
         nn.Sequential(nn.Conv2d(3, 8, 4, 4), nn.Conv2d(8, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1)),
@@ -157,8 +157,6 @@ def test_masks_and_positions_among_the_inputs_are_no_tokens() -> None:
 
 UNKNOWN: dict[str, tuple[nn.Module, Any, str]] = {
     "no rule": (Module(lambda self, x: torch.cdist(x, x)), TOKENS, "no rule knows it"),
-    "sorting": (Module(lambda self, x: x.sort(1).values), TOKENS, "it sorts tokens or chooses among them"),
-    "choosing": (Module(lambda self, x: x.argmax(1)), TOKENS, "it sorts tokens or chooses among them"),
     "no tokens": (nn.Embedding(9, D), torch.zeros(7, dtype=torch.int64), "no input has an axis of tokens"),
     "one size": (
         Module(lambda self, x: attention(self.fixed, x, window_mask(40)), fixed=linear()),
@@ -206,7 +204,7 @@ class Net(nn.Module):
         self.q = nn.Linear(width, width, bias=False)
 
     def forward(self, x):
-        return (self.q(x) @ x.mT).softmax(-1) @ x.sort(1).values
+        return (self.q(x) @ x.mT).softmax(-1) @ x + torch.cdist(x, x).sum(-1, keepdim=True)
 
 example_inputs = torch.zeros(1, 40, 8)
 """
@@ -228,7 +226,7 @@ def test_the_command_builds_the_module_again_on_the_cpu(target: str) -> None:
 def test_unknown_rows_are_a_line_of_the_totals(target: str) -> None:
     report = xf("analyze", target, "--mixing", "--no-trace", "--by", "mixing").stdout
     assert "unknown" in report
-    assert "1 row has no known mixing kind: it sorts tokens or chooses among them (1)" in report
+    assert "1 row has no known mixing kind: no rule knows it (1)" in report
 
 
 def test_a_module_with_too_many_parameters_is_refused_before_it_is_built(

@@ -35,12 +35,12 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.training_step import Lion
+from xfcost.torch_models.memory.training_step import Lion, adafactor_states
 from xfcost.torch_models.memory.training_step import optimizer as optimizer_of
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.tracing.backward import walk
 from xfcost.torch_models.tracing.kernels import KernelOnMeta
-from xfcost.torch_models.training import adafactor_states, costs_by_row
+from xfcost.torch_models.training import costs_by_row
 
 MLP = {"kind": "mlp", "ratio": 4}
 FULL = {"kind": "full", "heads": 2}
@@ -274,7 +274,7 @@ def test_adafactor_s_states_are_torch_s():
     model(torch.randn(1, 3, 8, 8)).sum().backward()
     optimizer.step()
     states = (part for state in optimizer.state.values() for key, part in state.items() if key != "step")
-    assert adafactor_states(model) == sum(part.numel() for part in states)
+    assert adafactor_states(model.parameters()) == sum(part.numel() for part in states)
 
 
 def test_master_copies_are_of_16_bits_alone(tmp_path):

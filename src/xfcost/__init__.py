@@ -12,16 +12,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xfcost.api import analyze, compare, register, trace
+    from xfcost.api import analyze, calibrate, compare, register, trace
     from xfcost.ledger.errors import XfcostError
     from xfcost.ledger.ledger import Ledger
     from xfcost.ledger.operation import Operation
 
 __version__ = "0.1.0"
-__all__ = ["Ledger", "Operation", "XfcostError", "analyze", "compare", "register", "trace"]
+__all__ = ["Ledger", "Operation", "XfcostError", "analyze", "calibrate", "compare", "register", "trace"]
 
 _MODULES = {
     "analyze": "xfcost.api",
+    "calibrate": "xfcost.api",
     "compare": "xfcost.api",
     "register": "xfcost.api",
     "trace": "xfcost.api",

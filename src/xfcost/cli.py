@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "measure": "measure",
     "diagram": "diagram",
     "glance": "glance",
+    "calibrate": "calibrate",
     "list": "list_",
     "show": "show",
     "import": "import_",

@@ -13,9 +13,10 @@ from xfcost.api.modules import (
     imported,
     is_module,
     module_account,
+    module_plan,
     named_module,
-    refuse_of_specs_alone,
 )
+from xfcost.api.predictions import calibrate
 from xfcost.api.specs import Progress, account, settings_texts, spec_name, with_probe
 from xfcost.counting.run_options import make_run
 from xfcost.ledger import notebook
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from xfcost.counting.comparison_result import Comparison
     from xfcost.torch_models.tracing.trace import Traced
 
-__all__ = ["account", "analyze", "compare", "register", "trace"]
+__all__ = ["account", "analyze", "calibrate", "compare", "register", "trace"]
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
@@ -96,6 +97,7 @@ def analyze(  # noqa: PLR0913 - options
     settings: Sequence[str] | None = (),
     trace: bool = True,
     device: str | None = None,
+    predict: bool = False,
     probe: bool = False,
     progress: Progress | None = None,
     **options: Unpack[_Options],
@@ -117,6 +119,7 @@ def analyze(  # noqa: PLR0913 - options
         settings: overrides, `key.path=value` each.
         trace: False answers without importing torch.
         device: `cpu`, `cuda` or `mps` also runs the model.
+        predict: also predict the seconds on `device` (the CPU without one) from its calibration, without a run.
         probe: True also runs every component on small grids, and sees how it mixes tokens: the ledger's `probe`.
         progress: called with a line of text before each long step.
         **options: the run's and its timing's, each as on the command line; numbers may be texts there as here (`128k`).
@@ -127,11 +130,12 @@ def analyze(  # noqa: PLR0913 - options
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
-    timing, given = _parted(device, options)
+    timing, given = _parted("cpu" if predict and device is None else device, options)
     how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}
+    how |= {"device": device, "timing": timing, "say": progress or (lambda text: None)}
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
         lengths = {"N": given.pop("N", None), "size": given.pop("size", None)}
-        refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **given)
+        how["plan"] = module_plan(settings=settings or (), probe=probe, predict=predict, **given)
         check_letters(example_inputs, lengths)
         return module_account(given_module(spec, example_inputs, example_kwargs), lengths, how)
     if example_inputs is not None or example_kwargs is not None:
@@ -142,7 +146,7 @@ def analyze(  # noqa: PLR0913 - options
     if target is not None and loaded is None:
         lengths = {"N": given.pop("N", None), "size": given.pop("size", None)}
         batch = given.pop("batch", 1)
-        refuse_of_specs_alone(settings=settings or (), device=device, probe=probe, **given)
+        how["plan"] = module_plan(settings=settings or (), probe=probe, predict=predict, **given)
         return module_account(named_module(target, inputs, build, batch), lengths, how)
     if mixing:
         raise UsageError("--mixing: a spec declares how its operations mix tokens; --probe checks it")
@@ -151,7 +155,7 @@ def analyze(  # noqa: PLR0913 - options
     loaded, run = loaded or load(name, settings_texts(settings)), make_run(**given)
     if probe and run.mode in {"decode", "generate"}:
         raise UsageError(f"--probe: of --mode {run.mode} a step reads its cache; probe the forward, without --mode")
-    ledger = account(loaded, run, trace=trace, device=device, timing=timing, progress=progress)
+    ledger = account(loaded, run, trace=trace, device=device, predict=predict, timing=timing, progress=progress)
     return with_probe(loaded, run, ledger, progress or (lambda text: None)) if probe else ledger
 
 
@@ -167,6 +171,7 @@ def compare(  # noqa: PLR0913 - options
     settings: Sequence[str] | None = (),
     trace: bool = False,
     device: str | None = None,
+    predict: bool = False,
     progress: Progress | None = None,
     thorough: bool = True,
     **options: Unpack[_Options],
@@ -185,7 +190,7 @@ def compare(  # noqa: PLR0913 - options
     from xfcost.counting.comparison import compared
     from xfcost.counting.system import SpecSystem
 
-    timing, given = _parted(device, options)
+    timing, given = _parted("cpu" if predict and device is None else device, options)
     run = make_run(**given)
     of = OfModules(inputs, build, example_inputs, example_kwargs, given.get("batch", 1), patient=thorough)
     systems = open_systems(specs, of, settings, progress)
@@ -193,7 +198,8 @@ def compare(  # noqa: PLR0913 - options
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     if mixing and all(isinstance(one, SpecSystem) for one in systems):
         raise UsageError("--mixing: a spec declares how its operations mix tokens; `analyze --probe` checks it")
-    how: dict[str, Any] = {"trace": trace, "device": device, "timing": timing, "progress": progress, "orders": thorough}
+    how: dict[str, Any] = {"trace": trace, "device": device, "predict": predict, "timing": timing}
+    how |= {"progress": progress, "orders": thorough}
     ledgers = system_ledgers(systems, run, strict=strict, mixing=mixing, **how)
     noted = [with_remarks(one, ledger) for one, ledger in zip(systems, ledgers, strict=True)]
     return compared(systems, noted, run, thorough=thorough)

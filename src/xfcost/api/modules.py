@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xfcost.api.specs import Progress, settings_texts
+from xfcost.counting.training_plan import make_plan
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import OPTIONS, read_option
+from xfcost.ledger.training import Plan
 from xfcost.spec.load import Loaded
 from xfcost.spec.targets import ModuleTarget
 
@@ -36,7 +38,7 @@ def refuse_of_specs_alone(**options: Any) -> None:
     Raises:
         UsageError: one of them is given.
     """
-    defaults = {"settings": (), "device": None, "probe": False} | {name: one.default for name, one in OPTIONS.items()}
+    defaults = {"settings": (), "probe": False, "predict": False} | {name: one.default for name, one in OPTIONS.items()}
     for name, given in options.items():
         if given != defaults.get(name):
             raise UsageError(
@@ -59,6 +61,19 @@ def check_letters(inputs: Any, given: Mapping[str, Any]) -> None:
         raise UsageError(
             f"size={shown(given['size'])}: of a module H and W are the arguments of example_inputs, a function of both"
         )
+
+
+def module_plan(*, settings: Sequence[str], probe: bool, **options: Any) -> Plan | None:
+    """The training step that the options of a module ask for; None of a forward.
+
+    Raises:
+        UsageError: an option has a meaning for specs alone.
+    """
+    mode, optimizer = options.pop("mode", "forward"), options.pop("optimizer", None)
+    if mode not in ("forward", "train"):
+        options["mode"] = read_option("mode", mode)
+    refuse_of_specs_alone(settings=settings, probe=probe, **options)
+    return make_plan(mode, optimizer=optimizer)
 
 
 def module_account(of: AnyModule, given: Mapping[str, Any], how: Mapping[str, Any]) -> Ledger:

@@ -30,6 +30,7 @@ def account(  # noqa: PLR0913 - options
     *,
     trace: bool = True,
     device: str | None = None,
+    predict: bool = False,
     timing: TimingPlan = USUAL,
     progress: Progress | None = None,
     orders: bool = True,
@@ -39,7 +40,9 @@ def account(  # noqa: PLR0913 - options
     Raises:
         XfcostError: bad input; a DeviceError where memory runs out, with bytes.
     """
-    return accounts([loaded], run, trace=trace, device=device, timing=timing, progress=progress, orders=orders)[0]
+    return accounts(
+        [loaded], run, trace=trace, device=device, predict=predict, timing=timing, progress=progress, orders=orders
+    )[0]
 
 
 def accounts(  # noqa: PLR0913 - options
@@ -48,6 +51,7 @@ def accounts(  # noqa: PLR0913 - options
     *,
     trace: bool = True,
     device: str | None = None,
+    predict: bool = False,
     timing: TimingPlan = USUAL,
     progress: Progress | None = None,
     orders: bool = True,
@@ -64,6 +68,8 @@ def accounts(  # noqa: PLR0913 - options
 
             check_device(str(device))
     placed = [(one, *_counted_and_traced(one, run, trace=trace, orders=orders, say=say)) for one in loaded]
+    if predict:
+        placed = _predicted(placed, run, device or "cpu", timing)
     if device is None:
         return [ledger for _, _, ledger in placed]
     names = " and ".join(one.spec.name for one in loaded)
@@ -72,6 +78,18 @@ def accounts(  # noqa: PLR0913 - options
 
         systems = [_system(*one, run, str(device)) for one in placed]
         return timed_in_turns(systems, str(device), timing, say)
+
+
+def _predicted(
+    placed: Sequence[tuple[Loaded, Architecture, Ledger]], run: Run, device: str, timing: TimingPlan
+) -> list[tuple[Loaded, Architecture, Ledger]]:
+    """The ledgers with the seconds that the device's calibration predicts."""
+    with _torch(placed[0][0], "predicting it"):
+        from xfcost.api.predictions import predictor
+        from xfcost.torch_models.predicting.predict import predicted
+
+        found = predictor(device, run.dtype, timing.threads)
+        return [(one[0], one[1], predicted(_system(*one, run, device), found)) for one in placed]
 
 
 def _counted_and_traced(

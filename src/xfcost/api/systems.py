@@ -98,7 +98,7 @@ def _module(module: Any, of: OfModules) -> ModuleSystem:
 
 def system_ledger(  # noqa: PLR0913 - options
     system: System, run: Run, *, trace: bool = False, device: str | None = None, progress: Progress | None = None,
-    timing: TimingPlan = USUAL, orders: bool = True, strict: bool = False, mixing: bool = False,
+    predict: bool = False, timing: TimingPlan = USUAL, orders: bool = True, strict: bool = False, mixing: bool = False,
 ) -> Ledger:  # fmt: skip
     """The ledger of one system at the size of the run.
 
@@ -106,10 +106,11 @@ def system_ledger(  # noqa: PLR0913 - options
         XfcostError: it can't have that size, or an option is of specs alone.
     """
     if isinstance(system, SpecSystem):
-        how: dict[str, Any] = {"trace": trace, "device": device, "timing": timing, "progress": progress}
+        how: dict[str, Any] = {"trace": trace, "device": device, "predict": predict, "timing": timing}
+        how |= {"progress": progress}
         return account(system.loaded, run, orders=orders, **how)
     module = cast("ModuleSystem", system)
-    _check_options(module.name, run, device)
+    _check_options(module.name, run, device, predict=predict)
     if mixing and progress is not None:
         progress(f"finding how the operations of {module.name} mix tokens …")
     with running(module):
@@ -189,13 +190,14 @@ def running(system: System) -> AbstractContextManager[None]:
     return memory_may_run_out(system.name, "running it")
 
 
-def _check_options(name: str, run: Run, device: str | None) -> None:
+def _check_options(name: str, run: Run, device: str | None, *, predict: bool) -> None:
     """Refuse what is of specs alone, where it would make systems incomparable."""
     of_specs = {"--mode": run.mode if run.mode != "forward" else None, "--device": device}
     of_specs["--memory-level"] = None if run.memory_level is None else str(run.memory_level)
+    of_specs["--predict"] = "" if predict else None
     for option, value in of_specs.items():
         if value is not None:
             raise UsageError(
-                f"{option} {value}: {printable(name, 80)} is a torch module, of which one forward is counted; "
-                f"give specs alone, or leave {option} out"
+                f"{f'{option} {value}'.rstrip()}: {printable(name, 80)} is a torch module, of which one forward is "
+                f"counted; give specs alone, or leave {option} out"
             )

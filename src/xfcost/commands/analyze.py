@@ -41,6 +41,7 @@ def run(  # noqa: PLR0913 - options
     depth: Depth = None,
     trace: shared.Trace = True,
     device: shared.Device = None,
+    predict: shared.Predict = False,
     probe: shared.Probe = False,
     format_: shared.FormatOption = None,
     verbose: shared.Verbose = False,
@@ -64,7 +65,9 @@ def run(  # noqa: PLR0913 - options
     check_target(output, force=force)
     of_modules = {"inputs": inputs or (), "build": build or (), "strict": strict, "mixing": mixing}
     options |= of_modules | {"closed_form": True if verbose else None}
-    ledger = analyze(spec, settings=settings, trace=trace, device=device, probe=probe, progress=say, **options)
+    ledger = analyze(
+        spec, settings=settings, trace=trace, device=device, predict=predict, probe=probe, progress=say, **options
+    )
     drawn = partial(report, ledger, view, verbose=verbose, depth=depth)
     written = partial(ledger_text, ledger, form, view, verbose=verbose, depth=depth)
     shared.deliver_report(lambda width: drawn(width=width), written, form, output, force=force)

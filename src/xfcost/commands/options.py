@@ -88,6 +88,10 @@ Trace = Annotated[
     ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="Also run and time the model: cpu, cuda or mps.")]
+Predict = Annotated[
+    bool,
+    typer.Option("--predict", help="Also predict the seconds from the calibration of the device (`xfcost calibrate`)."),
+]
 Probe = Annotated[
     bool,
     typer.Option("--probe", help="Also run each component on small grids: does it mix tokens as its rows declare?"),

@@ -123,6 +123,8 @@ def _figures(system: System, ledger: Ledger, run: Run) -> dict[str, int | float 
         figures |= dict.fromkeys(work)
     figures |= _mode_figures(ledger)
     figures["traced_macs"] = ledger.total("traced_macs")
+    if ledger.prediction is not None:
+        figures["predicted_seconds"] = ledger.prediction.seconds
     return figures | _time_figures(ledger) | _training_figures(ledger)
 
 

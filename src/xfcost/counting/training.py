@@ -8,6 +8,7 @@ recompute their forward pass.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,7 +21,7 @@ from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Plan, Training, TrainingStep, WholeRun
 from xfcost.spec.architecture import Architecture, Part, Stream
 
-_HALF: frozenset[str] = frozenset(("float16", "bfloat16"))
+HALF: frozenset[str] = frozenset(("float16", "bfloat16"))
 
 
 def with_training(ledger: Ledger, architecture: Architecture, plan: Plan) -> Ledger:
@@ -28,8 +29,10 @@ def with_training(ledger: Ledger, architecture: Architecture, plan: Plan) -> Led
     no_gradient = {path for stream in architecture.streams for path in _first_products(stream)}
     rows = tuple(with_backward_macs(row, input_gradient=row.path not in no_gradient) for row in ledger.rows)
     ledger = msgspec.structs.replace(ledger, rows=rows)
-    step = _step(ledger, plan)
-    run = None if plan.tokens is None else _run(ledger, step, plan, plan.tokens)
+    tokens = ledger.metadata.batch * sum(stream["tokens"] for stream in ledger.metadata.streams)
+    again = ledger.total("macs", lambda row: row.recomputed) or 0
+    step = training_step(ledger, plan.optimizer, _parameters(ledger), tokens=tokens, recomputed=again)
+    run = None if plan.tokens is None else _run(ledger, plan, plan.tokens, tokens)
     return msgspec.structs.replace(ledger, training=Training(step=step, run=run))
 
 
@@ -82,39 +85,61 @@ def _state_bytes(ledger: Ledger) -> int:
     return max(STATE_BYTES, ledger.bytes_per_element)
 
 
-def _step(ledger: Ledger, plan: Plan) -> TrainingStep:
-    params, forward = ledger.total("params") or 0, ledger.total("macs") or 0
-    backward = ledger.total("backward_macs") or 0
-    optimizer = OPTIMIZERS[plan.optimizer]
+class TrainedParameters(NamedTuple):
+    """Parameters in training, in bytes."""
+
+    held_bytes: int
+    trained: int
+    """The number of those with a gradient."""
+    gradients_bytes: int
+    master_bytes: int
+    state_bytes: int
+    """One number of optimizer state for each of those."""
+
+
+def _parameters(ledger: Ledger) -> TrainedParameters:
+    """All parameters of a spec, which has a gradient for each."""
+    params, held = ledger.total("params") or 0, (ledger.total("params") or 0) * ledger.bytes_per_element
+    master = params * STATE_BYTES if ledger.metadata.dtype in HALF else 0
+    return TrainedParameters(held, params, held, master, params * _state_bytes(ledger))
+
+
+def training_step(
+    ledger: Ledger, name: str, parameters: TrainedParameters, *, tokens: int | None, recomputed: int
+) -> TrainingStep:
+    """The step of a ledger whose rows have backward passes, with the optimizer `name`; `recomputed` MACs run again."""
+    forward, backward = ledger.total("macs") or 0, ledger.total("backward_macs") or 0
+    optimizer = OPTIMIZERS[name]
     return TrainingStep(
-        optimizer=plan.optimizer,
-        tokens=ledger.metadata.batch * sum(stream["tokens"] for stream in ledger.metadata.streams),
+        optimizer=name,
+        tokens=tokens,
         forward_macs=forward,
         backward_macs=backward,
-        recomputed_macs=ledger.total("macs", lambda row: row.recomputed) or 0,
+        recomputed_macs=recomputed,
         model_flops=2 * (forward + backward),
-        update_flops=params * optimizer.flops,
-        params_bytes=params * ledger.bytes_per_element,
-        gradients_bytes=params * ledger.bytes_per_element,
-        master_bytes=params * STATE_BYTES if ledger.metadata.dtype in _HALF else 0,
-        optimizer_bytes=None if optimizer.numbers is None else params * optimizer.numbers * _state_bytes(ledger),
+        update_flops=parameters.trained * optimizer.flops,
+        params_bytes=parameters.held_bytes,
+        gradients_bytes=parameters.gradients_bytes,
+        master_bytes=parameters.master_bytes,
+        optimizer_bytes=None if optimizer.numbers is None else optimizer.numbers * parameters.state_bytes,
         kept_bytes=None,
         attention_kept_bytes=ledger.attention_kept_bytes(),
     )
 
 
-def _run(ledger: Ledger, step: TrainingStep, plan: Plan, tokens: int) -> WholeRun:
-    """The whole steps that D tokens need."""
-    steps = ceil_div(tokens, step.tokens)
+def _run(ledger: Ledger, plan: Plan, tokens: int, batch_tokens: int) -> WholeRun:
+    """The whole steps that D tokens need, `batch_tokens` each."""
+    steps = ceil_div(tokens, batch_tokens)
+    model_flops = 2 * ((ledger.total("macs") or 0) + (ledger.total("backward_macs") or 0))
     products = [row for row in ledger.rows if not (row.params or row.shared)]
     without = 2 * steps * sum(row.macs * row.times + (row.times_over("backward_macs") or 0) for row in products)
     return WholeRun(
         tokens=tokens,
         steps=steps,
-        flops=steps * step.model_flops,
+        flops=steps * model_flops,
         estimate=6 * (ledger.total("active_params") or 0) * tokens,
         without_params_flops=without,
-        with_params_flops=steps * step.model_flops - without,
+        with_params_flops=steps * model_flops - without,
         rate=plan.rate,
         devices=plan.devices,
         peak=plan.peak,

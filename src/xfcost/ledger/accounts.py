@@ -63,6 +63,8 @@ class TrainingFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     saved_macs: int = 0
     """Backward MACs that the first of several blocks saves: the model's input needs no gradient."""
+    recomputed_macs: int = 0
+    """Of a module, the backward MACs of all its blocks that run its forward again."""
     traced_backward_macs: int | None = None
     kept_bytes: int | None = None
     """Saved activations of all its blocks; those that an earlier row saved already are not counted again."""
@@ -71,7 +73,7 @@ class TrainingFigures(msgspec.Struct, frozen=True, kw_only=True):
 TRACED: Final = tuple(f"traced_{quantity}" for quantity in MEASURED)
 DISPATCHED: Final = tuple(f"dispatched_{quantity}" for quantity in RUN)
 # How an operation of a module ran.
-RAN: Final = ("aten", "input_shapes", "output_shapes", "calls", "uncounted")
+RAN: Final = ("aten", "input_shapes", "output_shapes", "calls", "uncounted", "computed_tokens", "kept_tokens")
 TRAFFIC: Final = ("plain_traffic_bytes", "tiled_traffic_bytes")
 # Figures of a training step.
 LEARNING: Final = ("backward_macs", "traced_backward_macs", "kept_bytes")
@@ -87,6 +89,7 @@ FIGURES: Final[dict[str, tuple[str, str, int | None]]] = {
     "plain_traffic_bytes": ("traffic", "plain", None),
     "tiled_traffic_bytes": ("traffic", "tiled", None),
     "backward_saved": ("training", "saved_macs", 0),
+    "recomputed_macs": ("training", "recomputed_macs", 0),
     "traced_backward_macs": ("training", "traced_backward_macs", None),
     "kept_bytes": ("training", "kept_bytes", None),
 }

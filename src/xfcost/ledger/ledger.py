@@ -17,6 +17,7 @@ from xfcost.ledger.matrices import RowMatrix, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Timing
 from xfcost.ledger.modes import Cache, Generation, Step
 from xfcost.ledger.operation import COUNTED, MIXINGS, QUANTITIES, Operation
+from xfcost.ledger.prediction import Prediction
 from xfcost.ledger.probe import Probe
 from xfcost.ledger.ran import ModuleRun
 from xfcost.ledger.training import Training
@@ -52,6 +53,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """The training step and run, in the mode `train`."""
     probe: Probe | None = None
     """What the running model reads, with `--probe`."""
+    prediction: Prediction | None = None
+    """The seconds predicted from a calibration, with `--predict`."""
     module: ModuleRun | None = None
     """The run that was counted, of a module without a spec."""
 

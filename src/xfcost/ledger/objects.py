@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, RAN, TRACED, TRAFFIC
 from xfcost.ledger.achieved import beside_rows, rates, row_rates
-from xfcost.ledger.operation import COUNTED
+from xfcost.ledger.operation import COUNTED, Operation
 from xfcost.ledger.probe import Mixes, ProbedRow
 from xfcost.ledger.visible import json_visible
 
@@ -49,7 +49,9 @@ def records(ledger: Ledger) -> list[dict[str, Any]]:
 
 def _operations(ledger: Ledger) -> list[dict[str, Any]]:
     fields = _FIELDS if ledger.training is None else (*_FIELDS, *LEARNING, "backward_saved")
-    fields = fields if ledger.module is None else (*fields, *RAN)
+    again = () if ledger.training is None else ("recomputed_macs",)
+    fields = fields if ledger.module is None else (*fields, *RAN, *again)
+    fields = fields if ledger.prediction is None else (*fields, "predicted_seconds")
     rows = [{field: row.figure(field) for field in fields} for row in ledger.rows]
     if ledger.timing is None:
         return rows
@@ -82,17 +84,20 @@ def grouped(ledger: Ledger, by: AnyView, depth: int | None = None) -> list[dict[
     if by == "module":
         return module_tree(ledger, depth)
     result: list[dict[str, Any]] = []
-    timed = ledger.timing is not None and any(row.seconds for row in ledger.rows)
     quantities = (*COUNTED, "active_params", *TRACED, *DISPATCHED, *(LEARNING if ledger.training else ()))
     for name, rows in ledger.by(by).items():
         part = ledger.part(rows)
         group: dict[str, Any] = {by: name} | {quantity: part.total(quantity) for quantity in quantities}
-        if timed:
-            group |= {"seconds": part.total("seconds")}
-            group |= rates(rows, trained=ledger.training is not None)
-        result.append(group)
-    empty: dict[str, Any] = dict.fromkeys(result[0]) if result else {}
-    return result + [empty | {by: name, "seconds": spent} for name, spent in beside_rows(ledger).items()]
+        if ledger.prediction is not None:
+            group |= {"predicted_seconds": part.total("predicted_seconds")}
+        result.append(group | _group_times(ledger, part.rows))
+    return result + _beside(ledger, by, result)
+
+
+def _beside(ledger: Ledger, by: AnyView, groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Groups for the seconds that no row accounts for."""
+    empty: dict[str, Any] = dict.fromkeys(groups[0]) if groups else {}
+    return [empty | {by: name, "seconds": spent} for name, spent in beside_rows(ledger).items()]
 
 
 def module_tree(ledger: Ledger, depth: int | None = None) -> list[dict[str, Any]]:
@@ -102,13 +107,21 @@ def module_tree(ledger: Ledger, depth: int | None = None) -> list[dict[str, Any]
         parts = row.component.split(".") if row.component else []
         deepest = len(parts) if depth is None else min(depth, len(parts))
         paths.update({".".join(parts[:length]): None for length in range(1, deepest + 1)})
-    result = []
+    result: list[dict[str, Any]] = []
     for path in _in_tree_order(paths):
         part = ledger.part(row for row in ledger.rows if _is_inside(row.component, path))
         level = path.count(".") + 1 if path else 0
-        totals = {quantity: part.total(quantity) for quantity in (*COUNTED, "active_params", *TRACED)}
-        result.append({"module": path, "depth": level} | totals)
-    return result
+        quantities = (*COUNTED, "active_params", *TRACED, *(LEARNING if ledger.training else ()))
+        totals: dict[str, Any] = {quantity: part.total(quantity) for quantity in quantities}
+        result.append({"module": path, "depth": level} | totals | _group_times(ledger, part.rows))
+    return result + [group | {"depth": 0} for group in _beside(ledger, "module", result)]
+
+
+def _group_times(ledger: Ledger, rows: Sequence[Operation]) -> dict[str, Any]:
+    """Seconds and rates of rows together; {} where no row was timed."""
+    if not any(row.seconds for row in ledger.rows):
+        return {}
+    return {"seconds": ledger.part(rows).total("seconds")} | rates(rows, trained=ledger.training is not None)
 
 
 def _is_inside(component: str, path: str) -> bool:
@@ -149,6 +162,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "published": ledger.published_beside_ours(),
         "published_left_out": metadata.published_left_out,
         "timing": msgspec.to_builtins(ledger.timing),
+        **({} if ledger.prediction is None else {"prediction": msgspec.to_builtins(ledger.prediction)}),
         **mode_objects(ledger),
         "training": training_object(ledger),
         **probe_object(ledger),

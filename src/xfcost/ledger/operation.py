@@ -26,7 +26,7 @@ COUNTED: Final = ("params", "macs", "flops", "attention_entries", "comparisons",
 # Every figure of a row that is summed over rows.
 QUANTITIES: Final = frozenset({
     *COUNTED, *FIGURES, "active_params", "idle_params", "backward_macs", "matrix_entries", "matrix_statistics",
-    "matrices_alive", "matrix_kept", "seconds", "operand_bytes",
+    "matrices_alive", "matrix_kept", "seconds", "operand_bytes", "predicted_seconds",
 })  # fmt: skip
 
 
@@ -113,6 +113,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None = None
     operand_bytes: int | None = None
     """Bytes of its inputs, its outputs and the weights that it reads, each tensor once; of a timed forward."""
+    predicted_seconds: float | None = None
+    """Seconds that a calibration of the device predicts, with `--predict`."""
 
     @property
     def operation(self) -> str:
@@ -158,8 +160,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     def only_moves(self) -> bool:
         """Is it only data movement or a mask (roll, pad, gather): no parameters, no FLOPs?"""
         work = self.macs or self.flops or self.comparisons
-        uncounted = self.ran is not None and self.ran.uncounted
-        return not (work or self.params or self.attention_entries or self.shared or uncounted)
+        # of a module, also what is not counted, costs a gradient, saves activations or takes time
+        names = ("uncounted", "backward_macs", "kept_bytes", "seconds")
+        more = self.ran is not None and any(self.figure(name) for name in names)
+        return not (work or self.params or self.attention_entries or self.shared or more)
 
     def figure(self, name: str) -> Any:
         """The figure `name`: a counted one (`macs`), or another account's (`traced_macs`)."""
@@ -172,7 +176,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     def times_over(self, name: str) -> int | None:
         """The figure `name` for all blocks of the operation."""
         value: int | None = self.figure(name)
-        if value is None or name == "kept_bytes":
+        if value is None or name in {"kept_bytes", "recomputed_macs"}:
             return value
         saved = self.figure("backward_saved") if name in {"backward_macs", "traced_backward_macs"} else 0
         return value * self.times - saved

@@ -20,6 +20,10 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     """How often it ran in one block; the row's figures are of all its calls."""
     uncounted: int = 0
     """Calls of which nothing is counted, because no formula knows the operation."""
+    computed_tokens: int | None = None
+    """Tokens that it computes for each token, where a mask keeps fewer and both are known."""
+    kept_tokens: int | None = None
+    """Tokens that the mask keeps of them: the median over tokens."""
     kind_missing: str | None = None
     """Why its mixing kind is not known, where it was looked for."""
 

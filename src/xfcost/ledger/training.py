@@ -28,12 +28,12 @@ class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
     """One training step on one batch: forward, backward, update; and its memory."""
 
     optimizer: str
-    tokens: int
-    """Tokens of the batch in all streams, as N counts them."""
+    tokens: int | None
+    """Tokens of the batch in all streams, as N counts them; None of a module, whose tokens are not known."""
     forward_macs: int
     backward_macs: int
     recomputed_macs: int
-    """The part of `backward_macs` that recomputes forward passes (reversible residuals)."""
+    """The part of `backward_macs` that recomputes forward passes (reversible residuals, checkpointing)."""
     model_flops: int
     """2·(forward + backward MACs), without element-wise work."""
     update_flops: int

@@ -25,7 +25,7 @@ def agreement_texts(ledger: Ledger) -> Iterator[Text]:
         yield Text(COUNTED_ONLY, style="dim")
         return
     if ledger.module is not None:
-        yield from _module_texts(ledger.module, agreement)
+        yield from _module_texts(ledger.module, agreement, "" if ledger.training is None else " and its backward pass")
         return
     joined = " and ".join(_ACCOUNTS[name] for name in agreement.accounts)
     if agreement.exact:
@@ -49,11 +49,11 @@ def agreement_texts(ledger: Ledger) -> Iterator[Text]:
 _MOST_DIFFERENCES: Final = 5
 
 
-def _module_texts(run: ModuleRun, agreement: Agreement) -> Iterator[Text]:
+def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterator[Text]:
     """What a module's ledger counts, what it leaves out, and how fvcore's trace compares."""
     tensors = {"meta": "meta tensors", "fake": "fake tensors", "real": "real tensors"}[run.tensors]
     why = f", for it does not run on meta ({run.reason})" if run.reason else ""
-    yield Text(f"dispatcher: every ATen operation of one forward on {tensors}{why}", style="bold green")
+    yield Text(f"dispatcher: every ATen operation of one forward{backward} on {tensors}{why}", style="bold green")
     for operation, times in run.uncounted.items():
         yield Text(f"  not counted, for no formula knows it: {operation} ({times:,}×)", style="red")
     if run.uncalled:

@@ -15,6 +15,7 @@ from xfcost.report.console import note_texts, plain_text
 from xfcost.report.crossovers import crossover_texts, size_crossover_texts
 from xfcost.report.figures import figures_table
 from xfcost.report.input_description import circumstances, input_text, input_warnings, run_text
+from xfcost.report.prediction import compared_prediction_texts
 from xfcost.report.stages import size_parts, stage_parts
 from xfcost.report.table import CONVENTION
 from xfcost.report.training import run_texts
@@ -32,6 +33,7 @@ def report(comparison: Comparison, width: int, *, verbose: bool = False) -> Grou
 
         return overview(comparison, width, verbose=verbose)
     parts: list[RenderableType] = [header(comparison), Text(), *answer_texts(comparison)]
+    parts += compared_prediction_texts(comparison)
     parts += [*crossover_texts(comparison, verbose=verbose), *size_crossover_texts(comparison, verbose=verbose)]
     parts += [Text(), figures_table(comparison, width, verbose=verbose)]
     parts += [*stage_parts(comparison, width), *size_parts(comparison), Text(), *endnotes(comparison, verbose=verbose)]

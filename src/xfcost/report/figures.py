@@ -43,6 +43,7 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "read_bytes": ("bytes read per step", ""),
     "intensity": ("arithmetic intensity, FLOP/byte", ""),
     "generation_macs_without_cache": ("MACs without a cache", ""),
+    "predicted_seconds": ("predicted time", "bold"),
     "seconds": ("time", "bold"),
     "seconds_per-token": ("  time per-token", TERMINAL["per-token"]),
     "seconds_local": ("  time of local mixing", TERMINAL["local"]),
@@ -69,6 +70,7 @@ _ONLY_BESIDE: Final = {_EXTRA: "score_dot_products", "active_params": "params"}
 _OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")
 # How some are written; others are counts.
 _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
+    "predicted_seconds": units.seconds,
     "seconds": units.seconds,
     "seconds_per-token": units.seconds,
     "seconds_local": units.seconds,

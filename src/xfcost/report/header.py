@@ -36,7 +36,7 @@ def at_least(ledger: Ledger) -> str:
 
 
 def _answers(ledger: Ledger) -> Iterator[Text]:
-    yield from training_answers(ledger)
+    yield from training_answers(ledger, at_least(ledger))
     yield from decoding_answers(ledger)
     yield _totals(ledger)
     yield from closed_form_texts(ledger, at_least(ledger))

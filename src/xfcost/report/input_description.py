@@ -42,14 +42,14 @@ def common_tokens(systems: Iterable[Metadata]) -> int | None:
 
 def run_text(metadata: Metadata) -> str:
     """Batch, dtype, attention and mode, the same for all systems of a comparison; settings below."""
-    run = f"batch {metadata.batch}   {metadata.dtype}   {metadata.attention} attention"
-    if metadata.mode != "forward":
-        run += f"   mode {metadata.mode}" + (" (one step)" if metadata.mode in ("decode", "train") else "")
+    one = " (one step)" if metadata.mode in ("decode", "train") else ""
+    mode = "" if metadata.mode == "forward" else f"   mode {metadata.mode}{one}"
+    run = f"batch {metadata.batch}   {metadata.dtype}   {metadata.attention} attention{mode}"
     if metadata.logits is not None and metadata.mode in PROMPTED:
         run += ", logits of " + ("the last position" if metadata.logits == "last" else "all positions")
     settings = "   ".join(f"--set {setting}" for setting in metadata.settings)
     if metadata.inputs is not None:
-        return f"{metadata.dtype}   {metadata.attention} attention"
+        return f"{metadata.dtype}   {metadata.attention} attention{mode}"
     return f"{run}\n{settings}" if settings else run
 
 

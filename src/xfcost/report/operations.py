@@ -57,6 +57,10 @@ def _bytes(value: int) -> str:
     return units.size(value, 3) if value else units.DASH
 
 
+def _tokens(value: int | None) -> str:
+    return units.DASH if value is None else str(value)
+
+
 def _share_of_time(row: Operation, totals: Totals) -> str:
     return units.percent(row.times_over("seconds") or 0, totals.seconds) if row.seconds else units.DASH
 
@@ -90,6 +94,8 @@ COLUMNS: Final = (
     Column("mixing", 9, 9, lambda row, totals: units.DASH if row.mixing == "unknown" else row.mixing, right=False),
     Column("order", 11, 7, lambda row, totals: order_cell(row), right=False),
     Column("reads", 5, 2, lambda row, totals: row.reads or units.DASH, right=False),
+    Column("computed", 8, 9, lambda row, totals: _tokens(row.figure("computed_tokens"))),
+    Column("kept", 5, 9, lambda row, totals: _tokens(row.figure("kept_tokens"))),
     Column("output", 16, 6, lambda row, totals: _shapes(row), right=False),
     Column("calls", 5, 3, lambda row, totals: units.count(row.figure("calls"))),
     Column("params", 7, 8, lambda row, totals: _nonzero(row.params)),
@@ -103,6 +109,7 @@ COLUMNS: Final = (
     Column("traffic", 8, 8, lambda row, totals: units.size(row.figure("plain_traffic_bytes"), 3)),
     Column("tiled", 8, 8, lambda row, totals: units.size(row.figure("tiled_traffic_bytes"), 3)),
     Column("share", 6, 6, lambda row, totals: share_cell(row, totals.macs)),
+    Column("predicted", 9, 8, lambda row, totals: units.seconds(row.predicted_seconds)),
     Column("time", 8, 8, lambda row, totals: units.seconds(row.seconds)),
     Column("of time", 7, 8, _share_of_time),
     Column("FLOP/s", 7, 5, lambda row, totals: _per_second(row, totals, "flops_per_second")),
@@ -111,9 +118,9 @@ COLUMNS: Final = (
 )
 
 
-def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
+def operation_tables(ledger: Ledger, width: int, *, verbose: bool = False) -> Iterator[RenderableType]:
     """One table per block under its name, columns aligned throughout; operations that only move data are left out."""
-    columns, totals = fitting_columns(ledger, width), _totals(ledger)
+    columns, totals = fitting_columns(ledger, width, verbose=verbose), _totals(ledger)
     grid = partial(Aligned, [column.width for column in columns], [column.right for column in columns])
     yield grid([Row([column.title for column in columns], "bold")])
     for block, rows in ledger.by("block").items():
@@ -158,22 +165,24 @@ def _trace_differs(row: Operation) -> bool:
     return row.ran is not None and any(row.figure(f"traced_{name}") != getattr(row, name) for name in RUN)
 
 
-def fitting_columns(ledger: Ledger, width: int) -> list[Column]:
+def fitting_columns(ledger: Ledger, width: int, *, verbose: bool = False) -> list[Column]:
     """The columns that have values, the lowest ranks hidden until they fit."""
-    columns = filled_columns(ledger)
+    columns = filled_columns(ledger, verbose=verbose)
     while sum(column.width + 1 for column in columns) > width - 2 and len(columns) > 4:  # noqa: PLR2004 - a table yet
         columns.remove(min(columns, key=lambda column: column.rank))
     return columns
 
 
-def filled_columns(ledger: Ledger) -> list[Column]:
-    """The columns in which some row has a value."""
+def filled_columns(ledger: Ledger, *, verbose: bool = False) -> list[Column]:
+    """The columns in which some row has a value; with `verbose` also what masks keep of what is computed."""
     module = ledger.module is not None
     timed = any(row.seconds for row in ledger.rows)
     filled = {
         "mixing": not module or any(row.mixing != "unknown" for row in ledger.rows),
         "order": not module or any(row.order is not None for row in ledger.rows),
         "reads": not module or any(row.reads is not None for row in ledger.rows),
+        "computed": verbose and any(row.figure("computed_tokens") is not None for row in ledger.rows),
+        "kept": verbose and any(row.figure("kept_tokens") is not None for row in ledger.rows),
         "output": module,
         "calls": module and any((row.figure("calls") or 1) > 1 for row in ledger.rows),
         "traffic": ledger.metadata.memory_level is not None,
@@ -181,6 +190,7 @@ def filled_columns(ledger: Ledger) -> list[Column]:
         "compares": ledger.total("comparisons"),
         "moved": any(row.moved for row in ledger.rows if not row.only_moves),
         "active": any(row.idle_params for row in ledger.rows),
+        "predicted": ledger.prediction is not None,
         "time": timed,
         "of time": timed,
         "FLOP/s": timed,

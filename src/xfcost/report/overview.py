@@ -70,6 +70,7 @@ COLUMNS: Final = (
     Column("step bytes", 10, 7, "step_bytes"),
     Column("run FLOPs", 9, 8, "run_flops"),
     Column("days", 7, 8, "run_days"),
+    Column("predicted", 9, 8, "predicted_seconds"),
     Column("time", 8, 8, "seconds"),
     Column("fewer MACs\nfirst seen at N", 17, 8, "macs", "crossover"),
 )

@@ -17,6 +17,7 @@ from xfcost.report.costs import mask_texts, matrix_multiply_texts, memory_text, 
 from xfcost.report.decoding import generation_table
 from xfcost.report.header import active_params, header
 from xfcost.report.operations import beside_word, filled_columns, fitting_columns, operation_tables, order_cell
+from xfcost.report.prediction import prediction_texts
 from xfcost.report.probe import probe_parts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
 from xfcost.report.timing import RATES, timing_texts
@@ -33,7 +34,7 @@ def ledger_plain(ledger: Ledger, by: AnyView | None = None, *, verbose: bool = F
 def report(ledger: Ledger, by: AnyView | None, width: int, *, verbose: bool = False, depth: int | None = None) -> Group:
     """The answer first, then the tables, then the notes, with `verbose` all; a tree of modules goes down to `depth`."""
     parts: list[RenderableType] = [header(ledger), Text()]
-    parts += [groups_table(ledger, by, depth)] if by else list(operation_tables(ledger, width))
+    parts += [groups_table(ledger, by, depth)] if by else list(operation_tables(ledger, width, verbose=verbose))
     parts += [Text(), mixing_table(ledger)] if _kinds_known(ledger) else []
     parts += [Text(), memory_text(ledger)]
     parts += [*traffic_texts(ledger, verbose=verbose), *mask_texts(ledger), *matrix_multiply_texts(ledger)]
@@ -65,7 +66,8 @@ def groups_table(ledger: Ledger, by: AnyView, depth: int | None = None) -> Table
 def _group_name(ledger: Ledger, by: AnyView, group: Mapping[str, Any]) -> str:
     if by != "module":
         return beside_word(str(group[by]), group.get("seconds"))
-    name: str = group["module"].rpartition(".")[2] or ledger.metadata.name
+    path = beside_word(str(group["module"]), group.get("seconds"))
+    name = path.rpartition(".")[2] or ledger.metadata.name
     return "  " * int(group["depth"]) + name
 
 
@@ -79,6 +81,7 @@ def mixing_table(ledger: Ledger) -> Table:
     groups = [(_kind_word(group), group, TERMINAL.get(group["mixing"], "")) for group in grouped(ledger, "mixing")]
     total: dict[str, Any] = dict(ledger.totals())
     total |= {"seconds": ledger.timing.seconds} if ledger.timing else {}
+    total |= {"predicted_seconds": ledger.prediction.seconds} if ledger.prediction else {}
     return _totals_table("totals by mixing kind", [*groups, ("all", total, "bold")], {"flops": "FLOPs"}, ledger)
 
 
@@ -92,7 +95,9 @@ def _totals_table(first: str, lines: Sequence[tuple[str, Any, str]], more: Mappi
     """A line per group (its words, figures and style): parameters, MACs, their share, and `more`; seconds if timed."""
     macs, timing = ledger.total("macs") or 0, ledger.timing
     timed = timing is not None and any("seconds" in figures for _, figures, _ in lines[:1])
-    table = bare_table(first, "params", "MACs", "share", *(("time", "of time") if timed else ()), *more.values())
+    predicted = ledger.prediction is not None and any("predicted_seconds" in figures for _, figures, _ in lines[:1])
+    heads = [*(("predicted",) if predicted else ()), *(("time", "of time") if timed else ())]
+    table = bare_table(first, "params", "MACs", "share", *heads, *more.values())
     for words, figures, style in lines:
         params, own, *others = (units.count(figures[quantity]) for quantity in ("params", "macs", *more))
         share = units.DASH if figures["macs"] is None else units.percent(figures["macs"], macs)
@@ -100,6 +105,8 @@ def _totals_table(first: str, lines: Sequence[tuple[str, Any, str]], more: Mappi
             spent = figures["seconds"]
             part = units.DASH if spent is None else units.percent(spent, timing.seconds)
             others = [units.seconds(spent), part, *others]
+        if predicted:
+            others = [units.seconds(figures["predicted_seconds"]), *others]
         table.add_row(words, params, own, share, *others, style=style)
     return table
 
@@ -119,12 +126,13 @@ def published_table(published: list[dict[str, Any]]) -> Table:
 
 def endnotes(ledger: Ledger, *, listed: bool, width: int, verbose: bool) -> Iterator[Text]:
     """Time, notes, letters, hidden columns and rows, and the convention of the numbers."""
+    yield from prediction_texts(ledger)
     yield from timing_texts(ledger)
     yield from note_texts(_notes(ledger), verbose=verbose)
     each = ""
     if listed:
-        fitting = fitting_columns(ledger, width)
-        if hidden := [column.title for column in filled_columns(ledger) if column not in fitting]:
+        fitting = fitting_columns(ledger, width, verbose=verbose)
+        if hidden := [column.title for column in filled_columns(ledger, verbose=verbose) if column not in fitting]:
             yield Text(f"hidden at this width: {', '.join(hidden)}", style="dim")
         if verbose and (moves := sum(row.only_moves for row in ledger.rows)):
             what = (

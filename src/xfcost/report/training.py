@@ -15,14 +15,14 @@ from xfcost.ledger.training import TrainingStep, WholeRun
 from xfcost.report.console import bare_table
 
 
-def training_answers(ledger: Ledger) -> Iterator[Text]:
+def training_answers(ledger: Ledger, at_least: str) -> Iterator[Text]:
     """The header's lines: FLOPs and memory of a step, FLOPs and days of the run."""
     if ledger.training is None:
         return
     step, run = ledger.training.step, ledger.training.run
     yield Text.assemble(
-        (f"one step ({step.tokens:,} tokens): ", "bold"),
-        f"{units.count(step.model_flops)} FLOPs forward and backward ({units.count(step.forward_macs)} + "
+        (f"{_one_step(step)}: ", "bold"),
+        f"{at_least}{units.count(step.model_flops)} FLOPs forward and backward ({units.count(step.forward_macs)} + "
         f"{units.count(step.backward_macs)} MACs)",
     )
     yield Text.assemble(("memory: ", "bold"), _memory_words(step))
@@ -34,7 +34,12 @@ def training_parts(ledger: Ledger) -> Iterator[RenderableType]:
     """The tables of a step: its work, its memory; nothing in every other mode."""
     if ledger.training is None:
         return
-    yield from (Text(), _work(ledger.training.step), Text(), _memory(ledger, ledger.training.step))
+    again = "reversible" if ledger.module is None else "checkpointing"
+    yield from (Text(), _work(ledger.training.step, again), Text(), _memory(ledger, ledger.training.step))
+
+
+def _one_step(step: TrainingStep) -> str:
+    return "one step" if step.tokens is None else f"one step ({step.tokens:,} tokens)"
 
 
 def _memory_words(step: TrainingStep) -> str:
@@ -81,11 +86,11 @@ def run_texts(ledger: Ledger) -> Iterator[Text]:
         yield Text(f"run: {units.count(run.tokens)} tokens{speed}", style="dim")
 
 
-def _work(step: TrainingStep) -> Table:
-    table = bare_table(f"one step ({step.tokens:,} tokens)", "MACs", "FLOPs")
+def _work(step: TrainingStep, why_again: str) -> Table:
+    table = bare_table(_one_step(step), "MACs", "FLOPs")
     table.add_column("", overflow="fold")
     again = step.recomputed_macs
-    recomputation = f"{units.count(again)} of the MACs recompute the forward (reversible)" if again else ""
+    recomputation = f"{units.count(again)} of the MACs recompute the forward ({why_again})" if again else ""
     for name, macs, more in (("forward", step.forward_macs, ""), ("backward", step.backward_macs, recomputation)):
         table.add_row(name, units.count(macs), units.count(2 * macs), more)
     macs = step.forward_macs + step.backward_macs
@@ -101,7 +106,8 @@ def _memory(ledger: Ledger, step: TrainingStep) -> Table:
     table.add_column("", overflow="fold")
     number, dtype = units.exact(ledger.total("params")), ledger.metadata.dtype
     table.add_row("parameters", units.size(step.params_bytes), f"{number}, {dtype}")
-    table.add_row("gradients", units.size(step.gradients_bytes), dtype)
+    of_some = "" if step.gradients_bytes == step.params_bytes else ", of the parameters that a gradient reaches"
+    table.add_row("gradients", units.size(step.gradients_bytes), f"{dtype}{of_some}")
     if step.master_bytes:
         table.add_row("master copy", units.size(step.master_bytes), "parameters in float32, updated by the optimizer")
     table.add_row("optimizer states", units.size(step.optimizer_bytes), _states(step))
@@ -123,7 +129,7 @@ def _states(step: TrainingStep) -> str:
 def _activations(ledger: Ledger, step: TrainingStep) -> str:
     if step.kept_bytes is None:
         return "--trace finds them on the real model"
-    what = f"saved by autograd, batch {ledger.metadata.batch}"
+    what = "saved by autograd" + ("" if ledger.module is not None else f", batch {ledger.metadata.batch}")
     if not step.attention_kept_bytes:
         return what
     return f"{what}; attention matrices are {units.size(step.attention_kept_bytes)} of them"

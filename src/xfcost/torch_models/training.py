@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from math import prod
-
-from torch import nn
 
 from xfcost.counting.training import with_saved_activations
 from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.memory.batch_statistics import batch_statistics
+from xfcost.torch_models.memory.training_step import adafactor_states
 from xfcost.torch_models.tracing.backward import Walked, walk
 from xfcost.torch_models.tracing.rows import row_path
 
@@ -23,7 +21,7 @@ def walked(live: BuiltModel, ledger: Ledger) -> Ledger:
         found = walk(live.model, live.inputs)
     blocks, saved, outside = costs_by_row(live, found)
     joined = with_backward(ledger, blocks, saved, outside)
-    return with_saved_activations(joined, sum(found.saved.values()), adafactor_states(live.model))
+    return with_saved_activations(joined, sum(found.saved.values()), adafactor_states(live.model.parameters()))
 
 
 def costs_by_row(live: BuiltModel, found: Walked) -> tuple[dict[str, list[int]], dict[str, int], list[str]]:
@@ -45,15 +43,3 @@ def costs_by_row(live: BuiltModel, found: Walked) -> tuple[dict[str, list[int]],
     for name in found.saved.keys() & live.rows.keys() - owned:  # the two streams of a reversible stage
         saved[live.rows[name]] += found.saved[name]
     return blocks, saved, outside
-
-
-def adafactor_states(model: nn.Module) -> int:
-    """Elements of Adafactor's state: rows and columns of each matrix (the last two axes), one per element of vectors.
-
-    Shazeer and Stern 2018, algorithms 4 and 5 (without β₁); axes before the last two as torch.optim.Adafactor has them.
-    """
-    total = 0
-    for parameter in model.parameters():
-        *lead, rows, columns = (1, 1, *parameter.shape)
-        total += prod(lead) * (rows + columns) if parameter.ndim > 1 else parameter.numel()
-    return total

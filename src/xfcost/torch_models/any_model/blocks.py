@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.operation import Operation
 
 ALL: Final = "*"
@@ -39,7 +40,8 @@ def collapsed(rows: Sequence[Placed], depth: int = 0) -> list[Placed]:
         if isinstance(item, Placed):
             result.append(item)
         elif item in groups:
-            result += [_repeated(one, depth, groups[item], len(children)) for one in inner[item]]
+            blocks = zip(*(inner[name] for name in groups[item]), strict=True)
+            result += [_repeated(same, depth, groups[item], len(children)) for same in blocks]
     return result
 
 
@@ -66,11 +68,36 @@ def _groups(inner: dict[str, list[Placed]], depth: int) -> dict[str, list[str]]:
     return groups
 
 
-def _repeated(one: Placed, depth: int, names: Sequence[str], siblings: int) -> Placed:
+def _repeated(blocks: Sequence[Placed], depth: int, names: Sequence[str], siblings: int) -> Placed:
+    """The same row of several blocks as one."""
+    one = blocks[0]
     if len(names) == 1:
         return one
     parts = (*one.parts[:depth], names_text(names, siblings), *one.parts[depth + 1 :])
-    return one._replace(parts=parts, row=msgspec.structs.replace(one.row, times=one.row.times * len(names)))
+    rows = [block.row for block in blocks]
+    row = msgspec.structs.replace(one.row, times=one.row.times * len(names), seconds=_mean_seconds(rows))
+    return one._replace(parts=parts, row=_trained(row, rows))
+
+
+def _mean_seconds(rows: Sequence[Operation]) -> float | None:
+    """Seconds of one block, such that all blocks together take what was measured."""
+    measured = [row.seconds for row in rows if row.seconds is not None]
+    return sum(measured) / len(rows) if measured else None
+
+
+def _trained(row: Operation, rows: Sequence[Operation]) -> Operation:
+    """The backward pass of several blocks: that of the dearest one, and what the others save (the first one often)."""
+    if row.backward_macs is None:
+        return row
+    most = max(one.backward_macs or 0 for one in rows)
+    total = sum(one.times_over("backward_macs") or 0 for one in rows)
+    figures = TrainingFigures(
+        saved_macs=most * row.times - total,
+        recomputed_macs=sum(one.figure("recomputed_macs") for one in rows),
+        kept_bytes=sum(one.figure("kept_bytes") for one in rows),
+    )
+    recomputed = any(one.recomputed for one in rows)
+    return msgspec.structs.replace(row, backward_macs=most, training=figures, recomputed=recomputed)
 
 
 def names_text(names: Sequence[str], siblings: int) -> str:

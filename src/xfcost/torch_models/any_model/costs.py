@@ -35,6 +35,18 @@ def operation_name(func: Any) -> str:
     return str(func) if packet is None else str(packet._qualified_op_name)  # noqa: SLF001
 
 
+# Neither views nor work, though torch does not call them views.
+_NO_WORK: Final = frozenset((
+    "aten::_unsafe_view", "aten::_reshape_alias", "aten::empty", "aten::empty_like", "aten::empty_strided",
+    "aten::lift_fresh", "aten::new_empty", "aten::new_empty_strided",
+))  # fmt: skip
+
+
+def does_work(func: Any) -> bool:
+    """Does the kernel of an ATen operation do more than make a view or take memory?"""
+    return not (getattr(func, "is_view", False) or operation_name(func) in _NO_WORK)
+
+
 _COMPOSITE: dict[Any, bool] = {}
 
 

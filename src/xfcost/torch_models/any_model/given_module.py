@@ -11,8 +11,9 @@ from torch import nn
 from xfcost.ledger.ledger import Ledger
 from xfcost.torch_models.any_model.in_n import ledger_in_n
 from xfcost.torch_models.any_model.inputs import Given, Lengths, inputs_at, letters_of
-from xfcost.torch_models.any_model.mixing import OnCPU
+from xfcost.torch_models.any_model.mixing import Built, OnCPU
 from xfcost.torch_models.any_model.options import How
+from xfcost.torch_models.any_model.timing import OnDevice
 
 
 class GivenModule:
@@ -33,19 +34,26 @@ class GivenModule:
         def given_at(at: Lengths) -> Given:
             return inputs_at(self.inputs, at, self.keywords)
 
-        on_cpu = (lambda: [(self.module, given_at(lengths))]) if how.mixing else None
-        return ledger_at_lengths(self.module, given_at, lengths, letters_of(self.inputs), how, mixing=on_cpu)
+        def itself() -> list[Built]:
+            return [(self.module, given_at(lengths))]
+
+        return ledger_at_lengths(self.module, given_at, lengths, letters_of(self.inputs), how, itself)
 
 
 def ledger_at_lengths(  # noqa: PLR0913 - options
-    model: nn.Module, given_at: Callable[[Lengths], Given], lengths: Lengths, letters: frozenset[str], how: How, *,
-    name: str | None = None, mixing: OnCPU | None = None,
+    model: nn.Module, given_at: Callable[[Lengths], Given], lengths: Lengths, letters: frozenset[str], how: How,
+    on_cpu: OnCPU, *, name: str | None = None,
 ) -> Ledger:  # fmt: skip
-    """The ledger at these lengths, with N or the image's size where these are `letters` in its inputs."""
+    """The ledger at these lengths, with N or the image's size where these are `letters` in its inputs.
+
+    `on_cpu` gives the module with real numbers.
+    """
     has_n = "N" in letters and lengths.tokens is not None
     ledger = ledger_in_n(
         model, lambda tokens: given_at(lengths._replace(tokens=tokens)), lengths.tokens, has_n=has_n,
-        trace=how.trace, strict=how.strict, name=name, closed_form=how.closed_form, mixing=mixing,
+        trace=how.trace, strict=how.strict, name=name, closed_form=how.closed_form,
+        mixing=on_cpu if how.mixing else None, plan=how.plan,
+        on=None if how.device is None else OnDevice(str(how.device), on_cpu, how.say, how.timing),
     )  # fmt: skip
     known: dict[str, Any] = {"grid_tokens": lengths.tokens} if has_n else {}
     known |= {"image": lengths.size} if letters & {"H", "W"} else {}

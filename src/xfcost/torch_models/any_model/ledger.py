@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, Final
 
+import torch
 from torch import nn
 
 from xfcost import __version__
@@ -14,24 +15,27 @@ from xfcost.ledger.errors import IncompleteError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, Metadata
 from xfcost.ledger.ran import ModuleRun
+from xfcost.ledger.training import Plan
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
 from xfcost.torch_models.any_model.beside import Beside, differences, traced_beside
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import OnCPU, find_mixing
 from xfcost.torch_models.any_model.parameters import homes_of
-from xfcost.torch_models.any_model.recorder import uncounted
 from xfcost.torch_models.any_model.rows import costs_by_module, module_rows, names_of
 from xfcost.torch_models.any_model.run import Run, run, stand_ins
-from xfcost.torch_models.any_model.stand_in import reached
+from xfcost.torch_models.any_model.stand_in import How, reached
+from xfcost.torch_models.any_model.timing import OnDevice, timed, with_timing
+from xfcost.torch_models.any_model.training_step import with_training_step
 from xfcost.torch_models.any_model.user_errors import original
-from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.any_model.work import Work, uncounted
 
 _STATISTIC_BYTES: Final = 4
 
 
 def module_ledger(  # noqa: PLR0913 - options
     module: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, trace: bool = True,
-    strict: bool = False, name: str | None = None, mixing: OnCPU | None = None,
+    strict: bool = False, name: str | None = None, mixing: OnCPU | None = None, plan: Plan | None = None,
+    on: OnDevice | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger of one forward of `module(*args, **kwargs)`. The module is left as it was.
 
@@ -43,27 +47,35 @@ def module_ledger(  # noqa: PLR0913 - options
         strict: refuse a ledger that leaves an operation uncounted.
         name: what the ledger calls it; its class where there is none.
         mixing: also find how each operation mixes tokens, in this module with real numbers.
+        plan: count a training step: the module in training mode, and the backward pass of what it returns.
+        on: also time it there.
 
     Raises:
         UsageError: the module is none, is scripted, or does not run on these inputs.
         IncompleteError: with `strict`, an operation is not counted.
     """
     model, given = original(module), Given(args, kwargs or {})
-    found = run(model, given.args, given.kwargs)
+    training = plan is not None
+    found = run(model, given.args, given.kwargs, training=training, keeps_free=on is not None)
     of_parameters = homes_of(found.elements, found.works)
     missing = dict(sorted(uncounted(found.works).items()))
     title = name or type(model).__name__
     if strict and missing:
         raise IncompleteError(title, missing)
     how = find_mixing(found, mixing()) if mixing is not None else None
-    beside = _beside(model, given, found) if trace else None
+    beside = _beside(model, given, found, training=training) if trace else None
     agreement = _agreement(found, missing, beside)
     traced = beside.modules if beside is not None and beside.refused is None else {}
     dtype = _dtype(model, given)
+    measured = (
+        None
+        if on is None
+        else timed(found, title, dtype, on._replace(optimizer=None if plan is None else plan.optimizer))
+    )
     eager_bytes, fused_bytes = _attention_bytes(found.works, BYTES_PER_ELEMENT[dtype])
     ledger = Ledger(
-        metadata=_metadata(model, title, given, dtype, _attention(found.works)),
-        rows=tuple(module_rows(found.works, of_parameters, found.elements, traced, title)),
+        metadata=_metadata(model, title, given, dtype, found),
+        rows=tuple(module_rows(found.works, of_parameters, found.elements, traced, title, training=training)),
         agreement=agreement,
         module=ModuleRun(
             module=f"{type(model).__module__}.{type(model).__qualname__}",
@@ -77,7 +89,9 @@ def module_ledger(  # noqa: PLR0913 - options
             fused_bytes=fused_bytes,
         ),
     )
-    return _with_notes(ledger, how)
+    ledger = _with_notes(ledger, how)
+    ledger = ledger if plan is None else with_training_step(ledger, model, found, plan)
+    return ledger if measured is None else with_timing(ledger, measured)
 
 
 def _with_notes(ledger: Ledger, how: str | None) -> Ledger:
@@ -90,20 +104,22 @@ def _with_notes(ledger: Ledger, how: str | None) -> Ledger:
     return ledger if how is None else ledger.with_note(how)
 
 
-def _beside(model: nn.Module, given: Given, found: Run) -> Beside:
-    """The trace, on real tensors where the run needed them, else on `meta`."""
-    with stand_ins("real" if found.how == "real" else "meta", model, given.args, given.kwargs) as (args, kwargs):
+def _beside(model: nn.Module, given: Given, found: Run, *, training: bool) -> Beside:
+    """The trace of a forward, on real tensors where the run needed them, else on `meta`."""
+    how: How = "real" if found.how == "real" else "meta"
+    with stand_ins(how, model, given.args, given.kwargs, training=training) as (args, kwargs), torch.no_grad():
         return traced_beside(model, args, kwargs)
 
 
-def _metadata(model: nn.Module, name: str, given: Given, dtype: str, attention: str) -> Metadata:
+def _metadata(model: nn.Module, name: str, given: Given, dtype: str, found: Run) -> Metadata:
     return Metadata(
         name=name,
         tokens=DASH,
         grid_tokens=0,
         inputs=", ".join(names_of(given.named(model))) or "none",
         dtype=dtype,
-        attention=attention,
+        attention=_attention(found.works),
+        mode="train" if found.learned else "forward",
         source=f"{type(model).__module__}:{type(model).__qualname__}",
         versions={"xfcost": __version__, "torch": version("torch")},
     )

@@ -36,8 +36,10 @@ NOTHING: Final = Lineage()
 
 def lineage(tensor: Any) -> Lineage:
     """What `tensor` comes from."""
-    found: Lineage = getattr(tensor, _NOTE, NOTHING)
-    return found
+    found: Lineage | None = getattr(tensor, _NOTE, None)
+    if found is None and isinstance(tensor, Tensor) and tensor._is_view():  # noqa: SLF001 - torch has no public name
+        found = getattr(tensor._base, _NOTE, None)  # noqa: SLF001 - autograd makes new views, without the note
+    return NOTHING if found is None else found
 
 
 def note(tensor: Tensor, lineage_: Lineage) -> None:

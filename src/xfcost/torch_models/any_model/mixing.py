@@ -1,24 +1,26 @@
-"""How each operation of a module mixes tokens, found by runs with real numbers at two small sizes."""
+"""How each operation of a module mixes tokens, found by runs with real numbers at small sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from fractions import Fraction
+from functools import partial
+from typing import Any, Final
 
 from torch import nn
 
 from xfcost.ledger.errors import NoNumbersError, UsageError
-from xfcost.ledger.operation import Mixing
 from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.any_model.reads_in_n import part_of
+from xfcost.torch_models.any_model.row_kinds import Look, Seen, fill
 from xfcost.torch_models.any_model.run import Run, run_on
 from xfcost.torch_models.any_model.small_sizes import small_sizes
-from xfcost.torch_models.any_model.token_axes import Axes, axes_of
+from xfcost.torch_models.any_model.token_axes import Axes, axes_of, refilled
 from xfcost.torch_models.any_model.user_errors import original, raised
 from xfcost.torch_models.any_model.windows import window_at
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.ownership.follower import Follower
-from xfcost.torch_models.ownership.found import FoundOperation
 from xfcost.torch_models.ownership.run import own_inputs
 from xfcost.torch_models.ownership.verdict import verdicts
 
@@ -26,28 +28,11 @@ MOST_BYTES: Final = 2 * 2**30
 Built = tuple[nn.Module, Given]
 """A module with real numbers, and its inputs."""
 OnCPU = Callable[[], Sequence[Built]]
-"""Gives the module; or, where it is made for one size alone, the module made for two."""
+"""Gives the module; or, where it is made for one size alone, the module made for several, smallest first."""
 
 _WIDER: Final = "a window wider than these counts as global"
+_SEEDS: Final = (1, 2)
 _ALL: Final = "what reads all its tokens counts as global"
-_NOT_RUN: Final = "it did not run at the sizes looked at"
-_CHOOSES: Final = "it sorts tokens or chooses among them"
-# Of the parts of an operation, the widest decides.
-_WIDENING: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
-
-
-class _Verdict(NamedTuple):
-    """What is found of one operation of the ledger."""
-
-    kind: Mixing
-    reads: int | None = None
-    content_dependent: bool = False
-    missing: str | None = None
-
-
-class _Followed(NamedTuple):
-    works: list[Work]
-    follower: Follower
 
 
 def find_mixing(full: Run, built: Sequence[Built]) -> str | None:
@@ -57,7 +42,7 @@ def find_mixing(full: Run, built: Sequence[Built]) -> str | None:
 
     Args:
         full: the run that the ledger counts.
-        built: the module with its inputs, of which two small sizes are made; or the module built for two sizes.
+        built: the module with its inputs, of which small sizes are made; or the module built for several sizes.
 
     Raises:
         UsageError: the module has no numbers, or is not on the CPU.
@@ -70,17 +55,20 @@ def find_mixing(full: Run, built: Sequence[Built]) -> str | None:
     if not any(axes.values()):
         _nothing(full, "no input has an axis of tokens")
         return None
-    text = "two builds of it"
+    text = f"{len(built)} builds of it"
     if len(built) == 1:
         inputs, text = small_sizes(model, given, axes, full)
+    models = models if len(built) > 1 else models * len(inputs)
+    parts = [part_of(given, one, axes) if len(built) == 1 else None for one in inputs]
     try:
-        runs = [_followed(models[min(number, len(models) - 1)], one, axes) for number, one in enumerate(inputs)]
+        looks = [_look(models, inputs, axes, parts)]
+        if looks[0].chooses:  # by content: other content may choose other tokens
+            looks += [_look(models, [refilled(one, axes, seed) for one in inputs], axes, parts) for seed in _SEEDS]
     except Exception as error:  # noqa: BLE001 - the ledger stands without kinds, and the reason is reported
         _nothing(full, f"the run with real numbers raised {raised(error)}")
         return None
-    found = verdicts(*(run.follower for run in runs))
-    _fill(full.works, runs[0], found, _windows(model, found, max(map(len, axes.values()))))
-    return f"mixing kinds are found from {text}; " + (_WIDER if len(runs) > 1 else _ALL)
+    fill(full.works, looks, partial(window_at, model), max(map(len, axes.values())))
+    return f"mixing kinds are found from {text}; " + (_WIDER if len(inputs) > 1 else _ALL)
 
 
 def check_parameters(model: nn.Module, name: str) -> None:
@@ -111,7 +99,18 @@ def _nothing(full: Run, reason: str) -> None:
         work.kind_missing = reason
 
 
-def _followed(model: nn.Module, given: Given, axes: Axes) -> _Followed:
+def _look(models: Sequence[nn.Module], inputs: Sequence[Given], axes: Axes, parts: Sequence[Fraction | None]) -> Look:
+    """What is found in one run of each size."""
+    runs = [_followed(model, one, axes) for model, one in zip(models, inputs, strict=True)]
+    followers = [follower for _, follower in runs]
+    found = [verdicts(one, larger) for one, larger in zip(followers, [*followers[1:], None], strict=True)]
+    deciding = max(0, len(runs) - 2)
+    chooses = any(noted.chooses for noted in followers[deciding].noted)
+    sizes = [Seen(works, one, part) for (works, _), one, part in zip(runs, found, parts, strict=True)]
+    return Look(sizes, deciding, chooses)
+
+
+def _followed(model: nn.Module, given: Given, axes: Axes) -> tuple[list[Work], Follower]:
     follower = Follower()
 
     @contextmanager
@@ -124,60 +123,4 @@ def _followed(model: nn.Module, given: Given, axes: Axes) -> _Followed:
     ran = run_on("real", model, given.args, given.kwargs, beside)
     if ran.ran != len(follower.noted):
         raise RuntimeError(f"of {ran.ran} operations {len(follower.noted)} were followed")
-    return _Followed(ran.works, follower)
-
-
-def _windows(model: nn.Module, found: Sequence[FoundOperation], rank: int) -> dict[str, int]:
-    """Module path -> its declared window, where an operation that reads all tokens at this size may be in one."""
-    reads: dict[str, int] = {}
-    for one in found:
-        if one.kind == "global" and one.reads is not None:
-            reads[one.module] = min(reads.get(one.module, one.reads.largest), one.reads.largest)
-    windows = {path: window_at(model, path) for path in reads}
-    return {path: window for path, window in windows.items() if window and reads[path] <= window**rank}
-
-
-def _fill(works: Sequence[Work], small: _Followed, found: Sequence[FoundOperation], windows: dict[str, int]) -> None:
-    own = {work.place: work.sequence for work in small.works}
-    calls: dict[Hashable, list[int]] = {}
-    for work in small.works:
-        calls.setdefault(work.call, []).extend(work.sequence)
-    in_loops = _steps_of_loops(works, small.works)
-    for work in works:
-        sequence = own.get(work.place) or calls.get(work.call) or in_loops.get(work.path, [])
-        parts = [found[number] for number in sequence]
-        chooses = any(small.follower.noted[number].chooses for number in sequence)
-        verdict = _verdict(parts, windows) if parts else _Verdict("unknown", missing=_NOT_RUN)
-        verdict = _Verdict("unknown", missing=_CHOOSES) if chooses else verdict
-        work.mixing, work.content_dependent = verdict.kind, verdict.content_dependent
-        work.kind_missing = verdict.missing
-        work.reads_tokens = verdict.reads if verdict.kind == "local" else None
-
-
-def _steps_of_loops(works: Sequence[Work], small: Sequence[Work]) -> dict[str, list[int]]:
-    """Module path -> what ran there at the small size alone: the steps of a loop that counts as one operation."""
-    places = {work.place for work in works}
-    loops = {work.path for work in works if work.operation.startswith("xfcost::")}
-    found: dict[str, list[int]] = {path: [] for path in loops}
-    for work in small:
-        if work.path in loops and work.place not in places:
-            found[work.path] += work.sequence
-    return found
-
-
-def _verdict(parts: Sequence[FoundOperation], windows: dict[str, int]) -> _Verdict:
-    """Of several ATen operations that count as one."""
-    for one in parts:
-        if one.kind == "unknown":
-            return _Verdict("unknown", missing=one.reason)
-    kinds: list[Mixing] = [one.kind or "per-token" for one in parts]
-    widest = max(kinds, key=_WIDENING.index)
-    if widest == "per-token":
-        return _Verdict("per-token")
-    deciding = [one for one, kind in zip(parts, kinds, strict=True) if kind == widest]
-    path = deciding[0].module
-    if widest == "global" and path in windows:
-        reason = f"its window of {windows[path]} tokens is wider than the sizes looked at"
-        return _Verdict("unknown", missing=reason)
-    reads = max((one.reads.largest for one in deciding if one.reads), default=None)
-    return _Verdict(widest, reads, any(one.content_dependent for one in deciding))
+    return ran.works, follower

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
+
+from xfcost.ledger.timing_options import USUAL, TimingPlan
+from xfcost.ledger.training import Plan
 
 
 class How(NamedTuple):
@@ -16,3 +20,10 @@ class How(NamedTuple):
     """Also count it at other N, where N is a letter of its inputs; None: where that is quick."""
     mixing: bool = False
     """Also find how each operation mixes tokens, in the module on the CPU."""
+    plan: Plan | None = None
+    """Count a training step."""
+    device: str | None = None
+    """Also time it there, with the numbers that its constructor gives it."""
+    timing: TimingPlan = USUAL
+    say: Callable[[str], None] = lambda text: None
+    """Called with a line of text before it is timed."""

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Literal
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import function
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from xfcost.torch_models.any_model.attention import note_fused, note_softmax
+from xfcost.torch_models.any_model.branches import plain_branches
 from xfcost.torch_models.any_model.costs import (
     COMPLETE,
     OUTER,
+    does_work,
     is_composite,
     operation_costs,
     operation_name,
@@ -34,16 +40,22 @@ from xfcost.torch_models.any_model.lineage import (
     multiplies_activations,
     note,
 )
+from xfcost.torch_models.any_model.threads import threads_recorded
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.shared.running_modules import running_modules
+from xfcost.torch_models.tracing import kernels
 from xfcost.torch_models.tracing.dispatch import Watch
 from xfcost.torch_models.tracing.dispatch_costs import Costs
 from xfcost.torch_models.tracing.dispatch_functions import PARTS
+from xfcost.torch_models.tracing.kernels import attention_operands
 
-_MACHINERY: Final = frozenset(
-    (__file__, _python_dispatch.__file__, torch.overrides.__file__, torch._ops.__file__, torch._tensor.__file__)  # noqa: SLF001
-)
+_LOOKING: Final = threading.RLock()  # what it replaces, all threads see
+Clock = Callable[[], float]
+_MACHINERY: Final = frozenset((
+    *map(str, Path(__file__).parent.glob("*.py")), kernels.__file__, function.__file__, _python_dispatch.__file__,
+    torch.overrides.__file__, torch._ops.__file__, torch._tensor.__file__,  # noqa: SLF001
+))  # fmt: skip
 
 
 class Recorder(TorchDispatchMode):
@@ -59,44 +71,83 @@ class Recorder(TorchDispatchMode):
         """Nothing is compiled here; torch would import its compiler, which takes a second."""
         return False
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None, *, keeps_free: bool = False) -> None:
+        """`clock` measures each operation; `keeps_free` keeps those without costs, but for views."""
         super().__init__()
+        self.clock = clock
+        self.keeps_free = keeps_free
+        self.seconds: dict[tuple[Any, ...], float] = {}
+        """By module, name and place in the source."""
+        self._spent = 0.0
         self.works: dict[tuple[Any, ...], Work] = {}
         self.running: list[str] = [""]
         self.in_threads: Counter[str] = Counter()
         """Modules that other threads ran, whose operations torch does not show here."""
+        self.stacks: dict[int, list[str]] = {}
+        """The running modules of every thread."""
+        self.lock = threading.RLock()
         self.ran = 0
         """How many ATen operations ran, free ones and views included."""
         self.inside: Work | None = None
         """The function that is running, if it counts as one operation."""
         self.counts_inside: Literal["all", "contractions", "nothing"] = "all"
+        self.whole = True
+        """Do functions count as one operation? Not in a backward pass, where the forward's operations are known."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
         if is_composite(func):
             with self:
                 return func.decompose(*args, **given)
-        result = func(*args, **given)
-        tensors, results = tensors_in((*args, *given.values())), tensors_in((result,))
+        result = self.call(func, args, given)
+        with self.lock:
+            self.see(func, args, given, result)
+        return result
+
+    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operation, and measure it if there is a clock."""
+        if self.clock is None:
+            return func(*args, **kwargs)
+        began = self.clock()
+        result = func(*args, **kwargs)
+        self._spent = self.clock() - began
+        return result
+
+    def see(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Count an operation that has run."""
+        tensors, results = tensors_in((*args, *kwargs.values())), tensors_in((result,))
         found = inherited(tensors, results)
+        if self.inside is not None:
+            self.belongs(func, self.inside)
         if self.counts_inside == "nothing" and self.inside is not None:
             self.inside.sequence.append(self.ran)
         elif self.inside is not None:
-            self._count_inside(self.inside, func, args, given, result)
+            self._count_inside(self.inside, func, args, kwargs, result)
         else:
-            found = self._count(func, args, given, result, found)
+            found = self._count(func, args, kwargs, result, found)
         for tensor in results:
             note(tensor, found)
         self.ran += 1
-        return result
+
+    def belongs(self, func: Any, work: Work | None) -> None:
+        """Called with the operation that a call belongs to; None of one that costs nothing."""
+        if self.clock is not None and does_work(func):
+            key = None if work is None else work.place
+            self.charge(key or self.key(operation_name(func), sys._getframe(1)))  # noqa: SLF001 - the call's place
+
+    def charge(self, key: tuple[Any, ...]) -> None:
+        """Add the seconds of the last call to an operation's."""
+        self.seconds[key] = self.seconds.get(key, 0.0) + self._spent
 
     def _count(self, func: Any, args: Any, kwargs: Any, result: Any, found: Lineage) -> Lineage:
         """Add the call to its operation; what its result comes from."""
         packet = getattr(func, "overloadpacket", None)
         costs = operation_costs(func, args, kwargs, result)
-        if costs is not None and not any(costs.values()):
+        if costs is not None and not any(costs.values()) and not (self.keeps_free and does_work(func)):
+            self.belongs(func, None)
             return found
-        work = self.work(operation_name(func), sys._getframe(2))  # noqa: SLF001 - the call's place in the source
+        work = self.work(operation_name(func), sys._getframe(1))  # noqa: SLF001 - the call's place in the source
+        self.belongs(func, work)
         work.sequence.append(self.ran)
         _add(work, costs, tensors_in((*args, *kwargs.values())), tensors_in((result,)))
         if packet in SOFTMAXES:
@@ -119,13 +170,34 @@ class Recorder(TorchDispatchMode):
 
     def work(self, name: str, frame: FrameType) -> Work:
         """The operation `name` that the running module calls at this place."""
-        place: FrameType | None = frame
-        while place is not None and place.f_code.co_filename in _MACHINERY:
-            place = place.f_back
-        key = (self.running[-1], name, place and place.f_code, place and place.f_lasti)
+        return self.work_at(self.key(name, frame))
+
+    def key(self, name: str, frame: FrameType) -> tuple[Any, ...]:
+        """The running module, `name`, and the call in the source that runs what `frame` sees."""
+        return self.running[-1], name, *called_from(frame)
+
+    def work_at(self, key: tuple[Any, ...]) -> Work:
+        """The operation of this module, name and place in the source."""
         if key not in self.works:
-            self.works[key] = Work(self.running[-1], name, key)
+            self.works[key] = Work(key[0], key[1], key)
         return self.works[key]
+
+    @contextmanager
+    def in_thread(self, path: str) -> Iterator[None]:
+        """Record in another thread, for the module of this path, which gave it work."""
+        own = Recorder(self.clock, keeps_free=self.keeps_free)
+        own.works, own.seconds, own.stacks, own.lock = self.works, self.seconds, self.stacks, self.lock
+        own.running = [path]
+        own.stacks[threading.get_ident()] = own.running
+        try:
+            with modes_of(own):
+                yield
+        finally:
+            del own.stacks[threading.get_ident()]
+
+    def part_of_backward(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run a function of torch that a backward pass calls."""
+        return func(*args, **kwargs)
 
     def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """One of our own recurrences: all its steps, or of very many a few, the others alike."""
@@ -138,6 +210,14 @@ class Recorder(TorchDispatchMode):
             for tensor in results:
                 note(tensor, Lineage(varies=True))
         return result
+
+
+def called_from(frame: FrameType) -> tuple[Any, Any]:
+    """The call in the source that runs what `frame` sees."""
+    place: FrameType | None = frame
+    while place is not None and place.f_code.co_filename in _MACHINERY:
+        place = place.f_back
+    return place and place.f_code, place and place.f_lasti
 
 
 def _add(work: Work, found: Costs | None, given: Sequence[Tensor], results: Sequence[Tensor]) -> None:
@@ -168,53 +248,50 @@ class WholeFunctions(TorchFunctionMode):
         if func is F.multi_head_attention_forward:
             with _looked_into(), self:
                 return func(*args, **given)
+        if not recorder.whole:
+            return recorder.part_of_backward(func, args, given)
         costs = OUTER.get(func) or COMPLETE.get(func)
         if costs is None or recorder.inside is not None or recorder.counts_inside == "nothing":
             return func(*args, **given)
-        inside = Work(recorder.running[-1], func.__name__)
+        key = recorder.key(func.__name__, sys._getframe(1))  # noqa: SLF001 - the call's place in the source
+        inside = Work(key[0], key[1], key)
         recorder.inside, recorder.counts_inside = inside, "nothing" if func in COMPLETE else "contractions"
         try:
             result = func(*args, **given)
         finally:
             recorder.inside, recorder.counts_inside = None, "all"
         inside.costs.update(costs(args, given, result))
-        if any(inside.costs.values()) or inside.uncounted:
-            work = recorder.work(func.__name__, sys._getframe(1))  # noqa: SLF001 - the call's place in the source
+        if any(inside.costs.values()) or inside.uncounted or (recorder.keeps_free and inside.sequence):
+            work = recorder.work_at(key)
             work.uncounted.update(inside.uncounted)
             work.sequence += inside.sequence
             _add(work, inside.costs, tensors_in((*args, *given.values())), tensors_in((result,)))
             if func is F.scaled_dot_product_attention:
-                note_fused(work, *_queries_keys_values(args, given))
+                operands = attention_operands(args, given)
+                note_fused(work, operands["query"], operands["key"], operands["value"])
         return result
 
 
 @contextmanager
 def _looked_into() -> Iterator[None]:
     """Let a function of torch run its own lines, instead of asking the mode again."""
-    asks = F.has_torch_function  # type: ignore[attr-defined]
-    F.has_torch_function = lambda tensors: False  # type: ignore[attr-defined]
-    try:
+    with _LOOKING, patch.object(F, "has_torch_function", lambda tensors: False):
         yield
-    finally:
-        F.has_torch_function = asks  # type: ignore[attr-defined]
-
-
-def _queries_keys_values(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
-    named = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
-    return named["query"], named["key"], named["value"]
 
 
 @contextmanager
 def recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Everything that runs inside is recorded, for the module of `model` that runs it."""
     with ExitStack() as stack:
-        stack.enter_context(running_modules(model, recorder.running, recorder.in_threads))
-        stack.enter_context(WholeFunctions(recorder))
-        stack.enter_context(in_few_steps(recorder.loop))
-        stack.enter_context(recorder)
+        stack.enter_context(running_modules(model, recorder.running, recorder.in_threads, recorder.stacks))
+        stack.enter_context(threads_recorded(lambda: recorder.in_thread(recorder.running[-1])))
+        stack.enter_context(plain_branches())
+        stack.enter_context(modes_of(recorder))
         yield
 
 
-def uncounted(works: Sequence[Work]) -> Counter[str]:
-    """The operations that no table knows, with how often they ran."""
-    return sum((work.uncounted for work in works), Counter[str]())
+@contextmanager
+def modes_of(recorder: Recorder) -> Iterator[None]:
+    """What this thread runs is recorded."""
+    with WholeFunctions(recorder), in_few_steps(recorder.loop), recorder:
+        yield

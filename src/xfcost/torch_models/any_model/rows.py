@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from xfcost.ledger.accounts import RUN, Measured, WeightsRead
+from xfcost.ledger.accounts import RUN, Measured, TrainingFigures, WeightsRead
 from xfcost.ledger.operation import Mixing, Operation
 from xfcost.ledger.ran import Ran
 from xfcost.torch_models.any_model.blocks import Placed, collapsed, is_group
@@ -22,9 +22,16 @@ def module_rows(
     elements: Mapping[str, int],
     traced: Mapping[str, Mapping[str, int]],
     name: str,
+    *,
+    training: bool = False,
 ) -> list[Operation]:
-    """A row per operation of a module, repeated blocks as one. `traced` has the trace of each module that has one."""
+    """A row per operation of a module, repeated blocks as one.
+
+    `traced` has the trace of each module that has one; with `training` every row has its backward pass.
+    """
     rows = [_placed(work, parameters.numbers.get(id(work), 0), elements) for work in works]
+    if training:
+        rows = [one._replace(row=_with_backward(one.row, work)) for one, work in zip(rows, works, strict=True)]
     looked = any(work.mixing != "unknown" or work.kind_missing for work in works)
     for path, number in parameters.loose.items():
         _insert(rows, path, number, "per-token" if looked else "unknown")
@@ -56,6 +63,7 @@ def _placed(work: Work, params: int, elements: Mapping[str, int]) -> Placed:
         heads=work.heads,
         fused=bool(work.fused_entries),
         shared=foreign[0] if foreign and not params else None,
+        seconds=work.seconds,
         weights_read=None if read == params else WeightsRead(read),
         ran=Ran(
             aten=work.operation,
@@ -64,12 +72,20 @@ def _placed(work: Work, params: int, elements: Mapping[str, int]) -> Placed:
             calls=work.calls,
             uncounted=sum(work.uncounted.values()),
             kind_missing=work.kind_missing,
+            computed_tokens=work.computed_tokens,
+            kept_tokens=work.kept_tokens,
         ),
         **costs,
     )
     here = f"{work.path}." if work.path else ""
     weights = tuple(weight.removeprefix(here) if weight.startswith(here) else "" for weight in work.weights)
     return Placed(_parts(work.path), row, (work.same_as(), params, weights))
+
+
+def _with_backward(row: Operation, work: Work) -> Operation:
+    figures = TrainingFigures(recomputed_macs=work.recomputed_macs, kept_bytes=work.kept_bytes)
+    changed = {"backward_macs": work.backward_macs, "recomputed": work.recomputed, "training": figures}
+    return msgspec.structs.replace(row, **changed)
 
 
 def _insert(rows: list[Placed], path: str, number: int, mixing: Mixing) -> None:

@@ -1,24 +1,41 @@
-"""One forward of a module, recorded: on `meta`; where its code looks at values, on fake tensors, else on real ones."""
+"""One forward of a module, recorded: on `meta`; where its code looks at values, on fake tensors, else on real ones.
+
+In training its backward pass follows.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from xfcost.ledger.errors import XfcostError
+from xfcost.torch_models.any_model.outputs import finished
 from xfcost.torch_models.any_model.parameters import sizes
 from xfcost.torch_models.any_model.recorder import Recorder, recording
-from xfcost.torch_models.any_model.stand_in import How, copied_inputs, copier, needs_elements, reached, stand_in
+from xfcost.torch_models.any_model.stand_in import (
+    How,
+    copied_inputs,
+    copier,
+    learning,
+    needs_elements,
+    reached,
+    shared_parameters,
+    stand_in,
+)
+from xfcost.torch_models.any_model.training_recorder import TrainingRecorder
 from xfcost.torch_models.any_model.user_errors import refused
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.tracing.fast_path import without_fast_path
+from xfcost.torch_models.tracing.kernels import KernelOnMeta
 from xfcost.torch_models.tracing.meta import shapes_on_meta
 from xfcost.torch_models.tracing.outside import handed_to_numpy
 from xfcost.torch_models.tracing.traceable import is_compiled
@@ -40,10 +57,14 @@ class Run(NamedTuple):
     """The names of the parameters, with their elements."""
     ran: int = 0
     """How many ATen operations ran."""
+    learned: frozenset[str] = frozenset()
+    """In training, the names of the parameters that a gradient reached."""
 
 
-def run(model: nn.Module, args: Args, kwargs: Kwargs) -> Run:
+def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False) -> Run:
     """One forward of `model(*args, **kwargs)`, first without elements, then with them if its code looks at them.
+
+    With `training` the model is in training mode, and a backward pass follows. `keeps_free`: as `Recorder` takes it.
 
     Raises:
         UsageError: the module does not run on these inputs.
@@ -54,7 +75,8 @@ def run(model: nn.Module, args: Args, kwargs: Kwargs) -> Run:
     failed: BaseException | None = None
     for how in attempts:
         try:
-            return run_on(how, model, args, kwargs)._replace(reason=reason)
+            found = run_on(how, model, args, kwargs, training=training, keeps_free=keeps_free)
+            return found._replace(reason=reason)
         except XfcostError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the next attempt tells whether it is the model's own
@@ -70,37 +92,64 @@ def _on_meta(model: nn.Module, inputs: Any) -> bool:
     return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers(), *reached(inputs)))
 
 
-def run_on(how: How, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None) -> Run:
-    """One recorded forward on such tensors. What the model raises passes through.
+def run_on(  # noqa: PLR0913 - options
+    how: How, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *, training: bool = False,
+    keeps_free: bool = False,
+) -> Run:  # fmt: skip
+    """One recorded run on such tensors. What the model raises passes through.
 
     `beside` gives another dispatch mode for the inputs that the run works on; it sees the same operations.
     """
-    recorder, outside = Recorder(), Work("", "outside")
+    outside = Work("", "outside")
     fake_mode = _fake_mode() if how == "fake" else nullcontext()
-    with stand_ins(how, model, args, kwargs, fake_mode) as (own_args, own_kwargs), ExitStack() as stack:
+    with stand_ins(how, model, args, kwargs, fake_mode, training=training) as given, ExitStack() as stack:
+        own_args, own_kwargs = given
+        made = partial(TrainingRecorder, model) if training else Recorder
+        recorder: Recorder = made(keeps_free=keeps_free)
         stack.enter_context(no_compiler())
         stack.enter_context(_quiet() if how == "fake" else nullcontext())
         stack.enter_context(fake_mode)
         stack.enter_context(shapes_on_meta() if how == "meta" else nullcontext())
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
+        stack.enter_context(KernelOnMeta(products=True) if training else nullcontext())
         stack.enter_context(recording(model, recorder))
-        model(*own_args, **own_kwargs)
+        learned = _ran(recorder, model, own_args, own_kwargs, outside.uncounted)
         elements = sizes(model)
     outside.uncounted.update(recorder.in_threads)
+    if isinstance(recorder, TrainingRecorder):
+        outside.uncounted.update(recorder.uncounted_backward)
     works = [*recorder.works.values(), *([outside] if outside.uncounted else [])]
-    return Run(works, how, None, elements, recorder.ran)
+    return Run(works, how, None, elements, recorder.ran, learned)
+
+
+def _ran(recorder: Recorder, model: nn.Module, args: Args, kwargs: Kwargs, missing: Counter[str]) -> frozenset[str]:
+    """Run the forward, and in training the backward pass; the names of the parameters that have a gradient then."""
+    if not isinstance(recorder, TrainingRecorder):
+        finished(model(*args, **kwargs), missing)
+        return frozenset()
+    with recorder.saved.watched():
+        outputs = finished(model(*args, **kwargs), missing)
+    recorder.differentiate(outputs)
+    return frozenset(name for name, parameter in model.named_parameters() if parameter.grad is not None)
 
 
 @contextmanager
-def stand_ins(
-    how: How, model: nn.Module, args: Args, kwargs: Kwargs, fake_mode: Any = None
-) -> Iterator[tuple[Args, Kwargs]]:
-    """Let `model` work on copies of its tensors, and give copies of its inputs; at the end everything is as it was."""
-    with unchanged(model), uncompiled(model), without_fast_path(), torch.no_grad():
-        made = copier(how, fake_mode)
-        stand_in(model, how, made)
-        yield copied_inputs((args, kwargs), made)
+def stand_ins(  # noqa: PLR0913 - options
+    how: How, model: nn.Module, args: Args, kwargs: Kwargs, fake_mode: Any = None, *, training: bool = False,
+    device: str | None = None,
+) -> Iterator[tuple[Args, Kwargs]]:  # fmt: skip
+    """Let `model` work on copies of its tensors, and give copies of its inputs; at the end everything is as it was.
+
+    With `training` gradients are on, and a model in evaluation mode is in training mode; of one that is in training
+    mode already, parts in evaluation mode stay so. Real tensors may be put on another `device`.
+    """
+    with unchanged(model), uncompiled(model), without_fast_path(), torch.set_grad_enabled(training):
+        made = copier(how, fake_mode, device)
+        stand_in(model, made, shared_parameters(how, device, training=training))
+        if training and not model.training:
+            model.train()
+        yield copied_inputs((args, kwargs), learning(made) if training else made)
 
 
 def _fake_mode() -> Any:

@@ -1,16 +1,16 @@
-"""Two small sizes at which a module runs as it does at the given one: every call in its source, no axis collapsed."""
+"""Small sizes at which a module runs as it does at the given one: every call in its source, no axis collapsed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch import nn
 
 from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.any_model.reads_in_n import part_of
 from xfcost.torch_models.any_model.run import Run, run_on
-from xfcost.torch_models.any_model.token_axes import Axes, inputs_of, resized
+from xfcost.torch_models.any_model.token_axes import Axes, resized, with_tokens
 from xfcost.torch_models.any_model.windows import widest_window
 from xfcost.torch_models.any_model.work import Work
 
@@ -18,51 +18,58 @@ _TOKENS: Final = (12, 24, 36, 48, 64, 96, 128, 192, 256)
 _SIDES: Final = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224)
 _WIDEST: Final = 128
 _FEW_SAMPLES: Final = 2
+_RUNS: Final = 3
+_APART: Final = 1.4
 
 
 class Sizes(NamedTuple):
-    """The inputs of two runs, or of one where the module accepts the given size alone, and how they are called."""
+    """The inputs of up to three runs, or of one where it accepts the given size alone, and how they are called."""
 
     inputs: list[Given]
     text: str
 
 
 def small_sizes(model: nn.Module, given: Given, axes: Axes, full: Run) -> Sizes:
-    """The two smallest sizes that run like the given one; else that one alone."""
+    """The smallest sizes, up to three, that run like the given one; else that one alone."""
     lengths = _lengths(given, axes)
     images = [sides for sides in lengths if len(sides) > 1]
     texts = [sides for sides in lengths if len(sides) == 1]
     batch = 1 if _samples(given, axes) > _FEW_SAMPLES else None
     alone = resized(given, axes, {}, batch)
     compared = run_on(full.how, model, alone.args, alone.kwargs)
-    small: tuple[str, Given, list[Work]] | None = None
-    for size, sides in _candidates(model, texts, images):
-        inputs = resized(given, axes, sides, batch)
-        works = _like(model, inputs, compared)
-        if works is None:
+    found: list[tuple[str, Given, list[Work]]] = []
+    for apart in (_APART, 1):  # a chunk more is no growth
+        sizes = ((size, resized(given, axes, sides, batch)) for size, sides in _candidates(model, texts, images))
+        found = found if len(found) > 1 else _running(model, sizes, axes, compared, apart)
+    if len(found) < 2:  # noqa: PLR2004 - growth is between two
+        return Sizes([alone], "the given size alone")
+    *names, last = [size for size, _, _ in found]
+    return Sizes([inputs for _, inputs, _ in found], f"{', '.join(names)} and {last}{' tokens' if texts else ''}")
+
+
+def _running(
+    model: nn.Module, candidates: Iterable[tuple[str, Given]], axes: Axes, full: Run, apart: float
+) -> list[tuple[str, Given, list[Work]]]:
+    """The first sizes that run like the given one, each with so many times the tokens of the one before."""
+    found: list[tuple[str, Given, list[Work]]] = []
+    for size, inputs in candidates:
+        if found and (part_of(inputs, found[-1][1], axes) or 1) * apart > 1:
             continue
-        if small is not None and _apart(compared.works, small[2], works):
-            unit = " tokens" if texts else ""
-            return Sizes([small[1], inputs], f"{small[0]} and {size}{unit}")
-        small = small or (size, inputs, works)
-    return Sizes([alone], "the given size alone")
+        works = _like(model, inputs, full)
+        if works is not None and all(_apart(full.works, smaller, works) for _, _, smaller in found[-1:]):
+            found.append((size, inputs, works))
+        if len(found) == _RUNS:
+            break
+    return found
 
 
 def _lengths(given: Given, axes: Axes) -> list[tuple[int, ...]]:
     """Of each input that has tokens, the lengths of its token axes."""
-    return [tuple(tensor.shape[axis] for axis in own) for tensor, own in _with_tokens(given, axes)]
-
-
-def _with_tokens(given: Given, axes: Axes) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
-    """The tensors that hold tokens, with their axes."""
-    for key, value in inputs_of(given):
-        for tensor in pytree.tree_leaves(value):
-            if isinstance(tensor, Tensor) and axes.get(key):
-                yield tensor, axes[key]
+    return [tuple(tensor.shape[axis] for axis in own) for tensor, own in with_tokens(given, axes)]
 
 
 def _samples(given: Given, axes: Axes) -> int:
-    return next((int(tensor.shape[0]) for tensor, own in _with_tokens(given, axes) if 0 not in own), 1)
+    return next((int(tensor.shape[0]) for tensor, own in with_tokens(given, axes) if 0 not in own), 1)
 
 
 def _candidates(
@@ -76,8 +83,8 @@ def _candidates(
         (length,) = texts[0]
         enough = 2 * window + 4 if window and window <= _WIDEST else 0
         parts = {length // part for part in (16, 8, 4, 2, 1)}
-        for tokens in sorted({*_TOKENS, *parts, enough, enough + enough // 2}):
-            if max(enough, min(length, _TOKENS[0])) <= tokens <= max(length, 2 * enough, _TOKENS[1]):
+        for tokens in sorted({*_TOKENS, *parts, enough, enough + enough // 2, 2 * enough + enough // 4}):
+            if max(enough, min(length, _TOKENS[0])) <= tokens <= max(length, 3 * enough, _TOKENS[2]):
                 yield str(tokens), {old: tokens for (old,) in texts}
     elif images:
         first = images[0]
@@ -109,8 +116,10 @@ def _collapsed(work: Work, full: Work) -> bool:
 
 
 def _apart(full: Sequence[Work], small: Sequence[Work], large: Sequence[Work]) -> bool:
-    """Are all outputs larger at the larger size that are larger at the given one, or smaller?"""
-    of_small, of_large = ({work.place: work.outputs for work in works} for works in (small, large))
-    changed = [place for place, outputs in of_small.items() if outputs != of_large.get(place)]
-    between = [work.place for work in full if work.outputs != of_small[work.place]]
+    """Has every operation other outputs, or calls, at the larger size that has other ones at the given size?"""
+    of_full, of_small, of_large = (
+        {work.place: (work.outputs, work.calls) for work in works} for works in (full, small, large)
+    )
+    changed = [place for place, ran in of_small.items() if ran != of_large.get(place)]
+    between = [place for place, ran in of_full.items() if ran != of_small[place]]
     return bool(changed) and set(between) <= set(changed)

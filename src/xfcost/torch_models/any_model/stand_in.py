@@ -20,13 +20,45 @@ How = Literal["meta", "fake", "real"]
 Copy = Callable[[Tensor], Tensor]
 
 
-def copier(how: How, fake_mode: Any = None) -> Copy:
-    """How a tensor is copied: without its elements, or with them."""
+def copier(how: How, fake_mode: Any = None, device: str | None = None) -> Copy:
+    """How a tensor is copied: without its elements, or with them, to `device` if there is one."""
+    if device is not None:
+        return lambda tensor: _on_device(tensor, device)
     if how == "meta":
         return lambda tensor: tensor if tensor.is_meta else tensor.detach().to("meta")
     if how == "fake":
         return lambda tensor: fake_mode.from_tensor(tensor.detach())
     return lambda tensor: tensor.detach().clone()
+
+
+def learning(made: Copy) -> Copy:
+    """Copies that require a gradient as what they are copied from does."""
+
+    def copied(tensor: Tensor) -> Tensor:
+        own = made(tensor)
+        own = own.detach() if own is tensor else own
+        return own.requires_grad_(tensor.requires_grad)
+
+    return copied
+
+
+def shared_parameters(how: How, device: str | None, *, training: bool) -> Callable[[Tensor], bool]:
+    """Which parameters a run needs no copy of: real ones that are where it runs, and that no training step updates."""
+
+    def shares(parameter: Tensor) -> bool:
+        if how != "real" or device is None:
+            return how == "real"
+        return not training and not parameter.is_meta and parameter.device == torch.empty(0, device=device).device
+
+    return shares
+
+
+def _on_device(tensor: Tensor, device: str) -> Tensor:
+    """A copy there; of a tensor on `meta` random numbers, as small as weights usually are, and whole numbers 0."""
+    if not tensor.is_meta:
+        return tensor.detach().to(device, copy=True)
+    made = torch.zeros_like(tensor, device=device)
+    return made.normal_(std=0.02) if made.is_floating_point() and made.itemsize > 1 else made
 
 
 class _Copied(TorchFunctionMode):
@@ -74,11 +106,14 @@ def reached(given: Any, depth: int = 6) -> list[Tensor]:
     return found
 
 
-def stand_in(model: nn.Module, how: How, made: Copy) -> None:
-    """Give `model` copies of its tensors; each parameter's copy knows its name. `unchanged` takes them back."""
+def stand_in(model: nn.Module, made: Copy, shares: Callable[[Tensor], bool]) -> None:
+    """Give `model` copies of its tensors; each parameter's copy knows its name. `unchanged` takes them back.
+
+    A copy shares a parameter's memory if `shares` says so.
+    """
     copies: dict[int, Any] = {}
     for name, parameter in model.named_parameters():
-        data = parameter.detach() if how == "real" else made(parameter)
+        data = parameter.detach() if shares(parameter) else made(parameter)
         copies[id(parameter)] = parameter_copy = nn.Parameter(data, requires_grad=parameter.requires_grad)
         vars(parameter_copy).update(vars(parameter))
         note(parameter_copy, Lineage(weights=frozenset((name,))))

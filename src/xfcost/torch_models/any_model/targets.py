@@ -66,10 +66,10 @@ class NamedModule:
                     continue
                 if how.mixing:
                     check_parameters(model, self.name)
-                on_cpu = self._on_cpu(lengths) if how.mixing else None
+                on_cpu = self._on_cpu(lengths)
                 try:
                     ledger = ledger_at_lengths(
-                        model, given_at, first, letters, how, name=self.target.name or None, mixing=on_cpu
+                        model, given_at, first, letters, how, on_cpu, name=self.target.name or None
                     )
                 except UsageError as error:
                     failed = error

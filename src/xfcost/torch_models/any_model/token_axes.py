@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -34,6 +35,14 @@ def axes_of(given: Given, names: Sequence[str], works: Sequence[Work]) -> Axes:
 def inputs_of(given: Given) -> list[tuple[str | int, Any]]:
     """Every input with its place or name."""
     return [*enumerate(given.args), *given.kwargs.items()]
+
+
+def with_tokens(given: Given, axes: Axes) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+    """The tensors that hold tokens, with their axes."""
+    for key, value in inputs_of(given):
+        for tensor in pytree.tree_leaves(value):
+            if isinstance(tensor, Tensor) and axes.get(key):
+                yield tensor, axes[key]
 
 
 def _axes(tensor: Tensor, name: str, works: Sequence[Work]) -> tuple[int, ...]:
@@ -79,6 +88,25 @@ def _resized(tensor: Tensor, own: Sequence[int], sides: Mapping[int, int], batch
         if wanted != length:
             made = made.index_select(axis, torch.arange(wanted) % length)
     return made
+
+
+def refilled(given: Given, axes: Axes, seed: int) -> Given:
+    """The inputs with other tokens: of vectors as many random numbers, of words the same ones in another order."""
+    noise = torch.Generator().manual_seed(seed)
+
+    def changed(key: str | int, value: Any) -> Any:
+        return pytree.tree_map_only(Tensor, once, value) if axes.get(key) else value
+
+    @cache
+    def once(tensor: Tensor) -> Tensor:
+        if tensor.is_floating_point():
+            spread = float(tensor.std()) if tensor.numel() > 1 else 0.0
+            return (torch.randn(tensor.shape, generator=noise) * (spread or 1.0)).to(tensor.dtype) + tensor.mean()
+        order = torch.randperm(tensor.numel(), generator=noise)
+        return tensor.flatten()[order].reshape(tensor.shape)
+
+    args = tuple(changed(place, value) for place, value in enumerate(given.args))
+    return Given(args, {name: changed(name, value) for name, value in given.kwargs.items()})
 
 
 def _with_elements(tensor: Tensor) -> Tensor:

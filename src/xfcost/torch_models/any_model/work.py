@@ -42,10 +42,22 @@ class Work:
         self.matrix: Matrix | None = None
         self.core: AttentionCore | None = None
         self.heads: int | None = None
+        self.backward_macs = 0
+        """MACs of its backward pass; those that run its forward again are `recomputed_macs`."""
+        self.recomputed_macs = 0
+        self.recomputed = False
+        """Does the backward pass run it again?"""
+        self.kept_bytes = 0
+        """Activations that it is the first to save for the backward pass."""
+        self.seconds: float | None = None
         self.mixing: Mixing = "unknown"
         """Its kind, if somebody finds it."""
         self.content_dependent = False
         self.reads_tokens: int | None = None
+        self.computed_tokens: int | None = None
+        """Tokens that it computes for each token, where a mask keeps fewer."""
+        self.kept_tokens: int | None = None
+        """What the mask keeps of them: the median."""
         self.kind_missing: str | None = None
         """Why its kind is not known, if somebody looked."""
 
@@ -53,6 +65,10 @@ class Work:
     def call(self) -> Hashable:
         """Its module and the call in the source, which may run other operations on other devices."""
         return None if self.place is None else (self.place[0], *self.place[2:])
+
+    def reading(self) -> tuple[int | None, int | None, int | None]:
+        """Tokens per token: read, computed, and kept by a mask."""
+        return self.reads_tokens, self.computed_tokens, self.kept_tokens
 
     @property
     def name(self) -> str:
@@ -73,10 +89,15 @@ class Work:
         costs, uncounted = (tuple(sorted(each.items())) for each in (self.costs, self.uncounted))
         ran = (self.operation, costs, uncounted, self.calls, self.inputs, self.outputs, self.varied)
         attention = (self.entries, self.fused_entries, self.fused_statistics, self.matrix, self.core, self.heads)
-        return (*ran, *attention, self.mixing, self.content_dependent, self.reads_tokens, self.kind_missing)
+        return (*ran, *attention, self.mixing, self.content_dependent, *self.reading(), self.kind_missing)
 
 
 def shapes_text(shapes: Shapes) -> str:
     """`1×197×768, 768×2304`; a number of one element is `()`; of many tensors the first ones."""
     texts = ["×".join(map(str, shape)) or "()" for shape in shapes[:_MOST_SHAPES]]
     return ", ".join([*texts, *(["…"] if len(shapes) > _MOST_SHAPES else [])])
+
+
+def uncounted(works: Sequence[Work]) -> Counter[str]:
+    """The operations that no table knows, with how often they ran."""
+    return sum((work.uncounted for work in works), Counter[str]())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -17,9 +17,12 @@ from torch.utils._pytree import tree_iter
 from xfcost.ledger.errors import NoRoomError
 from xfcost.ledger.units import size
 from xfcost.torch_models.memory.limits import Limit, tightest
+from xfcost.torch_models.tracing.kernels import attention_operands
 
 # The usable share of an accelerator's free memory; the rest is allocator rounding. On the CPU the heap is predicted.
 _SHARE_OF_DEVICE: Final = 0.9
+
+_BATCH_NORM: Final = ("input", "running_mean", "running_var", "weight", "bias", "training")
 
 
 class FusedOnMeta(TorchFunctionMode):
@@ -31,11 +34,19 @@ class FusedOnMeta(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = kwargs or {}
-        if func is F.batch_norm and args[0].is_meta and not options["training"]:
-            return torch.empty_like(args[0])
-        if func is not F.scaled_dot_product_attention or not args[0].is_meta or options.get("attn_mask") is not None:
+        if func is F.batch_norm:
+            given = dict(zip(_BATCH_NORM, args, strict=False)) | options
+            return (
+                func(*args, **options)
+                if given["training"] or not given["input"].is_meta
+                else torch.empty_like(given["input"])
+            )
+        if func is not F.scaled_dot_product_attention:
+            return func(*args, **options)
+        operands = attention_operands(args, options)
+        q, v = operands["query"], operands["value"]
+        if not q.is_meta or operands.get("attn_mask") is not None:
             return func(*args, **options)  # kernels differ for masks: torch's plain formula is the worst case
-        q, _, v = args[:3]
         statistics = q.new_empty(q.shape[:-1], dtype=torch.float32)
         output = q.new_empty(*q.shape[:-1], v.shape[-1])
         del statistics
@@ -78,7 +89,7 @@ class LiveBytes(TorchDispatchMode):
 
 
 @contextmanager
-def watched(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[LiveBytes]:
+def watched(model: nn.Module, inputs: Iterable[Tensor]) -> Iterator[LiveBytes]:
     """LiveBytes that already include the model's parameters, buffers and inputs."""
     live = LiveBytes()
     for tensor in (*model.parameters(), *model.buffers(), *inputs):
@@ -92,8 +103,13 @@ def peak_bytes(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
 
     Nothing is allocated on `meta`, and fused attention keeps no score matrix.
     """
+    return peak_of_call(lambda: model(*inputs), model, inputs)
+
+
+def peak_of_call(call: Callable[[], object], model: nn.Module, inputs: Iterable[Tensor]) -> int:
+    """The same of any call of `model` on tensors `inputs`."""
     with watched(model, inputs) as live, FusedOnMeta(), torch.no_grad():
-        model(*inputs)
+        call()
     return live.peak
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from math import prod
 from typing import Any, Final
 
 import torch
@@ -91,3 +92,15 @@ def peak_of_steps(live: BuiltModel, name: str, *, lists: bool) -> int:
         stepping()
         stepping()
     return alive.peak
+
+
+def adafactor_states(parameters: Iterable[Tensor]) -> int:
+    """Elements of Adafactor's state: rows and columns of each matrix (the last two axes), one per element of vectors.
+
+    Shazeer and Stern 2018, algorithms 4 and 5 (without β₁); axes before the last two as torch.optim.Adafactor has them.
+    """
+    total = 0
+    for parameter in parameters:
+        *lead, rows, columns = (1, 1, *parameter.shape)
+        total += prod(lead) * (rows + columns) if parameter.ndim > 1 else parameter.numel()
+    return total

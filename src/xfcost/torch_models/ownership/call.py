@@ -9,6 +9,7 @@ from torch import Tensor
 
 from xfcost.torch_models.ownership.owners import distinct
 from xfcost.torch_models.ownership.places import Places
+from xfcost.torch_models.ownership.single_query import Queries
 
 
 class Finding(NamedTuple):
@@ -20,6 +21,8 @@ class Finding(NamedTuple):
     """The number of places that each output line reads."""
     kept: Tensor | None = None
     """The same without masked ones."""
+    chosen: bool = False
+    """Does the mask depend on the input? Then what is kept depends on all that is computed."""
     places: frozenset[int] = frozenset()
     """All places that are read."""
     content_dependent: bool = False
@@ -37,6 +40,8 @@ class Finding(NamedTuple):
     """Does each line read one other, as a step of a recurrence reads the one before?"""
     recurs: bool = False
     """Is it a step of a recurrence that has run before?"""
+    orders: bool = False
+    """Does it sort every channel, or every head, of the tokens for itself?"""
     reason: str | None = None
 
 
@@ -78,6 +83,10 @@ class Owned(Protocol):
     def history(self, tensor: Tensor) -> History: ...
 
     def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None: ...
+
+    queries: Queries
+
+    def were_scores(self, tensor: Tensor, finding: Finding) -> None: ...
 
     def step(self, packet: Any, pairs: list[list[int]], history: History) -> list[int]: ...
 

@@ -141,6 +141,7 @@ def scored(call: Call, homes: Tensor, contents: Tensor) -> tuple[Tensor, Finding
     if single:
         owners = vectors(torch.where(known, homes, contents))
         call.places.has_read(call.sequence, homes, ids(read))
+        call.run.queries.meet(homes, read)
     call.places.meet(homes, read)
     finding = Finding(
         mixes=True, computed=_owned(counts, known), places=ids(read), content_dependent=True, single=single

@@ -8,13 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
-from xfcost.torch_models.ownership.call import Call, Finding, History, Outcome, Past, unknown
+from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, History, Outcome, Past, unknown
+from xfcost.torch_models.ownership.changes import by_changes
 from xfcost.torch_models.ownership.found import Shape
 from xfcost.torch_models.ownership.owners import (
     CONSTANT,
     LEARNED,
+    any_chosen,
     any_learned,
     any_owned,
     are_pairs,
@@ -23,7 +25,8 @@ from xfcost.torch_models.ownership.owners import (
     vectors,
 )
 from xfcost.torch_models.ownership.places import Places
-from xfcost.torch_models.ownership.rules import moves, rule_of
+from xfcost.torch_models.ownership.rules import is_new, moves, rule_of
+from xfcost.torch_models.ownership.single_query import Queries
 
 aten: Final = torch.ops.aten
 PRODUCTS: Final = frozenset(("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.convolution"))
@@ -31,6 +34,7 @@ _SOFTMAX: Final = frozenset(("aten._softmax", "aten._safe_softmax"))
 _MOST_STATES: Final = 64
 _NO_PAST: Final = Past(frozenset(), frozenset())
 _SORTING: Final = frozenset((aten.sort, aten.topk))
+_INDICES: Final = frozenset((aten.argmax, aten.argmin))
 # They write constants.
 _ERASING: Final = frozenset((aten.fill_, aten.zero_, aten.normal_, aten.uniform_, aten.bernoulli_))
 
@@ -60,6 +64,7 @@ class Follower(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.places = Places()
+        self.queries = Queries(self.places)
         self.noted: list[Noted] = []
         self.running: list[str] = [""]
         self._owners: Any = WeakTensorKeyDictionary()
@@ -68,6 +73,7 @@ class Follower(TorchDispatchMode):
         self._histories: Any = WeakTensorKeyDictionary()
         self._recent: Any = WeakTensorKeyDictionary()
         self._made: History = {}
+        self._ordered: TensorWeakRef | None = None
 
     def own(self, tensor: Tensor, axes: tuple[int, ...]) -> None:
         """Number the tokens of an input: every index of `axes`, and of axis 0, is a token."""
@@ -109,7 +115,8 @@ class Follower(TorchDispatchMode):
             before = history.get(read, _NO_PAST)
             past = Past(before.places | {place, read}, before.operations | {name})
             self._made[place] = past
-            counts.append(len(past.places) if name in before.operations else 0)
+            apart = [one for one in past.places if not self.places.members.get(one, frozenset()) & past.places]
+            counts.append(len(apart) if name in before.operations else 0)
         return counts
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -126,24 +133,36 @@ class Follower(TorchDispatchMode):
         in_place = str(packet).endswith("_") and not str(packet).endswith("__") and bool(args)
         call = Call(len(self.noted), _plain(packet) if in_place else packet, func, args, kwargs, results, self)
         self._made = {}
+        self._forget_order()
         owned = self._any_owned(given)
         outcome = self._outcome(call, given, packet)
+        if outcome.finding is not None and outcome.finding.kept is not None and self._any_chosen(given):
+            outcome = outcome._replace(finding=outcome.finding._replace(chosen=True))
         chooses = packet in _SORTING and varies(home(self.owners(args[0])), call.argument("dim", -1))
         if not _makes_floats(results):  # indices and masks
             chooses = chooses or (outcome.finding is not None and outcome.finding.mixes is not False)
-            outcome = outcome._replace(finding=None)
-        self._remember(call, given, results)
+            outcome = outcome if packet in _INDICES else outcome._replace(finding=None)
+        mixes = bool(outcome.finding and outcome.finding.mixes)
+        self._remember(call, [] if is_new(call) else given, results, mixes=mixes)
         if in_place and outcome.owners:
             self._write(args[0], outcome.owners[0])
         else:
             for result, owners in zip(results, outcome.owners, strict=True):
                 self._owners[result] = _laid_like(result, owners, view=func.is_view)
         self._link(call, given, results, outcome)
+        self.queries.follow(call.sequence, given, results, mixes=mixes)
         inputs, outputs = (tuple(tuple(value.shape) for value in values) for values in (given, results))
         name, chooses = str(packet), chooses and owned
         self.noted.append(
             Noted(call.sequence, self.running[-1], name, inputs, outputs, outcome.finding, moves(call), chooses)
         )
+        self._ordered = TensorWeakRef(results[0]) if packet in _SORTING else None
+
+    def _forget_order(self) -> None:
+        """Where only the order of what was sorted is left, and not its values, tokens are moved as wholes."""
+        last = self.noted[-1] if self._ordered is not None and self._ordered() is None else None
+        if last is not None and last.finding is not None and last.finding.mixes and last.finding.orders:
+            self.noted[-1] = last._replace(finding=PER_TOKEN)
 
     def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None:
         """What `tensor` holds are weights of keys by position: its operations since a product mix tokens too."""
@@ -157,7 +176,12 @@ class Follower(TorchDispatchMode):
                 dependent = product or (owned and not with_product)
                 self.noted[sequence] = noted._replace(finding=finding._replace(content_dependent=dependent))
 
-    def _remember(self, call: Call, given: list[Tensor], results: list[Tensor]) -> None:
+    def were_scores(self, tensor: Tensor, finding: Finding) -> None:
+        """One query met all tokens behind `tensor`, which a softmax over the tokens normalises."""
+        for sequence in self.queries.operations(tensor):
+            self.noted[sequence] = self.noted[sequence]._replace(finding=finding._replace(content_dependent=True))
+
+    def _remember(self, call: Call, given: list[Tensor], results: list[Tensor], *, mixes: bool) -> None:
         depth = 1 + max(map(self.depth, given), default=-1)
         history: History = {}
         for one in (*map(self.history, given), self._made):
@@ -167,7 +191,7 @@ class Follower(TorchDispatchMode):
         if len(history) > _MOST_STATES:  # steps put together are no state
             history = {}
         recent: frozenset[int] = frozenset().union(*(self._recent.get(value, frozenset()) for value in given))
-        if str(call.packet) in PRODUCTS:
+        if mixes or str(call.packet) in PRODUCTS:
             recent = frozenset()
         if str(call.packet) not in PRODUCTS or self._any_owned(given):
             recent |= {call.sequence}
@@ -192,10 +216,16 @@ class Follower(TorchDispatchMode):
             learned = any(any_learned(self.owners(value)) for value in given)
             value = LEARNED if learned else CONSTANT
             return Outcome([torch.full(result.shape, value) for result in call.results], None)
-        return _lost(call, "no rule knows it")
+        try:
+            return _fitting(call, by_changes(call))
+        except Exception:  # noqa: BLE001 - an operation that does not run on such numbers stays unknown
+            return _lost(call, "no rule knows it")
 
     def _any_owned(self, given: list[Tensor]) -> bool:
         return any(any_owned(self.owners(value)) for value in given)
+
+    def _any_chosen(self, given: list[Tensor]) -> bool:
+        return any(any_chosen(self.owners(value)) for value in given)
 
     def _write(self, target: Tensor, owners: Tensor) -> None:
         """Writes through to the owners of what `target` is a view of."""
@@ -218,6 +248,8 @@ class Follower(TorchDispatchMode):
                 self._keep(sequence, finding)
         if finding is not None and finding.mixes:
             before |= {call.sequence}
+        if str(call.packet) in _SOFTMAX:  # a later mask takes nothing out of its sums
+            before = frozenset()
         for result, owners in zip(results, outcome.owners, strict=False):
             if are_pairs(owners):
                 self._pairs[result] = before
@@ -229,7 +261,7 @@ class Follower(TorchDispatchMode):
         if before is None or before.computed is None or later.computed is None:
             return
         if before.computed.numel() and later.computed.numel() and before.computed.max() == later.computed.max():
-            self.noted[sequence] = noted._replace(finding=before._replace(kept=later.kept))
+            self.noted[sequence] = noted._replace(finding=before._replace(kept=later.kept, chosen=later.chosen))
 
 
 def _makes_floats(results: list[Tensor]) -> bool:

@@ -9,7 +9,7 @@ Shape = tuple[int, ...]
 
 
 class Reads(NamedTuple):
-    """Tokens read per output token: the smallest, the median and the largest number."""
+    """Tokens read per output token: the smallest, the (lower) median and the largest number."""
 
     smallest: int
     median: int
@@ -33,6 +33,8 @@ class FoundOperation(NamedTuple):
     """What a token depends on; None of operations that don't mix tokens."""
     computed: Reads | None = None
     """What is computed for it, where a mask keeps fewer."""
+    kept: Reads | None = None
+    """What the mask keeps of that: `reads`, unless the mask itself depends on all that is computed."""
     represents: int | None = None
     """The most tokens behind the places that a token reads, where they are groups or states."""
     content_dependent: bool | None = None

@@ -19,6 +19,7 @@ from xfcost.torch_models.ownership.owners import (
     home,
     varies,
     vectors,
+    with_chosen,
 )
 from xfcost.torch_models.ownership.positions import NEGLIGIBLE, hidden_by, masking
 
@@ -41,6 +42,7 @@ FLOATS: Final = _packets(
     "im2col upsample_nearest1d upsample_nearest2d upsample_nearest3d reflection_pad1d reflection_pad2d "
     "replication_pad1d replication_pad2d"
 )
+_INDICES: Final = frozenset(("index", "indices", "mask"))
 COPIES: Final = _packets("clone _to_copy lift_fresh lift_fresh_copy contiguous alias_copy detach_copy")
 
 
@@ -107,7 +109,7 @@ def _with_learned_tokens(call: Call, owners: list[Tensor], axis: int) -> list[Te
 
 def _varies_along(owners: Tensor, axis: int) -> bool:
     homes = home(owners)
-    return homes.shape[axis] == 1 or bool((homes.amax(axis) != homes.amin(axis)).any())
+    return homes.shape[axis] == 1 or varies(homes, axis)
 
 
 def chosen(call: Call) -> Outcome:
@@ -119,10 +121,9 @@ def chosen(call: Call) -> Outcome:
         for value in (one, other)
     )
     wide = condition.broadcast_to(shape)
-    if are_pairs(left) and not any_owned(right):
-        return hidden_by(call, left.clone(), ~wide)
-    if are_pairs(right) and not any_owned(left):
-        return hidden_by(call, right.clone(), wide)
+    for pairs, other, hidden in ((left, right, ~wide), (right, left, wide)):
+        if are_pairs(pairs) and not any_owned(other):
+            return hidden_by(call, _masked_by(call, pairs, condition), hidden)
     asks = call.owners(condition).broadcast_to(shape)
     picked = torch.where(wide, left, right)
     if not any_owned(picked) and any_owned(asks) and not call.result.is_floating_point():
@@ -138,9 +139,14 @@ def filled(call: Call) -> Outcome:
     number = float(value.item() if isinstance(value, Tensor) else value)
     if are_pairs(owners):
         if number == 0 or number <= NEGLIGIBLE:
-            return hidden_by(call, owners.clone(), wide)
+            return hidden_by(call, _masked_by(call, owners, mask), wide)
         return Outcome([owners.clone()], None)
     return Outcome([owners.clone()], None)
+
+
+def _masked_by(call: Call, pairs: Tensor, mask: Tensor) -> Tensor:
+    """A copy of `pairs`, which says whether the mask depends on the input."""
+    return with_chosen(pairs) if any_owned(call.owners(mask)) else pairs.clone()
 
 
 def looked_up(call: Call) -> Outcome:
@@ -158,7 +164,12 @@ def looked_up(call: Call) -> Outcome:
 
 def scattered(call: Call) -> Outcome:
     """Numbers written into a copy: `scatter`, `index_put`, `index_copy`, `slice_scatter`, `copy_` and their like."""
-    given = tree_map(lambda value: _owners_of_values(call, value), call.args)
+    names = [argument.name for argument in call.func._schema.arguments]  # noqa: SLF001 - torch has no public way
+    given = tuple(
+        value if name in _INDICES else tree_map(lambda one: _owners_of_values(call, one), value)
+        for name, value in zip(names, call.args, strict=False)
+    )
+    given = (given[0].clone(), *given[1:])  # it may be written in place
     kwargs = {name: value for name, value in call.kwargs.items() if name != "reduce"}
     if call.packet in {aten.scatter, aten.scatter_} and not isinstance(call.args[3], Tensor):
         given = (*given[:3], CONSTANT, *given[4:])
@@ -182,8 +193,7 @@ def _added(call: Call, given: tuple[Any, ...]) -> Outcome:
 
 
 def _owners_of_values(call: Call, value: Any) -> Any:
-    """Owners in place of floats; indices stay."""
-    return call.owners(value) if isinstance(value, Tensor) and value.is_floating_point() else value
+    return call.owners(value) if isinstance(value, Tensor) else value
 
 
 def _as_list(answer: Any) -> list[Tensor]:

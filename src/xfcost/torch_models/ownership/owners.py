@@ -20,6 +20,8 @@ LEARNED: Final = -2
 _BITS: Final = 24
 _PLACE: Final = (1 << _BITS) - 1
 _MASKED: Final = 1 << (2 * _BITS)
+_CHOSEN: Final = _MASKED << 1
+_FLAGS: Final = _MASKED | _CHOSEN
 # Greater than every place.
 _NO_PLACE: Final = _PLACE
 
@@ -55,9 +57,20 @@ def with_masked(owners: Tensor, where: Tensor) -> Tensor:
     return torch.where(where & (owners >= 0), owners | _MASKED, owners)
 
 
+def with_chosen(owners: Tensor) -> Tensor:
+    """`owners` of an attention matrix whose mask depends on the input."""
+    return torch.where(owners >= 0, owners | _CHOSEN, owners)
+
+
+def any_chosen(owners: Tensor) -> bool:
+    """Does a mask of any number depend on the input?"""
+    one = _condensed(owners)
+    return bool(((one >= 0) & (one & _CHOSEN != 0)).any())
+
+
 def swapped(owners: Tensor) -> Tensor:
     """`owners` with homes and contents exchanged."""
-    return torch.where(owners >= 0, packed(content(owners), home(owners)) | (owners & _MASKED), owners)
+    return torch.where(owners >= 0, packed(content(owners), home(owners)) | (owners & _FLAGS), owners)
 
 
 def any_owned(owners: Tensor) -> bool:

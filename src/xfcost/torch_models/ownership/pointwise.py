@@ -125,6 +125,7 @@ def _two_places(call: Call, left: Operand, right: Operand, both: Tensor) -> tupl
         return torch.minimum(one, other), PER_TOKEN
     if relation.one_each:
         read = torch.where(both, call.places.without_learned(home(other)), -1)
+        call.run.queries.meet(home(one), read)
         finding = _one_each(call, home(one), read, right.history)
         return _summed_states(call, one, other, relation) if _are_states(call, relation) else one, finding
     read = torch.where(both, call.places.without_learned(content(other)), -1)

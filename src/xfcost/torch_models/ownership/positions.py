@@ -63,9 +63,9 @@ def by_position(
 
 
 def _hidden(call: Call, wide: Tensor) -> Tensor:
-    if wide.dtype == torch.bool:
-        return torch.zeros_like(wide)
-    return wide == 0 if call.packet in PRODUCTS else wide <= NEGLIGIBLE
+    if call.packet in PRODUCTS:
+        return wide == 0
+    return torch.zeros_like(wide) if wide.dtype == torch.bool else wide <= NEGLIGIBLE
 
 
 def follows_keys(wide: Tensor, owners: Tensor) -> bool:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids, reads
+from xfcost.torch_models.ownership.changes import by_changes
 from xfcost.torch_models.ownership.contraction import normal
 from xfcost.torch_models.ownership.merging import merged_lines
 from xfcost.torch_models.ownership.owners import (
@@ -23,6 +24,7 @@ from xfcost.torch_models.ownership.owners import (
     vectors,
     with_masked,
 )
+from xfcost.torch_models.ownership.places import pair
 
 
 def reduced(call: Call, owners: Tensor, axes: list[int], *, keeps: bool, dependent: bool = False) -> Outcome:
@@ -80,7 +82,7 @@ def _normalised_lines(call: Call, lines: Tensor) -> tuple[Tensor, Finding | None
     samples = {call.places.samples[min(group)] for group in groups}
     if len(groups) > len(samples) and sum(map(len, groups)) == len(frozenset[int]().union(*groups)):
         made, finding = merged_lines(call, turned, 1, channels=True)
-        return made.expand(lines.shape), finding
+        return made.expand(lines.shape), finding._replace(content_dependent=True)
     read = call.places.without_learned(homes)
     counts = distinct(read, -1)
     return turned, Finding(mixes=True, computed=counts[counts > 0], places=ids(read), content_dependent=True)
@@ -88,7 +90,12 @@ def _normalised_lines(call: Call, lines: Tensor) -> tuple[Tensor, Finding | None
 
 def softmax(call: Call, owners: Tensor, axis: int) -> Outcome:
     """Softmax along `axis`; entries whose weight is 0 are masked."""
+    query = call.run.queries.of(call.args[0], home(owners)) if varies(home(owners), axis) else None
+    if query is not None:
+        owners = torch.where(owners >= 0, pair(query, home(owners)), owners)
     outcome = normalised(call, owners, [axis])
+    if query is not None and outcome.finding is not None:
+        call.run.were_scores(call.args[0], outcome.finding)
     found = outcome.owners[0]
     if call.result.is_floating_point() and are_pairs(found):
         gone = call.result == 0 if call.result.shape == found.shape else masked(found)
@@ -152,7 +159,7 @@ def spectrum(call: Call, owners: Tensor, axes: list[int], shape: torch.Size, *, 
     """A Fourier transform: frequencies are one place for all tokens; positions out of them are new places."""
     axes = [axis % owners.dim() for axis in axes]
     if len(axes) != 1:
-        return Outcome([torch.full(shape, -1)], Finding(mixes=None, reason="a Fourier transform over several axes"))
+        return by_changes(call)
     axis = axes[0]
     lines = owners.movedim(axis, -1)
     if not any_owned(lines):

@@ -11,6 +11,7 @@ from torch import Tensor
 from xfcost.torch_models.ownership import movement
 from xfcost.torch_models.ownership.attention import fused
 from xfcost.torch_models.ownership.call import Call, Outcome, unknown
+from xfcost.torch_models.ownership.choice import ordered
 from xfcost.torch_models.ownership.contraction import product
 from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned
 from xfcost.torch_models.ownership.pointwise import pointwise
@@ -142,12 +143,14 @@ def _adaptive(call: Call) -> Outcome:
     return adaptively_pooled(call, call.owners(x), out)
 
 
-def _sorted(call: Call) -> Outcome:
-    """Values move with their indices."""
-    owners, indices = call.owners(call.args[0]), call.results[-1]
-    axis = call.argument("dim", -1)
-    taken = owners.gather(axis, indices) if owners.dim() else owners
-    return Outcome([taken.clone() for _ in call.results], None)
+def _in_two_parts(call: Call) -> Outcome:
+    """Complex numbers as pairs of real ones."""
+    return Outcome([call.owners(call.args[0]).unsqueeze(-1).expand(call.result.shape).clone()], None)
+
+
+def _complex(call: Call) -> Outcome:
+    """Pairs of real numbers as complex ones."""
+    return Outcome([call.owners(call.args[0]).select(-1, 0).clone()], None)
 
 
 def _made_anew(call: Call) -> Outcome:
@@ -181,7 +184,7 @@ RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys(_packets("max_pool2d_with_indices max_pool3d_with_indices"), _pool(dependent=True)),
     **dict.fromkeys(_packets("avg_pool1d avg_pool2d avg_pool3d"), _pool(dependent=False)),
     **dict.fromkeys(_packets("_adaptive_avg_pool2d _adaptive_avg_pool3d"), _adaptive),
-    **dict.fromkeys(_packets("sort topk"), _sorted),
+    **dict.fromkeys(_packets("sort topk"), ordered),
     **dict.fromkeys(
         _packets(
             "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
@@ -194,6 +197,9 @@ RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys(movement.COPIES, movement.copied),
     aten.copy: movement.written_over,
     **dict.fromkeys(_packets("cat stack"), movement.put_together),
+    aten.hardswish: pointwise,
+    aten.view_as_real: _in_two_parts,
+    aten.view_as_complex: _complex,
     aten.where: movement.chosen,
     **dict.fromkeys(_packets("masked_fill masked_fill_"), movement.filled),
     **dict.fromkeys(
@@ -238,6 +244,11 @@ _MOVING: Final = frozenset(
 )
 # They look like copies, and are views of what has just been made.
 _VIEWS: Final = frozenset((aten._unsafe_view, aten._reshape_alias))  # noqa: SLF001
+
+
+def is_new(call: Call) -> bool:
+    """Has the result nothing of its arguments but their shape?"""
+    return RULES.get(call.packet) is _made_anew
 
 
 def moves(call: Call) -> bool:

@@ -67,6 +67,12 @@ class _Numbers(NamedTuple):
     computed: Reads
     behind: int
     content_dependent: bool
+    chosen: bool = False
+
+    @property
+    def reads(self) -> Reads:
+        """What a token depends on: of a mask out of the input all that is computed, else what the mask keeps."""
+        return self.computed if self.chosen else self.kept
 
 
 def _mixes(noted: Noted, run: Follower) -> bool:
@@ -82,7 +88,7 @@ def _numbers(finding: Finding, run: Follower, mixing: frozenset[int]) -> _Number
     kept = computed if finding.kept is None else _reads(finding.kept)
     made = [place for place in finding.places if run.places.makers.get(place) in mixing]
     if not made:
-        return _Numbers(kept, computed, kept.largest, finding.content_dependent)
+        return _Numbers(kept, computed, kept.largest, finding.content_dependent, finding.chosen)
     each = max(run.places.tokens_behind([place], mixing) for place in made)
     behind = run.places.tokens_behind(finding.places, mixing)
     if finding.single:
@@ -90,7 +96,7 @@ def _numbers(finding: Finding, run: Follower, mixing: frozenset[int]) -> _Number
         return _Numbers(kept, kept, each, finding.content_dependent)
     if finding.places <= run.places.states:
         kept, computed = (Reads(*(min(each * number, behind) for number in one)) for one in (kept, computed))
-    return _Numbers(kept, computed, min(each * kept.largest, behind), finding.content_dependent)
+    return _Numbers(kept, computed, min(each * kept.largest, behind), finding.content_dependent, finding.chosen)
 
 
 def _reads(counts: Tensor | None) -> Reads:
@@ -100,7 +106,7 @@ def _reads(counts: Tensor | None) -> Reads:
     counts = counts[counts > 0]
     if not counts.numel():
         return Reads(0, 0, 0)
-    return Reads(int(counts[0]), int(counts[counts.numel() // 2]), int(counts[-1]))
+    return Reads(int(counts[0]), int(counts[(counts.numel() - 1) // 2]), int(counts[-1]))
 
 
 def _kind(
@@ -140,10 +146,10 @@ def _filling(noted: Noted, numbers: _Numbers | None) -> _Numbers | None:
 def _grows(finding: Finding, run: Follower, numbers: _Numbers, others: _Numbers | None) -> bool | None:
     """Does what is read grow with N? By a second size, or where one is enough; else None."""
     if others is not None:
-        return others.kept.largest > numbers.kept.largest
+        return others.reads.largest > numbers.reads.largest
     if finding.bounded:
         return False
-    return True if numbers.kept.largest >= _all_of(finding, run) else None
+    return True if numbers.reads.largest >= _all_of(finding, run) else None
 
 
 def _all_of(finding: Finding, run: Follower) -> int:
@@ -178,8 +184,9 @@ def _found(noted: Noted, kind: Kind | None, reason: str | None, numbers: _Number
     if numbers is None or finding is None or kind not in {"local", "global", "unknown"}:
         return found
     return found._replace(
-        reads=numbers.kept,
+        reads=numbers.reads,
         computed=numbers.computed if numbers.computed != numbers.kept else None,
+        kept=numbers.kept if numbers.computed != numbers.kept else None,
         represents=numbers.behind,
         content_dependent=numbers.content_dependent,
     )

@@ -12,25 +12,36 @@ from torch import nn
 
 
 @contextmanager
-def running_modules(model: nn.Module, running: list[str], in_threads: Counter[str] | None = None) -> Iterator[None]:
+def running_modules(
+    model: nn.Module,
+    running: list[str],
+    in_threads: Counter[str] | None = None,
+    others: dict[int, list[str]] | None = None,
+) -> Iterator[None]:
     """While it lasts, `running` ends with the path of the innermost running module; the model itself is "".
 
-    `in_threads` counts the modules that other threads run.
+    Args:
+        model: the model.
+        running: of this thread.
+        in_threads: counts the modules that other threads run.
+        others: such lists of other threads, by their numbers; their modules are not counted in `in_threads`.
     """
-    thread, elsewhere = threading.get_ident(), Counter[str]() if in_threads is None else in_threads
+    elsewhere, stacks = Counter[str]() if in_threads is None else in_threads, {} if others is None else others
+    stacks[threading.get_ident()] = running
 
     def entering(name: str) -> Callable[[nn.Module, Any], None]:
         def enter(module: nn.Module, inputs: Any) -> None:
-            if threading.get_ident() == thread:
-                running.append(name)
-            else:
+            stack = stacks.get(threading.get_ident())
+            if stack is None:
                 elsewhere[f"{name} in another thread"] += 1
+            else:
+                stack.append(name)
 
         return enter
 
     def leaving(module: nn.Module, inputs: Any, outputs: Any) -> None:
-        if threading.get_ident() == thread:
-            running.pop()
+        if stack := stacks.get(threading.get_ident()):
+            stack.pop()
 
     with ExitStack() as hooks:
         for name, module in model.named_modules():

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.shared.reversible import ReversibleRun
 from xfcost.torch_models.tracing.dispatch_costs import CONTRACTIONS, FLOPS_PER_MAC
 from xfcost.torch_models.tracing.kernels import KernelOnMeta
+from xfcost.torch_models.tracing.saved_activations import SavedActivations, differentiate
 
 # The number of loop steps to run. From the second step on all cost the same.
 _FEW: Final = 3
@@ -67,11 +67,8 @@ class _Walk(TorchDispatchMode):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.macs: Counter[str] = Counter()
-        self.saved: Counter[str] = Counter()
-        self._saving = True
+        self.saved = SavedActivations(model, lambda: self._running[-1])
         self._paused = False
-        self._stores = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}  # noqa: SLF001
-        self._alive: list[Any] = []  # alive until all are counted: the address of a freed storage can be reused
         self._running: list[str] = [""]
         # autograd numbers its nodes in creation order: first number and leaf of each interval
         self._firsts: list[int] = []
@@ -79,7 +76,6 @@ class _Walk(TorchDispatchMode):
 
     def walked(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> Walked:
         """One forward and one backward pass."""
-        hooks = torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor)
         with (
             self._tracking(model),
             KernelOnMeta(products=True),
@@ -87,17 +83,11 @@ class _Walk(TorchDispatchMode):
             self,
             torch.enable_grad(),
         ):
-            with hooks:
+            with self.saved.watched():
                 outputs = model(*inputs)
-            self._saving = False
             forward, self.macs = self.macs, Counter()
-            outputs_with_gradient = [
-                output for output in tree_iter(outputs) if isinstance(output, Tensor) and output.requires_grad
-            ]
-            torch.autograd.backward(
-                outputs_with_gradient, [torch.empty_like(output) for output in outputs_with_gradient]
-            )
-        return Walked(forward, self.macs, self.saved)
+            differentiate(outputs)
+        return Walked(forward, self.macs, self.saved.bytes)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
@@ -118,14 +108,6 @@ class _Walk(TorchDispatchMode):
             return self._running[-1]
         index = bisect_right(self._firsts, node._sequence_nr()) - 1  # noqa: SLF001
         return self._makers[index] if index >= 0 else ""
-
-    def _save(self, tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if self._saving and storage._cdata not in self._stores:  # noqa: SLF001 - the storage's identity
-            self._stores.add(storage._cdata)  # noqa: SLF001
-            self._alive.append(storage)
-            self.saved[self._running[-1]] += storage.nbytes()
-        return tensor
 
     @contextmanager
     def _tracking(self, model: nn.Module) -> Iterator[None]:
@@ -154,35 +136,55 @@ class _Walk(TorchDispatchMode):
 
     def _few_steps(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """A loop over tokens as one autograd node. Its cost is extrapolated from a few of its equal steps."""
-        steps = args[0].shape[1]
-        if args[0].ndim != _TOKENS_RANK or steps <= _FEW + 1:
+        if args[0].ndim != _TOKENS_RANK or args[0].shape[1] <= _FEW + 1:
             return loop(*args)
-        before = frozenset(self._stores)
-        fewer, more = (self._first_steps(loop, args, number, before) for number in (_FEW, _FEW + 1))
-        forward, backward, saved = (a + (b - a) * (steps - _FEW) for a, b in zip(fewer, more, strict=True))
-        self.macs[self._running[-1]] += forward
-        self.saved[self._running[-1]] += saved if self._saving else 0
-        return _Loop.apply(self, backward, lambda: shapes(*args), *args)
-
-    def _first_steps(
-        self, loop: Callable[..., Any], args: tuple[Any, ...], steps: int, saved: frozenset[int]
-    ) -> tuple[int, int, int]:
-        """Forward and backward MACs and saved bytes of a loop's first `steps` steps."""
-        inner = _Walk(nn.Identity())
-        inner._stores |= saved
         self._paused = True
         try:
-            walked_steps = inner.walked(_FunctionModule(loop), tuple(_shortened(arg, steps) for arg in args))
+            found = walked_loop(loop, args, self.saved)
         finally:
             self._paused = False
-        if self._saving:  # the loop itself saves its arguments in full
-            given = {arg.untyped_storage()._cdata for arg in args if isinstance(arg, Tensor)}  # noqa: SLF001
-            self._stores |= given & inner._stores
-        return sum(walked_steps.forward.values()), sum(walked_steps.backward.values()), sum(walked_steps.saved.values())
+        self.macs[self._running[-1]] += found.forward
+        return LoopNode.apply(self.count_backward, found.backward, lambda: shapes(*args), *args)
 
     def count_backward(self, macs: int) -> None:
         """The backward pass of such a loop."""
         self.macs[self._owner()] += macs
+
+
+class WalkedLoop(NamedTuple):
+    """MACs of all steps of a loop."""
+
+    forward: int
+    backward: int
+
+
+def walked_loop(loop: Callable[..., Any], args: tuple[Any, ...], saved: SavedActivations) -> WalkedLoop:
+    """All steps of a loop over tokens, extrapolated from a few equal ones; what they save is added to `saved`."""
+    steps, before = args[0].shape[1], frozenset(saved.storages)
+    fewer, more = (_first_steps(loop, args, number, before) for number in (_FEW, _FEW + 1))
+    forward, backward, kept = (
+        sum(a.values()) + (sum(b.values()) - sum(a.values())) * (steps - _FEW)
+        for a, b in ((getattr(fewer.found, name), getattr(more.found, name)) for name in Walked._fields)
+    )
+    saved.add(kept)
+    if saved.on:  # the loop itself saves its arguments in full
+        given = {arg.untyped_storage()._cdata for arg in args if isinstance(arg, Tensor)}  # noqa: SLF001
+        saved.storages |= given & (fewer.storages | more.storages)
+    return WalkedLoop(forward, backward)
+
+
+class _Steps(NamedTuple):
+    """The first steps of a loop, and the storages that they save."""
+
+    found: Walked
+    storages: set[int]
+
+
+def _first_steps(loop: Callable[..., Any], args: tuple[Any, ...], steps: int, saved: frozenset[int]) -> _Steps:
+    inner = _Walk(nn.Identity())
+    inner.saved.storages |= saved
+    found = inner.walked(_FunctionModule(loop), tuple(_shortened(arg, steps) for arg in args))
+    return _Steps(found, inner.saved.storages)
 
 
 class _FunctionModule(nn.Module):
@@ -204,17 +206,17 @@ def _shortened(arg: Any, steps: int) -> Any:
     return part.detach().requires_grad_(arg.requires_grad)
 
 
-class _Loop(Function):
+class LoopNode(Function):
     """An autograd function with a loop's shapes, which counts the loop's backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, walk: _Walk, backward: int, shapes: Callable[[], Any], *args: Any) -> Any:
-        ctx.walk, ctx.backward, ctx.args = walk, backward, args
+    def forward(ctx: Any, count: Callable[[int], None], backward: int, shapes: Callable[[], Any], *args: Any) -> Any:
+        ctx.count, ctx.backward, ctx.args = count, backward, args
         return shapes()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
-        ctx.walk.count_backward(ctx.backward)
+        ctx.count(ctx.backward)
         needed = (torch.empty_like(arg) if isinstance(arg, Tensor) and arg.requires_grad else None for arg in ctx.args)
         return None, None, None, *needed

@@ -104,9 +104,9 @@ class Watch(TorchDispatchMode):
 
     def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Count a loop over tokens: all its steps, or a few steps extrapolated to very many."""
-        steps = args[0].shape[1]
-        if args[0].ndim != _TOKENS_RANK or steps <= MOST_STEPS:
+        if runs_whole(args):
             return loop(*args)
+        steps = args[0].shape[1]
         fewer, more = (self._first_steps(loop, args, number) for number in (_FEW, _FEW + 1))
         self.add(Counter({name: fewer[name] + (more[name] - fewer[name]) * (steps - _FEW) for name in more}))
         return shapes(*args)
@@ -115,7 +115,7 @@ class Watch(TorchDispatchMode):
         """The costs of a loop's first `steps` steps."""
         inner = Watch()
         with torch.utils._python_dispatch._disable_current_modes(), _Conventions(inner), inner:  # noqa: SLF001
-            loop(*(_first_tokens(arg, steps) for arg in args))
+            loop(*(first_tokens(arg, steps) for arg in args))
         self.unknown += inner.unknown
         return inner.costs.get("", Counter())
 
@@ -124,7 +124,12 @@ def _contractions(found: Costs) -> Costs:
     return Counter(macs=found["macs"], flops=2 * found["macs"])
 
 
-def _first_tokens(arg: Any, steps: int) -> Any:
+def runs_whole(args: tuple[Any, ...]) -> bool:
+    """Are a loop's tokens few, or not told, so that all its steps run?"""
+    return args[0].ndim != _TOKENS_RANK or args[0].shape[1] <= MOST_STEPS
+
+
+def first_tokens(arg: Any, steps: int) -> Any:
     """The first tokens of (B, N, …). Tensors without tokens (weights, states) are returned unchanged."""
     return arg[:, :steps] if isinstance(arg, Tensor) and arg.ndim == _TOKENS_RANK else arg
 

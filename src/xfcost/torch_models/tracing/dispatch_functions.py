@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.torch_models.tracing.dispatch_costs import Costs
+from xfcost.torch_models.tracing.kernels import attention_operands
 
 
 def _rms_norm_work(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Costs:
@@ -24,8 +25,8 @@ def _rms_norm_work(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor
 
 def _attention_work(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Costs:
     """softmax(QKᵀ·scale + bias): queries (…, N, K), keys (…, M, K). Boolean masks cost nothing."""
-    q, k = args[:2]
-    bias = kwargs.get("attn_mask")
+    operands = attention_operands(args, kwargs)
+    q, k, bias = operands["query"], operands["key"], operands.get("attn_mask")
     entries = q.shape[:-1].numel() * k.shape[-2]
     scaling = 0 if kwargs.get("scale") == 1 else q.numel() * FLOPS_PER_ELEMENT["multiply"]
     biased = bias is not None and bias.is_floating_point()

@@ -28,10 +28,18 @@ class KernelOnMeta(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
-        bias = given.get("attn_mask")
-        if func is not F.scaled_dot_product_attention or not args[0].is_meta or not (self.products or bias is None):
+        if func is not F.scaled_dot_product_attention:
             return func(*args, **given)
-        return Kernel.apply(*args[:3], bias, self.products)
+        operands = attention_operands(args, given)
+        bias, q = operands.get("attn_mask"), operands["query"]
+        if not q.is_meta or not (self.products or bias is None):
+            return func(*args, **given)
+        return Kernel.apply(q, operands["key"], operands["value"], bias, self.products)
+
+
+def attention_operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """`query`, `key`, `value` and, if given, `attn_mask` of a call of `scaled_dot_product_attention`."""
+    return dict(zip(("query", "key", "value", "attn_mask"), args, strict=False)) | kwargs
 
 
 class NumbersOnMeta(TorchFunctionMode):

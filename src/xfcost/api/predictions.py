@@ -1,0 +1,76 @@
+"""Calibrating a device, and predicting seconds from its calibration."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xfcost.ledger.calibration import Calibration, path_of, read_calibration, write_calibration
+from xfcost.ledger.options import read_option
+from xfcost.ledger.timing_options import TIMING_OPTIONS
+
+if TYPE_CHECKING:
+    from xfcost.torch_models.predicting.predict import Predictor
+
+
+def calibrate(
+    device: str = "cpu",
+    *,
+    dtype: str = "float32",
+    threads: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[Calibration, Path]:
+    """Measure `device` for predictions: the calibration, and the file that keeps it.
+
+    Raises:
+        DeviceError: the device does not exist.
+        OutputError: the file can't be written.
+    """
+    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+
+    dtype = read_option("dtype", dtype)
+    threads = None if threads is None else TIMING_OPTIONS["threads"].read(threads)
+    check_torch_loads()
+    with memory_may_run_out(device, "calibrating it"):
+        from xfcost.torch_models.predicting.calibrate import calibrated
+        from xfcost.torch_models.timing.devices import check_device
+        from xfcost.torch_models.timing.threads import cores, threads_set
+
+        check_device(device)
+        with threads_set(threads or cores()):
+            found = calibrated(device, dtype, _steps(progress or (lambda text: None)))
+    path = path_of(device, found.machine.threads, dtype)
+    write_calibration(path, found)
+    return found, path
+
+
+def _steps(say: Callable[[str], None]) -> Callable[[int, int, str], None]:
+    """Says every step as `k of n: name, about m s left`."""
+    started = time.monotonic()
+
+    def step(number: int, steps: int, name: str) -> None:
+        spent = time.monotonic() - started
+        left = "" if number == 1 else f", about {spent / (number - 1) * (steps - number + 1):.0f} s left"
+        say(f"{number} of {steps}: {name}{left}")
+
+    return step
+
+
+def predictor(device: str, dtype: str, threads: int | None) -> Predictor:
+    """The predictions of this machine's calibration.
+
+    Raises:
+        DeviceError: the device does not exist.
+        UsageError: it is not calibrated for this dtype and number of threads.
+    """
+    from xfcost.torch_models.predicting.calibrate import this_machine
+    from xfcost.torch_models.predicting.predict import Predictor
+    from xfcost.torch_models.timing.devices import check_device
+    from xfcost.torch_models.timing.threads import cores, threads_set
+
+    check_device(device)
+    with threads_set(threads or cores()):
+        machine = this_machine(device, dtype)
+    return Predictor(read_calibration(path_of(device, machine.threads, dtype), machine))

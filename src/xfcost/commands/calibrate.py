@@ -1,0 +1,30 @@
+"""`xfcost calibrate`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from xfcost.report.messages import say
+
+
+def run(
+    device: Annotated[str, typer.Option("--device", help="The device to measure: cpu, cuda or mps.")] = "cpu",
+    dtype: Annotated[str, typer.Option("--dtype", help="The dtype to measure: float32, bfloat16, …")] = "float32",
+    threads: Annotated[
+        int | None, typer.Option("--threads", metavar="INT", help="Threads of the CPU (default: its physical cores).")
+    ] = None,
+) -> None:
+    """Measure this machine once, so that `--predict` can tell seconds without a run.
+
+    Some hundred small networks and single operations are run for a few minutes, on a machine that does nothing else.
+    The result is a file beside the user's other settings; it holds for this device, dtype and number of threads.
+    """
+    from xfcost.api import calibrate
+    from xfcost.report.calibration import report
+    from xfcost.report.console import show
+
+    calibration, path = calibrate(device, dtype=dtype, threads=threads, progress=say)
+    show(lambda width: report(calibration))
+    say(f"Wrote {path}")

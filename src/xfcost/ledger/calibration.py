@@ -1,0 +1,151 @@
+"""A calibration: what a device was measured to do, for predicting seconds without a run. One file per device and dtype.
+
+Times are in seconds, rates per second.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from xfcost.ledger.errors import OutputError, UsageError, printable
+
+FORMAT: Final = "xfcost calibration"
+VERSION: Final = 1
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a calibration holds."""
+
+    device: str
+    name: str
+    """Of the processor or the GPU."""
+    threads: int
+    dtype: str
+    torch: str
+    """Its version."""
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """A device as three numbers."""
+
+    call_seconds: float
+    """Seconds of the shortest call."""
+    macs_per_second: float
+    """Of its largest matrix products."""
+    bytes_per_second: float
+    """Of element-wise additions larger than its caches: reads and writes."""
+
+
+class Overhead(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of a forward that no operation spends: fitted to whole networks."""
+
+    call: float
+    """Per ATen call; negative where timing a call alone costs more than the model's own call of it."""
+    view: float
+    """Per call that only makes another view of a tensor."""
+    module: float
+    """Per call of an `nn.Module`."""
+
+
+class Samples(msgspec.Struct, frozen=True, kw_only=True):
+    """The measured calls of one kind."""
+
+    operation: str
+    variant: str
+    numbers: tuple[tuple[float, ...], ...]
+    """Of each call, logarithms (base 2) of its sizes."""
+    ratios: tuple[float, ...]
+    """Of each call, the logarithm of its seconds over the baseline's."""
+
+
+class Network(msgspec.Struct, frozen=True, kw_only=True):
+    """A network that was run whole: its seconds, and those that the other networks' calls predict for it."""
+
+    name: str
+    seconds: float
+    predicted: float
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """A device, measured."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    machine: Machine
+    measured: str
+    """The time (UTC, ISO 8601)."""
+    baseline: Baseline
+    overhead: Overhead
+    networks: tuple[Network, ...]
+    samples: tuple[Samples, ...]
+
+
+def folder() -> Path:
+    """Where calibrations are kept: the system's folder for a program's settings."""
+    from typer import get_app_dir
+
+    return Path(get_app_dir("xfcost"))
+
+
+def path_of(device: str, threads: int, dtype: str) -> Path:
+    """The file of a calibration: `calibration-cpu-2-threads-float32.json`."""
+    return folder() / f"calibration-{re.sub(r'[^a-z0-9]', '-', device)}-{threads}-threads-{dtype}.json"
+
+
+def read_calibration(path: Path, machine: Machine) -> Calibration:
+    """The calibration in a file, if it is of `machine`.
+
+    Raises:
+        UsageError: there is none, it is no calibration of this version, or it is another machine's.
+    """
+    mend = f"measure this one: xfcost calibrate --device {machine.device}" + (
+        f" --dtype {machine.dtype}" if machine.dtype != "float32" else ""
+    )
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Calibration)
+    except FileNotFoundError:
+        raise UsageError(
+            f"--predict: {machine.name} ({machine.threads} thread(s), {machine.dtype}) is not calibrated; {mend}"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"--predict: {printable(str(path), 200)} can't be read ({error.strerror}); {mend}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise UsageError(f"--predict: {printable(str(path), 200)} is no calibration of xfcost; {mend}") from None
+    if (found.format, found.version) != (FORMAT, VERSION):
+        raise UsageError(
+            f"--predict: {printable(str(path), 200)} is a calibration of version {found.version}, expected {VERSION}; "
+            f"{mend}"
+        )
+    if found.machine != machine:
+        raise UsageError(
+            f"--predict: {printable(str(path), 200)} was measured on {_words(found.machine)}, and this is "
+            f"{_words(machine)}; {mend}"
+        )
+    return found
+
+
+def write_calibration(path: Path, calibration: Calibration) -> None:
+    """Write the file whole, or not at all.
+
+    Raises:
+        OutputError: the folder can't be written.
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(msgspec.json.format(msgspec.json.encode(calibration), indent=1))
+        part.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise OutputError(f"{printable(str(path), 200)} can't be written: {error.strerror or error}") from None
+
+
+def _words(machine: Machine) -> str:
+    return f"{machine.name}, {machine.threads} thread(s), {machine.dtype}, torch {machine.torch}"

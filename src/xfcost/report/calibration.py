@@ -1,0 +1,37 @@
+"""What a calibration found."""
+
+from __future__ import annotations
+
+import statistics
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from xfcost.ledger import units
+from xfcost.ledger.calibration import Calibration
+from xfcost.report.console import bare_table
+
+_WORST = 5
+
+
+def report(calibration: Calibration) -> RenderableType:
+    """The machine's peaks, and how well the calibrating networks are predicted, each from the others."""
+    machine, peak = calibration.machine, calibration.baseline
+    errors = {one.name: one.predicted / one.seconds - 1 for one in calibration.networks}
+    sizes = sorted(abs(error) for error in errors.values())
+    table = bare_table("network", "measured", "predicted", "error")
+    worst = sorted(calibration.networks, key=lambda one: -abs(errors[one.name]))[:_WORST]
+    for one in worst:
+        table.add_row(one.name, units.seconds(one.seconds), units.seconds(one.predicted), f"{errors[one.name]:+.1%}")
+    return Group(
+        Text(f"{machine.name}, {machine.threads} thread(s), {machine.dtype}, torch {machine.torch}", style="bold"),
+        Text(
+            f"matrix products {2 * peak.macs_per_second / 1e9:,.0f} GFLOP/s; "
+            f"memory {peak.bytes_per_second / 1e9:,.1f} GB/s; shortest call {units.seconds(peak.call_seconds)}"
+        ),
+        Text(
+            f"{len(errors)} networks, each predicted from the others: median error {statistics.median(sizes):.1%}, "
+            f"nine in ten within {sizes[int(0.9 * (len(sizes) - 1))]:.1%}; the worst:"
+        ),
+        table,
+    )

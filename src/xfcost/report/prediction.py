@@ -1,0 +1,69 @@
+"""Ledger -> the lines on how long the model would run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from xfcost.counting.comparison_result import Comparison
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.prediction import Prediction
+from xfcost.report.timing import interval_text
+
+# Names of operations that were never measured; more are counted.
+_MOST_UNKNOWN = 4
+
+
+def prediction_texts(ledger: Ledger) -> Iterator[Text]:
+    """How long a forward would take, and where; nothing without `--predict`."""
+    found = ledger.prediction
+    if found is None:
+        return
+    yield Text(f"predicted: {units.seconds(found.seconds)}{_phases_text(found)}, {_range_text(found)}")
+    yield Text(f"on {prediction_where(found)}; nothing was run", style="dim")
+    if ledger.timing is not None:
+        beyond = found.seconds / ledger.timing.seconds - 1
+        yield Text(f"predicted against measured: {beyond:+.1%}")
+    yield from _unknown_texts(found)
+
+
+def compared_prediction_texts(comparison: Comparison) -> Iterator[Text]:
+    """Where, then a line per system with its ratio against the first; nothing without `--predict`."""
+    found = {
+        name: ledger.prediction
+        for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
+        if ledger.prediction is not None
+    }
+    if not found:
+        return
+    first, width = next(iter(found)), max(map(len, found))
+    yield Text.assemble(("predicted time: ", "bold"), f"on {prediction_where(found[first])}; nothing was run")
+    for name, one in found.items():
+        against = "" if name == first else f"; {units.ratio(one.seconds / found[first].seconds)} that of {first}"
+        yield Text(f"  {name:<{width}}  {units.seconds(one.seconds)}, {_range_text(one)}{against}")
+    for name, one in found.items():
+        yield from (Text.assemble(f"{name}: ", text) for text in _unknown_texts(one))
+
+
+def prediction_where(found: Prediction) -> str:
+    """`cpu, AMD EPYC, 2 threads, calibrated 2026-11-22`."""
+    threads = f"{found.threads} thread{'' if found.threads == 1 else 's'}"
+    return f"{found.device}, {found.machine}, {threads}, calibrated {found.calibrated[:10]}"
+
+
+def _range_text(found: Prediction) -> str:
+    return f"nine in ten between {interval_text((found.low, found.high))}"
+
+
+def _phases_text(found: Prediction) -> str:
+    phases = ", ".join(f"{phase.name} {units.seconds(phase.seconds)}" for phase in found.phases)
+    return f" ({phases})" if phases else ""
+
+
+def _unknown_texts(found: Prediction) -> Iterator[Text]:
+    if found.unknown:
+        more = len(found.unknown) - _MOST_UNKNOWN
+        names = ", ".join(found.unknown[:_MOST_UNKNOWN]) + (f" and {more} more" if more > 0 else "")
+        yield Text(f"never measured on this device, roughly told: {names}", style="yellow")

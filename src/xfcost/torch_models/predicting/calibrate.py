@@ -1,0 +1,186 @@
+"""Calibrates a device: runs networks on it, times each of their calls and the whole, and fits what no call spends."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from importlib.metadata import version
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from xfcost.ledger.calibration import Baseline, Calibration, Machine, Network, Overhead
+from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.predicting.calls import Call, Clock, Recorded, recorded
+from xfcost.torch_models.predicting.features import Features, features
+from xfcost.torch_models.predicting.networks import Operations, architectures
+from xfcost.torch_models.predicting.regression import Regression, samples_of
+from xfcost.torch_models.timing.devices import machine, waiting_clock
+
+# Runs of one network: at least so many, more while they last no longer than these seconds.
+_FEWEST: Final = 3
+_MOST: Final = 20
+_SECONDS: Final = 1.0
+_PEAK_SIDE: Final = 2048
+_PEAK_BYTES: Final = 2**27
+_PEAK_RUNS: Final = 5
+_SMALL_CALLS: Final = 200
+_SHORTEST: Final = 2e-7
+
+
+class Run(NamedTuple):
+    """A network that was run: its calls, each with its seconds, and the seconds of the whole."""
+
+    name: str
+    calls: Mapping[Features, int]
+    seconds: Mapping[Features, float]
+    views: int
+    modules: int
+    whole: float
+
+
+def this_machine(device: str, dtype: str) -> Machine:
+    """The device as a calibration names it."""
+    return Machine(
+        device=device, name=machine(device), threads=torch.get_num_threads(), dtype=dtype, torch=version("torch")
+    )
+
+
+def calibrated(
+    device: str, dtype: str, say: Callable[[int, int, str], None], clock: Clock | None = None
+) -> Calibration:
+    """Measure the device. `say` gets k, n and the name of each network before it runs."""
+    ticks = clock or waiting_clock(device)
+    networks = list(architectures(dtype))
+    steps = len(networks) + 2
+    say(1, steps, "peaks")
+    baseline = peaks(device, dtype, ticks)
+    say(2, steps, "single operations")
+    extra = recording_seconds(device, ticks)
+    single = Operations(getattr(torch, dtype), device)
+    operations = run_of("single operations", recorded(single, (), ticks, _FEWEST), 0.0, extra)
+    runs = []
+    for number, (name, architecture) in enumerate(networks, 3):
+        say(number, steps, name)
+        live = build(architecture, device)
+        whole, times = _whole(live, ticks)
+        runs.append(run_of(name, recorded(live.model, live.inputs, ticks, times), whole, extra))
+    return fitted(this_machine(device, dtype), baseline, runs, operations)
+
+
+def fitted(where: Machine, baseline: Baseline, runs: Sequence[Run], operations: Run) -> Calibration:
+    """The calibration of measured networks."""
+    measured = merged([*runs, operations])
+    overhead = overhead_of(runs)
+    return Calibration(
+        machine=where,
+        measured=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        baseline=baseline,
+        overhead=overhead,
+        networks=tuple(_left_out(one, runs, operations, baseline, overhead) for one in runs),
+        samples=samples_of(baseline, measured),
+    )
+
+
+def peaks(device: str, dtype: str, clock: Clock) -> Baseline:
+    """The rate of a large matrix product, of a large addition, and the seconds of the smallest call."""
+    with torch.device(device), torch.no_grad():
+        matrix = torch.randn(_PEAK_SIDE, _PEAK_SIDE, dtype=getattr(torch, dtype))
+        numbers = torch.zeros(_PEAK_BYTES // matrix.element_size(), dtype=matrix.dtype)
+        one, kept = torch.zeros(1), torch.empty_like(numbers)
+        return Baseline(
+            macs_per_second=_PEAK_SIDE**3 / _shortest(lambda: matrix @ matrix, clock),
+            bytes_per_second=3 * _PEAK_BYTES / _shortest(lambda: torch.add(numbers, numbers, out=kept), clock),
+            call_seconds=_shortest(lambda: _Small()(one), clock) / _SMALL_CALLS,
+        )
+
+
+def _shortest(call: Callable[[], Any], clock: Clock, times: int = _PEAK_RUNS) -> float:
+    call()
+    found = []
+    for _ in range(times):
+        started = clock()
+        call()
+        found.append(clock() - started)
+    return max(min(found), 1e-9)
+
+
+class _Small(nn.Module):
+    """The smallest calls."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(_SMALL_CALLS):
+            x + x
+        return x
+
+
+def recording_seconds(device: str, clock: Clock) -> float:
+    """What recording a call adds to its time: a call of a recorded run over one of a plain run."""
+    small, x = _Small(), torch.zeros(1, device=device)
+    plain = _shortest(lambda: small(x), clock) / _SMALL_CALLS
+    alone = [time for times in recorded(small, (x,), clock, _PEAK_RUNS).seconds.values() for time in times]
+    return max(statistics.median(alone) - plain, 0.0)
+
+
+def _whole(live: BuiltModel, clock: Clock) -> tuple[float, int]:
+    """The median seconds of a whole forward, and the number of runs that it was taken from."""
+    times: list[float] = []
+    with torch.no_grad():
+        live.model(*live.inputs)
+        while len(times) < _FEWEST or (sum(times) < _SECONDS and len(times) < _MOST):
+            started = clock()
+            live.model(*live.inputs)
+            times.append(clock() - started)
+    return statistics.median(times), len(times)
+
+
+def run_of(name: str, found: Recorded, whole: float, extra: float = 0.0) -> Run:
+    """A recorded run, its calls by what decides their seconds; recording added `extra` to each."""
+    calls: dict[Features, int] = defaultdict(int)
+    for (_, call), number in found.calls.items():
+        calls[features(call)] += number
+    return Run(
+        name, dict(calls), _medians(found.seconds, extra), sum(found.views.values()), sum(found.modules.values()), whole
+    )
+
+
+def _medians(seconds: Mapping[Call, Sequence[float]], extra: float) -> dict[Features, float]:
+    together: dict[Features, list[float]] = defaultdict(list)
+    for call, times in seconds.items():
+        together[features(call)] += times
+    return {found: max(statistics.median(times) - extra, _SHORTEST) for found, times in together.items()}
+
+
+def merged(runs: Iterable[Run]) -> dict[Features, float]:
+    """Every measured call with its seconds; the median where several networks make it."""
+    together: dict[Features, list[float]] = defaultdict(list)
+    for run in runs:
+        for found, seconds in run.seconds.items():
+            together[found].append(seconds)
+    return {found: statistics.median(times) for found, times in together.items()}
+
+
+def overhead_of(runs: Sequence[Run]) -> Overhead:
+    """What no call spends, by least squares over whole networks; relative errors count alike."""
+    rest = np.array([run.whole - sum(run.seconds[found] * times for found, times in run.calls.items()) for run in runs])
+    counts = np.array([(sum(run.calls.values()), run.views, run.modules) for run in runs], dtype=float)
+    weights = 1 / np.array([run.whole for run in runs])
+    call, view, module = np.linalg.lstsq(counts * weights[:, None], rest * weights, rcond=None)[0]
+    return Overhead(call=float(call), view=float(view), module=float(module))
+
+
+def _left_out(run: Run, runs: Sequence[Run], operations: Run, baseline: Baseline, overhead: Overhead) -> Network:
+    """The network predicted from the calls of all others."""
+    others = merged([*(one for one in runs if one is not run), operations])
+    regression = Regression(baseline, samples_of(baseline, others))
+    spent = sum(regression(found).seconds * times for found, times in run.calls.items())
+    return Network(name=run.name, seconds=run.whole, predicted=spent + overhead_seconds(overhead, run))
+
+
+def overhead_seconds(overhead: Overhead, run: Run) -> float:
+    """What no call spends, in a run."""
+    return overhead.call * sum(run.calls.values()) + overhead.view * run.views + overhead.module * run.modules

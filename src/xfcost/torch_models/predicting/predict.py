@@ -1,0 +1,156 @@
+"""Seconds of a model that is not run: its calls on `meta`, each predicted from a calibration of the device."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from xfcost.ledger.calibration import Calibration
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Phase
+from xfcost.ledger.modes import Generation
+from xfcost.ledger.prediction import Prediction
+from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.predicting.calls import recorded
+from xfcost.torch_models.predicting.features import Features, features
+from xfcost.torch_models.predicting.regression import Regression
+from xfcost.torch_models.shared.no_compiler import no_compiler
+from xfcost.torch_models.timing.subjects import DECODE, PREFILL
+from xfcost.torch_models.timing.systems import System
+from xfcost.torch_models.tracing.rows import row_path
+
+# The interval holds nine of ten networks of the calibration, each predicted from the others.
+_SHARE: Final = 0.9
+# A call of an operation that was never measured may take this many times longer or shorter.
+_UNKNOWN_FACTOR: Final = 3.0
+_SHORTEST: Final = 1e-7
+
+
+class Seconds(NamedTuple):
+    """Predicted seconds of a forward."""
+
+    rows: dict[str, float]
+    """Row path -> seconds of all its blocks."""
+    whole: float
+    unknown: dict[str, float]
+    """Operations that the calibration never measured -> seconds."""
+
+
+class Predictor:
+    """Predicts models on one calibrated device."""
+
+    def __init__(self, calibration: Calibration) -> None:
+        self.calibration = calibration
+        self._regression = Regression(calibration.baseline, calibration.samples)
+        self._interval = interval_of([math.log(one.seconds / one.predicted) for one in calibration.networks])
+
+    def seconds(self, live: BuiltModel) -> Seconds:
+        """The seconds of one forward of a model on `meta`."""
+        found = recorded(live.model, live.inputs)
+        overhead = self.calibration.overhead
+        modules: dict[str, float] = defaultdict(float)
+        unknown: dict[str, float] = defaultdict(float)
+        for (module, call), times in found.calls.items():
+            predicted, known = self._regression(features(call))
+            modules[module] += times * max(predicted + overhead.call, _SHORTEST)
+            if known == "none":
+                unknown[call.operation] += times * predicted
+        for counts, each in ((found.views, overhead.view), (found.modules, overhead.module)):
+            for module, times in counts.items():
+                modules[module] += times * each
+        return Seconds(_by_row(modules, live.rows), sum(modules.values()), dict(unknown))
+
+    def call_seconds(self, found: Features) -> float:
+        """The seconds of one call with such features, without what surrounds it."""
+        return self._regression(found).seconds
+
+    def prediction(self, found: Seconds) -> Prediction:
+        """The seconds with an interval, and what they rest on."""
+        low, high = self._interval
+        unsure = sum(found.unknown.values())
+        known = max(found.whole - unsure, 0.0)
+        return Prediction(
+            device=self.calibration.machine.device,
+            machine=self.calibration.machine.name,
+            threads=self.calibration.machine.threads,
+            seconds=found.whole,
+            low=known * low + unsure / _UNKNOWN_FACTOR,
+            high=known * high + unsure * _UNKNOWN_FACTOR,
+            calibrated=self.calibration.measured,
+            unknown=tuple(sorted(found.unknown, key=lambda name: -found.unknown[name])),
+        )
+
+
+def interval_of(errors: Sequence[float]) -> tuple[float, float]:
+    """Factors of a prediction that hold nine in ten of the truths, `errors` being logarithms of truth/prediction."""
+    if not errors:
+        return 1 / _UNKNOWN_FACTOR, _UNKNOWN_FACTOR
+    sizes = sorted(abs(error) for error in errors)
+    widest = sizes[min(math.ceil(_SHARE * (len(sizes) + 1)), len(sizes)) - 1]
+    return math.exp(-widest), math.exp(widest)
+
+
+def predicted(system: System, predictor: Predictor) -> Ledger:
+    """The system's ledger with predicted seconds, of each row per block and in all.
+
+    Raises:
+        UsageError: the mode is a training step.
+    """
+    ledger, text = system.ledger, system.ledger.generation
+    if ledger.training is not None:
+        raise UsageError("--predict: a training step is not predicted; --device times it, other modes are predicted")
+    with no_compiler():
+        if text is None or system.step is None:
+            return _with_prediction(ledger, predictor, predictor.seconds(build(system.architecture)), ())
+        first, steps = predictor.seconds(build(system.architecture)), _steps(system, predictor, text)
+    phases = (Phase(name=PREFILL, seconds=first.whole), Phase(name=DECODE, seconds=steps.whole))
+    return _with_prediction(ledger, predictor, _together({PREFILL: first, DECODE: steps}), phases)
+
+
+def _steps(system: System, predictor: Predictor, text: Generation) -> Seconds:
+    """All decode steps of a generation, each as long as the last one: caches are allocated for all positions."""
+    if system.step is None:
+        raise TypeError("a generation is predicted with its decode step")
+    number = text.new_tokens - 1
+    one = predictor.seconds(build(system.step))
+    return Seconds(
+        {path: spent * number for path, spent in one.rows.items()},
+        one.whole * number,
+        {name: spent * number for name, spent in one.unknown.items()},
+    )
+
+
+def _together(phases: Mapping[str, Seconds]) -> Seconds:
+    rows = {f"{phase}.{path}": spent for phase, one in phases.items() for path, spent in one.rows.items()}
+    unknown: Counter[str] = Counter()
+    for one in phases.values():
+        unknown.update(one.unknown)
+    return Seconds(rows, sum(one.whole for one in phases.values()), dict(unknown))
+
+
+def _with_prediction(ledger: Ledger, predictor: Predictor, found: Seconds, phases: tuple[Phase, ...]) -> Ledger:
+    rows = tuple(
+        msgspec.structs.replace(row, predicted_seconds=_per_block(found.rows.get(row.path), row.times))
+        for row in ledger.rows
+    )
+    rest = found.whole - math.fsum((row.predicted_seconds or 0.0) * row.times for row in rows)
+    prediction = msgspec.structs.replace(predictor.prediction(found), phases=phases, not_attributed=rest)
+    return msgspec.structs.replace(ledger, rows=rows, prediction=prediction)
+
+
+def _per_block(seconds: float | None, times: int) -> float | None:
+    return None if seconds is None else seconds / times
+
+
+def _by_row(modules: Mapping[str, float], rows: Mapping[str, str]) -> dict[str, float]:
+    """Seconds by row path; a module outside all rows is left out."""
+    found: dict[str, float] = defaultdict(float)
+    for module, seconds in modules.items():
+        if (path := row_path(module, rows)) is not None:
+            found[path] += seconds
+    return dict(found)

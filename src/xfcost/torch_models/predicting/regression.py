@@ -1,0 +1,110 @@
+"""Seconds of a call from measured calls of its kind: local linear regression between logarithms.
+
+Every kind of call has points (numbers of a call, logarithm of its seconds over a baseline). The baseline is call
+overhead + MACs / rate + bytes / rate; what the points add is how far a kernel is from it at such sizes. Near points
+weigh most (Cleveland 1979, locally weighted regression), so that between them the prediction follows them, and far
+from them it keeps the ratio of the nearest.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from math import exp, log
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xfcost.ledger.calibration import Baseline, Samples
+from xfcost.torch_models.predicting.features import Features
+
+_BANDWIDTH: Final = 1.0  # of the weights: sizes a factor of 2 apart
+_RIDGE: Final = 0.3
+_REACH: Final = 2.0  # a line is followed so far from its points: a factor of 4
+
+Known = Literal["kind", "operation", "none"]
+"""What was measured: this kind of call, only other kinds of its operation, or no call of the operation."""
+
+
+class Predicted(NamedTuple):
+    """Seconds of one call."""
+
+    seconds: float
+    known: Known
+
+
+class Points(NamedTuple):
+    """The measured calls of one kind: (points, numbers), and the logarithm of each ratio to the baseline."""
+
+    numbers: NDArray[np.float64]
+    ratios: NDArray[np.float64]
+
+
+def baseline_seconds(baseline: Baseline, found: Features) -> float:
+    """Call overhead, arithmetic and memory, one after the other."""
+    arithmetic = found.macs / baseline.macs_per_second
+    return baseline.call_seconds + arithmetic + found.moved_bytes / baseline.bytes_per_second
+
+
+def samples_of(baseline: Baseline, measured: Mapping[Features, float]) -> tuple[Samples, ...]:
+    """The points of measured calls, kind by kind."""
+    kinds: dict[tuple[str, str], list[tuple[tuple[float, ...], float]]] = defaultdict(list)
+    for found, seconds in measured.items():
+        ratio = log(seconds / baseline_seconds(baseline, found))
+        kinds[found.operation, found.variant].append((found.numbers, ratio))
+    return tuple(
+        Samples(
+            operation=operation,
+            variant=variant,
+            numbers=tuple(tuple(round(number, 3) for number in numbers) for numbers, _ in points),
+            ratios=tuple(round(ratio, 4) for _, ratio in points),
+        )
+        for (operation, variant), points in kinds.items()
+    )
+
+
+class Regression:
+    """Predicts seconds of calls from the samples of a calibration."""
+
+    def __init__(self, baseline: Baseline, samples: Iterable[Samples]) -> None:
+        self.baseline = baseline
+        self._kinds: dict[tuple[str, str], Points] = {}
+        operations: dict[str, list[Points]] = defaultdict(list)
+        for one in samples:
+            points = Points(np.array(one.numbers, dtype=float), np.array(one.ratios, dtype=float))
+            self._kinds[one.operation, one.variant] = points
+            operations[one.operation].append(points)
+        self._operations = {name: _joined(each) for name, each in operations.items()}
+
+    def __call__(self, found: Features) -> Predicted:
+        """The seconds of a call with such features."""
+        points, known = self._nearest(found)
+        seconds = baseline_seconds(self.baseline, found)
+        if points is None:
+            return Predicted(seconds, known)
+        return Predicted(seconds * exp(_local(points, np.array(found.numbers))), known)
+
+    def _nearest(self, found: Features) -> tuple[Points | None, Known]:
+        points = self._kinds.get((found.operation, found.variant))
+        if points is not None:
+            return points, "kind"
+        points = self._operations.get(found.operation)
+        return points, "none" if points is None else "operation"
+
+
+def _joined(each: list[Points]) -> Points:
+    return Points(np.concatenate([one.numbers for one in each]), np.concatenate([one.ratios for one in each]))
+
+
+def _local(points: Points, at: NDArray[np.float64]) -> float:
+    """The value at a place of the line through the points around it."""
+    squares = ((points.numbers - at) ** 2).sum(axis=1)
+    width = max(_BANDWIDTH, 0.7 * float(np.sqrt(squares.min())))
+    weights = np.exp(-(squares - squares.min()) / (2 * width * width))
+    weights /= weights.sum()
+    middle, mean = weights @ points.numbers, float(weights @ points.ratios)
+    offsets = points.numbers - middle
+    normal = (offsets * weights[:, None]).T @ offsets + _RIDGE * np.eye(len(at))
+    slope = np.linalg.solve(normal, (offsets * weights[:, None]).T @ (points.ratios - mean))
+    return mean + float(np.clip(at - middle, -_REACH, _REACH) @ slope)

@@ -1,0 +1,198 @@
+"""What masks keep of what attention computes: both numbers of every row, held against changed tokens."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import xfcost
+from helpers import xf
+from ownership_cases import D, attention
+from xfcost.ledger.operation import Operation
+
+N: Final = 40
+INF: Final = float("-inf")
+LEAST: Final = torch.finfo(torch.float32).min
+
+
+class Masked(nn.Module):
+    """Attention with a mask: a function of the module and its inputs."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.function, self.q = function, nn.Linear(D, D, bias=False)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.function(self.q, x) if mask is None else self.function(self.q, x, mask)
+
+
+def distance(x: Tensor) -> Tensor:
+    """Query minus key."""
+    places = torch.arange(x.shape[1])
+    return places[:, None] - places
+
+
+def before(x: Tensor, width: int) -> Tensor:
+    """The query itself and those before it, `width` in all."""
+    return (distance(x) >= 0) & (distance(x) < width)
+
+
+def block(x: Tensor) -> Tensor:
+    blocks = torch.arange(x.shape[1]) // 4
+    return blocks[:, None] == blocks
+
+
+def random(x: Tensor) -> Tensor:
+    """The query itself, and two others."""
+    noise = torch.rand(x.shape[1], x.shape[1], generator=torch.Generator().manual_seed(0)).fill_diagonal_(1)
+    return noise >= noise.topk(3, -1).values[:, -1:]
+
+
+def scores(q: nn.Linear, x: Tensor) -> Tensor:
+    return q(x) @ x.mT
+
+
+def sdpa(q: nn.Linear, x: Tensor, **options: Any) -> Tensor:
+    return F.scaled_dot_product_attention(q(x)[:, None], x[:, None], x[:, None], **options)[:, 0]
+
+
+def multiplied(q: nn.Linear, x: Tensor, mask: Tensor) -> Tensor:
+    weights = scores(q, x).exp() * mask
+    return (weights / weights.sum(-1, keepdim=True)) @ x
+
+
+def triangle(q: nn.Linear, x: Tensor) -> Tensor:
+    weights = scores(q, x).exp().tril()
+    return (weights / weights.sum(-1, keepdim=True)) @ x
+
+
+# Name -> attention, its kind, the tokens read, and the median that the mask keeps.
+MASKS: Final[dict[str, tuple[Callable[..., Tensor], str, int, int]]] = {
+    "causal, -inf added": (
+        lambda q, x: attention(q, x, torch.full((x.shape[1],) * 2, INF).triu(1)), "global", N, N // 2,
+    ),
+    "causal, in the kernel": (lambda q, x: sdpa(q, x, is_causal=True), "global", N, N // 2),
+    "causal, a triangle of weights": (triangle, "global", N, N // 2),
+    "window, a boolean for the kernel": (lambda q, x: sdpa(q, x, attn_mask=before(x, 4)), "local", 4, 4),
+    "window, the least float": (
+        lambda q, x: attention(q, x, torch.where(distance(x).abs() < 3, 0.0, LEAST)), "local", 5, 5,
+    ),
+    "window, -1e9": (lambda q, x: attention(q, x, (distance(x).abs() >= 3) * -1e9), "local", 5, 5),
+    "window, weights multiplied": (lambda q, x: multiplied(q, x, before(x, 4)), "local", 4, 4),
+    "blocks, filled": (
+        lambda q, x: scores(q, x).masked_fill(~block(x), INF).softmax(-1) @ x, "local", 4, 4,
+    ),
+    "blocks, where": (
+        lambda q, x: torch.where(block(x), scores(q, x), torch.tensor(-1e9)).softmax(-1) @ x, "local", 4, 4,
+    ),
+    "random": (lambda q, x: scores(q, x).masked_fill(~random(x), -1e9).softmax(-1) @ x, "local", 3, 3),
+}  # fmt: skip
+
+
+def products(function: Callable[..., Tensor], *inputs: Tensor) -> list[Operation]:
+    """The rows of QKᵀ and AV, or of the kernel."""
+    ledger = xfcost.analyze(Masked(function), example_inputs=inputs, mixing=True, trace=False)
+    return [row for row in ledger.rows if row.mixes and row.macs]
+
+
+def tokens_read(module: nn.Module, x: Tensor, *more: Tensor) -> Tensor:
+    """How many tokens each output token depends on: each is changed, one after the other."""
+    with torch.no_grad():
+        unchanged = module(x, *more)
+        changed = []
+        for token in range(x.shape[1]):
+            other = x.clone()
+            other[:, token] += 1
+            changed.append((module(other, *more) != unchanged).any(-1)[0])
+    return torch.stack(changed).sum(0)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_both_numbers_are_given_and_the_kind_is_of_what_is_kept(name: str) -> None:
+    function, kind, reads, kept = MASKS[name]
+    found = products(function, torch.randn(1, N, D))
+    expected = (kind, reads, N, kept)
+    assert [
+        (row.mixing, row.reads_tokens, row.figure("computed_tokens"), row.figure("kept_tokens")) for row in found
+    ] == [expected] * len(found)
+    assert found
+    changed = tokens_read(Masked(function), torch.randn(1, N, D)).sort().values
+    assert (int(changed[-1]), int(changed[(N - 1) // 2])) == (reads, kept)
+
+
+def test_a_mask_among_the_inputs_counts_like_one_that_is_built() -> None:
+    x = torch.randn(1, N, D)
+    mask = torch.zeros(1, N, N).masked_fill(~before(x, 4), INF)
+    found = products(attention, x, mask)
+    assert [(row.mixing, row.reads_tokens, row.figure("computed_tokens")) for row in found] == [("local", 4, N)] * 2
+
+
+def test_a_mask_out_of_the_scores_reads_all_that_is_computed() -> None:
+    def best(q: nn.Linear, x: Tensor) -> Tensor:
+        every = scores(q, x)
+        return every.masked_fill(every < every.topk(3, -1).values[..., -1:], INF).softmax(-1) @ x
+
+    found = products(best, torch.randn(1, N, D))
+    assert [(row.mixing, row.reads_tokens, row.figure("kept_tokens")) for row in found] == [("global", N, 3)] * 2
+
+
+def test_a_mask_after_the_softmax_leaves_its_sums_over_all() -> None:
+    def late(q: nn.Linear, x: Tensor) -> Tensor:
+        return (scores(q, x).softmax(-1) * before(x, 4)) @ x
+
+    kinds = [(row.mixing, row.reads_tokens) for row in products(late, torch.randn(1, N, D))]
+    assert kinds == [("global", N), ("local", 4)]
+    assert int(tokens_read(Masked(late), torch.randn(1, N, D)).max()) == N
+
+
+def test_without_a_mask_no_row_has_the_two_numbers() -> None:
+    found = products(attention, torch.randn(1, N, D))
+    assert [(row.reads_tokens, row.figure("computed_tokens"), row.figure("kept_tokens")) for row in found] == [
+        (N, None, None)
+    ] * 2
+
+
+CODE: Final = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q = nn.Linear(8, 8, bias=False)
+
+    def forward(self, x):
+        far = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
+        return (self.q(x) @ x.mT).masked_fill(far.abs() > 2, float("-inf")).softmax(-1) @ x
+
+example_inputs = torch.zeros(1, 40, 8)
+"""
+
+
+def test_csv_json_and_the_verbose_table_have_both_numbers(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(CODE)
+    given = ("analyze", f"{tmp_path / 'net.py'}:Net", "--mixing", "--no-trace")
+    table = list(csv.DictReader(io.StringIO(xf(*given, "--format", "csv").stdout)))
+    assert {(row["reads"], row["computed_tokens"], row["kept_tokens"]) for row in table} == {
+        ("5", "40", "5"),
+        ("",) * 3,
+    }
+    rows = json.loads(xf(*given, "--format", "json").stdout)["operations"]
+    assert {(row["reads_tokens"], row["computed_tokens"], row["kept_tokens"]) for row in rows if row["macs"]} == {
+        (None, None, None),
+        (5, 40, 5),
+    }
+    verbose, plain = (xf(*given, *more).stdout for more in (["--verbose"], []))
+    assert "computed" in verbose
+    assert "kept" in verbose
+    assert "computed" not in plain

@@ -1,0 +1,179 @@
+"""Any module timed on a device, with an injected clock: seconds of operations, of modules, of the rest."""
+
+from __future__ import annotations
+
+import csv
+import io
+from itertools import count
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import xfcost
+from any_models import TOKENS, Model
+from helpers import xf
+from xfcost.ledger.errors import DeviceError, UsageError
+from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.training import Plan
+from xfcost.report.table import ledger_plain
+from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.any_model.ledger import module_ledger
+from xfcost.torch_models.any_model.timing import OnDevice
+from xfcost.torch_models.memory.limits import Limit
+from xfcost.torch_models.timing.turns import Meters
+
+
+def ticking() -> Meters:
+    """A clock that goes on by a second each time it is read, and a machine without load."""
+    ticks = count()
+    from xfcost.torch_models.timing.load import read_system
+
+    return Meters(lambda: float(next(ticks)), read_system)
+
+
+def timed(model: nn.Module, *inputs, **more):
+    on = OnDevice("cpu", lambda: [(model, Given(inputs, {}))], lambda text: None, TimingPlan(runs=3), ticking())
+    return module_ledger(model, inputs, trace=False, on=on, **more)
+
+
+class Twice(nn.Module):
+    """A map that runs twice, a copy, and a view."""
+
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.map(self.map(x).clone()).mT
+
+
+def test_every_operation_takes_its_ticks():
+    ledger = timed(Twice(), torch.ones(3, 4))
+    # a clock is read before and after each kernel: a second each
+    assert {row.path: (row.seconds, row.figure("calls")) for row in ledger.rows} == {
+        "map.addmm": (2.0, 2), "clone": (1.0, 1)
+    }  # fmt: skip
+    assert ledger.timing.not_attributed == ledger.timing.seconds - 3
+
+
+def test_repeated_blocks_share_their_seconds():
+    ledger = timed(Model().eval(), TOKENS)
+    rows = {row.path: row for row in ledger.rows}
+    assert (rows["blocks.*.qkv.mm"].times, rows["blocks.*.qkv.mm"].seconds) == (4, 1.0)
+    assert ledger.total("seconds") == sum(row.seconds * row.times for row in ledger.rows if row.seconds is not None)
+
+
+def test_the_tree_of_modules_has_seconds():
+    from xfcost.ledger.objects import grouped
+
+    tree = {group["module"]: group for group in grouped(timed(Model().eval(), TOKENS), "module", 1)}
+    # 4 blocks of 5 operations; a table, 4 sums, a head
+    assert (tree["blocks"]["seconds"], tree["table"]["seconds"], tree[""]["seconds"]) == (20.0, 1.0, 26.0)
+    assert "not attributed" in tree
+
+
+def test_functions_that_count_as_one():
+    ledger = timed(nn.LSTM(4, 4), torch.ones(3, 2, 4))
+    # and the two states of zeros that it begins with
+    assert [row.path for row in ledger.rows if row.seconds] == ["zeros", "zeros_2", "lstm"]
+
+
+def test_another_kernel_for_the_same_call_is_that_call_s():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    rows = timed(layer, torch.ones(1, 5, 8)).rows
+    assert all(row.seconds for row in rows if row.macs)
+
+
+def test_it_is_left_as_it_was():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map, self.calls = nn.Linear(4, 4), 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            return self.map(x)
+
+    model = Counts()
+    weight = model.map.weight
+    timed(model, torch.ones(3, 4))
+    assert (model.calls, model.map.weight is weight, model.map.weight.grad) == (0, True, None)
+
+
+def test_a_cache_among_the_inputs_does_not_grow_from_call_to_call():
+    class Cache:
+        def __init__(self):
+            self.keys = torch.ones(2, 4)
+
+    class Reads(nn.Module):
+        def forward(self, x: Tensor, cache: Cache) -> Tensor:
+            cache.keys = torch.cat([cache.keys, x])
+            assert len(cache.keys) == 3
+            return cache.keys @ x.mT
+
+    cache = Cache()
+    assert timed(Reads(), torch.ones(1, 4), cache).timing.runs == 3
+    assert len(cache.keys) == 2
+
+
+def test_weights_on_meta_are_random_and_that_is_said():
+    ledger = timed(nn.Linear(4, 4, device="meta"), torch.ones(3, 4))
+    assert "timed with random weights" in ledger_plain(ledger)
+    assert ledger.timing.runs == 3
+
+
+def test_a_compiled_module_is_timed_uncompiled_and_that_is_said():
+    module = nn.Linear(4, 4)
+    module.compile()
+    assert "timed uncompiled" in ledger_plain(timed(module, torch.ones(3, 4)))
+
+
+def test_the_peak_is_predicted_and_refused_where_it_does_not_fit(monkeypatch):
+    ledger = timed(nn.Linear(4, 4, bias=False), torch.ones(3, 4))
+    # weights, input, output: 16 + 12 + 12 numbers of 4 bytes
+    assert (ledger.timing.predicted_peak_bytes, ledger.timing.peak_bytes) == (160, 160)
+    from xfcost.torch_models.memory import peak
+
+    monkeypatch.setattr(peak, "limit_on", lambda device: Limit(50, "a small limit"))
+    with pytest.raises(DeviceError, match=r"Linear needs 96 bytes .* and a small limit leaves 50 bytes"):
+        timed(nn.Linear(4, 4, bias=False), torch.ones(3, 4))
+
+
+def test_no_such_device():
+    with pytest.raises(DeviceError, match="expected one of cpu, cuda, mps"):
+        xfcost.analyze(nn.Linear(4, 4), example_inputs=torch.ones(3, 4), device="tpu")
+
+
+def test_a_module_that_runs_on_meta_and_not_there():
+    class Big(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if not x.is_meta:
+                raise ValueError("not here")
+            return x @ x.mT
+
+    with pytest.raises(UsageError, match="ValueError: not here"):
+        timed(Big(), torch.ones(3, 4))
+
+
+def test_the_command():
+    words = ("torch.nn:Linear", "--build", "in_features=4", "--build", "out_features=6", "--input", "3x4")
+    done = xf("analyze", *words, "--device", "cpu", "--runs", "3", "--by", "module", "--format", "csv")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [row["module"] for row in rows] == ["", "not attributed"]
+    assert float(rows[0]["seconds"]) > 0
+
+
+def test_a_step_of_training_with_its_update():
+    model = nn.Linear(4, 4, bias=False)
+    before = model.weight.detach().clone()
+    ledger = timed(model, torch.ones(3, 4), plan=Plan(optimizer="sgd"))
+    # the product, and one for the weight's gradient; views and the transposition of the gradient take no kernel
+    assert {row.path: row.seconds for row in ledger.rows} == {"mm": 2.0}
+    assert ledger.timing.update_seconds == 1.0
+    assert ledger.timing.not_attributed == ledger.timing.seconds - 3
+    assert torch.equal(model.weight, before)
+    # weight, its gradient, input, and two more of the weights' size while it is made
+    assert ledger.timing.predicted_peak_bytes == ledger.timing.peak_bytes
+    assert "a step of training (sgd in float32)" in ledger_plain(ledger)

@@ -1,0 +1,292 @@
+"""A training step of any module: by hand, against torch's counter, against specs; and what a module may do in it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+import xfcost
+from any_models import TOKENS, Attention, Model, Pair
+from helpers import xf
+from test_presets import WHOLE, thinned
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.training import Plan
+from xfcost.report.table import ledger_plain
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.torch_models.any_model.ledger import module_ledger
+from xfcost.torch_models.build import build
+from xfcost.torch_models.tracing.backward import walk
+
+
+class Calls(nn.Module):
+    """Two maps of width 4, and what `function` makes of them."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+        self.function = function
+
+    def forward(self, x: Tensor):
+        return self.function(self, x)
+
+
+X = torch.ones(3, 4)
+# 3 rows of 4·4 products
+MAP = 3 * 16
+
+
+def trained(module, inputs=X, **more):
+    return xfcost.analyze(module, example_inputs=inputs, mode="train", trace=False, **more)
+
+
+def backward(module, inputs=X):
+    return {row.path: row.times_over("backward_macs") for row in trained(module, inputs).rows if row.macs}
+
+
+# ── by hand ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_two_maps():
+    ledger = trained(Calls(lambda own, x: own.second(own.first(x).relu())))
+    # the input needs no gradient; of the second map both do
+    assert {row.path: row.backward_macs for row in ledger.rows if row.macs} == {"first.mm": MAP, "second.mm": 2 * MAP}
+    step = ledger.training.step
+    assert (step.forward_macs, step.backward_macs, step.model_flops) == (2 * MAP, 3 * MAP, 10 * MAP)
+    # saved: the input, and the ReLU's result, which the second map takes: 12 numbers of 4 bytes each
+    assert {row.path: row.training.kept_bytes for row in ledger.rows} == {"first.mm": 48, "relu": 48, "second.mm": 0}
+    assert (step.params_bytes, step.gradients_bytes, step.optimizer_bytes) == (128, 128, 256)
+    assert step.total_bytes == 128 + 128 + 256 + 96
+
+
+def test_attention_and_its_repeated_blocks():
+    ledger = trained(Model(), TOKENS)
+    rows = {row.path: row for row in ledger.rows}
+    assert rows["blocks.*.bmm"].backward_macs == 2 * rows["blocks.*.bmm"].macs == 2 * 25 * 8
+    # 4 blocks, 25 weights of 4 bytes
+    assert rows["blocks.*._softmax"].training.kept_bytes == 4 * 25 * 4
+    assert ledger.total("backward_macs") == 2 * ledger.total("macs")
+
+
+def test_a_first_block_saves_the_gradient_of_the_input():
+    ledger = trained(nn.Sequential(*(Attention() for _ in range(3))), torch.ones(1, 5, 8))
+    row = next(row for row in ledger.rows if row.component.endswith("qkv"))
+    assert (row.times, row.macs, row.backward_macs) == (3, 5 * 8 * 24, 2 * 5 * 8 * 24)
+    assert row.times_over("backward_macs") == 3 * 2 * row.macs - row.macs
+
+
+def test_groups_of_a_convolution():
+    # 5 positions, 3 taps, 4 channels in 2 groups: 120 MACs; the input needs no gradient
+    assert backward(nn.Conv1d(4, 4, 3, groups=2, bias=False), torch.ones(1, 4, 7)) == {"convolution": 120}
+
+
+def test_a_recurrent_layer():
+    # 3 tokens, 4 gates, maps of 4·4 of the input and of the state; gradients of both maps, and of states but the first
+    ledger = trained(nn.LSTM(4, 4, bias=False), torch.ones(3, 1, 4))
+    assert (ledger.total("macs"), ledger.total("backward_macs")) == (3 * 128, 3 * 64 + 3 * 64 + 2 * 64)
+
+
+def test_fused_attention_computes_its_scores_again():
+    q = torch.ones(1, 2, 5, 4, requires_grad=True)
+
+    class Fused(nn.Module):
+        def forward(self, q: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(query=q, key=q, value=q)
+
+    ledger = trained(Fused(), q)
+    product = 2 * 25 * 4
+    assert (ledger.total("macs"), ledger.total("backward_macs")) == (2 * product, 5 * product)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "momentum", "adafactor", "lion"])
+def test_optimizer_states_are_torch_s(optimizer):
+    module = Calls(lambda own, x: own.second(own.first(x)))
+    numbers = {"adamw": 2 * 32, "sgd": 0, "momentum": 32, "adafactor": 2 * 8, "lion": 32}[optimizer]
+    assert trained(module, optimizer=optimizer).training.step.optimizer_bytes == 4 * numbers
+
+
+# ── what a module may do ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_frozen_parameters_have_no_gradient_and_no_state():
+    module = Calls(lambda own, x: own.second(own.first(x)))
+    module.first.requires_grad_(False)
+    ledger = trained(module)
+    assert backward(module) == {"first.mm": 0, "second.mm": MAP}
+    assert (ledger.training.step.params_bytes, ledger.training.step.gradients_bytes) == (128, 64)
+    assert "of the parameters that a gradient reaches" in ledger_plain(ledger)
+
+
+@pytest.mark.parametrize(
+    ("function", "macs"),
+    [
+        (lambda own, x: (own.first(x), [own.second(x), None]), 2 * MAP),
+        (lambda own, x: Pair(own.first(x), own.second(x).argmax(-1)), MAP),
+        (lambda own, x: {"loss": own.first(x).mean(), "auxiliary": own.second(x)}, MAP),
+        (lambda own, x: own.second(own.first(x).relu_().mul_(2)), 3 * MAP),
+        (lambda own, x: own.second(own.first(x).detach()), MAP),
+    ],
+    ids=["several outputs", "a dataclass and an argmax", "a loss alone", "in place", "detached"],
+)
+def test_outputs(function, macs):
+    assert trained(Calls(function)).total("backward_macs") == macs
+
+
+@pytest.mark.parametrize(
+    "function", [lambda own, x: None, lambda own, x: own.first(x).argmax(-1), lambda own, x: own.first(x).detach()]
+)
+def test_nothing_to_learn_from_is_refused(function):
+    with pytest.raises(UsageError, match="nothing that the module returns has a gradient"):
+        trained(Calls(function))
+
+
+class Square(torch.autograd.Function):
+    """x·xᵀ, with a backward pass of its own."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x @ x.mT
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return (gradient + gradient.mT) @ x
+
+
+def test_a_custom_function_s_own_backward_pass():
+    ledger = trained(Calls(lambda own, x: Square.apply(own.first(x))))
+    rows = {row.path: (row.macs, row.backward_macs, row.training.kept_bytes) for row in ledger.rows if row.macs}
+    assert rows == {"first.mm": (MAP, MAP, 48), "mm": (9 * 4, 9 * 4, 48)}
+
+
+def test_a_backward_pass_that_raises_is_one_message():
+    class Refuses(Square):
+        @staticmethod
+        def backward(ctx, gradient: Tensor) -> Tensor:
+            raise ValueError("no gradient for you")
+
+    with pytest.raises(UsageError, match=r"does not run on these inputs: ValueError: no gradient for you \(.*:\d+\)"):
+        trained(Calls(lambda own, x: Refuses.apply(own.first(x))))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointing_runs_the_forward_again_and_saves_its_input(reentrant):
+    def function(own, x):
+        return checkpoint(lambda v: own.second(own.first(v).relu()).relu(), x, use_reentrant=reentrant)
+
+    x = X.clone().requires_grad_()
+    ledger = trained(Calls(function), x)
+    assert {row.path: row.backward_macs for row in ledger.rows if row.macs} == {
+        "first.mm": 3 * MAP,
+        "second.mm": 3 * MAP,
+    }
+    assert ledger.training.step.recomputed_macs == 2 * MAP
+    assert ledger.training.step.kept_bytes == 48
+    assert "of the MACs recompute the forward (checkpointing)" in ledger_plain(ledger)
+
+
+def test_checkpointing_of_attention_names_the_same_rows():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x: Tensor) -> Tensor:
+            return checkpoint(self.layer, x, use_reentrant=False)
+
+    x = torch.ones(1, 5, 8, requires_grad=True)
+    plain, again = trained(layer, x), trained(Checkpointed(), x)
+    assert [row.path for row in again.rows if row.macs] == [f"layer.{row.path}" for row in plain.rows if row.macs]
+    assert again.total("backward_macs") == plain.total("backward_macs") + plain.total("macs")
+
+
+def test_an_unknown_operation_of_the_backward_pass_is_named():
+    @torch.library.custom_op("xfcosttest::twice", mutates_args=())
+    def twice(x: Tensor) -> Tensor:
+        return 2 * x
+
+    twice.register_fake(torch.empty_like)
+    twice.register_autograd(lambda ctx, gradient: torch.ops.xfcosttest.twice(gradient))
+    ledger = trained(Calls(lambda own, x: torch.ops.xfcosttest.twice(own.first(x))))
+    assert "xfcosttest::twice in the backward pass" in ledger.module.uncounted
+    assert "one step: at least" in ledger_plain(ledger)
+
+
+def test_the_module_is_left_as_it_was():
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout()).eval()
+    module[0].weight.grad = torch.ones(4, 4)
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    state = torch.random.get_rng_state()
+    trained(module)
+    assert not any(part.training for part in module.modules())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    assert torch.equal(module[0].weight.grad, torch.ones(4, 4))
+    assert module[0].bias.grad is None
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_code_that_looks_at_values_runs_on_real_tensors():
+    ledger = trained(Calls(lambda own, x: own.first(x) if x.sum().item() > 0 else own.second(own.first(x))))
+    assert (ledger.module.tensors, ledger.total("backward_macs")) == ("real", MAP)
+
+
+# ── other counts ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0), (2, 5, 8)),
+        (nn.Sequential(nn.Conv2d(3, 6, 3, stride=2), nn.BatchNorm2d(6), nn.Flatten(), nn.Linear(54, 5)), (2, 3, 8, 8)),
+        (nn.Sequential(nn.Linear(8, 8), nn.GRU(8, 6)), (4, 2, 8)),
+    ],
+    ids=["encoder layer", "convolutions", "GRU"],
+)
+def test_it_is_torch_s_own_counter(module, shape):
+    module, x = module.to("meta"), torch.empty(shape, device="meta")
+    ledger = trained(module, x)
+    fused = 0
+    with FlopCounterMode(display=False) as counter:
+        result = module(x)
+        (result[0] if isinstance(result, tuple) else result).sum().backward()
+    if isinstance(module, nn.TransformerEncoderLayer):  # a fused kernel computes its scores again
+        fused = 2 * 5 * 5 * 8
+    assert 2 * (ledger.total("macs") + ledger.total("backward_macs") - fused) == counter.get_total_flops()
+
+
+SAMPLE = sorted(set(WHOLE))[::3]
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_preset_looked_at_without_its_spec(name):
+    live = build(thinned(place(load(name), Run(attention="fused" if len(name) % 2 else "eager"))))
+    live.model.train().requires_grad_()
+    declared = walk(live.model, live.inputs)
+    found = module_ledger(live.model, tuple(live.inputs), plan=Plan(), trace=False)
+    totals = [found.total(quantity) for quantity in ("macs", "backward_macs", "kept_bytes")]
+    assert totals == [sum(part.values()) for part in (declared.forward, declared.backward, declared.saved)]
+    assert found.module.complete
+
+
+def test_the_command(tmp_path):
+    words = ("analyze", "torch.nn:Linear", "--build", "in_features=4", "--build", "out_features=6", "--input", "3x4")
+    done = xf(*words, "--mode", "train", "--optimizer", "sgd", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["mode"], told["totals"]["backward_macs"], told["training"]["step"]["optimizer_bytes"]) == (
+        "train",
+        72,
+        0,
+    )
+    assert told["training"]["step"]["tokens"] is None
+    assert "did you mean 'adamw'?" in xf(*words, "--mode", "train", "--optimizer", "adm").stderr

@@ -1,0 +1,375 @@
+"""Calibration and prediction: calls, their features, the regression and its file, exact on injected clocks."""
+
+import json
+import math
+
+import msgspec
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import xfcost
+from helpers import xf
+from xfcost.counting.run_options import make_run
+from xfcost.ledger import calibration as files
+from xfcost.ledger.calibration import Baseline, Calibration, Machine, Network, Overhead, read_calibration
+from xfcost.ledger.errors import OutputError, UsageError
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+from xfcost.torch_models.build import build
+from xfcost.torch_models.predicting.calibrate import Run, fitted, overhead_of, run_of
+from xfcost.torch_models.predicting.calls import FUSED_ATTENTION, Call, Layout, recorded
+from xfcost.torch_models.predicting.features import Features, features
+from xfcost.torch_models.predicting.predict import Predictor, interval_of
+from xfcost.torch_models.predicting.regression import Regression, baseline_seconds, samples_of
+
+BASELINE = Baseline(call_seconds=1e-6, macs_per_second=1e9, bytes_per_second=1e9)
+MACHINE = Machine(device="cpu", name="a processor", threads=2, dtype="float32", torch="2.13.0")
+
+
+def live(name, device="meta", settings=(), **options):
+    return build(place(load(name, settings), make_run(**options)), device)
+
+
+def totals(found):
+    """Calls without the modules that ran them."""
+    counts = {}
+    for (_, call), times in found.calls.items():
+        counts[call] = counts.get(call, 0) + times
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("vit-ti32", {}),
+        ("swin-t", {"N": 196}),
+        ("gpt2", {"N": 8, "settings": ("stages.0.depth=1",)}),
+        ("mixer-s32", {}),
+        ("common-performer", {"N": 64, "settings": ("stages.0.depth=1",)}),
+    ],
+)
+def test_calls_on_meta_are_those_of_the_cpu(name, options):
+    settings = options.pop("settings", ())
+    on_meta, on_cpu = (recorded(one.model, one.inputs) for one in (
+        live(name, "meta", settings, **options), live(name, "cpu", settings, **options)
+    ))  # fmt: skip
+    assert totals(on_meta) == totals(on_cpu)
+    assert on_meta.views == on_cpu.views
+    assert on_meta.modules == on_cpu.modules
+
+
+def test_the_steps_of_a_long_loop_are_counted_from_a_few():
+    # 100 tokens: more than the dispatcher runs on meta; on the CPU every step runs
+    both = (live("common-lstm", device, ("stages.0.depth=1",), N=100) for device in ("meta", "cpu"))
+    on_meta, on_cpu = (recorded(one.model, one.inputs) for one in both)
+    assert totals(on_meta) == totals(on_cpu)
+    assert on_meta.views == on_cpu.views
+
+
+def test_fused_attention_is_one_call_on_meta_and_on_the_cpu():
+    for device in ("meta", "cpu"):
+        one = live("vit-ti32", device, attention="fused")
+        found = totals(recorded(one.model, one.inputs))
+        attention = {call: times for call, times in found.items() if call.operation == FUSED_ATTENTION}
+        # 12 blocks; 49 patches and [CLS]; 3 heads of 64
+        assert list(attention.values()) == [12]
+        assert next(iter(attention)).inputs[0].sizes == (1, 3, 50, 64)
+
+
+class Ticks:
+    """A clock that goes on by a millisecond at every look."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 1e-3
+        return self.now
+
+
+def test_a_timed_run_times_every_call_alone():
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    found = recorded(model, (torch.zeros(3, 4),), Ticks(), times=2)
+    # two addmm of different sizes and a ReLU, each between two looks; the transposed weights are views
+    assert sorted(call.operation for call in found.seconds) == ["aten.addmm", "aten.addmm", "aten.relu"]
+    assert all(seconds == pytest.approx(1e-3) for times in found.seconds.values() for seconds in times)
+    assert sum(found.calls.values()) == 3
+    assert found.views["0"] == found.views["2"] == 1
+    assert sum(found.modules.values()) == 4
+
+
+def layout(*sizes, strides=None, dtype="float32"):
+    if strides is None:
+        strides = torch.empty(sizes, device="meta").stride()
+    return Layout(sizes, tuple(strides), dtype)
+
+
+def test_features_of_a_product():
+    # (784, 64) · (64, 256), the weight stored transposed: 784·64·256 MACs; (784·64 + 64·256 + 784·256)·4 bytes
+    call = Call("aten.mm", (layout(784, 64), layout(64, 256, strides=(1, 64))), (layout(784, 256),))
+    found = features(call)
+    assert (found.operation, found.variant) == ("product", "nt")
+    assert found.macs == 784 * 64 * 256
+    assert found.moved_bytes == 4 * (784 * 64 + 64 * 256 + 784 * 256)
+    assert found.numbers == (0.0, math.log2(784), 6.0, 8.0)
+
+
+def test_features_of_a_depthwise_convolution():
+    call = Call(
+        "aten.convolution",
+        (layout(2, 32, 14, 14), layout(32, 1, 7, 7), layout(32)),
+        (layout(2, 32, 14, 14),),
+        ((1, 1), (3, 3), (1, 1), False, 32),
+    )
+    found = features(call)
+    assert found.variant == "depthwise c 2-D"
+    assert found.macs == 2 * 32 * 14 * 14 * 49
+    assert found.numbers == (5.0, 0.0, math.log2(49), math.log2(14 * 14 * 2), 0.0)
+
+
+def test_a_broadcast_axis_is_read_once():
+    # a bias expanded over 1,024 rows: 8 numbers in memory; with a (1024, 8) input and output
+    call = Call("aten.add", (layout(1024, 8), layout(1024, 8, strides=(0, 1))), (layout(1024, 8),))
+    assert features(call).moved_bytes == 4 * (1024 * 8 + 8 + 1024 * 8)
+    assert features(call).variant == "c/bc>c"
+
+
+def points(ratio, sizes=(4, 6, 8, 10, 12)):
+    """Calls of one kind that take `ratio(log2 of the size)` times the baseline."""
+    found = [Features("aten.exp", "c>c", (float(size), float(size), 3.0), 0, 2**size) for size in sizes]
+    return {one: baseline_seconds(BASELINE, one) * ratio(one.numbers[0]) for one in found}
+
+
+@given(st.floats(0.05, 20), st.floats(2, 14))
+def test_a_kind_that_is_always_so_much_slower_is_predicted_so(ratio, size):
+    regression = Regression(BASELINE, samples_of(BASELINE, points(lambda _: ratio)))
+    found = Features("aten.exp", "c>c", (size, size, 3.0), 0, 1000)
+    assert regression(found).seconds == pytest.approx(ratio * baseline_seconds(BASELINE, found), rel=2e-3)
+
+
+def test_between_measured_calls_the_ratio_follows_them():
+    # the ratio grows by 20 % with every doubling: at 2⁹ it is 1.2⁹
+    regression = Regression(BASELINE, samples_of(BASELINE, points(lambda size: 1.2**size)))
+    found = Features("aten.exp", "c>c", (9.0, 9.0, 3.0), 0, 512)
+    assert regression(found).seconds == pytest.approx(1.2**9 * baseline_seconds(BASELINE, found), rel=0.1)
+
+
+def test_what_was_never_measured_is_told():
+    regression = Regression(BASELINE, samples_of(BASELINE, points(lambda _: 2.0)))
+    numbers = (8.0, 8.0, 3.0)
+    assert regression(Features("aten.exp", "c>c", numbers, 0, 256)).known == "kind"
+    assert regression(Features("aten.exp", "t>c", numbers, 0, 256)).known == "operation"
+    found = Features("aten.erfinv", "c>c", numbers, 10**6, 10**6)
+    # the baseline alone: 1 µs + 10⁶ MACs and 10⁶ bytes at 10⁹ per second
+    assert regression(found) == (pytest.approx(1e-6 + 1e-3 + 1e-3), "none")
+
+
+def runs(overhead):
+    """Networks of two kinds of calls, with that much overhead; each kind takes 2 or 3 times its baseline."""
+    found = []
+    for number, size in enumerate((6, 7, 8, 9, 10, 11)):
+        calls = {
+            Features("a", "", (float(size),), 0, 2**size): 3 + number,
+            Features("b", "", (float(size),), 10**size // 10**4, 64): 5,
+        }
+        seconds = {one: baseline_seconds(BASELINE, one) * (2 if one.operation == "a" else 3) for one in calls}
+        counts = (sum(calls.values()), 7 * number % 5, 4 + number * number)
+        spent = sum(calls[one] * seconds[one] for one in calls)
+        rest = sum(
+            each * count for each, count in zip((overhead.call, overhead.view, overhead.module), counts, strict=True)
+        )
+        found.append(Run(f"network {number}", calls, seconds, counts[1], counts[2], spent + rest))
+    return found
+
+
+def test_overhead_is_fitted_to_whole_networks():
+    overhead = Overhead(call=2e-6, view=1e-6, module=5e-6)
+    found = overhead_of(runs(overhead))
+    for name in ("call", "view", "module"):
+        assert getattr(found, name) == pytest.approx(getattr(overhead, name), rel=1e-6)
+
+
+def test_a_network_is_predicted_from_the_others():
+    overhead = Overhead(call=2e-6, view=1e-6, module=5e-6)
+    alone = Run("operations", {}, {}, 0, 0, 0.0)
+    calibration = fitted(MACHINE, BASELINE, runs(overhead), alone)
+    # each kind is always 2 or 3 times its baseline, so that the others tell it exactly
+    for one in calibration.networks:
+        assert one.predicted == pytest.approx(one.seconds, rel=1e-3)
+    slower = runs(overhead)
+    slower[2] = slower[2]._replace(
+        whole=slower[2].whole, seconds={one: 10 * each for one, each in slower[2].seconds.items()}
+    )
+    wrong = fitted(MACHINE, BASELINE, slower, alone).networks[2]
+    assert wrong.predicted < wrong.seconds * 3
+
+
+def calibration(**changes):
+    kinds = samples_of(BASELINE, points(lambda _: 2.0))
+    networks = (Network(name="n", seconds=1.0, predicted=1.1),)
+    overhead = Overhead(call=0.0, view=0.0, module=0.0)
+    given = {"machine": MACHINE, "measured": "2026-11-22T10:00:00+00:00", "baseline": BASELINE, "overhead": overhead,
+             "networks": networks, "samples": kinds}  # fmt: skip
+    return Calibration(**(given | changes))
+
+
+def test_a_model_takes_the_sum_of_its_calls():
+    # nothing of it was measured: every product takes the baseline, 1 µs + MACs/10⁹ + bytes/10⁹
+    model = nn.Sequential(nn.Linear(64, 128, bias=False), nn.Linear(128, 32, bias=False)).to("meta")
+    one = live("vit-ti32")._replace(
+        model=model, inputs=(torch.empty(10, 64, device="meta"),), rows={"0": "a", "1": "b"}
+    )
+    found = Predictor(calibration()).seconds(one)
+    first = 1e-6 + (10 * 64 * 128 + 4 * (10 * 64 + 64 * 128 + 10 * 128)) / 1e9
+    second = 1e-6 + (10 * 128 * 32 + 4 * (10 * 128 + 128 * 32 + 10 * 32)) / 1e9
+    assert found.rows == {"a": pytest.approx(first), "b": pytest.approx(second)}
+    assert found.whole == pytest.approx(first + second)
+    assert found.unknown == {"aten.mm": pytest.approx(first + second)}
+
+
+def test_overhead_stands_in_the_rows_whose_modules_have_it():
+    overhead = Overhead(call=1e-3, view=2e-3, module=4e-3)
+    model = nn.Sequential(nn.Linear(8, 8, bias=False)).to("meta")
+    one = live("vit-ti32")._replace(model=model, inputs=(torch.empty(2, 8, device="meta"),), rows={"0": "a"})
+    predictor = Predictor(calibration(overhead=overhead))
+    found = predictor.seconds(one)
+    # in the linear map: a product, a view (the weight transposed) and its own call; around it the model's call
+    assert found.rows["a"] == pytest.approx(7e-3, rel=1e-2)
+    assert found.whole - found.rows["a"] == pytest.approx(4e-3)
+
+
+@given(st.lists(st.floats(-0.5, 0.5), min_size=10, max_size=60))
+def test_an_interval_holds_nine_in_ten_errors(errors):
+    low, high = interval_of(errors)
+    within = sum(math.log(low) - 1e-12 <= error <= math.log(high) + 1e-12 for error in errors)
+    assert within >= 0.9 * len(errors)
+    assert low == pytest.approx(1 / high)
+
+
+def test_what_is_unknown_widens_the_interval():
+    predictor = Predictor(calibration())
+    from xfcost.torch_models.predicting.predict import Seconds
+
+    sure = predictor.prediction(Seconds({}, 1.0, {}))
+    unsure = predictor.prediction(Seconds({}, 1.0, {"aten.erfinv": 0.5}))
+    # one network, 10 % off: 1/1.1 to 1.1; half of it unknown: 0.5/1.1 + 0.5/3 to 0.5·1.1 + 0.5·3
+    assert (sure.low, sure.high) == (pytest.approx(1 / 1.1), pytest.approx(1.1))
+    assert (unsure.low, unsure.high) == (pytest.approx(0.5 / 1.1 + 0.5 / 3), pytest.approx(0.55 + 1.5))
+    assert unsure.unknown == ("aten.erfinv",)
+
+
+def test_the_file_gives_back_what_was_written(tmp_path):
+    path = tmp_path / "settings" / "calibration.json"
+    files.write_calibration(path, calibration())
+    assert read_calibration(path, MACHINE) == calibration()
+    assert [each.name for each in path.parent.iterdir()] == ["calibration.json"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "is not calibrated; measure this one: xfcost calibrate --device cpu"),
+        (b"", "is no calibration of xfcost"),
+        (b"\xff\xfe", "is no calibration of xfcost"),
+        (b'{"format": "runs"}', "is no calibration of xfcost"),
+        (msgspec.json.encode(calibration(version=9)), "of version 9, expected 1"),
+        (msgspec.json.encode(calibration(machine=msgspec.structs.replace(MACHINE, threads=8))), "8 thread(s)"),
+        (msgspec.json.encode(calibration(machine=msgspec.structs.replace(MACHINE, name="another"))), "another"),
+    ],
+)
+def test_a_file_that_is_not_this_machines_is_refused(tmp_path, content, says):
+    path = tmp_path / "calibration.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match="xfcost calibrate --device cpu") as caught:
+        read_calibration(path, MACHINE)
+    assert says in str(caught.value)
+
+
+def test_a_folder_that_is_a_file_is_one_error(tmp_path):
+    (tmp_path / "settings").write_text("")
+    with pytest.raises(OutputError, match="can't be written"):
+        files.write_calibration(tmp_path / "settings" / "calibration.json", calibration())
+
+
+def test_a_recorded_run_becomes_features():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(4, 8), nn.ReLU())[:1]
+    found = run_of("one", recorded(model, (torch.zeros(3, 4),), Ticks()), 0.5)
+    assert [one.operation for one in found.calls] == ["product"]
+    assert list(found.seconds.values()) == [pytest.approx(1e-3)]
+    assert (found.views, found.modules, found.whole) == (1, 2, 0.5)
+
+
+@pytest.fixture
+def calibrated_here(tmp_path, monkeypatch):
+    """This machine's calibration: element-wise exponentials alone were measured, one network is 10 % off."""
+    from xfcost.torch_models.predicting.calibrate import this_machine
+    from xfcost.torch_models.timing.threads import threads_set
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with threads_set(1):
+        machine = this_machine("cpu", "float32")
+    path = files.path_of("cpu", 1, "float32")
+    files.write_calibration(path, calibration(machine=machine))
+    return path
+
+
+def test_a_spec_is_predicted_in_every_form(calibrated_here):
+    ledger = xfcost.analyze("vit-ti32", trace=False, predict=True, threads=1)
+    # 1.26 GMACs at 10⁹ MACs per second, and at least as many seconds for each part
+    assert ledger.prediction.seconds > ledger.total("macs") / 1e9
+    rows = ledger.total("predicted_seconds")
+    assert ledger.prediction.seconds == pytest.approx(rows + ledger.prediction.not_attributed)
+    assert ledger.timing is None
+    shown = json.loads(ledger.to_json())
+    assert shown["prediction"]["seconds"] == ledger.prediction.seconds
+    assert sum(one["predicted_seconds"] * one["times"] for one in shown["operations"]) == pytest.approx(rows)
+    by_kind = {kind: one["predicted_seconds"] for kind, one in shown["by_mixing"].items()}
+    assert sum(spent or 0 for spent in by_kind.values()) == pytest.approx(rows)
+    assert by_kind["local"] is None
+
+
+def test_a_generation_is_predicted_phase_by_phase(calibrated_here):
+    ledger = xfcost.analyze(
+        "gpt2", settings=["stages.0.depth=1"], N=8, mode="generate", new_tokens=4, trace=False, predict=True, threads=1
+    )
+    prefill, decode = ledger.prediction.phases
+    assert (prefill.name, decode.name) == ("prefill", "decode")
+    assert ledger.prediction.seconds == pytest.approx(prefill.seconds + decode.seconds)
+    # three steps; each has the head's product, by far the largest, of one position as the prefill has it
+    assert 2 * prefill.seconds < decode.seconds < 3 * prefill.seconds
+
+
+def test_commands_predict(calibrated_here):
+    alone = xf("analyze", "vit-ti32", "--no-trace", "--predict", "--threads", "1").stdout
+    assert "predicted: " in alone
+    assert "nothing was run" in alone
+    both = xf("compare", "vit-ti32", "swin-t", "--predict", "--threads", "1").stdout
+    assert "predicted time: on cpu" in both
+    table = xf("compare", "vit-ti32", "swin-t", "--predict", "--threads", "1", "--format", "csv").stdout
+    assert "predicted_seconds" in table.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--predict", "--threads", "1", "--mode", "train"), "a training step is not predicted"),
+        (("--predict", "--threads", "1", "--dtype", "bfloat16"), "xfcost calibrate --device cpu --dtype bfloat16"),
+        (("--predict", "--device", "cuda"), "this machine has"),
+    ],
+)
+def test_what_cannot_be_predicted_is_one_error(calibrated_here, arguments, says):
+    result = xf("analyze", "vit-ti32", "--no-trace", *arguments)
+    assert result.returncode == 2
+    assert says in " ".join(result.stderr.split())
+
+
+def test_a_damaged_calibration_is_one_error(calibrated_here):
+    calibrated_here.write_text(calibrated_here.read_text()[:100])
+    result = xf("analyze", "vit-ti32", "--no-trace", "--predict", "--threads", "1")
+    assert result.returncode == 2
+    assert "is no calibration of xfcost" in " ".join(result.stderr.split())
