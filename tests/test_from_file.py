@@ -78,7 +78,7 @@ def test_the_answer_comes_first(runs):
     assert lines[8] == "  peak memory at N = 1,024: the same"
     # time: ln 4 ± 0.142 over ln 4; MACs: 512·N + 16·N², 12 times as many, and ln 12 over ln 4
     second = next(line.split() for line in lines if line.lstrip().startswith("256 "))
-    assert second == ["256", "4.00", "s", "10", "%", "1.00", "(0.90", "to", "1.10)", "1.79", "250", "KiB", "60", "B"]
+    assert second == ["256", "4.00", "s", "10.0", "%", "1.00", "(0.90", "to", "1.10)", "1.79", "250", "KiB", "60", "B"]
 
 
 def test_json_has_points_slopes_ratios_and_crossings(runs):
@@ -290,3 +290,16 @@ def test_a_part_of_the_range_is_drawn_on_its_own(runs, tmp_path):
 
 def test_the_help_of_plot_has_the_metrics_of_files():
     assert all(metric in METRICS_OF_FILES for metric in READINGS)
+
+
+def test_noisy_points_are_marked_and_the_reason_is_said(tmp_path):
+    noisy = timed(1.0, 0.5, 2.0, precision=1.0, noisy="other processes kept 2 cores busy")
+    rows = [*rows_of(tmp_path, "A", {64: noisy, 256: 4.0}), *rows_of(tmp_path, "B", {64: 2.0, 256: 2.0})]
+    found = xf("compare", "--from", written(tmp_path, rows), COLUMNS="200").stdout
+    assert "1.00 s  100.0 % noisy" in found
+    assert "noisy: 1 of 4 points, among them A, N = 64: other processes kept 2 cores busy" in found
+
+
+def test_a_row_without_tokens_is_an_error(tmp_path):
+    runs = written(tmp_path, [row("A", 0)])
+    assert xf("plot", "--from", runs).stderr == f"error: {runs}: has a row with N = 0; expected at least one token\n"

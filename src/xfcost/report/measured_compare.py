@@ -20,7 +20,7 @@ from xfcost.ledger.measurements import Measurement
 from xfcost.report.chart import slope_text
 from xfcost.report.console import bare_table
 from xfcost.report.measured_answer import pair_texts, span_text
-from xfcost.report.measurements import configuration_text, outcome_text
+from xfcost.report.measurements import configuration_text, outcome_text, precision_text
 from xfcost.report.style import lowered
 
 # Pairs and rows that a report names.
@@ -58,12 +58,12 @@ def series_table(series: Series) -> Table:
     slopes = {one.last: one for one in local_slopes(series, time)}
     for row in series.rows:
         timing, memory = row.outcome.timing, row.outcome.memory
-        x, reached = at(row, series.axis), timing.precision if timing else None
+        x = at(row, series.axis)
         local = slopes.get(x)
         table.add_row(
             f"{x:,}",
             units.seconds(timing.seconds if timing else None),
-            units.DASH if reached is None else f"{100 * reached:.0f} %",
+            precision_text(timing),
             determined_text(local) if local else "",
             slope_text(local.beside) if local else "",
             units.size(memory.measured if memory else None),

@@ -105,7 +105,7 @@ def _cells(row: Measurement, titles: Sequence[str]) -> list[str]:
         **{name: str(getattr(configuration, name)) for name in _RUN},
         "MACs": units.count(row.counted.macs),
         "time": units.seconds(timing.seconds) if timing else row.outcome.status,
-        "±": _precision_text(timing),
+        "±": precision_text(timing),
         "mixing": _mixing_text(row.outcome),
         "peak": units.size(memory.measured) if memory else units.DASH,
         "predicted": units.size(memory.predicted if memory else row.outcome.needed_bytes),
@@ -114,7 +114,7 @@ def _cells(row: Measurement, titles: Sequence[str]) -> list[str]:
     return [cells[title] for title in titles]
 
 
-def _precision_text(timing: Timing | None) -> str:
+def precision_text(timing: Timing | None) -> str:
     """How far the interval of the median reaches; a noisy one is marked."""
     if timing is None:
         return units.DASH

@@ -40,7 +40,8 @@ def _time(row: Measurement) -> Estimate | None:
     timing = row.outcome.timing
     if timing is None or timing.seconds <= 0:
         return None
-    return Estimate(timing.seconds, timing.interval and Interval(*timing.interval))
+    interval = timing.interval
+    return Estimate(timing.seconds, Interval(*interval) if interval is not None and interval[0] > 0 else None)
 
 
 def _mixing_time(row: Measurement) -> Estimate | None:
@@ -62,8 +63,8 @@ def _predicted_peak(row: Measurement) -> float | None:
 
 def _less_weights(row: Measurement, bytes_: float | None) -> float | None:
     """A peak less the weights, which do not grow with N; None where that is nothing."""
-    weights = row.counted.params * BYTES_PER_ELEMENT[row.configuration.dtype]
-    return bytes_ - weights if bytes_ is not None and bytes_ > weights else None
+    weights = row.counted.params * BYTES_PER_ELEMENT.get(row.configuration.dtype, 0)
+    return bytes_ - weights if bytes_ is not None and bytes_ > weights > 0 else None
 
 
 def _activations(row: Measurement) -> Estimate | None:
