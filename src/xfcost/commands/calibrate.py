@@ -16,7 +16,9 @@ def run(
         int | None, typer.Option("--threads", metavar="INT", help="Threads of the CPU (default: its physical cores).")
     ] = None,
 ) -> None:
-    """Measure this machine once, so that `--predict` can tell seconds without a run.
+    """Measure this machine, for --predict.
+
+    Afterwards `--predict` of analyze and compare gives seconds without a run.
 
     Some hundred small networks and single operations are run for a few minutes, on a machine that does nothing else.
     The result is a file beside the user's other settings; it holds for this device, dtype and number of threads.

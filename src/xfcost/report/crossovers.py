@@ -24,7 +24,7 @@ _At = Callable[[int], str]
 def crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[Text]:
     """The N at which one overtakes the other, or that none does at the counted N."""
     if not comparison.searches:
-        if not comparison.size_searches:
+        if _have_tokens(comparison):
             yield Text("crossovers: no N fits two of the systems", style="bold")
         return
     part = forward_part(comparison)
@@ -40,6 +40,11 @@ def crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[Text]:
     yield from lines
 
 
+def _have_tokens(comparison: Comparison) -> bool:
+    """Have all systems an N? A module whose inputs have the letters H and W alone has none."""
+    return all(ledger.metadata.grid_tokens for ledger in comparison.ledgers)
+
+
 def forward_part(comparison: Comparison) -> str:
     """The part of the work that growth and crossovers are of, where it is not all."""
     first = comparison.ledgers[0]
@@ -50,7 +55,7 @@ def size_crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[T
     """The image sizes at which one overtakes the other; small images only with `verbose`."""
     searches = comparison.size_searches if verbose else [_of_usual_sizes(one) for one in comparison.size_searches]
     lines = order_lines(searches, lambda side: f"{side}×{side}")
-    if lines or (searches and not comparison.searches):
+    if lines or (searches and not _have_tokens(comparison)):
         searched = "; ".join(dict.fromkeys(map(search_text if verbose else range_text, searches)))
         none = "" if lines else "none found "
         yield Text.assemble(("crossovers at equal image sizes: ", "bold"), f"{none}({searched})")
