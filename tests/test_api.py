@@ -12,7 +12,16 @@ from xfcost.report.table import ledger_plain
 
 
 def test_the_public_names():
-    assert xfcost.__all__ == ["Ledger", "Operation", "XfcostError", "analyze", "calibrate", "compare", "register", "trace"]
+    assert xfcost.__all__ == [
+        "Ledger",
+        "Operation",
+        "XfcostError",
+        "analyze",
+        "calibrate",
+        "compare",
+        "register",
+        "trace",
+    ]
     for name in xfcost.__all__:
         assert getattr(xfcost, name) is not None
     with pytest.raises(AttributeError, match="public names"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -44,7 +45,7 @@ def test_fewer_heads_of_keys_change_projections_and_no_scores() -> None:
 def test_a_shared_head_of_keys_is_read_once_from_main_memory() -> None:
     alone, shared = (rows(Full(heads=4, kv_heads=few), at(10))["scores"].core for few in (4, 2))
     # 4 cores of 10 queries by 10 keys, or 2 of 20 by 10
-    assert (tuple(alone), tuple(shared)) == ((4, 10, 10, 2, 2), (2, 20, 10, 2, 2))
+    assert (msgspec.structs.astuple(alone), msgspec.structs.astuple(shared)) == ((4, 10, 10, 2, 2), (2, 20, 10, 2, 2))
 
 
 def test_names() -> None:

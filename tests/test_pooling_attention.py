@@ -24,6 +24,7 @@ from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.diagram import diagram
 from xfcost.counting.forward import batched, count
+from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.ledger.errors import ComponentError, SpecError
@@ -247,7 +248,7 @@ def test_growth_is_the_stem_layers_alone_and_crossovers_are_found(tmp_path: Path
     plain["embed"] = [{"kind": "projection"}]
     full = loaded(tmp_path, plain)
     run = Run(tokens=(4096,))
-    said = compared([full, pooled], [count(place(one, run)) for one in (full, pooled)], run)
+    said = compared([SpecSystem(full), SpecSystem(pooled)], [count(place(one, run)) for one in (full, pooled)], run)
     quadratic, linear = said.growth.values()
     assert quadratic["mixing_macs"] == 2
     assert linear["mixing_macs"] == pytest.approx(1, abs=1e-2)

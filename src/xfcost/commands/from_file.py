@@ -12,7 +12,7 @@ import typer
 
 from xfcost.commands import options as shared
 from xfcost.commands.ranges import marked, measured_axis
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.options import read_option
 from xfcost.ledger.quantities import whole_number
@@ -83,7 +83,7 @@ def or_from_file(deliver: Delivered) -> Callable[[Command], Command]:
             options.pop("from_", None)
             machine = options.pop("machine", None)
             if machine is not None:
-                raise UsageError(f"--machine {machine}: chooses rows of a file; add --from FILE")
+                raise UsageError(f"--machine {printable(machine)}: chooses rows of a file; add --from FILE")
             if not positional and not options.get("specs"):
                 raise UsageError("expected presets or paths, as in `vit swin`, or --from FILE; `xfcost list` shows all")
             command(*positional, **options)

@@ -119,7 +119,7 @@ def module_tree(ledger: Ledger, depth: int | None = None) -> list[dict[str, Any]
 
 def _group_times(ledger: Ledger, rows: Sequence[Operation]) -> dict[str, Any]:
     """Seconds and rates of rows together; {} where no row was timed."""
-    if not any(row.seconds for row in ledger.rows):
+    if ledger.timing is None or not any(row.seconds for row in ledger.rows):
         return {}
     return {"seconds": ledger.part(rows).total("seconds")} | rates(rows, trained=ledger.training is not None)
 
