@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "plot": "plot",
     "diagram": "diagram",
     "glance": "glance",
+    "roofline": "roofline",
     "calibrate": "calibrate",
     "list": "list_",
     "show": "show",

@@ -17,6 +17,7 @@ from xfcost.api.modules import (
     refuse_of_specs_alone,
 )
 from xfcost.api.predictions import calibrate
+from xfcost.api.roofline import with_roofs
 from xfcost.api.specs import Progress, account, accounts, settings_texts, spec_name, with_probe
 from xfcost.counting.run_options import make_run
 from xfcost.ledger import notebook
@@ -153,6 +154,7 @@ def analyze(  # noqa: PLR0913 - options
     if probe and run.mode in {"decode", "generate"}:
         raise UsageError(f"--probe: of --mode {run.mode} a step reads its cache; probe the forward, without --mode")
     ledger = account(loaded, run, trace=trace, device=device, predict=predict, timing=timing, progress=progress)
+    ledger = with_roofs(ledger, timing)
     return with_probe(loaded, run, ledger, progress or (lambda text: None)) if probe else ledger
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -147,6 +148,11 @@ def chosen_format(name: str | None, output: Path | None = None, formats: Sequenc
     if output is None:
         return "table"
     return ENDINGS[ending_of(output, ENDINGS, ", or give --format")]
+
+
+def default_target(specs: Sequence[str], what: str) -> Path:
+    """`vit-swin-mixing.svg`, in the current folder: the picture of `what` of some systems."""
+    return Path("-".join([*(re.sub(r"[*?\[\]]", "", Path(spec).stem).strip("-") for spec in specs), what]) + ".svg")
 
 
 def verdict(ledgers: Iterable[Ledger]) -> None:

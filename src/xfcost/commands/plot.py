@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
@@ -87,7 +86,7 @@ def run(  # noqa: PLR0913 - options
     one_of("--metric", METRICS)(metric)
     _check_metric(metric, device, options.get("attention", "eager"))
     axis, span = axis_of(N, size)
-    target = output or _default_target(specs, metric)
+    target = output or shared.default_target(specs, metric)
     form = ending_of(target, (*FIGURES, ".csv"))
     check_target(target, force=force)
     given = N is not None or size is not None
@@ -137,11 +136,6 @@ def _check_metric(metric: str, device: str | None, attention: str) -> None:
     with memory_may_run_out("torch", "loading it"):
         from xfcost.torch_models.timing.devices import check_device
     check_device(device)
-
-
-def _default_target(specs: Sequence[str], metric: str) -> Path:
-    """`vit-swin-mixing.svg`, in the current folder."""
-    return Path("-".join([*(re.sub(r"[*?\[\]]", "", Path(spec).stem).strip("-") for spec in specs), metric]) + ".svg")
 
 
 def _sweeps(
