@@ -19,9 +19,6 @@ from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
-# Modes that are one pass: the bytes of an operation are those of one forward.
-MODES = ("forward", "prefill", "decode")
-
 
 class Found(NamedTuple):
     """The roofs of a machine; where there is no calibration to read them from, why."""
@@ -60,7 +57,6 @@ def rooflines(
     Raises:
         XfcostError: bad input, no such device, a system that doesn't fit on it, no calibration to predict from.
     """
-    _check(run, timing)
     ledgers = accounts(
         loaded,
         run,
@@ -78,21 +74,6 @@ def rooflines(
         progress(f"{found.why}; its peaks alone are measured now …")
     roofs = found.roofs or _measured_roofs(device, run.dtype, timing.threads)
     return [roofline(ledger, roofs) for ledger in ledgers]
-
-
-def _check(run: Run, timing: TimingPlan) -> None:
-    """Refuse what has no operations of one pass.
-
-    Raises:
-        UsageError: another mode, or a compiled model.
-    """
-    if run.mode not in MODES:
-        raise UsageError(
-            f"--mode {run.mode}: a roofline is of one pass, expected {', '.join(MODES[:-1])} or {MODES[-1]}; "
-            "`analyze --device` times the others"
-        )
-    if timing.compile:
-        raise UsageError("--compile: a compiled model has no operations that are timed apart; leave it out")
 
 
 def _with_bytes(ledger: Ledger, loaded: Loaded, run: Run) -> Ledger:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, get_args
 
 import typer
 
 from xfcost.commands import options as shared
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.options import Mode
 from xfcost.ledger.timing_options import TIMING_OPTIONS, TimingPlan, timing_plan
 from xfcost.report.messages import say
+
+# Modes that are one pass.
+_ONE_PASS: Final = ("forward", "prefill", "decode")
 
 Device = Annotated[str | None, typer.Option("--device", help="Where the systems run: cpu, cuda or mps.")]
 Predict = Annotated[
@@ -40,12 +44,12 @@ def run(
     force: shared.Force = False,
     **options: Any,
 ) -> None:
-    """Which operations wait for memory, and which for arithmetic, log-log.
+    """Which operations are memory-bound and which compute-bound, log-log.
 
     Every operation is a point: its arithmetic intensity (FLOP per byte moved) against the FLOP/s that it achieves, its
-    colour the mixing kind, its area the share of time. Above the points stand the machine's measured roofs: the peak
-    rate, and the bandwidth of memory times the intensity. They meet at the ridge point: an operation below it is
-    memory-bound, one above it compute-bound.
+    colour and marker the mixing kind, its area the share of time. Above the points stand the machine's measured roofs:
+    its peak rate, and the bandwidth of its memory times the intensity. They meet at the ridge point: an operation of
+    less intensity is memory-bound, one of more compute-bound.
     """
     from xfcost.api.roofline import rooflines
     from xfcost.counting.run_options import make_run
@@ -61,6 +65,7 @@ def run(
     target = output or shared.default_target(specs, "roofline")
     form = ending_of(target, (*FIGURES, ".csv"))
     check_target(target, force=force)
+    _check_mode(options["mode"])
     timing = _plan(device, {name: options.pop(name) for name in TIMING_OPTIONS}, predict=predict)
     how = make_run(**options)
     loaded = [load(spec, settings or ()) for spec in expanded(specs)]
@@ -70,12 +75,26 @@ def run(
     shared.deliver(content, target, force=force)
 
 
+def _check_mode(mode: str) -> None:
+    """Refuse a mode that is more than one pass: the bytes of an operation are those of one.
+
+    Raises:
+        UsageError: it is one of these.
+    """
+    if mode in get_args(Mode) and mode not in _ONE_PASS:
+        raise UsageError(
+            f"--mode {mode}: a roofline is of one pass, expected {shared.any_of(_ONE_PASS)}; `analyze` reports the rest"
+        )
+
+
 def _plan(device: str | None, given: Mapping[str, Any], *, predict: bool) -> TimingPlan:
     """The plan of the timing; of a prediction only its threads.
 
     Raises:
-        UsageError: no device is given, or options of a timing beside `--predict`.
+        UsageError: no device is given, options of a timing stand beside `--predict`, or the model is to be compiled.
     """
+    if given["compile"]:
+        raise UsageError("--compile: a compiled model has no operations that are timed apart; leave it out")
     if not predict:
         if device is None:
             raise UsageError(

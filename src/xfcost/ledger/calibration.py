@@ -9,7 +9,7 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -17,6 +17,8 @@ from xfcost.ledger.errors import OutputError, UsageError, printable
 
 FORMAT: Final = "xfcost calibration"
 VERSION: Final = 1
+
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,11 +36,11 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """A device as three numbers."""
 
-    call_seconds: float
+    call_seconds: _Positive
     """Seconds of the shortest call."""
-    macs_per_second: float
+    macs_per_second: _Positive
     """Of its largest matrix products."""
-    bytes_per_second: float
+    bytes_per_second: _Positive
     """Of element-wise additions larger than its caches: reads and writes."""
 
 
@@ -116,7 +118,7 @@ def read_calibration(path: Path, machine: Machine) -> Calibration:
         ) from None
     except OSError as error:
         raise UsageError(f"{printable(str(path), 200)} can't be read ({error.strerror}); {mend}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise UsageError(f"{printable(str(path), 200)} is no calibration of xfcost; {mend}") from None
     if (found.format, found.version) != (FORMAT, VERSION):
         raise UsageError(

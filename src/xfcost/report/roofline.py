@@ -23,7 +23,7 @@ CONVENTION: Final = (
     "FLOP/byte: the formulas' FLOPs over the bytes of inputs, outputs and parameters, each once; operations of the "
     "same name and kind together, over all blocks"
 )
-ABOVE: Final = "operands that stay in a cache don't wait for memory"
+ABOVE: Final = "memory's bandwidth does not bound operands that stay in a cache"
 # Operations above the memory roof that are named.
 _MOST_NAMED: Final = 3
 
@@ -62,9 +62,9 @@ def place_text(one: Roofline) -> str:
 
 def above_names(one: Roofline) -> str:
     """The operations above the memory roof, the longest first; empty where none is."""
-    above = one.above_memory()
+    above = list(dict.fromkeys(point.title for point in one.above_memory()))
     more = f" and {len(above) - _MOST_NAMED} more" if len(above) > _MOST_NAMED else ""
-    return ", ".join(point.title for point in above[:_MOST_NAMED]) + more
+    return ", ".join(above[:_MOST_NAMED]) + more
 
 
 def unseen_share(one: Roofline) -> str:

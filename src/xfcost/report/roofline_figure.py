@@ -125,7 +125,7 @@ def _remarks(found: Sequence[Roofline]) -> Iterator[str]:
     if unseen := _of_each({one.name: unseen_share(one) for one in found}):
         yield f"Operations that only move data have no FLOPs and are not drawn: {unseen} of the time."
     if above := _of_each({one.name: above_names(one) for one in found}, "; "):
-        yield f"Above the memory roof, because {ABOVE}: {above}."
+        yield f"Above the memory roof: {above} ({ABOVE})."
 
 
 def _of_each(texts: Mapping[str, str], between: str = ", ") -> str:
