@@ -17,7 +17,7 @@ from xfcost.ledger.modes import Generation
 from xfcost.ledger.prediction import Prediction
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.predicting.calls import recorded
-from xfcost.torch_models.predicting.features import features
+from xfcost.torch_models.predicting.features import Features, features
 from xfcost.torch_models.predicting.regression import Regression
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.subjects import DECODE, PREFILL
@@ -64,6 +64,10 @@ class Predictor:
             for module, times in counts.items():
                 modules[module] += times * each
         return Seconds(_by_row(modules, live.rows), sum(modules.values()), dict(unknown))
+
+    def call_seconds(self, found: Features) -> float:
+        """The seconds of one call with such features, without what surrounds it."""
+        return self._regression(found).seconds
 
     def prediction(self, found: Seconds) -> Prediction:
         """The seconds with an interval, and what they rest on."""

@@ -1,0 +1,151 @@
+"""Predicted seconds of a forward against measured ones, on presets that the calibration did not run.
+
+Usage: python benchmarks/predicting.py [--every K] [--most-seconds S] [--seed N] [preset …]
+
+Calibrate first (`xfcost calibrate`), on a machine that does nothing else. Every preset that no calibrating network
+comes from is predicted at N = 196, 784 and 3,136 (its own N where it has none of them). Where it fits into memory and
+is predicted to take no longer than S seconds (3), it is built and run: the median of five forwards after one. Of these
+configurations, shuffled, every K-th is taken (1: all). Prints the median error, the share within 10 and 15 %, and the
+worst ten with the operations whose prediction is furthest off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from xfcost.api.predictions import predictor
+from xfcost.counting.forward import count
+from xfcost.counting.run_options import make_run
+from xfcost.ledger.errors import XfcostError
+from xfcost.spec.architecture import Architecture
+from xfcost.spec.load import load, preset_names
+from xfcost.spec.placement import place
+from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.memory.limits import tightest
+from xfcost.torch_models.memory.peak import peak_bytes
+from xfcost.torch_models.predicting.calls import recorded
+from xfcost.torch_models.predicting.features import features
+from xfcost.torch_models.predicting.networks import NETWORKS
+from xfcost.torch_models.predicting.predict import Predictor
+
+TOKENS = (196, 784, 3136)
+RUNS = 5
+FAR = 0.1
+MOST_PARAMS = 2_500_000_000
+
+
+class Result(NamedTuple):
+    """One configuration."""
+
+    name: str
+    predicted: float
+    measured: float
+    low: float
+    high: float
+    off: str
+    """The operations whose prediction is furthest off."""
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less 1."""
+        return self.predicted / self.measured - 1
+
+
+def configurations(names: list[str]) -> Iterator[tuple[str, Architecture]]:
+    """Every preset at every N that it can have."""
+    for name in names:
+        loaded, found = load(name), 0
+        for tokens in (*TOKENS, None):
+            if tokens is None and found:
+                continue
+            try:
+                architecture = place(loaded, make_run(N=tokens))
+            except XfcostError:
+                continue
+            found += 1
+            yield f"{name} N={tokens or 'own'}", architecture
+
+
+def measured(name: str, architecture: Architecture, predict: Predictor, most: float) -> Result | None:
+    """Predicted and, where it fits, run; None where it doesn't or takes too long."""
+    if (count(architecture, orders=False).total("params") or 0) > MOST_PARAMS:
+        return None
+    on_meta = build(architecture)
+    expected = predict.seconds(on_meta)
+    if expected.whole > most or peak_bytes(on_meta.model, on_meta.inputs) > tightest().left * 0.8:
+        return None
+    live, times = build(architecture, "cpu"), []
+    with torch.no_grad():
+        live.model(*live.inputs)
+        for _ in range(RUNS):
+            started = time.perf_counter()
+            live.model(*live.inputs)
+            times.append(time.perf_counter() - started)
+    whole = statistics.median(times)
+    bounds = predict.prediction(expected)
+    off = furthest(live, predict, whole) if abs(expected.whole / whole - 1) > FAR else ""
+    return Result(name, expected.whole, whole, bounds.low, bounds.high, off)
+
+
+def furthest(live: BuiltModel, predict: Predictor, whole: float) -> str:
+    """The operations with the largest differences, as shares of the whole."""
+    found = recorded(live.model, live.inputs, time.perf_counter, 2)
+    differences: dict[str, float] = {}
+    for (_, call), times in found.calls.items():
+        spent = statistics.median(found.seconds[call])
+        name = call.operation.removeprefix("aten.")
+        one = predict.call_seconds(features(call))
+        differences[name] = differences.get(name, 0.0) + times * (one - spent)
+    worst = sorted(differences, key=lambda name: -abs(differences[name]))[:3]
+    return ", ".join(f"{name} {differences[name] / whole:+.0%}" for name in worst)
+
+
+def main() -> None:
+    """Print a line per configuration, then the errors."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("presets", nargs="*")
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--most-seconds", type=float, default=3.0)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    predict = predictor("cpu", "float32", None)
+    torch.set_num_threads(predict.calibration.machine.threads)
+    calibrating = {network.preset for network in NETWORKS}
+    names = given.presets or [name for name in preset_names() if name not in calibrating]
+    every = list(configurations(names))
+    random.Random(given.seed).shuffle(every)  # noqa: S311 - a sample
+    results, left_out = [], 0
+    for name, architecture in every[:: given.every]:
+        result = measured(name, architecture, predict, given.most_seconds)
+        if result is None:
+            left_out += 1
+            continue
+        results.append(result)
+        print(f"{result.name:44} {result.predicted:9.4f} {result.measured:9.4f} {result.error:+7.1%}  {result.off}")
+        sys.stdout.flush()
+    summary(results, left_out, given.most_seconds)
+
+
+def summary(results: list[Result], left_out: int, most: float) -> None:
+    """The errors of all configurations."""
+    sizes = sorted(abs(result.error) for result in results)
+    inside = statistics.mean(result.low <= result.measured <= result.high for result in results)
+    print(f"\n{len(results)} configurations; {left_out} left out (too large, or predicted above {most:g} s)")
+    print(f"median error {statistics.median(sizes):.1%}; nine in ten within {sizes[int(0.9 * (len(sizes) - 1))]:.1%}")
+    for share in (0.1, 0.15):
+        print(f"within {share:.0%}: {statistics.mean(size <= share for size in sizes):.0%}")
+    print(f"inside the interval: {inside:.0%}\n\nthe worst ten:")
+    for result in sorted(results, key=lambda one: -abs(one.error))[:10]:
+        print(f"  {result.name:42} {result.error:+7.1%}  {result.off}")
+
+
+if __name__ == "__main__":
+    main()
