@@ -44,7 +44,7 @@ def run(
     force: shared.Force = False,
     **options: Any,
 ) -> None:
-    """Which operations are memory-bound and which compute-bound, log-log.
+    """Which operations are memory-bound, log-log.
 
     Every operation is a point: its arithmetic intensity (FLOP per byte moved) against the FLOP/s that it achieves, its
     colour and marker the mixing kind, its area the share of time. Above the points stand the machine's measured roofs:
