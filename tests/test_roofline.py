@@ -15,6 +15,7 @@ import xfcost
 from helpers import xf
 from xfcost.api import roofline as api
 from xfcost.commands.roofline import run
+from xfcost.counting.run_options import make_run
 from xfcost.ledger import calibration as files
 from xfcost.ledger.calibration import Baseline, Calibration, Overhead
 from xfcost.ledger.ledger import Ledger
@@ -29,6 +30,8 @@ from xfcost.report.point_labels import Box, Named, placed
 from xfcost.report.roofline import report
 from xfcost.report.roofline_figure import roofline_bytes, roofline_figure
 from xfcost.report.style import FIGURE
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
 
 # 100 GFLOP/s, 20 GB/s: they meet at 5 FLOP/byte.
 BASELINE = Baseline(call_seconds=1e-6, macs_per_second=50e9, bytes_per_second=20e9)
@@ -139,6 +142,16 @@ def test_points_above_the_memory_roof_are_those_that_are_faster_than_memory():
     assert found(rows=(fast,)).above_memory() == ()
 
 
+def test_points_above_the_peak_tell_that_it_was_measured_on_a_busier_machine():
+    # 105 and 120 GFLOP/s at 20 FLOP/byte
+    rows = [row(f"a.{rate}", f"At {rate}", flops=rate * 10**9, seconds=1.0, held=5 * 10**9) for rate in (105, 120)]
+    one = found(rows=tuple(rows))
+    assert [point.title for point in one.above_peak()] == ["At 120"]
+    assert found().above_peak() == ()
+    text = plain_text(lambda width: report([one], width))
+    assert "above the peak: At 120; the machine was busier when its peak was measured" in text
+
+
 def test_predicted_seconds_make_the_points_where_nothing_was_timed():
     prediction = Prediction(
         device="cpu", machine="Abacus", threads=1, seconds=4.0, low=3.0, high=5.0, calibrated="2026-11-22",
@@ -155,6 +168,26 @@ def test_predicted_seconds_make_the_points_where_nothing_was_timed():
     text = plain_text(lambda width: report([one], width))
     assert "predicted: 4.00 s on cpu, Abacus, 1 thread; nothing was run" in text
     assert points_of(rows, 4.0, predicted=False)[0].title == "Other"
+
+
+def bytes_of(spec, **options):
+    """Bytes of the rows of one forward, by the end of their path."""
+    from xfcost.torch_models.timing.rows import row_bytes_of
+
+    held = row_bytes_of(place(load(spec, ["stages.0.depth=1"]), make_run(**options)))
+    return {path.rpartition(".")[2]: each for path, each in held.items()}
+
+
+def test_a_shared_table_is_read_where_it_is_used():
+    # a decode step of GPT-2: one vector of 768 in, the table of 50,257 tokens, a score of each out; four bytes each
+    assert bytes_of("gpt2", N=8, mode="decode")["linear"] == 4 * (768 + 50_257 * 768 + 50_257)
+    # eight token numbers of eight bytes each; their rows, read and written
+    assert bytes_of("gpt2", N=8)["lookup"] == 8 * 8 + 2 * 8 * 768 * 4
+
+
+def test_a_table_that_is_its_own_output_is_one_tensor():
+    # 4 tokens and the class token, 192 wide
+    assert bytes_of("vit-ti16", size=32)["table"] == 5 * 192 * 4
 
 
 # ── table and csv ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Mixing, Operation
 from xfcost.ledger.roofs import Bound, Roofs
+
+# A rate that exceeds the peak by less is within what two measurements differ.
+_CLEARLY: Final = 1.1
 
 
 class Point(NamedTuple):
@@ -74,6 +77,10 @@ class Roofline(NamedTuple):
         """Memory-bound points that ran faster than memory gives their operands: those stayed in a cache."""
         found = (point for point in self.drawn if self.roofs.bound(point.intensity) == "memory-bound")
         return tuple(point for point in found if point.flops_per_second > self.roofs.at(point.intensity))
+
+    def above_peak(self) -> tuple[Point, ...]:
+        """Points clearly faster than the peak, which was then measured on a busier machine."""
+        return tuple(point for point in self.drawn if point.flops_per_second > _CLEARLY * self.roofs.flops_per_second)
 
 
 def roofline(ledger: Ledger, roofs: Roofs) -> Roofline:

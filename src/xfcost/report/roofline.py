@@ -24,7 +24,8 @@ CONVENTION: Final = (
     "same name and kind together, over all blocks"
 )
 ABOVE: Final = "memory's bandwidth does not bound operands that stay in a cache"
-# Operations above the memory roof that are named.
+ABOVE_PEAK: Final = "the machine was busier when its peak was measured"
+# Operations above a roof that are named.
 _MOST_NAMED: Final = 3
 
 
@@ -60,9 +61,9 @@ def place_text(one: Roofline) -> str:
     return where_text(ran)
 
 
-def above_names(one: Roofline) -> str:
-    """The operations above the memory roof, the longest first; empty where none is."""
-    above = list(dict.fromkeys(point.title for point in one.above_memory()))
+def names_text(points: Sequence[Point]) -> str:
+    """The names of operations, the first few; empty where there are none."""
+    above = list(dict.fromkeys(point.title for point in points))
     more = f" and {len(above) - _MOST_NAMED} more" if len(above) > _MOST_NAMED else ""
     return ", ".join(above[:_MOST_NAMED]) + more
 
@@ -85,8 +86,10 @@ def _head(one: Roofline) -> Iterator[Text]:
 
 
 def _notes(one: Roofline) -> Iterator[Text]:
-    if above := above_names(one):
+    if above := names_text(one.above_memory()):
         yield Text(f"above the memory roof: {above}; {ABOVE}", style="dim")
+    if above := names_text(one.above_peak()):
+        yield Text(f"above the peak: {above}; {ABOVE_PEAK}", style="dim")
 
 
 def _table(one: Roofline) -> Table:

@@ -9,7 +9,7 @@ from xfcost.ledger import units
 from xfcost.ledger.roofline import Roofline
 from xfcost.report.chart_frame import caption_heights, draw_captions, plain_tick
 from xfcost.report.figure import look, to_bytes
-from xfcost.report.roofline import ABOVE, above_names, place_text, roofs_text, unseen_share
+from xfcost.report.roofline import ABOVE, ABOVE_PEAK, names_text, place_text, roofs_text, unseen_share
 from xfcost.report.roofline_legend import LEGEND_HEIGHT, Sizes, draw_legend, sizes_of
 from xfcost.report.roofline_marks import draw_names, draw_points, draw_roofs
 
@@ -124,8 +124,10 @@ def _remarks(found: Sequence[Roofline]) -> Iterator[str]:
     """What a reader must know of the points."""
     if unseen := _of_each({one.name: unseen_share(one) for one in found}):
         yield f"Operations that only move data have no FLOPs and are not drawn: {unseen} of the time."
-    if above := _of_each({one.name: above_names(one) for one in found}, "; "):
+    if above := _of_each({one.name: names_text(one.above_memory()) for one in found}, "; "):
         yield f"Above the memory roof: {above} ({ABOVE})."
+    if above := _of_each({one.name: names_text(one.above_peak()) for one in found}, "; "):
+        yield f"Above the peak: {above} ({ABOVE_PEAK})."
 
 
 def _of_each(texts: Mapping[str, str], between: str = ", ") -> str:

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_iter
 
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.shared.leaves import HeadBias, Lookup, TableUser
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.devices import Clock
 from xfcost.torch_models.tracing.rows import row_path
@@ -65,17 +66,17 @@ def leaves_clocked(live: BuiltModel, clock: Clock, seconds: dict[str, float]) ->
 
 
 def row_bytes(live: BuiltModel) -> dict[str, int]:
-    """Bytes of inputs, outputs and parameters of each row in one forward, each tensor once per call. Works on `meta`.
+    """Bytes of inputs, outputs and weights of each row in one forward, each tensor once per call. Works on `meta`.
 
-    Of a look-up table the rows that are read count, which are as many bytes as the output.
+    Of a look-up table the rows that are read count, which are as many bytes as the output; a table that another row
+    owns counts where it is read.
     """
     found: Counter[str] = Counter()
 
     def count(path: str) -> Callable[..., None]:
         def hook(module: nn.Module, inputs: Any, given: Any, outputs: Any) -> None:
-            held = _bytes((inputs, given)) + _bytes(outputs)
-            table = isinstance(module, nn.Embedding)
-            found[path] += held + (_bytes(outputs) if table else _bytes(tuple(module.parameters(recurse=False))))
+            looked_up = _bytes(outputs) if isinstance(module, nn.Embedding | Lookup) else 0
+            found[path] += _bytes((inputs, given, outputs, _weights(module))) + looked_up
 
         return hook
 
@@ -92,6 +93,17 @@ def row_bytes_of(architecture: Architecture) -> dict[str, int]:
         return row_bytes(build(architecture))
 
 
+def _weights(module: nn.Module) -> list[Tensor]:
+    """The weights that a leaf reads whole, its own or a shared table's."""
+    if isinstance(module, nn.Embedding | Lookup):
+        return []
+    own = list(module.parameters(recurse=False))
+    if not isinstance(module, TableUser) or module.weight is not None:
+        return own
+    return [*own, module.table[module.row] if isinstance(module, HeadBias) else module.table]
+
+
 def _bytes(values: Any) -> int:
-    """Bytes of all elements of the tensors in a structure."""
-    return sum(one.numel() * one.element_size() for one in tree_iter(values) if isinstance(one, Tensor))
+    """Bytes of all elements of the tensors in a structure, of each tensor once."""
+    tensors = {id(one): one for one in tree_iter(values) if isinstance(one, Tensor)}
+    return sum(one.numel() * one.element_size() for one in tensors.values())
