@@ -97,7 +97,7 @@ def _weights(module: nn.Module) -> list[Tensor]:
     """The weights that a leaf reads whole, its own or a shared table's."""
     if isinstance(module, nn.Embedding | Lookup):
         return []
-    own = list(module.parameters(recurse=False))
+    own: list[Tensor] = list(module.parameters(recurse=False))
     if not isinstance(module, TableUser) or module.weight is not None:
         return own
     return [*own, module.table[module.row] if isinstance(module, HeadBias) else module.table]
