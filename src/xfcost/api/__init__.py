@@ -17,6 +17,7 @@ from xfcost.api.modules import (
     named_module,
 )
 from xfcost.api.predictions import calibrate
+from xfcost.api.roofline import with_roofs
 from xfcost.api.specs import Progress, account, settings_texts, spec_name, with_probe
 from xfcost.counting.run_options import make_run
 from xfcost.ledger import notebook
@@ -159,6 +160,7 @@ def analyze(  # noqa: PLR0913 - options
     ledger = account(
         loaded, run, trace=trace, device=device, predict=on if predict else None, timing=timing, progress=progress
     )
+    ledger = with_roofs(ledger, timing)
     return with_probe(loaded, run, ledger, progress or (lambda text: None)) if probe else ledger
 
 

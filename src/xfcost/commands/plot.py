@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
@@ -18,7 +17,6 @@ from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.options import Mode
 from xfcost.report.messages import say
 from xfcost.report.metrics import METRICS
-from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:
     from xfcost.counting.sweep import Axis, Sweep
@@ -103,7 +101,7 @@ def run(  # noqa: PLR0913 - options
     one_of("--metric", METRICS)(metric)
     _check_metric(metric, device, options.get("attention", "eager"), predict=predict)
     axis, span = axis_of(N, size)
-    target = output or _default_target(specs, metric)
+    target = output or shared.default_target(specs, metric)
     form = ending_of(target, (*FIGURES, ".csv"))
     check_target(target, force=force)
     given = N is not None or size is not None
@@ -162,15 +160,6 @@ def _check_metric(metric: str, device: str | None, attention: str, *, predict: b
     with memory_may_run_out("torch", "loading it"):
         from xfcost.torch_models.timing.devices import check_device
     check_device(device)
-
-
-def _default_target(specs: Sequence[str], metric: str) -> Path:
-    """`vit-swin-mixing.svg`, in the current folder; of `model.py:Net` its name."""
-    targets = [module_target(spec) for spec in specs]
-    names = [
-        target.name if target and target.name else Path(spec).stem for spec, target in zip(specs, targets, strict=True)
-    ]
-    return Path("-".join([*(re.sub(r"[*?\[\]]", "", name).strip("-") for name in names), metric]) + ".svg")
 
 
 def _sweeps(

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from xfcost.ledger.roofs import Roofs
+
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """The spec, the run options and the input of a ledger."""
@@ -138,3 +140,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Of the optimizer, in a training step."""
     not_attributed: float | None = None
     """`seconds` less those of all rows; negative where measuring the rows costs more than what runs between them."""
+    roofs: Roofs | None = None
+    """What the machine was calibrated to reach; None where that is not known."""
+    not_calibrated: str | None = None
+    """Why it is not known, where it was looked for."""

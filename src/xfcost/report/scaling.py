@@ -33,8 +33,10 @@ def scaling_chart(
         UsageError: the metric is 0 for every system, and log axes have no 0.
     """
     chosen, axis = METRICS[metric], sweeps[0].axis
-    timed = _predicted(sweeps, live, predicted) if predicted else _timed(sweeps, live)
-    lines, points = timed if metric == "time" else _counted(sweeps, live, chosen.quantity)
+    if metric != "time":
+        lines, points = _counted(sweeps, live, chosen.quantity)
+    else:
+        lines, points = _predicted(sweeps, live, predicted) if predicted else _timed(sweeps, live)
     if not lines:
         names = ", ".join(one.name for one in sweeps)
         raise UsageError(f"--metric {metric}: is 0 everywhere for {names}; nothing to draw on log axes")
