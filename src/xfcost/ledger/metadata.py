@@ -131,6 +131,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Of the first call, which is not measured; with `compiled`, compilation included."""
     compiled: bool = False
     """Was the model compiled by torch.compile?"""
+    composed: bool = False
+    """Were its distinct blocks run once each, and the rest composed of them?"""
     load: Load | None = None
     noisy: str | None = None
     """Why the figure is not to be trusted, and what to do; None where nothing speaks against it."""

@@ -27,6 +27,8 @@ def timing_texts(ledger: Ledger) -> Iterator[Text]:
     yield Text(f"on {where_text(timing)}{_peak_text(timing)}")
     if timing.noisy:
         yield Text(f"noisy: {timing.noisy}", style="bold yellow")
+    if timing.composed:
+        yield Text("composed: every distinct block was run once, and counts as often as it is repeated")
     if timing.compiled:
         yield Text(f"compiled by torch.compile; the first call took {units.seconds(timing.warm_up_seconds)}")
     if process := timing.process_memory:
