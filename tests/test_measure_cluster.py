@@ -260,6 +260,24 @@ def test_a_cluster_without_workers_is_refused() -> None:
             Cluster(address, seconds=0.5)
 
 
+def killing(version: str, content: bytes) -> bytes:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def test_a_row_that_kills_each_worker_ends_the_sweep(file: RunsFile) -> None:
+    import dask
+    from distributed import LocalCluster
+
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs="CRITICAL") as local,
+        closing(Cluster(local.scheduler_address)) as cluster,
+        pytest.raises(DeviceError, match="each worker that ran this row was killed"),
+    ):
+        sweep(file).run(ClusterRows(cluster, ASKED, {}, killing), Lines(), crew=SideBySide(1, together=1))
+
+
 def test_without_dask_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match=r"^--scheduler: needs Dask \(.*\); pip install 'xfcost\[cluster\]'$"):

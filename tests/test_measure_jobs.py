@@ -165,6 +165,14 @@ def test_a_prepared_process_measures_in_its_turn_and_what_is_skipped_needs_none(
     assert turn.waited == len(seen)
 
 
+def test_waiting_is_no_time_of_the_row_s_process() -> None:
+    # the clock: begun; before and after the gate, twice; ended
+    ticks = iter([0.0, 1.0, 11.0, 13.0, 113.0, 116.0])
+    command = script(READY, Answer(outcome=measured()))
+    ran = Rows(lambda: Processes("cpu", USUAL, 60.0, command), lambda: next(ticks))(configuration())
+    assert ran.seconds == 116 - 10 - 100
+
+
 @pytest.mark.parametrize(
     ("text", "outcome"),
     [
