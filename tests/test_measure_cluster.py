@@ -27,6 +27,7 @@ from xfcost.api.measuring.plan import Planned, spec_hash
 from xfcost.api.measuring.sweeping import Circumstances, Sweep
 from xfcost.api.measuring.worker import Request, Response
 from xfcost.ledger.errors import DeviceError, UsageError
+from xfcost.ledger.file_locks import lock
 from xfcost.ledger.measurements import Configuration, Machine, Outcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_options import USUAL
@@ -195,23 +196,22 @@ def test_a_worker_starts_nothing_for_a_command_that_has_ended() -> None:
     assert response.refused == "the command has ended"
 
 
-def test_one_row_at_a_time_has_the_device() -> None:
-    order: list[str] = []
-    with ThreadPoolExecutor() as pool:
-        begun = threading.Event()
+def test_one_row_at_a_time_has_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[bool] = []
 
-        def second() -> None:
-            begun.set()
-            with worker.device_alone("a device"):
-                order.append("second")
+    def at_once_or_not(descriptor: int, *, wait: bool) -> None:
+        waits.append(wait)
+        lock(descriptor)
 
-        with worker.device_alone("a device"):
-            waiting = pool.submit(second)
-            begun.wait()
-            with worker.device_alone("another"):  # of another device it does not wait
-                order.append("first")
-        waiting.result()
-    assert order == ["first", "second"]
+    monkeypatch.setattr(worker, "lock", at_once_or_not)
+    with worker.device_alone("a device"):
+        with worker.device_alone("another"):
+            pass
+        with pytest.raises(BlockingIOError), worker.device_alone("a device"):
+            pass
+    with worker.device_alone("a device"):
+        pass
+    assert all(waits)
 
 
 def free_port() -> int:
