@@ -426,7 +426,8 @@ def test_without_a_calibration_the_peaks_are_measured_and_that_is_said(
         calibrated.unlink()
     run(
         ["vit-ti16"], size="32", settings=["stages.0.depth=1"], device="cpu", runs="1", threads="1",
-        output=tmp_path / "roof.csv", **usual("precision", "max_time", "min_time", "compile", "composed", "N", "logits"),
+        output=tmp_path / "roof.csv",
+        **usual("precision", "max_time", "min_time", "compile", "composed", "N", "logits"),
         batch="1", dtype="float32", attention="eager", mode="forward",
     )  # fmt: skip
     told = capsys.readouterr()

@@ -75,6 +75,10 @@ Scheduler = Annotated[
         "xfcost[cluster]).",
     ),
 ]
+Check = Annotated[
+    bool,
+    typer.Option("--check", help="Also predict every row from the machine's calibration, beside what is measured."),
+]
 AnyMachine = Annotated[bool, typer.Option("--any-machine", help="Add rows to a file that has rows of another machine.")]
 
 
@@ -102,6 +106,7 @@ def run(  # noqa: PLR0913 - options
     device: On = "cpu",
     timeout: Timeout = _DEFAULT_TIMEOUT,
     retry: Retry = False,
+    check: Check = False,
     any_machine: AnyMachine = False,
     jobs: Jobs = _DEFAULT_JOBS,
     scheduler: Scheduler = None,
@@ -129,6 +134,7 @@ def run(  # noqa: PLR0913 - options
     rows_at_once = _jobs(jobs, scheduler)
     loaded = _loaded(specs, settings)
     timing = timing_plan(device, {name: options.pop(name) for name in TIMING_OPTIONS})
+    timing = timing._replace(checks=check)
     variants = variants_of(options)
     plan = planned(loaded, Sizes(axis, span, number), variants, device, timing)
     how = Measured(device, timing, seconds)

@@ -108,6 +108,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Of a skipped one that does not fit: the bytes that it would need, and those that a limit leaves."""
     left_bytes: int | None = None
     timing: Timing | None = None
+    predicted_seconds: float | None = None
+    """From the machine's calibration, with `--check`."""
     seconds_by_mixing: dict[str, float] | None = None
     """Mixing kind -> seconds of its rows in all blocks; None where no rows were timed."""
     memory: Memory | None = None
@@ -119,8 +121,6 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     configuration: Configuration
     outcome: Outcome
     counted: Counted
-    predicted_seconds: float | None = None
-    """None without a prediction."""
     machine: Machine
     device_name: str
     """The processor or the GPU that ran it."""
@@ -130,6 +130,11 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """From the start of the process to its end."""
     ended: str
     """UTC, as in ISO 8601."""
+
+    @property
+    def predicted_seconds(self) -> float | None:
+        """From the machine's calibration; None without a prediction."""
+        return self.outcome.predicted_seconds
 
     @property
     def key(self) -> bytes:

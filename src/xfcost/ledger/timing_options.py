@@ -32,6 +32,8 @@ class TimingPlan(NamedTuple):
     """Is the model compiled by torch.compile before?"""
     composed: bool = False
     """Is every distinct block run once, and the whole composed of them?"""
+    checks: bool = False
+    """Is a prediction from the machine's calibration held against the measured seconds?"""
 
 
 USUAL: Final = TimingPlan()

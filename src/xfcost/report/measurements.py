@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -26,6 +28,7 @@ _RUN: Final = ("batch", "dtype", "attention", "mode")
 _MOST_REASONS: Final = 8
 # Sizes that are named where a system has none near them.
 _MOST_SIZES: Final = 4
+_NINE_IN_TEN: Final = 0.9
 _TIMING: Final = ("seconds", "spread", "precision", "runs", "noisy", "not_attributed", "peak_bytes")
 _LOAD: Final = ("others", "cores", "stolen", "withheld", "frequency")
 _MEMORY: Final = ("predicted", "low", "high", "measured")
@@ -93,7 +96,9 @@ def _titles(rows: Sequence[Measurement]) -> list[str]:
     sized = any(row.configuration.size for row in rows)
     differing = [name for name in _RUN if len({getattr(row.configuration, name) for row in rows}) > 1]
     columns = ["system", *(["image"] if sized else []), "N", *differing, "MACs", "time", "±", "mixing", "peak"]
-    return [*columns, "predicted", "matrices"]
+    seconds = ["predicted s", "error"] if any(row.predicted_seconds is not None for row in rows) else []
+    place = columns.index("mixing")
+    return [*columns[:place], *seconds, *columns[place:], "predicted", "matrices"]
 
 
 def _cells(row: Measurement, titles: Sequence[str]) -> list[str]:
@@ -106,12 +111,36 @@ def _cells(row: Measurement, titles: Sequence[str]) -> list[str]:
         "MACs": units.count(row.counted.macs),
         "time": units.seconds(timing.seconds) if timing else row.outcome.status,
         "±": precision_text(timing),
+        "predicted s": units.seconds(row.predicted_seconds),
+        "error": _error_text(row),
         "mixing": _mixing_text(row.outcome),
         "peak": units.size(memory.measured) if memory else units.DASH,
         "predicted": units.size(memory.predicted if memory else row.outcome.needed_bytes),
         "matrices": units.DASH if row.attention_share is None else f"{100 * row.attention_share:.0f} %",
     }
     return [cells[title] for title in titles]
+
+
+def _error_text(row: Measurement) -> str:
+    """The predicted seconds over the measured ones, less 1."""
+    error = _error(row)
+    return units.DASH if error is None else f"{error:+.1%}"
+
+
+def _error(row: Measurement) -> float | None:
+    timing = row.outcome.timing
+    return None if timing is None or row.predicted_seconds is None else row.predicted_seconds / timing.seconds - 1
+
+
+def _errors_text(rows: Sequence[Measurement]) -> Iterator[str]:
+    """The errors of all predictions together."""
+    sizes = sorted(abs(error) for row in rows if (error := _error(row)) is not None)
+    if sizes:
+        within = sizes[math.ceil(_NINE_IN_TEN * len(sizes)) - 1]
+        yield (
+            f"predicted against measured seconds, {len(sizes):,} rows: median error {statistics.median(sizes):.1%}, "
+            f"nine in ten within {within:.1%}"
+        )
 
 
 def precision_text(timing: Timing | None) -> str:
@@ -149,6 +178,7 @@ def _threads_text(row: Measurement) -> str:
 
 def _notes(rows: Sequence[Measurement]) -> Iterator[str]:
     """Why rows were not measured; how many hosts; what the columns are."""
+    yield from _errors_text(rows)
     without = [row for row in rows if row.outcome.status != "measured"]
     for row in without[:_MOST_REASONS]:
         yield f"{configuration_text(row.configuration)}: {outcome_text(row)}"

@@ -102,6 +102,7 @@ def _described(job: Job) -> Described:
 
     Raises:
         DeviceError: there is no such device, or torch can't be loaded.
+        UsageError: with `--check`, it is not calibrated.
     """
     check_torch_loads()
     with memory_may_run_out("torch", "loading it"):
@@ -110,6 +111,10 @@ def _described(job: Job) -> Described:
         from xfcost.torch_models.timing.devices import check_device, cpu_name, machine
         from xfcost.torch_models.timing.threads import cores
     check_device(job.device)
+    if job.timing.checks and job.configuration is not None:
+        from xfcost.api.predictions import calibration_of
+
+        calibration_of(job.device, job.configuration.dtype, job.timing.threads)
     return Described(
         machine=Machine(
             host=platform.node(), processor=cpu_name(), cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1
@@ -135,8 +140,16 @@ def _measured(configuration: Configuration, job: Job, begin: Callable[[], None])
     with memory_may_run_out(configuration.system, f"running it on {configuration.device}"), compiler:
         with threads_set(configuration.threads):
             memory = memory_of(place(loaded, run), counted, configuration.device, begin)
-        ledger = account(loaded, run, trace=False, device=configuration.device, timing=timing, orders=False)
-    return Outcome(status="measured", timing=ledger.timing, seconds_by_mixing=seconds_by_mixing(ledger), memory=memory)
+        on = configuration.device
+        predict = on if timing.checks else None
+        ledger = account(loaded, run, trace=False, device=on, predict=predict, timing=timing, orders=False)
+    return Outcome(
+        status="measured",
+        timing=ledger.timing,
+        predicted_seconds=ledger.prediction.seconds if ledger.prediction else None,
+        seconds_by_mixing=seconds_by_mixing(ledger),
+        memory=memory,
+    )
 
 
 def _loaded(configuration: Configuration, text: str | None) -> Loaded:

@@ -1,0 +1,65 @@
+"""`xfcost measure --check`: predicted seconds beside measured ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from helpers import xf
+from measured import measured, row, spec_file
+from xfcost.ledger import calibration as files
+from xfcost.ledger.calibration import Baseline, Calibration, Network, Overhead
+from xfcost.report.measurements import measurements_text
+
+SWEEP = ("A.yaml", "--N", "16", "--runs", "1", "--threads", "1", "--check", "--save", "runs.jsonl")
+
+
+def test_the_table_has_the_errors_and_sums_them_up() -> None:
+    # half a second measured: predicted 0.55 and 0.4, so +10 % and -20 %; the median of 10 and 20 is 15 %
+    rows = [
+        row("A", 16, msgspec.structs.replace(measured(0.5), predicted_seconds=0.55)),
+        row("A", 64, msgspec.structs.replace(measured(0.5), predicted_seconds=0.4)),
+        row("A", 256, measured(0.5)),
+    ]
+    text = " ".join(measurements_text(rows, "table").split())
+    assert "+10.0%" in text
+    assert "-20.0%" in text
+    assert "2 rows: median error 15.0%, nine in ten within 20.0%" in text
+    assert "predicted s" not in measurements_text(rows[2:], "table")
+    first, second = (line.split(",") for line in measurements_text(rows[:1], "csv").splitlines())
+    assert second[first.index("predicted_seconds")] == "0.55"
+
+
+def test_without_a_calibration_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    spec_file(tmp_path, "A")
+    done = xf("measure", *SWEEP, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "is not calibrated" in " ".join(done.stderr.split())
+
+
+def test_a_row_is_predicted_and_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from xfcost.torch_models.predicting.calibrate import this_machine
+    from xfcost.torch_models.timing.threads import threads_set
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    spec_file(tmp_path, "A")
+    with threads_set(1):
+        machine = this_machine("cpu", "float32")
+    found = Calibration(
+        machine=machine,
+        measured="2026-11-22T10:00:00+00:00",
+        baseline=Baseline(call_seconds=1e-6, macs_per_second=1e9, bytes_per_second=1e9),
+        overhead=Overhead(call=0.0, view=0.0, module=0.0),
+        networks=(Network(name="n", seconds=1.0, predicted=1.1),),
+        samples=(),
+    )
+    files.write_calibration(files.path_of("cpu", 1, "float32"), found)
+    done = xf("measure", *SWEEP, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "predicted against measured seconds, 1 rows" in " ".join(done.stdout.split())
+    (kept,) = (json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()[1:])
+    assert kept["outcome"]["predicted_seconds"] > kept["counted"]["macs"] / 1e9
