@@ -226,7 +226,7 @@ def test_the_command_builds_the_module_again_on_the_cpu(target: str) -> None:
 def test_unknown_rows_are_a_line_of_the_totals(target: str) -> None:
     report = xf("analyze", target, "--mixing", "--no-trace", "--by", "mixing").stdout
     assert "unknown" in report
-    assert "1 row has no known mixing kind: no rule knows it (1)" in report
+    assert "3 rows have no known mixing kind: no rule knows it (1); it works on what" in " ".join(report.split())
 
 
 def test_a_module_with_too_many_parameters_is_refused_before_it_is_built(
