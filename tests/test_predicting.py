@@ -354,6 +354,19 @@ def test_commands_predict(calibrated_here):
     assert "predicted_seconds" in table.splitlines()[0]
 
 
+def test_predicted_seconds_are_lines_of_a_plot(calibrated_here, tmp_path):
+    target = tmp_path / "time.csv"
+    words = ("plot", "vit-ti32", "swin-t", "--metric", "time", "--predict", "--threads", "1", "--N", "49:784")
+    done = xf(*words, "-o", target)
+    assert "ViT-Ti/32, predicted: slope" in done.stdout
+    picture = xf(*words, "-o", tmp_path / "time.svg")
+    assert picture.returncode == 0
+    assert "points traced" not in (tmp_path / "time.svg").read_text()
+    refused = xf("plot", "vit-ti32", "--metric", "macs", "--predict")
+    assert refused.returncode == 2
+    assert "give --metric time" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

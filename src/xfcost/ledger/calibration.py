@@ -9,7 +9,7 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -17,6 +17,8 @@ from xfcost.ledger.errors import OutputError, UsageError, printable
 
 FORMAT: Final = "xfcost calibration"
 VERSION: Final = 1
+
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,11 +36,11 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """A device as three numbers."""
 
-    call_seconds: float
+    call_seconds: _Positive
     """Seconds of the shortest call."""
-    macs_per_second: float
+    macs_per_second: _Positive
     """Of its largest matrix products."""
-    bytes_per_second: float
+    bytes_per_second: _Positive
     """Of element-wise additions larger than its caches: reads and writes."""
 
 
@@ -102,7 +104,8 @@ def read_calibration(path: Path, machine: Machine) -> Calibration:
     """The calibration in a file, if it is of `machine`.
 
     Raises:
-        UsageError: there is none, it is no calibration of this version, or it is another machine's.
+        UsageError: there is none, it is no calibration of this version, or it is another machine's. Its message begins
+            with the machine or the file.
     """
     mend = f"measure this one: xfcost calibrate --device {machine.device}" + (
         f" --dtype {machine.dtype}" if machine.dtype != "float32" else ""
@@ -111,20 +114,19 @@ def read_calibration(path: Path, machine: Machine) -> Calibration:
         found = msgspec.json.decode(path.read_bytes(), type=Calibration)
     except FileNotFoundError:
         raise UsageError(
-            f"--predict: {machine.name} ({machine.threads} thread(s), {machine.dtype}) is not calibrated; {mend}"
+            f"{machine.name} ({machine.threads} thread(s), {machine.dtype}) is not calibrated; {mend}"
         ) from None
     except OSError as error:
-        raise UsageError(f"--predict: {printable(str(path), 200)} can't be read ({error.strerror}); {mend}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise UsageError(f"--predict: {printable(str(path), 200)} is no calibration of xfcost; {mend}") from None
+        raise UsageError(f"{printable(str(path), 200)} can't be read ({error.strerror}); {mend}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise UsageError(f"{printable(str(path), 200)} is no calibration of xfcost; {mend}") from None
     if (found.format, found.version) != (FORMAT, VERSION):
         raise UsageError(
-            f"--predict: {printable(str(path), 200)} is a calibration of version {found.version}, expected {VERSION}; "
-            f"{mend}"
+            f"{printable(str(path), 200)} is a calibration of version {found.version}, expected {VERSION}; {mend}"
         )
     if found.machine != machine:
         raise UsageError(
-            f"--predict: {printable(str(path), 200)} was measured on {_words(found.machine)}, and this is "
+            f"{printable(str(path), 200)} was measured on {_words(found.machine)}, and this is "
             f"{_words(machine)}; {mend}"
         )
     return found
