@@ -131,6 +131,11 @@ class TestViews:
         groups = module_ledger(Model(), (TOKENS,)).by("module", depth=1)
         assert {name: len(found) for name, found in groups.items()} == {"table": 1, "blocks": 5, "": 1, "head": 1}
 
+    def test_groups_by_operation_have_all_calls(self):
+        module = Takes(lambda x: (x.cos() @ x.T).cos() @ x)
+        groups = module_ledger(module, (X,)).by("operation")
+        assert {name: len(found) for name, found in groups.items()} == {"cos": 2, "mm": 3}
+
     @pytest.mark.parametrize("form", ["json", "csv", "markdown", "latex", "table"])
     @pytest.mark.parametrize("by", [None, "module", "operation", "block", "stage", "mixing"])
     def test_every_report(self, form, by):
@@ -199,9 +204,17 @@ class TestBesideTheTrace:
 def test_options_of_specs_are_refused():
     with pytest.raises(UsageError, match="N=784: of a module N is the argument of example_inputs"):
         xfcost.analyze(Model(), example_inputs=TOKENS, N=784)
-    with pytest.raises(UsageError, match=r"mode='?decode'?: that is of specs"):
+    with pytest.raises(UsageError, match="--mode decode: that is of specs"):
         xfcost.analyze(Model(), example_inputs=TOKENS, mode="decode")
-    with pytest.raises(UsageError, match=r"tokens=300: that is of specs"):
+    with pytest.raises(UsageError, match="--tokens 300: that is of specs"):
         xfcost.analyze(Model(), example_inputs=TOKENS, mode="train", tokens=300)
     with pytest.raises(UsageError, match="a spec knows its inputs"):
         xfcost.analyze("vit", example_inputs=TOKENS)
+    with pytest.raises(UsageError, match="got the class Model; make a module of it"):
+        xfcost.analyze(Model, example_inputs=TOKENS)
+
+
+@pytest.mark.parametrize("tokens", [0, -3, 2**33])
+def test_an_n_out_of_range_is_refused(tokens):
+    with pytest.raises(UsageError, match=r"expected at (least 1 token|most 4,294,967,296 tokens)"):
+        xfcost.analyze(nn.Linear(8, 8), example_inputs=lambda N: torch.zeros(1, N, 8), N=tokens)

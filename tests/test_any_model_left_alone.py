@@ -25,6 +25,7 @@ class Everything(nn.Module):
         self.map, self.norm, self.dropout = nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout()
         self.table = nn.Embedding(4, 8, max_norm=1.0)
         self.calls, self.kept, self.plain = 0, [], torch.ones(8)
+        self.seen = {0}
         self.register_buffer("total", torch.zeros(8))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -32,6 +33,7 @@ class Everything(nn.Module):
         y = self.dropout(self.norm(self.map(x))) + self.plain + self.table(torch.zeros(4, dtype=torch.long))
         self.total += y.sum(0)
         self.kept.append(y)
+        self.seen.add(self.calls + random.randrange(9) + np.random.randint(9))  # noqa: NPY002, S311
         self.plain = y
         return y
 
@@ -46,7 +48,8 @@ def state(model: nn.Module) -> dict[str, object]:
         "needs grad": [one.requires_grad for one in model.parameters()],
         "hooks": [(len(one._forward_hooks), len(one._forward_pre_hooks)) for one in model.modules()],
         "attributes": [sorted(vars(module)) for module in model.modules()],
-        "random": (torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()),  # noqa: NPY002
+        "seen": sorted(getattr(model, "seen", ())),
+        "random": (torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state()[1:3])),  # noqa: NPY002
         "grad mode": torch.is_grad_enabled(),
         "fast path": torch.backends.mha.get_fastpath_enabled(),
     }

@@ -17,6 +17,7 @@ from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
+from xfcost.report.figures import figure_rows
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -123,6 +124,13 @@ def test_modules_in_python_each_with_its_inputs() -> None:
     assert found.names[:2] == ("TransformerEncoderLayer", "TransformerEncoderLayer #2")
     assert found.figures["TransformerEncoderLayer"]["macs"] == 16 * 8 * 8 * 4 + 2 * 16 * 16 * 8 + 2 * 16 * 8 * 16
     assert found.figures["TransformerEncoderLayer #2"]["macs"] == 16 * 4 * 4 * 4 + 2 * 16 * 16 * 4 + 2 * 16 * 4 * 8
+
+
+def test_scores_with_special_tokens_alone_say_what_they_are() -> None:
+    found = xfcost.compare(net(), net(), example_inputs=torch.zeros(1, 16, WIDTH), thorough=False)
+    words = [row[0] for row in figure_rows(found)]
+    assert "score dot products, with special tokens" in words
+    assert "  with special tokens" not in words
 
 
 def test_a_module_with_inputs_of_one_size_has_no_growth() -> None:

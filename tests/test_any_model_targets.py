@@ -105,6 +105,14 @@ def test_a_module_of_a_package() -> None:
     assert macs(*words, "--input", "2x3") == 2 * 3 * 4
 
 
+def test_h_and_w_are_the_height_and_the_width() -> None:
+    build = ["in_channels=3", "out_channels=4", "kernel_size=1"]
+    ledger = xfcost.analyze("torch.nn:Conv2d", inputs=["1x3xHxW"], build=build, size=(6, 8))
+    assert ledger.total("macs") == 6 * 8 * 3 * 4
+    assert ledger.module is not None
+    assert ledger.module.inputs == ("input: 1×3×6×8 float32",)
+
+
 def test_n_and_batch_are_letters_in_shapes(code: Path) -> None:
     assert macs(f"{code}:Net", "--input", "BxNx4", "--N", "100", "--batch", "3") == 2 * 300 * 16
     assert xfcost.analyze(f"{code}:Net", inputs=["1xNx4"], N=7).total("macs") == 2 * 7 * 16
@@ -120,12 +128,14 @@ def test_n_and_batch_are_letters_in_shapes(code: Path) -> None:
         ((":ready", "--build", "depth=3"), "this is a module already"),
         ((":Net", "--build", "depth"), "expected key=value, as in --build depth=12"),
         ((":Net", "--input", "1xNx4"), "N has no number; give --N"),
+        ((":Net", "--input", "1x5x4", "--N", "7"), "--N 7: the inputs have no letter N, as in --input 1xNx768"),
+        ((":Net", "--input", "1xNx4", "--N", "0"), "--N 0: expected at least 1 token"),
         ((":Net", "--input", "1xQx4"), "Q is no letter; expected one of N, H, W, B"),
         ((":Net", "--input", "1x4:float23"), "expected a dtype out of float32"),
         ((":Net", "--input", "huh"), "expected a shape, as in 1x3x224x224"),
         ((":Net", "--input", "1x5x3"), r"does not run on these inputs: RuntimeError: .*model\.py:13"),
-        ((":Net", "--set", "a=1"), "that is of specs"),
-        ((":Net", "--mode", "decode"), "mode=decode: that is of specs"),
+        ((":Net", "--set", "a=1"), "--set a=1: that is of specs"),
+        ((":Net", "--mode", "decode"), "--mode decode: that is of specs"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(code: Path, words: tuple[str, ...], message: str) -> None:

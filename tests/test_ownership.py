@@ -116,6 +116,16 @@ def test_what_no_rule_knows_is_unknown() -> None:
     assert (only.kind, only.reason) == ("unknown", "no rule knows it")
 
 
+def test_what_works_on_an_unknown_result_is_unknown_too() -> None:
+    def then(linear: nn.Module, x: Tensor) -> Tensor:
+        lost = torch.cdist(x, x) @ x
+        return (attention(nn.Identity(), lost) + x).relu().transpose(1, 2)
+
+    kinds = {one.name: one.kind for one in found(then, SEQUENCE)}
+    assert {kinds.pop(name) for name in ("aten.relu", "aten.transpose")} <= {None, "per-token"}
+    assert {kinds[name] for name in ("aten._cdist_forward", "aten.bmm", "aten._softmax", "aten.add")} == {"unknown"}
+
+
 def test_tokens_may_lie_on_another_axis() -> None:
     inputs = [torch.randn(1, 6, tokens) for tokens in (8, 12)]
     module = nn.Conv1d(6, 5, 3, padding=1)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from xfcost.api.modules import (
     check_letters,
+    check_texts,
     given_module,
     imported,
     is_module,
     module_account,
     module_plan,
     named_module,
+    refuse_class,
 )
 from xfcost.api.predictions import calibrate
 from xfcost.api.roofline import with_roofs
@@ -140,6 +142,7 @@ def analyze(  # noqa: PLR0913 - options
         how["plan"] = module_plan(settings=settings or (), probe=probe, predict=predict, **given)
         check_letters(example_inputs, lengths)
         return module_account(given_module(spec, example_inputs, example_kwargs), lengths, how)
+    refuse_class(spec)
     if example_inputs is not None or example_kwargs is not None:
         raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
     name = spec_name(spec)
@@ -149,7 +152,9 @@ def analyze(  # noqa: PLR0913 - options
         lengths = {"N": given.pop("N", None), "size": given.pop("size", None)}
         batch = given.pop("batch", 1)
         how["plan"] = module_plan(settings=settings or (), probe=probe, predict=predict, **given)
-        return module_account(named_module(target, inputs, build, batch), lengths, how)
+        named = named_module(target, inputs, build, batch)
+        check_texts(inputs, lengths["N"])
+        return module_account(named, lengths, how)
     if mixing:
         raise UsageError("--mixing: a spec declares how its operations mix tokens; --probe checks it")
     if inputs or build:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xfcost.api.specs import Progress, settings_texts
 from xfcost.counting.training_plan import make_plan
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
+from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import OPTIONS, read_option
 from xfcost.ledger.training import Plan
@@ -32,6 +33,17 @@ def is_module(given: Any) -> bool:
     return torch_loaded is not None and isinstance(given, torch_loaded.nn.Module)
 
 
+def refuse_class(given: Any) -> None:
+    """Refuse a class where a module or a spec is expected.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if isinstance(given, type):
+        name = given.__name__
+        raise UsageError(f"expected a spec or a torch module, got the class {name}; make a module of it: {name}(…)")
+
+
 def refuse_of_specs_alone(**options: Any) -> None:
     """Refuse options that have a meaning for specs alone.
 
@@ -42,8 +54,18 @@ def refuse_of_specs_alone(**options: Any) -> None:
     for name, given in options.items():
         if given != defaults.get(name):
             raise UsageError(
-                f"{name}={shown(given)}: that is of specs; a module is counted as it is, on the inputs that it is given"
+                f"{_as_option(name, given)}: that is of specs; a module is counted as it is, on the inputs that it is "
+                "given"
             )
+
+
+def _as_option(name: str, given: Any) -> str:
+    """An option as it stands on the command line; one that is none there as in Python."""
+    if name == "settings":
+        return f"--set {' '.join(map(shown, given))}"
+    if name in {"probe", "predict"}:
+        return f"--{name}"
+    return f"--{name.replace('_', '-')} {shown(given)}" if name in OPTIONS else f"{name}={shown(given)}"
 
 
 def check_letters(inputs: Any, given: Mapping[str, Any]) -> None:
@@ -61,6 +83,18 @@ def check_letters(inputs: Any, given: Mapping[str, Any]) -> None:
         raise UsageError(
             f"size={shown(given['size'])}: of a module H and W are the arguments of example_inputs, a function of both"
         )
+
+
+def check_texts(texts: Sequence[str], tokens: Any) -> None:
+    """Refuse an N that stands for no letter of the inputs of a named module.
+
+    Raises:
+        UsageError: there is one, and they have none.
+    """
+    from xfcost.torch_models.any_model.input_texts import letters_in
+
+    if texts and tokens is not None and "N" not in letters_in(texts):
+        raise UsageError(f"--N {shown(tokens)}: the inputs have no letter N, as in --input 1xNx768")
 
 
 def module_plan(*, settings: Sequence[str], probe: bool, **options: Any) -> Plan | None:
@@ -111,12 +145,15 @@ def one_number(given: Any) -> int | None:
     """The number for N in the shapes of inputs.
 
     Raises:
-        UsageError: more than one, or none.
+        UsageError: more than one, or none, or one out of range.
     """
     numbers = read_option("N", given)
     if numbers is not None and len(numbers) != 1:
         raise UsageError(f"--N {shown(given)}: expected one number, which stands for N in --input")
-    return int(numbers[0]) if numbers else None
+    if not numbers:
+        return None
+    check_tokens(numbers[0])
+    return int(numbers[0])
 
 
 def imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Progress | None) -> Loaded | None:

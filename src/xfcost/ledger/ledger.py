@@ -77,11 +77,17 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     ) -> dict[str, tuple[Operation, ...]]:
         """Rows grouped by `key`, groups in order of first appearance (by `mixing` always all three kinds).
 
-        By `module`, `depth` counts the parts of a path: what is deeper belongs to the module at that depth.
+        By `module`, `depth` counts the parts of a path: what is deeper belongs to the module at that depth. By
+        `operation`, all calls of an ATen operation are one group.
         """
         groups: dict[str, list[Operation]] = {kind: [] for kind in MIXINGS} if key == "mixing" else {}
         for row in self.rows:
-            name = ".".join(row.component.split(".")[:depth]) if key == "module" else getattr(row, key)
+            if key == "module":
+                name = ".".join(row.component.split(".")[:depth])
+            elif key == "operation" and row.ran is not None:
+                name = row.ran.aten.rpartition("::")[2]
+            else:
+                name = getattr(row, key)
             groups.setdefault(name, []).append(row)
         return {name: tuple(rows) for name, rows in groups.items()}
 

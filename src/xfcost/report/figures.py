@@ -112,7 +112,9 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
             f"{bounded(ledger, quantity) if value else ''}{figure_text(quantity, value)}"
             for value, ledger in zip(values, comparison.ledgers, strict=True)
         ]
-        yield quantity, words, list(zip(texts, map(_against, ratios), strict=True))
+        alone = plain and all(comparison.figures[name].get(plain) is None for name in comparison.names)
+        told = f"{_LINES[plain][0]}, {words.strip()}" if plain and alone else words
+        yield quantity, told, list(zip(texts, map(_against, ratios), strict=True))
 
 
 def bounded(ledger: Ledger, quantity: str) -> str:

@@ -30,7 +30,7 @@ def scaling_chart(
     """The chart of `metric`; `live` holds each system's traced or timed ledgers at a few N, `predicted` predicted ones.
 
     Raises:
-        UsageError: the metric is 0 for every system, and log axes have no 0.
+        UsageError: the metric is 0 or not known for every system, and log axes have no 0.
     """
     chosen, axis = METRICS[metric], sweeps[0].axis
     if metric != "time":
@@ -39,7 +39,9 @@ def scaling_chart(
         lines, points = _predicted(sweeps, live, predicted) if predicted else _timed(sweeps, live)
     if not lines:
         names = ", ".join(one.name for one in sweeps)
-        raise UsageError(f"--metric {metric}: is 0 everywhere for {names}; nothing to draw on log axes")
+        known = metric == "time" or any(value is not None for one in sweeps for value in one.values(chosen.quantity))
+        why = "is 0 everywhere" if known else "is not known"
+        raise UsageError(f"--metric {metric}: {why} for {names}; nothing to draw on log axes")
     metadata = next((one for one in sweeps if not is_module(one)), sweeps[0]).ledgers[0].metadata
     return Chart(
         title=f"{chosen.title} over {'N' if axis is TOKENS else 'image size'} (log–log)",

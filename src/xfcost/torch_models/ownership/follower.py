@@ -10,9 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
-from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, History, Outcome, Past, unknown
+from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, History, Outcome, Past
 from xfcost.torch_models.ownership.changes import by_changes
 from xfcost.torch_models.ownership.found import Shape
+from xfcost.torch_models.ownership.lost import Lost, lost
 from xfcost.torch_models.ownership.owners import (
     CONSTANT,
     LEARNED,
@@ -72,6 +73,7 @@ class Follower(TorchDispatchMode):
         self._pairs: Any = WeakTensorKeyDictionary()
         self._histories: Any = WeakTensorKeyDictionary()
         self._recent: Any = WeakTensorKeyDictionary()
+        self._lost = Lost()
         self._made: History = {}
         self._ordered: TensorWeakRef | None = None
 
@@ -135,7 +137,7 @@ class Follower(TorchDispatchMode):
         self._made = {}
         self._forget_order()
         owned = self._any_owned(given)
-        outcome = self._outcome(call, given, packet)
+        outcome = self._lost.follow(call, [] if packet in _ERASING else given, self._outcome(call, given, packet))
         if outcome.finding is not None and outcome.finding.kept is not None and self._any_chosen(given):
             outcome = outcome._replace(finding=outcome.finding._replace(chosen=True))
         chooses = packet in _SORTING and varies(home(self.owners(args[0])), call.argument("dim", -1))
@@ -211,7 +213,7 @@ class Follower(TorchDispatchMode):
                 return _fitting(call, rule(call))
         except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
             if owned:
-                return _lost(call, f"its rule fails here: {str(error).splitlines()[0]}")
+                return lost(call, f"its rule fails here: {str(error).splitlines()[0]}")
         if not owned or not _makes_floats(call.results):
             learned = any(any_learned(self.owners(value)) for value in given)
             value = LEARNED if learned else CONSTANT
@@ -219,7 +221,7 @@ class Follower(TorchDispatchMode):
         try:
             return _fitting(call, by_changes(call))
         except Exception:  # noqa: BLE001 - an operation that does not run on such numbers stays unknown
-            return _lost(call, "no rule knows it")
+            return lost(call, "no rule knows it")
 
     def _any_owned(self, given: list[Tensor]) -> bool:
         return any(any_owned(self.owners(value)) for value in given)
@@ -284,10 +286,6 @@ def _fitting(call: Call, outcome: Outcome) -> Outcome:
     if shapes[0] != shapes[1]:
         raise ValueError(f"its outputs have the shapes {shapes[0]}, and their owners {shapes[1]}")
     return outcome
-
-
-def _lost(call: Call, reason: str) -> Outcome:
-    return Outcome([torch.full(result.shape, CONSTANT) for result in call.results], unknown(reason))
 
 
 def _laid_like(result: Tensor, owners: Tensor, *, view: bool) -> Tensor:

@@ -251,6 +251,16 @@ def is_new(call: Call) -> bool:
     return RULES.get(call.packet) is _made_anew
 
 
+def is_movement(call: Call) -> bool:
+    """Is the call data movement, or a view?"""
+    return rule_of(call.packet, call.func) in _MOVING
+
+
+def is_pointwise(call: Call) -> bool:
+    """Is the call element-wise?"""
+    return rule_of(call.packet, call.func) is pointwise
+
+
 def moves(call: Call) -> bool:
     """Is the call data movement that writes, and not a view?"""
-    return rule_of(call.packet, call.func) in _MOVING and not call.func.is_view and call.packet not in _VIEWS
+    return is_movement(call) and not call.func.is_view and call.packet not in _VIEWS
