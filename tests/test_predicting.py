@@ -333,6 +333,17 @@ def test_a_spec_is_predicted_in_every_form(calibrated_here):
     assert by_kind["local"] is None
 
 
+def test_a_predicted_row_is_one_block_and_nothing_is_predicted_twice(calibrated_here):
+    ledger = xfcost.analyze("vit-ti32", trace=False, predict=True, threads=1)
+    scores = next(row for row in ledger.rows if row.operation == "scores")
+    # 3 heads, 50·64·50 MACs each, at 10⁹ per second; Q, K and the scores at 10⁹ bytes per second, and one call
+    product = 480_000 / 1e9 + 4 * (2 * 3 * 50 * 64 + 3 * 50 * 50) / 1e9 + 1e-6
+    assert scores.times == 12
+    assert product <= scores.predicted_seconds < 2 * product
+    # without overheads of views and modules no time is left beside the operations, and none is missing
+    assert 0 <= ledger.prediction.not_attributed < 0.05 * ledger.prediction.seconds
+
+
 def test_a_generation_is_predicted_phase_by_phase(calibrated_here):
     ledger = xfcost.analyze(
         "gpt2", settings=["stages.0.depth=1"], N=8, mode="generate", new_tokens=4, trace=False, predict=True, threads=1
