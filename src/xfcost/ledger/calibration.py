@@ -17,6 +17,9 @@ from xfcost.ledger.errors import OutputError, UsageError, printable
 
 FORMAT: Final = "xfcost calibration"
 VERSION: Final = 1
+# Seconds of a call or a network lie between.
+_LEAST: Final = 1e-12
+_MOST: Final = 1e12
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +110,7 @@ def read_calibration(path: Path, machine: Machine) -> Calibration:
     mend = f"measure this one: xfcost calibrate --device {machine.device}" + (
         f" --dtype {machine.dtype}" if machine.dtype != "float32" else ""
     )
+    mend += f" --threads {machine.threads}" if machine.device == "cpu" else ""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Calibration)
     except FileNotFoundError:
@@ -122,12 +126,24 @@ def read_calibration(path: Path, machine: Machine) -> Calibration:
             f"--predict: {printable(str(path), 200)} is a calibration of version {found.version}, expected {VERSION}; "
             f"{mend}"
         )
+    if not _is_possible(found):
+        raise UsageError(
+            f"--predict: {printable(str(path), 200)} has rates or seconds that no device was measured to have; {mend}"
+        )
     if found.machine != machine:
         raise UsageError(
             f"--predict: {printable(str(path), 200)} was measured on {_words(found.machine)}, and this is "
             f"{_words(machine)}; {mend}"
         )
     return found
+
+
+def _is_possible(found: Calibration) -> bool:
+    """Are all rates and seconds such that ratios of them are numbers?"""
+    baseline = found.baseline
+    seconds = [baseline.call_seconds, *(each for one in found.networks for each in (one.seconds, one.predicted))]
+    rates = (baseline.macs_per_second, baseline.bytes_per_second)
+    return all(_LEAST < one < _MOST for one in seconds) and all(1 / _MOST < one < _MOST**2 for one in rates)
 
 
 def write_calibration(path: Path, calibration: Calibration) -> None:

@@ -32,7 +32,7 @@ def _faults(row: Measurement) -> Iterator[str]:
         yield from _faults_of_timing(outcome.timing)
     elif outcome.status == "measured":
         yield "it is measured, and has no timing"
-    predicted = outcome.memory and outcome.memory.predicted
+    predicted = None if outcome.memory is None else outcome.memory.predicted
     if predicted is not None and predicted < 0:
         yield f"its predicted peak memory is {predicted} bytes"
     for name, count in msgspec.structs.asdict(row.counted).items():

@@ -54,7 +54,7 @@ def _mixing_time(row: Measurement) -> Estimate | None:
 
 def _peak(row: Measurement) -> Estimate | None:
     memory = row.outcome.memory
-    held = memory and memory.measured
+    held = None if memory is None else memory.measured
     return Estimate(held, None) if held is not None and held > 0 else None
 
 
