@@ -52,9 +52,8 @@ def report(ledger: Ledger, by: AnyView | None, width: int, *, verbose: bool = Fa
 def groups_table(ledger: Ledger, by: AnyView, depth: int | None = None) -> Table:
     """Totals of `--by operation|block|stage|mixing|module`, over all blocks; modules as a tree, with what is inside."""
     shown = {"flops": "FLOPs", "attention_entries": "attention entries", "traced_macs": "traced MACs"}
-    if ledger.prediction is not None or any(
-        row.seconds for row in ledger.rows
-    ):  # times take the room of what is as well in csv and json
+    if ledger.prediction is not None or any(row.seconds for row in ledger.rows):
+        # seconds take the room of what is in csv and json as well
         shown = {"flops": "FLOPs"}
     shown |= ({"cached": "cached"} if ledger.step else {}) | (
         {"backward_macs": "backward MACs"} if ledger.training else {}
