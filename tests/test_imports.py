@@ -8,7 +8,7 @@ import pytest
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.mechanisms import MECHANISMS
 
-HEAVY = ("torch", "fvcore", "numpy", "pandas", "sympy", "matplotlib", "transformers", "psutil")
+HEAVY = ("torch", "fvcore", "numpy", "pandas", "sympy", "matplotlib", "transformers", "psutil", "joblib", "distributed")
 
 COUNTING = [
     ["analyze", "vit", "--no-trace"],

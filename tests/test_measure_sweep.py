@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from measured import DESCRIBED, HEADER, HERE, THERE, VERSIONS, configuration, counted, measured, row
+from xfcost.api.measuring.crews import Ran, Runner
 from xfcost.api.measuring.plan import Planned
 from xfcost.api.measuring.sweeping import (
     Circumstances,
@@ -81,6 +82,11 @@ def outcomes(
     return run, asked
 
 
+def alone(run: Callable[[Configuration], Outcome]) -> Runner:
+    """A runner of the machine of the command."""
+    return lambda configuration: Ran(run(configuration))
+
+
 def names(rows: Sequence[Measurement]) -> list[tuple[str, int]]:
     return [(one.configuration.system, one.configuration.N) for one in rows]
 
@@ -92,13 +98,13 @@ def test_every_row_is_in_the_file_before_the_next_one_runs(file: RunsFile, path:
         lengths.append(len(read_runs(path).rows))
         return measured()
 
-    sweep(file).run(run, Told())
+    sweep(file).run(alone(run), Told())
     assert lengths == [0, 1, 2, 3]
 
 
 def test_a_row_says_where_and_when_it_was_measured(file: RunsFile, path: Path) -> None:
     run, _ = outcomes()
-    sweep(file, seconds=[2.5, 1, 1, 1]).run(run, Told())
+    sweep(file, seconds=[2.5, 1, 1, 1]).run(alone(run), Told())
     first = read_runs(path).rows[0]
     assert (first.machine, first.device_name, first.versions) == (HERE, "P", VERSIONS)
     assert (first.process_seconds, first.ended) == (2.5, "2025-01-31T12:00:00Z")
@@ -109,18 +115,18 @@ def test_a_row_says_where_and_when_it_was_measured(file: RunsFile, path: Path) -
 def test_the_same_command_goes_on_where_it_was(file: RunsFile, path: Path) -> None:
     run, _ = outcomes(None, None, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        sweep(file).run(run, Told())
+        sweep(file).run(alone(run), Told())
     assert names(read_runs(path).rows) == NAMES[:2]
     again, asked = outcomes()
     told = Told()
     second = sweep(file)
-    second.run(again, told)
+    second.run(alone(again), told)
     assert asked == NAMES[2:]
     assert told.began == (4, 2)
     assert told.numbers == [3, 4]
     assert names(second.rows) == names(read_runs(path).rows) == NAMES
     third, asked = outcomes()
-    sweep(file).run(third, Told())
+    sweep(file).run(alone(third), Told())
     assert asked == []
 
 
@@ -128,7 +134,7 @@ def test_rows_of_other_configurations_stay_and_are_not_the_command_s(file: RunsF
     file.append(row("C"))
     run, asked = outcomes()
     one = sweep(file)
-    one.run(run, Told())
+    one.run(alone(run), Told())
     assert asked == NAMES == names(one.rows)
     assert names(read_runs(path).rows) == [("C", 64), *NAMES]
 
@@ -144,7 +150,7 @@ def test_rows_of_other_configurations_stay_and_are_not_the_command_s(file: RunsF
 def test_whatever_changes_what_runs_is_another_row(file: RunsFile, change: dict[str, object]) -> None:
     run, asked = outcomes()
     for more in ({}, change, {}, change):
-        sweep(file, [Planned(configuration("A", 64, **more), counted())]).run(run, Told())
+        sweep(file, [Planned(configuration("A", 64, **more), counted())]).run(alone(run), Told())
     assert len(asked) == 2
 
 
@@ -152,7 +158,7 @@ def test_whatever_changes_what_runs_is_another_row(file: RunsFile, change: dict[
 def test_how_the_same_spec_was_named_is_not(file: RunsFile, change: dict[str, object]) -> None:
     run, asked = outcomes()
     for more in ({}, change):
-        sweep(file, [Planned(configuration("A", 64, **more), counted())]).run(run, Told())
+        sweep(file, [Planned(configuration("A", 64, **more), counted())]).run(alone(run), Told())
     assert len(asked) == 1
 
 
@@ -160,7 +166,7 @@ def test_what_fails_is_a_row_and_the_sweep_goes_on(file: RunsFile, path: Path) -
     failed = Outcome(status="failed", reason="killed (out of memory?)")
     skipped = Outcome(status="skipped", reason="needs 8 bytes", needed_bytes=8, left_bytes=4)
     run, asked = outcomes(failed, skipped)
-    sweep(file).run(run, Told())
+    sweep(file).run(alone(run), Told())
     assert asked == NAMES
     assert [one.outcome.status for one in read_runs(path).rows] == ["failed", "skipped", "measured", "measured"]
     assert read_runs(path).rows[1].outcome == skipped
@@ -169,11 +175,11 @@ def test_what_fails_is_a_row_and_the_sweep_goes_on(file: RunsFile, path: Path) -
 def test_what_was_not_measured_is_tried_again_when_asked_for(file: RunsFile) -> None:
     failed = Outcome(status="failed", reason="ValueError")
     run, asked = outcomes(None, failed)
-    sweep(file).run(run, Told())
-    sweep(file).run(run, Told())
+    sweep(file).run(alone(run), Told())
+    sweep(file).run(alone(run), Told())
     assert asked == NAMES
     again = sweep(file)
-    again.run(run, Told(), retry=True)
+    again.run(alone(run), Told(), retry=True)
     assert asked == [*NAMES, NAMES[1]]
     assert names(again.rows) == NAMES
     assert {one.outcome.status for one in again.rows} == {"measured"}
@@ -183,19 +189,19 @@ def test_larger_sizes_of_what_timed_out_are_skipped(file: RunsFile) -> None:
     plan = [Planned(configuration("A", N, batch=batch), counted()) for N in (64, 128, 256) for batch in (1, 2)]
     run, asked = outcomes(Outcome(status="timed out", reason="took longer than 9 s (--timeout)"))
     one = sweep(file, plan)
-    one.run(run, Told())
+    one.run(alone(run), Told())
     assert asked == [("A", 64), ("A", 64), ("A", 128), ("A", 256)]
     without = [found.outcome for found in one.rows if found.outcome.status == "skipped"]
     assert [found.reason for found in without] == ["at N = 64 it timed out"] * 2
     again, asked = outcomes()
-    sweep(file, plan).run(again, Told(), retry=True)
+    sweep(file, plan).run(alone(again), Told(), retry=True)
     assert asked == [("A", 64), ("A", 128), ("A", 256)]
 
 
 def test_a_device_that_is_gone_ends_the_sweep_without_a_row(file: RunsFile, path: Path) -> None:
     run, _ = outcomes(None, DeviceError("--device cuda: there is no such device here"))
     with pytest.raises(DeviceError, match="no such device"):
-        sweep(file).run(run, Told())
+        sweep(file).run(alone(run), Told())
     assert names(read_runs(path).rows) == NAMES[:1]
 
 
@@ -205,7 +211,7 @@ def test_a_row_that_can_not_be_written_is_in_the_error(file: RunsFile, monkeypat
 
     monkeypatch.setattr(file, "_write", full)
     with pytest.raises(OutputError) as refused:
-        sweep(file).run(outcomes()[0], Told())
+        sweep(file).run(alone(outcomes()[0]), Told())
     text, line = str(refused.value).split("\n")
     assert "No space left on device; 0 rows are in it, and the same command goes on with the rest" in text
     assert msgspec.json.decode(line, type=Measurement).configuration == PLAN[0].configuration
@@ -221,7 +227,7 @@ def test_rows_of_another_machine_are_refused_unless_asked_for(file: RunsFile) ->
     check_machine(file, THERE, any_machine=False)
     check_machine(file, HERE, any_machine=True)
     run, asked = outcomes()
-    sweep(file).run(run, Told())
+    sweep(file).run(alone(run), Told())
     assert asked == NAMES  # the row of the other machine is none of this one's
 
 
@@ -235,7 +241,7 @@ def test_other_versions_are_named(file: RunsFile) -> None:
 def test_the_time_left_is_that_of_the_rows_that_are_left(file: RunsFile) -> None:
     # seconds: 2, 2, 4, 4 with MACs of 64, 64, 128, 128, after three rows a line: 0 + N/32
     told, run = Told(), outcomes()[0]
-    sweep(file, seconds=[2, 2, 4, 4]).run(run, told)
+    sweep(file, seconds=[2, 2, 4, 4]).run(alone(run), told)
     assert told.left == [None, 2 * 3, 2 * 2, pytest.approx(4)]
 
 

@@ -288,11 +288,11 @@ def network(seconds, predicted):
         (msgspec.json.encode(calibration(version=9)), "of version 9, expected 1"),
         (msgspec.json.encode(calibration(machine=msgspec.structs.replace(MACHINE, threads=8))), "8 thread(s)"),
         (msgspec.json.encode(calibration(machine=msgspec.structs.replace(MACHINE, name="another"))), "another"),
-        (msgspec.json.encode(calibration(baseline=replaced(macs_per_second=0.0))), "no device was measured to have"),
-        (msgspec.json.encode(calibration(baseline=replaced(bytes_per_second=-1.0))), "no device was measured to have"),
-        (msgspec.json.encode(calibration(baseline=replaced(call_seconds=1e300))), "no device was measured to have"),
-        (msgspec.json.encode(calibration(networks=(network(1.0, 0.0),))), "no device was measured to have"),
-        (msgspec.json.encode(calibration(networks=(network(-1.0, 1.0),))), "no device was measured to have"),
+        (msgspec.json.encode(calibration(baseline=replaced(macs_per_second=0.0))), "is no calibration of xfcost"),
+        (msgspec.json.encode(calibration(baseline=replaced(bytes_per_second=-1.0))), "is no calibration of xfcost"),
+        (msgspec.json.encode(calibration(baseline=replaced(call_seconds=1e300))), "is no calibration of xfcost"),
+        (msgspec.json.encode(calibration(networks=(network(1.0, 0.0),))), "is no calibration of xfcost"),
+        (msgspec.json.encode(calibration(networks=(network(-1.0, 1.0),))), "is no calibration of xfcost"),
     ],
 )
 def test_a_file_that_is_not_this_machines_is_refused(tmp_path, content, says):
@@ -401,6 +401,19 @@ def test_commands_predict(calibrated_here):
     assert "predicted time: on cpu" in both
     table = xf("compare", "vit-ti32", "swin-t", "--predict", "--threads", "1", "--format", "csv").stdout
     assert "predicted_seconds" in table.splitlines()[0]
+
+
+def test_predicted_seconds_are_lines_of_a_plot(calibrated_here, tmp_path):
+    target = tmp_path / "time.csv"
+    words = ("plot", "vit-ti32", "swin-t", "--metric", "time", "--predict", "--threads", "1", "--N", "49:784")
+    done = xf(*words, "-o", target)
+    assert "ViT-Ti/32, predicted: slope" in done.stdout
+    picture = xf(*words, "-o", tmp_path / "time.svg")
+    assert picture.returncode == 0
+    assert "points traced" not in (tmp_path / "time.svg").read_text()
+    refused = xf("plot", "vit-ti32", "--metric", "macs", "--predict")
+    assert refused.returncode == 2
+    assert "give --metric time" in refused.stderr
 
 
 @pytest.mark.parametrize(

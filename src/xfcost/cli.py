@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "measure": "measure",
     "diagram": "diagram",
     "glance": "glance",
+    "roofline": "roofline",
     "calibrate": "calibrate",
     "list": "list_",
     "show": "show",

@@ -17,6 +17,7 @@ from xfcost.api.modules import (
     named_module,
 )
 from xfcost.api.predictions import calibrate
+from xfcost.api.roofline import with_roofs
 from xfcost.api.specs import Progress, account, settings_texts, spec_name, with_probe
 from xfcost.counting.run_options import make_run
 from xfcost.ledger import notebook
@@ -133,6 +134,7 @@ def analyze(  # noqa: PLR0913 - options
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
+    on = device or "cpu"
     timing, given = _parted(device, options, predict=predict)
     how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}
     how |= {"device": device, "timing": timing, "say": progress or (lambda text: None)}
@@ -158,7 +160,10 @@ def analyze(  # noqa: PLR0913 - options
     loaded, run = loaded or load(name, settings_texts(settings)), make_run(**given)
     if probe and run.mode in {"decode", "generate"}:
         raise UsageError(f"--probe: of --mode {run.mode} a step reads its cache; probe the forward, without --mode")
-    ledger = account(loaded, run, trace=trace, device=device, predict=predict, timing=timing, progress=progress)
+    ledger = account(
+        loaded, run, trace=trace, device=device, predict=on if predict else None, timing=timing, progress=progress
+    )
+    ledger = with_roofs(ledger, timing)
     return with_probe(loaded, run, ledger, progress or (lambda text: None)) if probe else ledger
 
 
@@ -193,6 +198,7 @@ def compare(  # noqa: PLR0913 - options
     from xfcost.counting.comparison import compared
     from xfcost.counting.system import SpecSystem
 
+    on = device or "cpu"
     timing, given = _parted(device, options, predict=predict)
     run = make_run(**given)
     of = OfModules(inputs, build, example_inputs, example_kwargs, given.get("batch", 1), patient=thorough)
@@ -201,7 +207,7 @@ def compare(  # noqa: PLR0913 - options
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     if mixing and all(isinstance(one, SpecSystem) for one in systems):
         raise UsageError("--mixing: a spec declares how its operations mix tokens; `analyze --probe` checks it")
-    how: dict[str, Any] = {"trace": trace, "device": device, "predict": predict, "timing": timing}
+    how: dict[str, Any] = {"trace": trace, "device": device, "predict": on if predict else None, "timing": timing}
     how |= {"progress": progress, "orders": thorough}
     ledgers = system_ledgers(systems, run, strict=strict, mixing=mixing, **how)
     noted = [with_remarks(one, ledger) for one, ledger in zip(systems, ledgers, strict=True)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xfcost.ledger.calibration import Calibration, path_of, read_calibration, write_calibration
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.options import read_option
 from xfcost.ledger.timing_options import TIMING_OPTIONS
 
@@ -65,12 +66,26 @@ def predictor(device: str, dtype: str, threads: int | None) -> Predictor:
         DeviceError: the device does not exist.
         UsageError: it is not calibrated for this dtype and number of threads.
     """
-    from xfcost.torch_models.predicting.calibrate import this_machine
     from xfcost.torch_models.predicting.predict import Predictor
+
+    try:
+        return Predictor(calibration_of(device, dtype, threads))
+    except UsageError as error:
+        raise UsageError(f"--predict: {error}") from None
+
+
+def calibration_of(device: str, dtype: str, threads: int | None) -> Calibration:
+    """The calibration of this machine's `device` for a dtype and a number of threads (None: the physical cores).
+
+    Raises:
+        DeviceError: the device does not exist.
+        UsageError: there is none, or none that can be used.
+    """
+    from xfcost.torch_models.predicting.calibrate import this_machine
     from xfcost.torch_models.timing.devices import check_device
     from xfcost.torch_models.timing.threads import cores, threads_set
 
     check_device(device)
     with threads_set(threads or cores()):
         machine = this_machine(device, dtype)
-    return Predictor(read_calibration(path_of(device, machine.threads, dtype), machine))
+    return read_calibration(path_of(device, machine.threads, dtype), machine)

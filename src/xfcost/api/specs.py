@@ -30,7 +30,7 @@ def account(  # noqa: PLR0913 - options
     *,
     trace: bool = True,
     device: str | None = None,
-    predict: bool = False,
+    predict: str | None = None,
     timing: TimingPlan = USUAL,
     progress: Progress | None = None,
     orders: bool = True,
@@ -51,12 +51,14 @@ def accounts(  # noqa: PLR0913 - options
     *,
     trace: bool = True,
     device: str | None = None,
-    predict: bool = False,
+    predict: str | None = None,
     timing: TimingPlan = USUAL,
     progress: Progress | None = None,
     orders: bool = True,
 ) -> list[Ledger]:
-    """The ledgers of several loaded specs, each as `account` gives it; timed in turns.
+    """The ledgers of several loaded specs, each as `account` gives it; timed in turns on `device`.
+
+    `predict` names the device on which seconds are predicted.
 
     Raises:
         XfcostError: as `account`.
@@ -68,8 +70,8 @@ def accounts(  # noqa: PLR0913 - options
 
             check_device(str(device))
     placed = [(one, *_counted_and_traced(one, run, trace=trace, orders=orders, say=say)) for one in loaded]
-    if predict:
-        placed = _predicted(placed, run, device or "cpu", timing)
+    if predict is not None:
+        placed = _predicted(placed, run, predict, timing)
     if device is None:
         return [ledger for _, _, ledger in placed]
     names = " and ".join(one.spec.name for one in loaded)

@@ -98,7 +98,8 @@ def _module(module: Any, of: OfModules) -> ModuleSystem:
 
 def system_ledger(  # noqa: PLR0913 - options
     system: System, run: Run, *, trace: bool = False, device: str | None = None, progress: Progress | None = None,
-    predict: bool = False, timing: TimingPlan = USUAL, orders: bool = True, strict: bool = False, mixing: bool = False,
+    predict: str | None = None, timing: TimingPlan = USUAL, orders: bool = True, strict: bool = False,
+    mixing: bool = False,
 ) -> Ledger:  # fmt: skip
     """The ledger of one system at the size of the run.
 
@@ -110,7 +111,7 @@ def system_ledger(  # noqa: PLR0913 - options
         how |= {"progress": progress}
         return account(system.loaded, run, orders=orders, **how)
     module = cast("ModuleSystem", system)
-    _check_options(module.name, run, device, predict=predict)
+    _check_options(module.name, run, device, predict=predict is not None)
     if mixing and progress is not None:
         progress(f"finding how the operations of {module.name} mix tokens …")
     with running(module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -12,15 +12,15 @@ import typer
 
 from xfcost.commands import options as shared
 from xfcost.commands.ranges import measured_axis
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.quantities import real_number, whole_number
 from xfcost.ledger.timing_options import TIMING_OPTIONS, timing_plan
 from xfcost.report.messages import say
 
 if TYPE_CHECKING:
-    from xfcost.api.measuring.jobs import Described
     from xfcost.api.measuring.plan import Plan
-    from xfcost.api.measuring.processes import Processes
     from xfcost.api.measuring.sweeping import Sweep
+    from xfcost.api.measuring.team import Team
     from xfcost.ledger.measurements import Measurement
     from xfcost.spec.load import Loaded
 
@@ -28,6 +28,8 @@ _MOST_POINTS: Final = 1000
 _MOST_SECONDS: Final = 10**7
 _DEFAULT_POINTS: Final = "9"
 _DEFAULT_TIMEOUT: Final = "600"
+_DEFAULT_JOBS: Final = "1"
+_MOST_JOBS: Final = 1000
 
 Specs = Annotated[list[str], shared.spec_argument("Presets (`common-*` for several) or paths.")]
 Tokens = Annotated[
@@ -54,6 +56,24 @@ Timeout = Annotated[
 ]
 Retry = Annotated[
     bool, typer.Option("--retry", help="Measure rows of the file again that failed, timed out or were skipped.")
+]
+Jobs = Annotated[
+    str,
+    typer.Option(
+        "--jobs",
+        metavar="INT",
+        help="Rows prepared at once: torch loaded, costs counted, memory predicted. They are timed one after another, "
+        "while no other is prepared.",
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Measure on a Dask cluster, as in tcp://10.0.0.1:8786: one row at a time on each machine (needs "
+        "xfcost[cluster]).",
+    ),
 ]
 AnyMachine = Annotated[bool, typer.Option("--any-machine", help="Add rows to a file that has rows of another machine.")]
 
@@ -83,6 +103,8 @@ def run(  # noqa: PLR0913 - options
     timeout: Timeout = _DEFAULT_TIMEOUT,
     retry: Retry = False,
     any_machine: AnyMachine = False,
+    jobs: Jobs = _DEFAULT_JOBS,
+    scheduler: Scheduler = None,
     format_: shared.FormatOption = None,
     output: shared.Output = None,
     force: shared.Force = False,
@@ -95,7 +117,7 @@ def run(  # noqa: PLR0913 - options
     that was interrupted, or killed, goes on where it was when it is given again.
     """
     from xfcost.api.measuring.plan import Sizes, planned, variants_of
-    from xfcost.api.measuring.processes import Processes
+    from xfcost.api.measuring.team import Measured, cluster_team, local_team
     from xfcost.report.measurements import left_out_texts, measurements_text, report
     from xfcost.report.output import check_target
 
@@ -104,21 +126,38 @@ def run(  # noqa: PLR0913 - options
     seconds = real_number("--timeout", timeout.strip().removesuffix("s"), least=1, most=_MOST_SECONDS, example="600")
     axis, span = measured_axis(N, size)
     number = whole_number("--points", points, least=1, most=_MOST_POINTS, example="9")
+    rows_at_once = _jobs(jobs, scheduler)
     loaded = _loaded(specs, settings)
     timing = timing_plan(device, {name: options.pop(name) for name in TIMING_OPTIONS})
     variants = variants_of(options)
     plan = planned(loaded, Sizes(axis, span, number), variants, device, timing)
-    described = Processes(device, timing, seconds).described()
-    threads = timing.threads or described.threads
-    plan, processes = plan.with_threads(threads), Processes(device, timing._replace(threads=threads), seconds)
-    for line in left_out_texts(plan.grids, axis.word):
-        say(line)
-    rows = _swept(plan, described, processes, save, retry=retry, any_machine=any_machine)
+    how = Measured(device, timing, seconds)
+    systems = dict(zip(plan.grids, loaded, strict=True))
+    with (
+        nullcontext(local_team(how, rows_at_once))
+        if scheduler is None
+        else cluster_team(scheduler, how, systems) as team
+    ):
+        for line in left_out_texts(plan.grids, axis.word):
+            say(line)
+        rows = _swept(plan.with_threads(team.threads), team, save, retry=retry, any_machine=any_machine)
     shared.deliver_report(
         lambda width: report(rows, width), lambda: measurements_text(rows, form), form, output, force=force
     )
     if any(row.outcome.status in {"failed", "timed out"} for row in rows):
         raise typer.Exit(1)
+
+
+def _jobs(jobs: str, scheduler: str | None) -> int:
+    """The rows that are prepared at once.
+
+    Raises:
+        UsageError: it is no such number, or is given beside a cluster.
+    """
+    number = whole_number("--jobs", jobs, least=1, most=_MOST_JOBS, example="4")
+    if scheduler is not None and number > 1:
+        raise UsageError("--jobs and --scheduler: the workers of a cluster run side by side already; leave out --jobs")
+    return number
 
 
 def _loaded(specs: list[str], settings: list[str] | None) -> list[Loaded]:
@@ -127,9 +166,7 @@ def _loaded(specs: list[str], settings: list[str] | None) -> list[Loaded]:
     return [load(spec, settings or ()) for spec in expanded(specs)]
 
 
-def _swept(
-    plan: Plan, described: Described, processes: Processes, save: Path, *, retry: bool, any_machine: bool
-) -> list[Measurement]:
+def _swept(plan: Plan, team: Team, save: Path, *, retry: bool, any_machine: bool) -> list[Measurement]:
     """The rows of the command, all of them in the file."""
     from xfcost.api.measuring.sweeping import (
         Circumstances,
@@ -145,15 +182,17 @@ def _swept(
     def now() -> datetime:
         return datetime.now(timezone.utc)
 
-    with closing(RunsFile(save, header_of(described, now()), say)) as file, ExitStack() as cleanups:
-        check_machine(file, described.machine, any_machine=any_machine)
-        for text in differing_versions(file, described.versions):
+    with closing(RunsFile(save, header_of(team.first, now()), say)) as file, ExitStack() as cleanups:
+        if team.one_machine:
+            check_machine(file, team.first.machine, any_machine=any_machine)
+        for text in differing_versions(file, team.first.versions):
             say(f"{save}: has rows of {text}")
-        sweep = Sweep(plan.planned, described, file, Circumstances(time.monotonic, now))
+        sweep = Sweep(plan.planned, team.of_all_rows, file, Circumstances(time.monotonic, now))
         progress = cleanups.enter_context(closing(sweep_progress()))
-        for cleanup in (lambda: say(_interrupted(sweep, plan, save)), progress.close, processes.kill):
+        cleanups.callback(team.kill)  # after an error other rows may still run
+        for cleanup in (lambda: say(_interrupted(sweep, plan, save)), progress.close, team.kill):
             cleanups.enter_context(cleaned_up_on_interrupt(cleanup))
-        sweep.run(processes, progress, retry=retry)
+        sweep.run(team.runner, progress, retry=retry, crew=team.crew)
         return sweep.rows
 
 

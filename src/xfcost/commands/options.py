@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -156,6 +157,17 @@ def chosen_format(name: str | None, output: Path | None = None, formats: Sequenc
     if output is None:
         return "table"
     return ENDINGS[ending_of(output, ENDINGS, ", or give --format")]
+
+
+def default_target(specs: Sequence[str], what: str) -> Path:
+    """`vit-swin-mixing.svg`, in the current folder: the picture of `what` of systems; of `model.py:Net` its name."""
+    from xfcost.spec.targets import module_target
+
+    targets = [module_target(spec) for spec in specs]
+    names = [
+        target.name if target and target.name else Path(spec).stem for spec, target in zip(specs, targets, strict=True)
+    ]
+    return Path("-".join([*(re.sub(r"[*?\[\]]", "", name).strip("-") for name in names), what]) + ".svg")
 
 
 def verdict(ledgers: Iterable[Ledger]) -> None:

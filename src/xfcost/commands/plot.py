@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
@@ -18,7 +17,6 @@ from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.options import Mode
 from xfcost.report.messages import say
 from xfcost.report.metrics import METRICS
-from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:
     from xfcost.counting.sweep import Axis, Sweep
@@ -28,9 +26,10 @@ if TYPE_CHECKING:
     from xfcost.spec.run import Run
 
 
-# Traced and measured points per system, and the seconds above which a forward is not waited for.
+# Traced, measured and predicted points per system, and the seconds above which a forward is not waited for.
 _TRACED_POINTS: Final = 5
 _TIMED_POINTS: Final = 5
+_PREDICTED_POINTS: Final = 13
 _MOST_SECONDS: Final = 20.0
 # Modes that are one cost at every N.
 _DRAWN: Final = ("forward", "decode")
@@ -53,6 +52,9 @@ Mark = Annotated[
 Points = Annotated[
     str | None, typer.Option("--device", help="Points of the real model over the formulas: cpu, cuda or mps.")
 ]
+Predict = Annotated[
+    bool, typer.Option("--predict", help="With --metric time: predict, from the device's calibration (`calibrate`).")
+]
 Picture = Annotated[
     Path | None, typer.Option("-o", "--output", help="svg, png, pdf or csv; SYSTEMS-METRIC.svg by default.")
 ]
@@ -74,6 +76,7 @@ def run(  # noqa: PLR0913 - options
     build: shared.Build = None,
     strict: shared.Strict = False,
     device: Points = None,
+    predict: Predict = False,
     output: Picture = None,
     force: shared.Force = False,
     **options: Any,
@@ -83,6 +86,7 @@ def run(  # noqa: PLR0913 - options
     One line per system with its fitted slope, beside those of a quadratic and a linear cost, and a mark at N = 784
     where it is in range. Over image sizes (--size) every system takes the square images that its patches fit.
     With --device, points of the real model stand over the formulas: traced by fvcore, or timed with --metric time.
+    With --metric time --predict the lines are seconds predicted from the device's calibration.
     A torch module is counted at some N (and its kinds found, for the metric mixing), with polynomials between them.
     """
     from xfcost.api.systems import OfModules, open_systems
@@ -95,15 +99,16 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.scaling import scaling_chart
 
     one_of("--metric", METRICS)(metric)
-    _check_metric(metric, device, options.get("attention", "eager"))
+    _check_metric(metric, device, options.get("attention", "eager"), predict=predict)
     axis, span = axis_of(N, size)
-    target = output or _default_target(specs, metric)
+    target = output or shared.default_target(specs, metric)
     form = ending_of(target, (*FIGURES, ".csv"))
     check_target(target, force=force)
     given = N is not None or size is not None
     at = marked(mark, axis, span)
     timing = timing_plan(
-        device if metric == "time" else None, {name: options.pop(name, None) for name in TIMING_OPTIONS}
+        (device or ("cpu" if predict else None)) if metric == "time" else None,
+        {name: options.pop(name, None) for name in TIMING_OPTIONS},
     )
     how = make_run(**options | {"mode": _mode(metric, options.get("mode", "forward"))})
     systems = open_systems(specs, OfModules(inputs, build, batch=options.get("batch", 1)), settings, say)
@@ -112,8 +117,9 @@ def run(  # noqa: PLR0913 - options
     if not given:
         at = marked(mark, axis, span_of(sweeps))
     live = [_live(one, how, metric, device, timing) if device else [] for one in sweeps]
-    chart = scaling_chart(sweeps, live, metric, mark=at)
-    content = _csv(sweeps, live) if form == ".csv" else chart_bytes(chart, form)
+    lines = [_predicted(one, how, device or "cpu", timing) for one in sweeps] if predict else []
+    chart = scaling_chart(sweeps, live, metric, mark=at, predicted=lines)
+    content = _csv(sweeps, lines or live) if form == ".csv" else chart_bytes(chart, form)
     shared.deliver("\n".join(chart.summary), None, force=force)
     shared.deliver(content, target, force=force)
 
@@ -129,10 +135,14 @@ def _mode(metric: str, mode: str) -> str:
     return METRICS[metric].mode or mode
 
 
-def _check_metric(metric: str, device: str | None, attention: str) -> None:
+def _check_metric(metric: str, device: str | None, attention: str, *, predict: bool) -> None:
     """Refuse a metric that the run can't have, or that a device can't add to, before any work."""
-    if metric == "time" and device is None:
-        raise UsageError("--metric time: time is measured, not counted; say where, as in --device cpu")
+    if metric == "time" and device is None and not predict:
+        raise UsageError(
+            "--metric time: time is measured, not counted; say where, as in --device cpu, or give --predict"
+        )
+    if predict and metric != "time":
+        raise UsageError(f"--predict with --metric {metric}: seconds are predicted; give --metric time")
     if metric == "scores" and attention != "eager":
         raise UsageError(f"--metric scores: {attention} attention keeps no matrix of scores; leave --attention out")
     if device is None:
@@ -150,15 +160,6 @@ def _check_metric(metric: str, device: str | None, attention: str) -> None:
     with memory_may_run_out("torch", "loading it"):
         from xfcost.torch_models.timing.devices import check_device
     check_device(device)
-
-
-def _default_target(specs: Sequence[str], metric: str) -> Path:
-    """`vit-swin-mixing.svg`, in the current folder; of `model.py:Net` its name."""
-    targets = [module_target(spec) for spec in specs]
-    names = [
-        target.name if target and target.name else Path(spec).stem for spec, target in zip(specs, targets, strict=True)
-    ]
-    return Path("-".join([*(re.sub(r"[*?\[\]]", "", name).strip("-") for name in names), metric]) + ".svg")
 
 
 def _sweeps(
@@ -225,6 +226,16 @@ def _live(one: Sweep, run: Run, metric: str, device: str, timing: TimingPlan) ->
             say(f"{one.name}: measured up to {word} = {one.at(ledgers[-1]):,}: {error}")
             break
     return ledgers
+
+
+def _predicted(one: Sweep, run: Run, device: str, timing: TimingPlan) -> list[Ledger]:
+    """Predicted at some points of the line, without a run."""
+    from xfcost.api.systems import system_ledger
+    from xfcost.counting.sweep import thinned
+
+    say(f"{one.name}: predicting …")
+    runs = [one.axis.run(run, x) for x in thinned(one.xs, _PREDICTED_POINTS)]
+    return [system_ledger(one.system, at, predict=device, timing=timing) for at in runs]
 
 
 def _too_long(counted: Ledger, before: Sequence[Ledger]) -> str | None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 NOT_ATTRIBUTED: Final = "not attributed"
 UPDATE: Final = "update"
+OF_PEAK: Final = "of_peak"
 ACHIEVED: Final = ("operand_bytes", "flops_per_second", "bytes_per_second")
 _FLOPS_PER_MAC: Final = 2
 
@@ -28,8 +29,10 @@ def beside_rows(ledger: Ledger) -> dict[str, float]:
     return update | {NOT_ATTRIBUTED: timing.not_attributed}
 
 
-def rates(rows: Iterable[Operation], *, trained: bool) -> dict[str, float | None]:
+def rates(rows: Iterable[Operation], *, trained: bool, peak: float | None = None) -> dict[str, float | None]:
     """Bytes of operands, and achieved FLOP/s and bytes/s, of rows together; None where one of them was not timed.
+
+    With the `peak` of the machine (FLOP/s), also the share of it that they achieve.
 
     FLOPs are those of the formulas: 2·MACs and element-wise work; where it is `trained`, the backward pass's too. Bytes
     are those of inputs, outputs and the weights that are read, each tensor once.
@@ -37,7 +40,7 @@ def rates(rows: Iterable[Operation], *, trained: bool) -> dict[str, float | None
     timed = [row for row in rows if row.seconds]
     seconds = sum(_over_blocks(row, row.seconds) for row in timed)
     if not seconds:
-        return dict.fromkeys(ACHIEVED)
+        return dict.fromkeys(ACHIEVED) | ({} if peak is None else {OF_PEAK: None})
     flops = sum(_over_blocks(row, _flops(row, trained=trained)) for row in timed)
     known = all(row.operand_bytes is not None for row in timed)
     held = sum(_over_blocks(row, row.operand_bytes) for row in timed) if known else None
@@ -45,12 +48,32 @@ def rates(rows: Iterable[Operation], *, trained: bool) -> dict[str, float | None
         "operand_bytes": held,
         "flops_per_second": flops / seconds,
         "bytes_per_second": None if held is None else held / seconds,
-    }
+    } | ({} if peak is None else {OF_PEAK: flops / seconds / peak})
 
 
-def row_rates(row: Operation, *, trained: bool) -> dict[str, Any]:
+def row_rates(row: Operation, *, trained: bool, peak: float | None = None) -> dict[str, Any]:
     """The same of one row, and its bytes in one block."""
-    return rates([row], trained=trained) | {"operand_bytes": row.operand_bytes}
+    return rates([row], trained=trained, peak=peak) | {"operand_bytes": row.operand_bytes}
+
+
+def peak_of(ledger: Ledger) -> float | None:
+    """The machine's calibrated peak, FLOP/s; None where nothing was timed or no calibration was looked for or found."""
+    roofs = ledger.timing.roofs if ledger.timing else None
+    return None if roofs is None else roofs.flops_per_second
+
+
+def whole_rate(ledger: Ledger) -> float | None:
+    """The FLOP/s of the whole run, time that is not attributed included; None where nothing was timed."""
+    if ledger.timing is None:
+        return None
+    trained = ledger.training is not None
+    return sum(_over_blocks(row, _flops(row, trained=trained)) for row in ledger.rows) / ledger.timing.seconds
+
+
+def whole_of_peak(ledger: Ledger) -> dict[str, float]:
+    """The share of the peak that the whole run achieves; {} where the peak is not known."""
+    rate, peak = whole_rate(ledger), peak_of(ledger)
+    return {} if rate is None or peak is None else {OF_PEAK: rate / peak}
 
 
 def _over_blocks(row: Operation, value: float | None) -> float:

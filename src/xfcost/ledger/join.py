@@ -99,15 +99,26 @@ def with_seconds(
     What the whole takes beyond its rows, and beyond the `update` of a training step, is `not_attributed`.
     """
     rows = []
-    for row in ledger.rows:
-        spent, held = seconds.get(row.path), row_bytes.get(row.path)
-        per_block = None if spent is None else spent / row.times
-        operands = None if held is None else held // row.times + _weights_read(row) * ledger.bytes_per_element
-        rows.append(msgspec.structs.replace(row, seconds=per_block, operand_bytes=operands))
+    for row in with_operand_bytes(ledger, row_bytes).rows:
+        spent = seconds.get(row.path)
+        rows.append(msgspec.structs.replace(row, seconds=None if spent is None else spent / row.times))
     timed = [row.seconds * row.times for row in rows if row.seconds is not None]
     rest = timing.seconds - math.fsum(timed) - (update or 0.0) if timed else None
     timing = msgspec.structs.replace(timing, not_attributed=rest, update_seconds=update)
     return msgspec.structs.replace(ledger, rows=tuple(rows), timing=timing)
+
+
+def with_operand_bytes(ledger: Ledger, row_bytes: Mapping[str, int]) -> Ledger:
+    """`ledger` with the bytes of inputs, outputs and weights read of each row.
+
+    `row_bytes` are those of inputs and outputs, over all its blocks.
+    """
+    rows = []
+    for row in ledger.rows:
+        held = row_bytes.get(row.path)
+        operands = None if held is None else held // row.times + _weights_read(row) * ledger.bytes_per_element
+        rows.append(msgspec.structs.replace(row, operand_bytes=operands))
+    return msgspec.structs.replace(ledger, rows=tuple(rows))
 
 
 def _weights_read(row: Operation) -> int:

@@ -148,8 +148,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         return self.counted.attention_bytes / memory.measured
 
 
-def key_of(configuration: Configuration, machine: Machine, device_name: str) -> bytes:
-    """The key of a row before it is measured."""
+def key_of(configuration: Configuration, machine: Machine | None, device_name: str | None) -> bytes:
+    """The key of a row before it is measured; without machine and device, of a row of whichever."""
     run = msgspec.to_builtins(configuration)
     for name in _NAMES:
         del run[name]

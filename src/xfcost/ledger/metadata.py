@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from xfcost.ledger.roofs import Roofs
+
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """The spec, the run options and the input of a ledger."""
@@ -129,6 +131,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Of the first call, which is not measured; with `compiled`, compilation included."""
     compiled: bool = False
     """Was the model compiled by torch.compile?"""
+    composed: bool = False
+    """Were its distinct blocks run once each, and the rest composed of them?"""
     load: Load | None = None
     noisy: str | None = None
     """Why the figure is not to be trusted, and what to do; None where nothing speaks against it."""
@@ -138,3 +142,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Of the optimizer, in a training step."""
     not_attributed: float | None = None
     """`seconds` less those of all rows; negative where measuring the rows costs more than what runs between them."""
+    roofs: Roofs | None = None
+    """What the machine was calibrated to reach; None where that is not known."""
+    not_calibrated: str | None = None
+    """Why it is not known, where it was looked for."""

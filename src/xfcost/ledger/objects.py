@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, RAN, TRACED, TRAFFIC
-from xfcost.ledger.achieved import beside_rows, rates, row_rates
+from xfcost.ledger.achieved import beside_rows, peak_of, rates, row_rates, whole_of_peak
 from xfcost.ledger.operation import COUNTED, Operation
 from xfcost.ledger.probe import Mixes, ProbedRow
 from xfcost.ledger.visible import json_visible
@@ -55,9 +55,8 @@ def _operations(ledger: Ledger) -> list[dict[str, Any]]:
     rows = [{field: row.figure(field) for field in fields} for row in ledger.rows]
     if ledger.timing is None:
         return rows
-    return [
-        one | row_rates(row, trained=ledger.training is not None) for one, row in zip(rows, ledger.rows, strict=True)
-    ]
+    how: dict[str, Any] = {"trained": ledger.training is not None, "peak": peak_of(ledger)}
+    return [one | row_rates(row, **how) for one, row in zip(rows, ledger.rows, strict=True)]
 
 
 def _probed_columns(row: ProbedRow) -> dict[str, Any]:
@@ -121,7 +120,9 @@ def _group_times(ledger: Ledger, rows: Sequence[Operation]) -> dict[str, Any]:
     """Seconds and rates of rows together; {} where no row was timed."""
     if ledger.timing is None or not any(row.seconds for row in ledger.rows):
         return {}
-    return {"seconds": ledger.part(rows).total("seconds")} | rates(rows, trained=ledger.training is not None)
+    return {"seconds": ledger.part(rows).total("seconds")} | rates(
+        rows, trained=ledger.training is not None, peak=peak_of(ledger)
+    )
 
 
 def _is_inside(component: str, path: str) -> bool:
@@ -161,7 +162,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "agreement": msgspec.to_builtins(ledger.agreement),
         "published": ledger.published_beside_ours(),
         "published_left_out": metadata.published_left_out,
-        "timing": msgspec.to_builtins(ledger.timing),
+        "timing": _timing_object(ledger),
         **({} if ledger.prediction is None else {"prediction": msgspec.to_builtins(ledger.prediction)}),
         **mode_objects(ledger),
         "training": training_object(ledger),
@@ -170,6 +171,11 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "versions": metadata.versions,
         **({} if ledger.module is None else {"module": msgspec.to_builtins(ledger.module)}),
     }
+
+
+def _timing_object(ledger: Ledger) -> dict[str, Any] | None:
+    """The key `timing`, with the share of the machine's peak where that is known."""
+    return None if ledger.timing is None else msgspec.to_builtins(ledger.timing) | whole_of_peak(ledger)
 
 
 def mode_objects(ledger: Ledger) -> dict[str, Any]:

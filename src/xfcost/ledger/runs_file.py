@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,6 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from xfcost.ledger.errors import OutputError, UsageError, printable, shown
+from xfcost.ledger.file_locks import lock
 from xfcost.ledger.measurements import FORMAT, VERSION, Header, Machine, Measurement, latest
 from xfcost.ledger.row_faults import fault_of
 
@@ -145,7 +145,7 @@ class RunsFile:
 
     def _lock(self) -> None:
         try:
-            _lock(self._descriptor)
+            lock(self._descriptor)
         except BlockingIOError:
             raise OutputError(
                 f"{self._name}: another xfcost measure is writing it; wait until it ends, or take another file"
@@ -192,28 +192,3 @@ class RunsFile:
     @property
     def _name(self) -> str:
         return f"--save {shown(self.path, 200)}"
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    # A byte far behind the rows: Windows refuses others even to read what is locked.
-    _LOCKED: Final = 2**40
-
-    def _lock(descriptor: int) -> None:
-        """Lock the file until it is closed or the process ends; a BlockingIOError where another has it."""
-        before = os.lseek(descriptor, 0, os.SEEK_CUR)
-        os.lseek(descriptor, _LOCKED, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except PermissionError as error:
-            raise BlockingIOError from error
-        finally:
-            os.lseek(descriptor, before, os.SEEK_SET)
-
-else:
-    import fcntl
-
-    def _lock(descriptor: int) -> None:
-        """Lock the file until it is closed or the process ends; a BlockingIOError where another has it."""
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -30,6 +30,8 @@ class TimingPlan(NamedTuple):
     """None: the physical cores that the process may use."""
     compile: bool = False
     """Is the model compiled by torch.compile before?"""
+    composed: bool = False
+    """Is every distinct block run once, and the whole composed of them?"""
 
 
 USUAL: Final = TimingPlan()
@@ -91,6 +93,14 @@ class TimingOptions(TypedDict, total=False):
     compile: Annotated[
         bool, Option("With --device: compile the model with torch.compile, and time that.", default=False)
     ]
+    composed: Annotated[
+        bool,
+        Option(
+            "With --device: hold and run every distinct block once, and compose the time of the whole; for models that "
+            "do not fit.",
+            default=False,
+        ),
+    ]
 
 
 TIMING_TYPES: Final[dict[str, Any]] = TimingOptions.__annotations__
@@ -110,6 +120,8 @@ def timing_plan(device: str | None, given: Mapping[str, Any]) -> TimingPlan:
             f"{next(iter(flags.values()))}: nothing is timed here; add --device cpu (in a plot --metric time too)"
         )
     read_values = {name: TIMING_OPTIONS[name].read(value) for name, value in told.items()}
+    if "composed" in told and "compile" in told:
+        raise UsageError("--composed and --compile: a compiled model has no rows to compose; give one of them")
     stopping = [flags[name] for name in ("precision", "max_time", "min_time") if name in told]
     if "runs" in told and stopping:
         raise UsageError(f"--runs and {stopping[0]}: both say how long to time; give one of them")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from xfcost.ledger import units
 from xfcost.report.chart import Chart, Line, Points
@@ -13,6 +13,18 @@ from xfcost.report.figure import QUIET
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+class Captions(Protocol):
+    """The texts around a figure."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def subtitle(self) -> str: ...
+    @property
+    def footnote(self) -> str: ...
+
 
 # Inches.
 _TITLE, _SUBTITLE_LINE, _FOOTNOTE_LINE, _BELOW = 0.42, 0.19, 0.15, 0.75
@@ -47,7 +59,7 @@ def label_axes(axes: Axes, chart: Chart) -> None:
     subs = (1.0, 2.0, 5.0) if high / low < 3e4 else (1.0,)  # noqa: PLR2004 - labels would touch
     close = high / low < _CLOSE  # 256, 512, 1,024 say more of it than 200, 500, 1,000
     axes.xaxis.set_major_locator(LogLocator(base=2 if close else 10, subs=(1.0,) if close else subs, numticks=30))
-    axes.xaxis.set_major_formatter(FuncFormatter(_plain))
+    axes.xaxis.set_major_formatter(FuncFormatter(plain_tick))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_minor_formatter(NullFormatter())
     bottom, top = axes.get_ylim()
@@ -62,7 +74,8 @@ def label_axes(axes: Axes, chart: Chart) -> None:
         axes.spines[name].set_visible(False)
 
 
-def _plain(value: float, _position: object = None) -> str:
+def plain_tick(value: float, _position: object = None) -> str:
+    """`1,000`, `0.5`."""
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 
@@ -75,6 +88,7 @@ def _power_of_ten(value: float, _position: object = None) -> str:
 
 
 def _count_tick(value: float, _position: object = None) -> str:
+    """`10 k`, `1 G`."""
     return units.count(value, 2)
 
 
@@ -89,25 +103,25 @@ def _second_tick(value: float, _position: object = None) -> str:
 _TICKS: Final = {"count": _count_tick, "byte": _byte_tick, "second": _second_tick}
 
 
-def caption_heights(chart: Chart) -> tuple[float, float]:
-    """Inches above the axes (a legend apart) and below them."""
-    above = _TITLE + _SUBTITLE_LINE * len(_subtitle(chart))
-    return above, _BELOW + _FOOTNOTE_LINE * max(len(_footnote(chart)) - 1, 0)
+def caption_heights(chart: Captions, wider: float = 1.0) -> tuple[float, float]:
+    """Inches above the axes (a legend apart) and below them, in a figure this many times as wide as a single chart."""
+    above = _TITLE + _SUBTITLE_LINE * len(_subtitle(chart, wider))
+    return above, _BELOW + _FOOTNOTE_LINE * max(len(_footnote(chart, wider)) - 1, 0)
 
 
-def draw_captions(figure: Figure, chart: Chart, left: float) -> None:
+def draw_captions(figure: Figure, chart: Captions, left: float, wider: float = 1.0) -> None:
     """Title and subtitle at the top, footnote at the bottom, `left` inches from the edge."""
     width, height = figure.get_size_inches()
     x = left / width
     figure.text(x, 1 - 0.33 / height, chart.title, fontsize=13, fontweight="bold")
-    for number, text in enumerate(_subtitle(chart)):
+    for number, text in enumerate(_subtitle(chart, wider)):
         figure.text(x, 1 - (_TITLE + _SUBTITLE_LINE * (number + 0.7)) / height, text, fontsize=9.5, color=QUIET)
-    figure.text(x, 0.1 / height, "\n".join(_footnote(chart)), fontsize=8, color=QUIET, linespacing=1.3)
+    figure.text(x, 0.1 / height, "\n".join(_footnote(chart, wider)), fontsize=8, color=QUIET, linespacing=1.3)
 
 
-def _subtitle(chart: Chart) -> list[str]:
-    return textwrap.wrap(chart.subtitle, _SUBTITLE_LETTERS)
+def _subtitle(chart: Captions, wider: float) -> list[str]:
+    return textwrap.wrap(chart.subtitle, int(_SUBTITLE_LETTERS * wider))
 
 
-def _footnote(chart: Chart) -> list[str]:
-    return textwrap.wrap(chart.footnote, _FOOTNOTE_LETTERS)
+def _footnote(chart: Captions, wider: float) -> list[str]:
+    return textwrap.wrap(chart.footnote, int(_FOOTNOTE_LETTERS * wider))

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from xfcost.ledger import units
 from xfcost.ledger.accounts import RUN
-from xfcost.ledger.achieved import NOT_ATTRIBUTED, beside_rows, row_rates
+from xfcost.ledger.achieved import NOT_ATTRIBUTED, OF_PEAK, beside_rows, peak_of, row_rates
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.report.aligned import Aligned, Row
@@ -29,6 +29,8 @@ class Totals(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     """Of the whole run."""
     trained: bool = False
+    peak: float | None = None
+    """The machine's calibrated peak, FLOP/s."""
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -68,6 +70,11 @@ def _share_of_time(row: Operation, totals: Totals) -> str:
 def _per_second(row: Operation, totals: Totals, rate: str) -> str:
     value = row_rates(row, trained=totals.trained)[rate]
     return units.count(value, 3) if value else units.DASH
+
+
+def _of_peak(row: Operation, totals: Totals) -> str:
+    share = row_rates(row, trained=totals.trained, peak=totals.peak).get(OF_PEAK)
+    return units.percent(share, 1) if share else units.DASH
 
 
 def _shapes(row: Operation) -> str:
@@ -113,6 +120,7 @@ COLUMNS: Final = (
     Column("time", 8, 8, lambda row, totals: units.seconds(row.seconds)),
     Column("of time", 7, 8, _share_of_time),
     Column("FLOP/s", 7, 5, lambda row, totals: _per_second(row, totals, "flops_per_second")),
+    Column("of peak", 7, 5, _of_peak),
     Column("bytes/s", 7, 3, lambda row, totals: _per_second(row, totals, "bytes_per_second")),
     Column("trace", 5, 4, _agreement),
 )
@@ -157,7 +165,7 @@ def _totals(ledger: Ledger) -> Totals:
         differing = frozenset(row.path for row in ledger.rows if _trace_differs(row))
     seconds = ledger.timing.seconds if ledger.timing else 0.0
     macs, trained = ledger.total("macs") or 0, ledger.training is not None
-    return Totals(macs, ledger.bytes_per_element, differing, seconds, trained)
+    return Totals(macs, ledger.bytes_per_element, differing, seconds, trained, peak_of(ledger))
 
 
 def _trace_differs(row: Operation) -> bool:
@@ -194,6 +202,7 @@ def filled_columns(ledger: Ledger, *, verbose: bool = False) -> list[Column]:
         "time": timed,
         "of time": timed,
         "FLOP/s": timed,
+        "of peak": timed and peak_of(ledger) is not None,
         "bytes/s": any(row.seconds and row.operand_bytes for row in ledger.rows),
         "backward": ledger.training is not None,
         "saved": ledger.total("kept_bytes"),

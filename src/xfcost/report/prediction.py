@@ -10,6 +10,7 @@ from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.prediction import Prediction
+from xfcost.report.timing import where_text
 
 # Names of operations that were never measured; more are counted.
 _MOST_UNKNOWN = 4
@@ -48,8 +49,7 @@ def compared_prediction_texts(comparison: Comparison) -> Iterator[Text]:
 
 def prediction_where(found: Prediction) -> str:
     """`cpu, AMD EPYC, 2 threads, calibrated 2026-11-22`."""
-    threads = f"{found.threads} thread{'' if found.threads == 1 else 's'}"
-    return f"{found.device}, {found.machine}, {threads}, calibrated {found.calibrated[:10]}"
+    return f"{where_text(found)}, calibrated {found.calibrated[:10]}"
 
 
 def _range_text(found: Prediction) -> str:

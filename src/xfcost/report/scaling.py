@@ -19,14 +19,24 @@ from xfcost.report.style import lowered
 _MOST_NAMED: Final = 4
 
 
-def scaling_chart(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], metric: str, *, mark: int | None) -> Chart:
-    """The chart of `metric`; `live` holds each system's traced or timed ledgers at a few N.
+def scaling_chart(
+    sweeps: Sequence[Sweep],
+    live: Sequence[Sequence[Ledger]],
+    metric: str,
+    *,
+    mark: int | None,
+    predicted: Sequence[Sequence[Ledger]] = (),
+) -> Chart:
+    """The chart of `metric`; `live` holds each system's traced or timed ledgers at a few N, `predicted` predicted ones.
 
     Raises:
         UsageError: the metric is 0 for every system, and log axes have no 0.
     """
     chosen, axis = METRICS[metric], sweeps[0].axis
-    lines, points = _timed(sweeps, live) if metric == "time" else _counted(sweeps, live, chosen.quantity)
+    if metric != "time":
+        lines, points = _counted(sweeps, live, chosen.quantity)
+    else:
+        lines, points = _predicted(sweeps, live, predicted) if predicted else _timed(sweeps, live)
     if not lines:
         names = ", ".join(one.name for one in sweeps)
         raise UsageError(f"--metric {metric}: is 0 everywhere for {names}; nothing to draw on log axes")
@@ -34,7 +44,7 @@ def scaling_chart(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], met
     return Chart(
         title=f"{chosen.title} over {'N' if axis is TOKENS else 'image size'} (log–log)",
         axis=axis,
-        subtitle=_subtitle(metric, metadata, live, modules_alone=all(map(is_module, sweeps))),
+        subtitle=_subtitle(metric, metadata, predicted or live, modules_alone=all(map(is_module, sweeps))),
         value_label=chosen.label + (f" ({metadata.dtype})" if chosen.unit == "byte" else ""),
         unit=chosen.unit,
         lines=lines,
@@ -43,7 +53,11 @@ def scaling_chart(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], met
         footnote=_footnote(sweeps, metric),
         summary=[*_summary(sweeps, metric), *ratio_summary(lines, axis, mark)]
         if metric != "time"
-        else [*(one.name for one in points), *_noisy_texts(sweeps, live)],
+        else [
+            *_predicted_summary(lines if predicted else ()),
+            *(one.name for one in points),
+            *_noisy_texts(sweeps, live),
+        ],
     )
 
 
@@ -82,6 +96,23 @@ def _timed(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> tuple[l
     return lines, points
 
 
+def _predicted(
+    sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], predicted: Sequence[Sequence[Ledger]]
+) -> tuple[list[Line], list[Points]]:
+    """Predicted seconds as lines, medians as points."""
+    lines = []
+    for one, ledgers in zip(sweeps, predicted, strict=True):
+        pairs = [(one.at(ledger), ledger.prediction.seconds) for ledger in ledgers if ledger.prediction]
+        xs, values = zip(*pairs, strict=True)
+        lines.append(Line(f"{one.name}, predicted", xs, values, slope(xs, values)))
+    return lines, _timed(sweeps, live)[1] if any(live) else []
+
+
+def _predicted_summary(lines: Sequence[Line]) -> Iterator[str]:
+    for one in lines:
+        yield f"{one.name}: slope {slope_text(one.slope)}, {one.values[-1]:.3g} s at {one.xs[-1]:,}"
+
+
 def fitted_text(fitted: Estimate | None) -> str:
     """`1.93 (1.85 to 2.01)`, or that it is not determined, and why."""
     why = slope_refused(fitted)
@@ -109,13 +140,16 @@ def _subtitle(metric: str, metadata: Metadata, live: Sequence[Sequence[Ledger]],
     chosen = METRICS[metric]
     run = "one decode step at N cached tokens" if metadata.mode == "decode" else "one forward"
     how = chosen.how.replace("one forward", run)
+    prediction = next((ledger.prediction for ledgers in live for ledger in ledgers if ledger.prediction), None)
+    if prediction:
+        how = f"Predicted without a run, on {prediction.device} ({prediction.machine}, {prediction.threads} threads)"
     if modules_alone:
         how = how.replace("in closed form", "by torch's dispatcher")
     words = [how, *([] if modules_alone else [f"batch {metadata.batch}"]), f"{metadata.attention} attention"]
     timing = next((ledger.timing for ledgers in live for ledger in ledgers if ledger.timing), None)
     if timing:
         words += [metadata.dtype, f"{timing.device} ({timing.machine}, {timing.threads} threads)"]
-    elif any(live):
+    elif any(live) and not prediction:
         words.append("points traced by fvcore")
     if metric == "params":
         words = words[:1] + words[3:]

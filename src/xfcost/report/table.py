@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xfcost.ledger import units
-from xfcost.ledger.achieved import NOT_ATTRIBUTED
+from xfcost.ledger.achieved import NOT_ATTRIBUTED, OF_PEAK, peak_of, whole_of_peak
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import AnyView, grouped
 from xfcost.report.console import bare_table, note_texts, plain_text
@@ -93,7 +93,7 @@ def mixing_table(ledger: Ledger) -> Table:
     """Totals by mixing kind."""
     groups = [(_kind_word(group), group, TERMINAL.get(group["mixing"], "")) for group in _groups(ledger, "mixing")]
     total: dict[str, Any] = dict(ledger.totals())
-    total |= {"seconds": ledger.timing.seconds} if ledger.timing else {}
+    total |= {"seconds": ledger.timing.seconds} | whole_of_peak(ledger) if ledger.timing else {}
     total |= {"predicted_seconds": ledger.prediction.seconds} if ledger.prediction else {}
     return _totals_table("totals by mixing kind", [*groups, ("all", total, "bold")], {"flops": "FLOPs"}, ledger)
 
@@ -109,7 +109,9 @@ def _totals_table(first: str, lines: Sequence[tuple[str, Any, str]], more: Mappi
     macs, timing = ledger.total("macs") or 0, ledger.timing
     timed = timing is not None and any("seconds" in figures for _, figures, _ in lines[:1])
     predicted = ledger.prediction is not None and any("predicted_seconds" in figures for _, figures, _ in lines[:1])
-    heads = [*(("predicted",) if predicted else ()), *(("time", "of time") if timed else ())]
+    peak = timed and peak_of(ledger) is not None
+    times = ("time", "of time", *(("of peak",) if peak else ())) if timed else ()
+    heads = [*(("predicted",) if predicted else ()), *times]
     table = bare_table(first, "params", "MACs", "share", *heads, *more.values())
     for words, figures, style in lines:
         params, own, *others = (units.count(figures[quantity]) for quantity in ("params", "macs", *more))
@@ -117,11 +119,16 @@ def _totals_table(first: str, lines: Sequence[tuple[str, Any, str]], more: Mappi
         if timing is not None and timed:
             spent = figures["seconds"]
             part = units.DASH if spent is None else units.percent(spent, timing.seconds)
-            others = [units.seconds(spent), part, *others]
+            reached = [_share_text(figures[OF_PEAK])] if peak else []
+            others = [units.seconds(spent), part, *reached, *others]
         if predicted:
             others = [units.seconds(figures["predicted_seconds"]), *others]
         table.add_row(words, params, own, share, *others, style=style)
     return table
+
+
+def _share_text(share: float | None) -> str:
+    return units.DASH if share is None else units.percent(share, 1)
 
 
 def published_table(published: list[dict[str, Any]]) -> Table:

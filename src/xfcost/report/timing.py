@@ -8,8 +8,10 @@ from typing import Final
 from rich.text import Text
 
 from xfcost.ledger import units
+from xfcost.ledger.achieved import whole_rate
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
+from xfcost.ledger.prediction import Prediction
 
 RATES: Final = (
     "FLOP/s and bytes/s are achieved: the formulas' FLOPs, and bytes of inputs, outputs and weights read, each once"
@@ -25,12 +27,15 @@ def timing_texts(ledger: Ledger) -> Iterator[Text]:
     yield Text(f"on {where_text(timing)}{_peak_text(timing)}")
     if timing.noisy:
         yield Text(f"noisy: {timing.noisy}", style="bold yellow")
+    if timing.composed:
+        yield Text("composed: every distinct block was run once, and counts as often as it is repeated")
     if timing.compiled:
         yield Text(f"compiled by torch.compile; the first call took {units.seconds(timing.warm_up_seconds)}")
     if process := timing.process_memory:
         sizes = [units.size(held) for held in (process.predicted, process.low, process.high)]
         yield Text("memory of the process: about {} more than before the run, between {} and {}".format(*sizes))
     yield from _beside_texts(timing)
+    yield from _peak_texts(ledger, timing)
 
 
 def spread_text(timing: Timing) -> str:
@@ -46,7 +51,7 @@ def interval_text(interval: tuple[float, float]) -> str:
     return " to ".join(map(units.seconds, interval))
 
 
-def where_text(timing: Timing) -> str:
+def where_text(timing: Timing | Prediction) -> str:
     """`cpu, AMD EPYC, 2 threads`."""
     return f"{timing.device}, {timing.machine}, {timing.threads} thread{'' if timing.threads == 1 else 's'}"
 
@@ -62,6 +67,17 @@ def _what_ran(ledger: Ledger) -> str:
     if ledger.training is not None:
         return f"a step of training ({ledger.training.step.optimizer} in {ledger.metadata.dtype})"
     return "a decode step" if ledger.step else "a forward"
+
+
+def _peak_texts(ledger: Ledger, timing: Timing) -> Iterator[Text]:
+    """How much of the machine's peak the run achieved; where that is not known, how to know it."""
+    rate = whole_rate(ledger)
+    if timing.not_calibrated is not None:
+        yield Text(f"no percent of peak: {timing.not_calibrated}", style="dim")
+    if timing.roofs is not None and rate is not None:
+        peak = timing.roofs.flops_per_second
+        share = units.percent(rate, peak)
+        yield Text(f"achieved: {units.count(rate, 3)}FLOP/s, {share} of the peak of {units.count(peak, 3)}FLOP/s")
 
 
 def _beside_texts(timing: Timing) -> Iterator[Text]:

@@ -131,6 +131,19 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
     raise combined(found)
 
 
+def load_expanded(text: str, name: str) -> Loaded:
+    """A spec from its `data` as JSON, as another machine loaded it.
+
+    Raises:
+        SpecError: it is no spec of this version.
+    """
+    data, source = read(text, printable(name, 200))
+    try:
+        return Loaded(converted(data, Spec), data, source, name)
+    except msgspec.ValidationError:
+        raise combined(_spec_errors(data, source, name)) from None
+
+
 def _spec_errors(data: dict[str, Any], source: Source, name: str) -> list[SpecError]:
     """All grammar errors and all misplaced components."""
     from xfcost.spec.grammar_errors import grammar_errors  # only bad input needs the schema

@@ -6,6 +6,7 @@ import os
 import platform
 import signal
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -14,15 +15,14 @@ from typing import NoReturn
 import msgspec
 
 from xfcost import __version__
-from xfcost.api.measuring.jobs import Answer, Described, Job
+from xfcost.api.measuring.jobs import READY, Answer, Described, Job
 from xfcost.api.measuring.plan import run_of, spec_hash
 from xfcost.api.specs import account
 from xfcost.ledger.errors import DeviceError, NoRoomError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Configuration, Machine, Outcome
 from xfcost.ledger.operation import MIXINGS
-from xfcost.ledger.timing_options import TimingPlan
-from xfcost.spec.load import load
+from xfcost.spec.load import Loaded, load, load_expanded
 from xfcost.spec.placement import place
 from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
@@ -35,10 +35,17 @@ def main() -> NoReturn:
     answers = os.dup(1)
     os.dup2(2, 1)  # what libraries print is no answer
     job = msgspec.json.decode(_line(0), type=Job)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    turn = threading.Event()
+    threading.Thread(target=_end_with_parent, args=(turn,), daemon=True).start()
     with suppress(OSError):  # where memory runs out, this process goes and not that of the sweep
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    content = msgspec.json.encode(answered(job))
+
+    def begin() -> None:
+        if job.waits:
+            os.write(answers, READY)
+            turn.wait()
+
+    content = msgspec.json.encode(answered(job, begin))
     with os.fdopen(answers, "wb") as stream:
         stream.write(content)
     os._exit(0)  # torch takes a second to unload
@@ -52,16 +59,21 @@ def _line(descriptor: int) -> bytes:
     return content
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(turn: threading.Event) -> None:
     """The parent keeps the job's pipe open: when it ends, so does this process, with those that it started."""
-    os.read(0, 1)
+    while os.read(0, 1):
+        turn.set()
     if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
 
 
-def answered(job: Job) -> Answer:
-    """The answer; what can't be is part of it."""
+def _at_once() -> None:
+    """Nothing is waited for."""
+
+
+def answered(job: Job, begin: Callable[[], None] = _at_once) -> Answer:
+    """The answer; what can't be is part of it. `begin` is called before anything is run on the device."""
     try:
         described = _described(job)
     except XfcostError as error:
@@ -69,7 +81,7 @@ def answered(job: Job) -> Answer:
     if job.configuration is None:
         return Answer(described=described)
     try:
-        return Answer(outcome=_measured(job.configuration, job.timing))
+        return Answer(outcome=_measured(job.configuration, job, begin))
     except NoRoomError as error:
         return Answer(outcome=_without("skipped", error, needed_bytes=error.needed, left_bytes=error.left))
     except XfcostError as error:
@@ -108,22 +120,30 @@ def _described(job: Job) -> Described:
     )
 
 
-def _measured(configuration: Configuration, timing: TimingPlan) -> Outcome:
+def _measured(configuration: Configuration, job: Job, begin: Callable[[], None]) -> Outcome:
     """Memory first, as predicted, so that nothing is allocated that does not fit; then measured; then the times."""
     from xfcost.torch_models.shared.no_compiler import no_compiler
     from xfcost.torch_models.timing.growth import memory_of
     from xfcost.torch_models.timing.threads import threads_set
 
-    loaded, run = load(configuration.target, configuration.settings), run_of(configuration)
+    timing, run = job.timing, run_of(configuration)
+    loaded = _loaded(configuration, job.spec)
     if spec_hash(loaded.spec) != configuration.spec_hash:
         raise DeviceError(f"{configuration.target}: it was changed after this command had read it; give it again")
     counted = account(loaded, run, trace=False, orders=False)
     compiler = nullcontext() if timing.compile else no_compiler()
     with memory_may_run_out(configuration.system, f"running it on {configuration.device}"), compiler:
         with threads_set(configuration.threads):
-            memory = memory_of(place(loaded, run), counted, configuration.device)
+            memory = memory_of(place(loaded, run), counted, configuration.device, begin)
         ledger = account(loaded, run, trace=False, device=configuration.device, timing=timing, orders=False)
     return Outcome(status="measured", timing=ledger.timing, seconds_by_mixing=seconds_by_mixing(ledger), memory=memory)
+
+
+def _loaded(configuration: Configuration, text: str | None) -> Loaded:
+    """The spec: by its name, or the text that came with the job."""
+    if text is None:
+        return load(configuration.target, configuration.settings)
+    return load_expanded(text, configuration.target)
 
 
 def seconds_by_mixing(ledger: Ledger) -> dict[str, float] | None:

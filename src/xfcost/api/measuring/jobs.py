@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from xfcost.ledger.measurements import Configuration, Machine, Outcome
 from xfcost.ledger.timing_options import USUAL, TimingPlan
+
+READY: Final = b"ready\n"
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,6 +19,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     configuration: Configuration | None = None
     """What is measured; None asks about the device."""
     timing: TimingPlan = USUAL
+    spec: str | None = None
+    """The expanded spec as JSON, where the file is on another machine; None: the process loads it by its name."""
+    waits: bool = False
+    """Does the process, when it is prepared, say `READY` and measure only after another line?"""
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,13 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from tempfile import TemporaryFile
+from typing import IO, Final, cast
 
 import msgspec
 
-from xfcost.api.measuring.jobs import Answer, Described, Job
+from xfcost.api.measuring.gate import Turn
+from xfcost.api.measuring.jobs import READY, Answer, Described, Job
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import Configuration, Outcome
 from xfcost.ledger.timing_options import TimingPlan
@@ -47,13 +51,16 @@ class Processes:
             raise DeviceError(f"--device {self._device}: {reason}" if isinstance(answer, Outcome) else str(reason))
         return answer.described
 
-    def __call__(self, configuration: Configuration) -> Outcome:
-        """Measure one configuration.
+    def __call__(self, configuration: Configuration, *, spec: str | None = None, turn: Turn | None = None) -> Outcome:
+        """Measure one configuration, of its `spec` where that is given, and in its `turn` where it has one.
 
         Raises:
             DeviceError: the device is no longer there.
         """
-        answer = self._answer(Job(device=self._device, configuration=configuration, timing=self._timing), self._timeout)
+        job = Job(
+            device=self._device, configuration=configuration, timing=self._timing, spec=spec, waits=turn is not None
+        )
+        answer = self._answer(job, self._timeout, turn)
         if isinstance(answer, Outcome):
             return answer
         if answer.outcome is None:
@@ -71,36 +78,85 @@ class Processes:
             else:
                 running.kill()
 
-    def _answer(self, job: Job, timeout: float) -> Answer | Outcome:
+    def _answer(self, job: Job, timeout: float, turn: Turn | None = None) -> Answer | Outcome:
         """The answer of a process, or what became of it instead."""
         reading, writing = os.pipe()
         try:
-            self._running = subprocess.Popen(  # noqa: S603 - this Python, and a module of ours
-                self._command,
-                stdin=reading,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-            os.close(reading)
-            with suppress(BrokenPipeError):  # it ended already, and says why
-                os.write(writing, msgspec.json.encode(job) + b"\n")
-            return self._result(self._running, timeout)
+            with os.fdopen(reading, "rb") as stdin, TemporaryFile() as stderr:
+
+                def start() -> subprocess.Popen[bytes]:
+                    process = self._running = self._started(stdin, stderr)
+                    stdin.close()
+                    _write(writing, msgspec.json.encode(job) + b"\n")
+                    return process
+
+                try:
+                    said, code = self._said(start, timeout, turn, writing)
+                except subprocess.TimeoutExpired:
+                    return Outcome(status="timed out", reason=f"took longer than {timeout:g} s (--timeout)")
+                if code == 0:
+                    return msgspec.json.decode(said, type=Answer)
+                stderr.seek(0)
+                return Outcome(status="failed", reason=_reason(code, stderr.read()))
         finally:
             os.close(writing)
             self.kill()
             self._running = None
 
-    def _result(self, process: subprocess.Popen[bytes], timeout: float) -> Answer | Outcome:
+    def _started(self, stdin: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - this Python, and a module of ours
+            self._command, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
+        )
+
+    def _said(
+        self, start: Callable[[], subprocess.Popen[bytes]], timeout: float, turn: Turn | None, writing: int
+    ) -> tuple[bytes, int]:
+        """What a process says, and its exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: it took longer, without its waiting.
+        """
+        if turn is None:
+            return self._rest(start(), timeout)
+        with turn.preparing():
+            process, started = start(), time.monotonic()
+            first = self._first_line(process, timeout)
+            left = timeout - (time.monotonic() - started)
+        if left <= 0:
+            self.kill()
+            process.communicate()
+            raise subprocess.TimeoutExpired(process.args, timeout)
+        if first != READY:
+            rest, code = self._rest(process, left)
+            return first + rest, code
+        with turn.timing():
+            _write(writing, b"\n")
+            return self._rest(process, left)
+
+    def _rest(self, process: subprocess.Popen[bytes], timeout: float) -> tuple[bytes, int]:
         try:
-            stdout, stderr = process.communicate(timeout=timeout)
+            said = process.communicate(timeout=timeout)[0]
         except subprocess.TimeoutExpired:
             self.kill()
             process.communicate()
-            return Outcome(status="timed out", reason=f"took longer than {timeout:g} s (--timeout)")
-        if process.returncode == 0:
-            return msgspec.json.decode(stdout, type=Answer)
-        return Outcome(status="failed", reason=_reason(process.returncode, stderr))
+            raise
+        return said, process.returncode
+
+    def _first_line(self, process: subprocess.Popen[bytes], timeout: float) -> bytes:
+        """The line, or all that a process says that ends without one; nothing where it is killed as too slow."""
+        timer = threading.Timer(timeout, self.kill)
+        timer.start()
+        try:
+            return cast("IO[bytes]", process.stdout).readline()
+        finally:
+            timer.cancel()
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    """To a process that may have ended already, and says why itself."""
+    with suppress(BrokenPipeError):
+        while content:
+            content = content[os.write(descriptor, content) :]
 
 
 def _reason(code: int, stderr: bytes) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from xfcost.api.measuring.crews import ONE_BY_ONE, Crew, Ran, Runner
 from xfcost.api.measuring.jobs import Described
 from xfcost.api.measuring.plan import Planned
 from xfcost.ledger.errors import OutputError, UsageError
@@ -17,7 +19,6 @@ from xfcost.ledger.runs_file import RunsFile
 # Below so many rows the time left is their mean; from there on it grows with the MACs.
 _FEW: Final = 3
 
-Runner = Callable[[Configuration], Outcome]
 Clock = Callable[[], float]
 
 
@@ -78,22 +79,26 @@ def differing_versions(file: RunsFile, versions: dict[str, str]) -> list[str]:
 
 
 class Sweep:
-    """One command's rows."""
+    """One command's rows: all of one machine, or, without `described`, each of whichever machine runs it."""
 
     def __init__(
-        self, planned: Sequence[Planned], described: Described, file: RunsFile, circumstances: Circumstances
+        self, planned: Sequence[Planned], described: Described | None, file: RunsFile, circumstances: Circumstances
     ) -> None:
         self._planned, self._described, self._file, self._circumstances = planned, described, file, circumstances
-        self._keys = [key_of(one.configuration, described.machine, described.device_name) for one in planned]
-        self._known = {row.key: row for row in file.rows}
+        self._any_threads = any(not one.configuration.threads for one in planned)
+        where = (described.machine, described.device_name) if described else (None, None)
+        self._keys = [self._key(one.configuration, *where) for one in planned]
+        self._known = {self._key_of_row(row): row for row in file.rows}
         self._spent: dict[int, float] = {}
+        self._writing = threading.Lock()
+        self._ended = False
 
     @property
     def rows(self) -> list[Measurement]:
         """The rows of the command that the file has, in the order of the plan."""
         return [self._known[key] for key in self._keys if key in self._known]
 
-    def run(self, runner: Runner, progress: Progress, *, retry: bool = False) -> None:
+    def run(self, runner: Runner, progress: Progress, *, retry: bool = False, crew: Crew = ONE_BY_ONE) -> None:
         """Measure what the file has no row of; with `retry` also what was not measured before.
 
         Raises:
@@ -103,47 +108,86 @@ class Sweep:
         done = {key for key, row in self._known.items() if row.outcome.status == "measured" or not retry}
         left = [number for number, key in enumerate(self._keys) if key not in done]
         progress.started(len(self._planned), len(self._planned) - len(left))
-        for place, number in enumerate(left):
+
+        def measure(number: int) -> None:
             planned = self._planned[number]
-            progress.running(number + 1, planned.configuration, self._seconds_left(left[place:]))
+            with self._writing:
+                if self._ended:
+                    return
+                seconds = self._seconds_left([one for one in left if one not in self._spent])
+                progress.running(number + 1, planned.configuration, seconds and seconds / crew.together)
             row = self._measured(planned, runner)
-            self._spent[number] = row.process_seconds
-            self._append(row)
-            progress.measured(number + 1, row)
+            with self._writing:
+                if self._ended:
+                    return
+                self._append(row)
+                self._spent[number] = row.process_seconds
+                progress.measured(number + 1, row)
+
+        crew(left, self._ending(measure))
+
+    def _ending(self, work: Callable[[int], None]) -> Callable[[int], None]:
+        """The same; after an error no row is begun or kept any more."""
+
+        def guarded(number: int) -> None:
+            try:
+                work(number)
+            except BaseException:
+                self._ended = True
+                raise
+
+        return guarded
 
     def _measured(self, planned: Planned, runner: Runner) -> Measurement:
         clock, now = self._circumstances
         started = clock()
-        smaller = self._timed_out(planned.configuration)
-        if smaller is None:
-            outcome = runner(planned.configuration)
-        else:
-            outcome = Outcome(status="skipped", reason=f"at N = {smaller:,} it timed out")
+        ran = self._skipped(planned.configuration) or runner(planned.configuration)
+        described = ran.described or self._described
+        if described is None:
+            raise ValueError("a row of whichever machine has to name it")
+        configuration = planned.configuration
+        if not configuration.threads:
+            configuration = msgspec.structs.replace(configuration, threads=described.threads)
         return Measurement(
-            configuration=planned.configuration,
-            outcome=outcome,
+            configuration=configuration,
+            outcome=ran.outcome,
             counted=planned.counted,
-            machine=self._described.machine,
-            device_name=self._described.device_name,
-            versions=self._described.versions,
-            process_seconds=clock() - started,
+            machine=described.machine,
+            device_name=described.device_name,
+            versions=described.versions,
+            process_seconds=clock() - started if ran.seconds is None else ran.seconds,
             ended=utc(now()),
         )
 
-    def _timed_out(self, configuration: Configuration) -> int | None:
-        """A smaller N at which the same run of the same system timed out on this machine."""
-        for row in self._known.values():
+    def _skipped(self, configuration: Configuration) -> Ran | None:
+        """Where the same run of the same system timed out at a smaller N (on this machine)."""
+        with self._writing:
+            rows = list(self._known.values())
+        machine = self._described.machine if self._described else None
+        for row in rows:
             other = row.configuration
             at_this = msgspec.structs.replace(other, N=configuration.N, size=configuration.size)
-            same = at_this == configuration and row.machine == self._described.machine
+            same = self._key(at_this, row.machine, None) == self._key(configuration, machine, None)
             if same and row.outcome.status == "timed out" and other.N < configuration.N:
-                return other.N
+                outcome = Outcome(status="skipped", reason=f"at N = {other.N:,} it timed out")
+                return Ran(outcome, self._described or _described_in(row))
         return None
+
+    def _key(self, configuration: Configuration, machine: Machine | None, device_name: str | None) -> bytes:
+        """Equal for configurations that are measured once."""
+        if self._described is not None:
+            return key_of(configuration, machine, device_name)
+        if self._any_threads:
+            configuration = msgspec.structs.replace(configuration, threads=0)
+        return key_of(configuration, None, None)
+
+    def _key_of_row(self, row: Measurement) -> bytes:
+        return self._key(row.configuration, row.machine, row.device_name)
 
     def _append(self, row: Measurement) -> None:
         try:
             self._file.append(row)
-            self._known[row.key] = row
+            self._known[self._key_of_row(row)] = row
         except OutputError as error:
             text = msgspec.json.encode(row).decode()
             raise OutputError(
@@ -158,6 +202,13 @@ class Sweep:
         done = [(self._planned[number].counted.macs, seconds) for number, seconds in self._spent.items()]
         fixed, per_mac = line_through(done)
         return sum(fixed + per_mac * self._planned[number].counted.macs for number in numbers)
+
+
+def _described_in(row: Measurement) -> Described:
+    """Where a row was measured."""
+    return Described(
+        machine=row.machine, device_name=row.device_name, threads=row.configuration.threads, versions=row.versions
+    )
 
 
 def line_through(points: Sequence[tuple[int, float]]) -> tuple[float, float]:

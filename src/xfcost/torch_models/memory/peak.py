@@ -124,7 +124,7 @@ def check_room(needed: int, device: str, name: str, what: str = "one forward") -
         raise NoRoomError(
             f"{name} needs {needed:,} bytes ({size(needed)}) for {what} on {device}, and {limit.name} leaves "
             f"{limit.left:,} bytes ({size(limit.left)}); take a smaller --N, --batch or --dtype, --attention fused, "
-            "or leave --device out: counting needs no memory",
+            "--composed, which holds every distinct block once, or leave --device out: counting needs no memory",
             needed,
             limit.left,
         )

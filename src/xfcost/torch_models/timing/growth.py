@@ -30,8 +30,10 @@ _PASSES: Final = 4
 _SLOW_SECONDS: Final = 10.0
 
 
-def memory_of(architecture: Architecture, ledger: Ledger, device: str) -> Memory:
+def memory_of(architecture: Architecture, ledger: Ledger, device: str, begin: Callable[[], None]) -> Memory:
     """Predicted and measured peak of building the model and running what its mode runs (of a generation the prefill).
+
+    `begin` is called when it is known to fit, before it is built.
 
     Raises:
         NoRoomError: it does not fit; nothing is allocated.
@@ -39,6 +41,7 @@ def memory_of(architecture: Architecture, ledger: Ledger, device: str) -> Memory
     """
     room, name = room_for(architecture, ledger, None, device), ledger.metadata.name
     check_room(room.needed, device, name, room.what)
+    begin()
     optimizer = ledger.training.step.optimizer if ledger.training is not None else None
     with on_device(name, device, ledger.metadata.dtype):
         measured = measured_peak(architecture, device, optimizer)

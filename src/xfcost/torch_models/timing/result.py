@@ -32,6 +32,7 @@ def timing_of(
         in_turns=measured.in_turns,
         warm_up_seconds=measured.warm_up,
         compiled=plan.compile,
+        composed=plan.composed,
         load=measured.load,
         noisy=noise_text(found, measured.load, threads, plan),
         phases=tuple(_phase(name, spent) for name, spent in measured.phases.items() if name),

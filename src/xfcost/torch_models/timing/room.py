@@ -20,8 +20,8 @@ from xfcost.torch_models.timing.rows import row_bytes
 class Room(NamedTuple):
     """Predicted memory, and the bytes of inputs and outputs of each row over all its blocks."""
 
-    predicted: int
-    """Peak of live tensors in one call."""
+    predicted: int | None
+    """Peak of live tensors in one call; None of a composed run."""
     process: ProcessMemory | None
     """The growth of the process, on the CPU."""
     needed: int

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_iter
 
-from xfcost.torch_models.build import BuiltModel
+from xfcost.spec.architecture import Architecture
+from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.devices import Clock
 from xfcost.torch_models.tracing.rows import row_path
 
@@ -79,6 +81,13 @@ def row_bytes(live: BuiltModel) -> dict[str, int]:
     return found
 
 
+def row_bytes_of(architecture: Architecture) -> dict[str, int]:
+    """The same of a model that is built for it, on `meta`."""
+    with no_compiler():
+        return row_bytes(build(architecture))
+
+
 def _bytes(values: Any) -> int:
-    """Bytes of all elements of the tensors in a structure."""
-    return sum(one.numel() * one.element_size() for one in tree_iter(values) if isinstance(one, Tensor))
+    """Bytes of all elements of the tensors in a structure, of each tensor once."""
+    tensors = {id(one): one for one in tree_iter(values) if isinstance(one, Tensor)}
+    return sum(one.numel() * one.element_size() for one in tensors.values())

@@ -15,6 +15,7 @@ from xfcost.ledger.timing_options import TimingPlan
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.memory.peak import check_room, limit_on
 from xfcost.torch_models.shared.versions import with_versions
+from xfcost.torch_models.timing.composed import composed, composed_room, with_distinct_blocks
 from xfcost.torch_models.timing.devices import check_device, waiting_clock
 from xfcost.torch_models.timing.refusals import on_device
 from xfcost.torch_models.timing.result import timing_of
@@ -66,6 +67,8 @@ def timed_in_turns(
         DeviceError: the device does not exist or fails, a model does not fit, a kernel is missing.
     """
     check_device(device)
+    if plan.composed:
+        systems = [one._replace(architecture=with_distinct_blocks(one.architecture, one.ledger)) for one in systems]
     rooms = [room_for(system.architecture, system.ledger, system.step, device) for system in systems]
     for system, room in zip(systems, rooms, strict=True):
         check_room(room.needed, device, system.name, room.what)
@@ -116,7 +119,10 @@ def _ready(system: System, device: str, plan: TimingPlan, meters: Meters) -> Rea
 
 def _ledger(system: System, room: Room, ready: Ready, measured: Measured, device: str, plan: TimingPlan) -> Ledger:
     """The system's ledger with what was measured."""
-    timing = timing_of(measured, device, ready.peak(), room.predicted, plan)
+    if plan.composed:
+        measured, room = composed(measured, system.ledger), composed_room(room, system.ledger)
+    peak = None if plan.composed else ready.peak()
+    timing = timing_of(measured, device, peak, room.predicted, plan)
     timing = msgspec.structs.replace(timing, process_memory=room.process)
     seconds = measured.row_seconds()
     update = seconds.pop(UPDATE, None)

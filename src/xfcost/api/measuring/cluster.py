@@ -1,0 +1,184 @@
+"""Rows on a Dask cluster: each is a task, and a task whose worker is killed runs on another one."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from xfcost import __version__
+from xfcost.api.measuring import worker
+from xfcost.api.measuring.crews import Ran
+from xfcost.api.measuring.jobs import Described
+from xfcost.api.measuring.worker import Request, Response
+from xfcost.ledger.errors import DeviceError, UsageError, printable
+from xfcost.ledger.measurements import Configuration
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+# So long a scheduler may take to answer, and a first worker to be there.
+_SECONDS: Final = 5.0
+# So long an interrupt waits for the workers.
+_LAST_SECONDS: Final = 3.0
+
+Work = Callable[[str, bytes], bytes]
+
+
+class Cluster:
+    """A scheduler and its workers, all with this version of xfcost."""
+
+    def __init__(self, address: str, seconds: float = _SECONDS) -> None:
+        """Connect.
+
+        Raises:
+            UsageError: Dask is not installed, nothing answers, there is no worker, or versions differ.
+        """
+        self.address = address
+        self._client = _connected(address, seconds)
+        try:
+            self.workers = self._checked(seconds)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Leave the cluster as it is."""
+        with suppress(Exception):
+            self._client.close(timeout=_LAST_SECONDS)
+
+    def end(self, command: str) -> None:
+        """End what the workers run for a command; of a scheduler that is gone no answer is waited for."""
+
+        def tell() -> None:
+            with suppress(Exception):
+                self._client.run(worker.end, command)
+
+        telling = threading.Thread(target=tell, daemon=True)
+        telling.start()
+        telling.join(_LAST_SECONDS)
+
+    def ask(self, request: Request, work: Work = worker.answer) -> Response:
+        """The answer of some worker.
+
+        Raises:
+            DeviceError: no worker can answer, or the scheduler is gone.
+        """
+        from distributed import CancelledError
+        from distributed.scheduler import KilledWorker
+
+        future = self._client.submit(work, __version__, msgspec.json.encode(request), pure=False)
+        try:
+            content = future.result()
+        except KilledWorker:
+            raise DeviceError(
+                f"--scheduler {self.address}: each worker that ran this row was killed (out of memory?)"
+            ) from None
+        except CancelledError:
+            raise DeviceError(f"--scheduler {self.address}: the scheduler is gone") from None
+        except Exception as error:  # whatever a worker raised
+            raise DeviceError(f"--scheduler {self.address}: a worker failed: {_text(error)}") from error
+        response = msgspec.json.decode(content, type=Response)
+        if response.refused is not None:
+            raise DeviceError(f"--scheduler {self.address}: a worker refuses: {response.refused}")
+        return response
+
+    def described(self, request: Request) -> Described:
+        """The device of the first worker that answers."""
+        described = self.ask(request).described
+        if described is None:
+            raise DeviceError(f"--scheduler {self.address}: a worker did not tell its device")
+        return described
+
+    def _checked(self, seconds: float) -> int:
+        """The number of workers.
+
+        Raises:
+            UsageError: there is none, or one has another version or none.
+        """
+        start = f"start one: dask worker {self.address}"
+        try:
+            self._client.wait_for_workers(1, timeout=seconds)
+        except TimeoutError:
+            raise UsageError(f"--scheduler {self.address}: it has no workers; {start}") from None
+        versions: Mapping[str, Any] = self._client.run(worker.version, on_error="return")
+        try:
+            scheduler = self._client.run_on_scheduler(worker.version)
+        except ImportError as error:
+            scheduler = error
+        for place, version in {"the scheduler": scheduler, **_named(versions)}.items():
+            check_version(self.address, place, version)
+        return len(versions)
+
+
+def _named(versions: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"worker {address}": version for address, version in versions.items()}
+
+
+def check_version(address: str, place: str, version: object) -> None:
+    """Refuse a part of the cluster with another xfcost.
+
+    Raises:
+        UsageError: its version is another, or it has none.
+    """
+    if version == __version__:
+        return
+    has = f"has xfcost {version}" if isinstance(version, str) else f"has no xfcost that answers ({_text(version)})"
+    raise UsageError(
+        f"--scheduler {address}: {place} {has}, and this is xfcost {__version__}; install the same version there"
+    )
+
+
+def _text(error: object) -> str:
+    return printable(str(error).strip().partition("\n")[0], 200)
+
+
+def _connected(address: str, seconds: float) -> Client:
+    """A client of the scheduler.
+
+    Raises:
+        UsageError: Dask is not installed, or nothing answers at the address.
+    """
+    try:
+        from distributed import Client
+        from distributed.comm.addressing import get_address_host_port
+    except ImportError as error:
+        raise UsageError(f"--scheduler: needs Dask ({_text(error)}); pip install 'xfcost[cluster]'") from None
+    for name in logging.root.manager.loggerDict:
+        if name.startswith("distributed"):  # an error is told once, by this command
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
+        socket.create_connection(get_address_host_port(address), timeout=seconds).close()
+        return Client(address, timeout=seconds, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"--scheduler {printable(address, 200)}: no scheduler answers there ({_text(error)}); expected its "
+            "address, as in tcp://10.0.0.1:8786; start one with `dask scheduler`, and `dask worker ADDRESS` on every "
+            "machine"
+        ) from None
+
+
+class ClusterRows:
+    """Runs each configuration on whichever worker is free."""
+
+    def __init__(self, cluster: Cluster, asked: Request, specs: Mapping[str, str], work: Work = worker.answer) -> None:
+        """`asked` is each row's request but for the row; `specs` are the expanded specs as JSON, by system."""
+        self._cluster, self._asked, self._specs, self._work = cluster, asked, specs, work
+
+    def __call__(self, configuration: Configuration) -> Ran:
+        request = msgspec.structs.replace(
+            self._asked, configuration=configuration, spec=self._specs.get(configuration.system)
+        )
+        response = self._cluster.ask(request, self._work)
+        if response.outcome is None:
+            raise DeviceError(f"--scheduler {self._cluster.address}: a worker gave no outcome")
+        return Ran(response.outcome, response.described, response.seconds)
+
+    def kill(self) -> None:
+        """End the processes that run on the workers."""
+        self._cluster.end(self._asked.command)

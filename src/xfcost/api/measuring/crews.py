@@ -1,0 +1,101 @@
+"""Who runs the rows of a sweep: one after another, or several at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from xfcost.api.measuring.gate import Gate, Turn
+from xfcost.api.measuring.jobs import Described
+from xfcost.ledger.measurements import Configuration, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xfcost.api.measuring.processes import Processes
+
+
+class Ran(NamedTuple):
+    """What became of a configuration, and where."""
+
+    outcome: Outcome
+    described: Described | None = None
+    """None: the machine and the device of the command."""
+    seconds: float | None = None
+    """Of its process; None: as long as the call took."""
+
+
+Runner = Callable[[Configuration], Ran]
+
+
+class Crew(Protocol):
+    """Calls a function of every number, in their order."""
+
+    @property
+    def together(self) -> int:
+        """So many rows are timed at once."""
+
+    def __call__(self, numbers: Sequence[int], work: Callable[[int], None]) -> None:
+        """Return when all are done; the first error ends it."""
+
+
+class OneByOne:
+    """Each row after the one before."""
+
+    together: Final[int] = 1
+
+    def __call__(self, numbers: Sequence[int], work: Callable[[int], None]) -> None:
+        for number in numbers:
+            work(number)
+
+
+ONE_BY_ONE: Final = OneByOne()
+
+
+class SideBySide:
+    """As many rows at once as there are threads."""
+
+    def __init__(self, threads: int, together: int) -> None:
+        self._threads = threads
+        self.together: Final = together
+
+    def __call__(self, numbers: Sequence[int], work: Callable[[int], None]) -> None:
+        from joblib import Parallel, delayed
+
+        jobs = Parallel(n_jobs=self._threads, backend="threading", batch_size=1, pre_dispatch="n_jobs")
+        jobs(delayed(work)(number) for number in numbers)
+
+
+class Rows:
+    """Runs each configuration in a process of its own, several being prepared at once and one being timed."""
+
+    def __init__(self, processes: Callable[[], Processes], clock: Callable[[], float]) -> None:
+        self._make, self._clock, self._gate = processes, clock, Gate()
+        self._running: set[Processes] = set()
+        self._changing = threading.Lock()
+
+    def __call__(self, configuration: Configuration) -> Ran:
+        started, turn = self._clock(), Turn(self._gate, self._clock)
+        with self._one() as processes:
+            outcome = processes(configuration, turn=turn)
+        return Ran(outcome, seconds=self._clock() - started - turn.waited)
+
+    def kill(self) -> None:
+        """End the processes that run."""
+        with self._changing:
+            running = list(self._running)
+        for processes in running:
+            processes.kill()
+
+    @contextmanager
+    def _one(self) -> Iterator[Processes]:
+        processes = self._make()
+        with self._changing:
+            self._running.add(processes)
+        try:
+            yield processes
+        finally:
+            with self._changing:
+                self._running.discard(processes)

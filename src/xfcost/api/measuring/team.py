@@ -1,0 +1,79 @@
+"""Where the rows of a command are measured: on this machine, or on those of a cluster."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import NamedTuple
+
+import msgspec
+
+from xfcost.api.measuring.crews import ONE_BY_ONE, Crew, Ran, Rows, Runner, SideBySide
+from xfcost.api.measuring.jobs import Described
+from xfcost.api.measuring.processes import Processes
+from xfcost.ledger.timing_options import TimingPlan
+from xfcost.spec.load import Loaded
+
+
+class Team(NamedTuple):
+    """What runs rows."""
+
+    first: Described
+    """This machine, or that of a worker."""
+    one_machine: bool
+    threads: int
+    """torch's threads; 0: on each machine its physical cores."""
+    runner: Runner
+    crew: Crew
+    kill: Callable[[], None]
+    """End what runs."""
+
+    @property
+    def of_all_rows(self) -> Described | None:
+        """The machine that all rows are of."""
+        return self.first if self.one_machine else None
+
+
+class Measured(NamedTuple):
+    """How rows are measured."""
+
+    device: str
+    timing: TimingPlan
+    timeout: float
+
+
+def local_team(how: Measured, jobs: int) -> Team:
+    """This machine.
+
+    Raises:
+        DeviceError: it has no such device.
+    """
+    described = Processes(*how).described()
+    threads = how.timing.threads or described.threads
+    how = how._replace(timing=how.timing._replace(threads=threads))
+    if jobs == 1:
+        processes = Processes(*how)
+        return Team(described, True, threads, lambda one: Ran(processes(one)), ONE_BY_ONE, processes.kill)
+    rows = Rows(lambda: Processes(*how), time.monotonic)
+    return Team(described, True, threads, rows, SideBySide(jobs, together=1), rows.kill)
+
+
+@contextmanager
+def cluster_team(address: str, how: Measured, specs: Mapping[str, Loaded]) -> Iterator[Team]:
+    """The workers of a Dask cluster; `specs` are the systems by their names.
+
+    Raises:
+        UsageError: there is no such cluster, or it has another xfcost.
+        DeviceError: it has no such device.
+    """
+    from xfcost.api.measuring.cluster import Cluster, ClusterRows
+    from xfcost.api.measuring.worker import Request
+
+    texts = {name: msgspec.json.encode(one.data).decode() for name, one in specs.items()}
+    asked = Request(command=uuid.uuid4().hex, device=how.device, timing=how.timing, timeout=how.timeout)
+    with closing(Cluster(address)) as cluster:
+        rows = ClusterRows(cluster, asked, texts)
+        crew = SideBySide(cluster.workers, together=cluster.workers)
+        yield Team(cluster.described(asked), False, how.timing.threads or 0, rows, crew, rows.kill)

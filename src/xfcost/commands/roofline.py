@@ -1,0 +1,107 @@
+"""`xfcost roofline`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, get_args
+
+import typer
+
+from xfcost.commands import options as shared
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.options import Mode
+from xfcost.ledger.timing_options import TIMING_OPTIONS, TimingPlan, timing_plan
+from xfcost.report.messages import say
+
+# Modes that are one pass.
+_ONE_PASS: Final = ("forward", "prefill", "decode")
+
+Device = Annotated[str | None, typer.Option("--device", help="Where the systems run: cpu, cuda or mps.")]
+Predict = Annotated[
+    bool,
+    typer.Option(
+        "--predict", help="Predict the seconds from the device's calibration (`xfcost calibrate`); nothing is run."
+    ),
+]
+Picture = Annotated[
+    Path | None, typer.Option("-o", "--output", help="svg, png, pdf or csv; SYSTEMS-roofline.svg by default.")
+]
+
+
+@shared.timing_options()
+@shared.run_options(
+    "N", "size", "batch", "dtype", "attention", "mode", "logits",
+    mode="forward, prefill, or decode (one more token, its past cached).",
+    logits="With --mode prefill: of which positions (default: the last).",
+)  # fmt: skip
+def run(
+    specs: Annotated[list[str], shared.spec_argument("Presets (`common-*` for several) or paths.")],
+    settings: shared.Settings = None,
+    device: Device = None,
+    predict: Predict = False,
+    output: Picture = None,
+    force: shared.Force = False,
+    **options: Any,
+) -> None:
+    """Which operations are memory-bound, log-log.
+
+    Every operation is a point: its arithmetic intensity (FLOP per byte moved) against the FLOP/s that it achieves, its
+    colour and marker the mixing kind, its area the share of time. Above the points stand the machine's measured roofs:
+    its peak rate, and the bandwidth of its memory times the intensity. They meet at the ridge point: an operation of
+    less intensity is memory-bound, one of more compute-bound.
+    """
+    from xfcost.api.roofline import rooflines
+    from xfcost.counting.run_options import make_run
+    from xfcost.ledger.roofline import records
+    from xfcost.report.console import show
+    from xfcost.report.export import to_csv
+    from xfcost.report.figure import FIGURES
+    from xfcost.report.output import check_target, ending_of
+    from xfcost.report.roofline import report
+    from xfcost.report.roofline_figure import roofline_bytes
+    from xfcost.spec.load import expanded, load
+
+    target = output or shared.default_target(specs, "roofline")
+    form = ending_of(target, (*FIGURES, ".csv"))
+    check_target(target, force=force)
+    _check_mode(options["mode"])
+    timing = _plan(device, {name: options.pop(name) for name in TIMING_OPTIONS}, predict=predict)
+    how = make_run(**options)
+    loaded = [load(spec, settings or ()) for spec in expanded(specs)]
+    found = rooflines(loaded, how, device or "cpu", predict=predict, timing=timing, progress=say)
+    show(lambda width: report(found, width))
+    content = to_csv([row for one in found for row in records(one)]) if form == ".csv" else roofline_bytes(found, form)
+    shared.deliver(content, target, force=force)
+
+
+def _check_mode(mode: str) -> None:
+    """Refuse a mode that is more than one pass: the bytes of an operation are those of one.
+
+    Raises:
+        UsageError: it is one of these.
+    """
+    if mode in get_args(Mode) and mode not in _ONE_PASS:
+        raise UsageError(
+            f"--mode {mode}: a roofline is of one pass, expected {shared.any_of(_ONE_PASS)}; `analyze` reports the rest"
+        )
+
+
+def _plan(device: str | None, given: Mapping[str, Any], *, predict: bool) -> TimingPlan:
+    """The plan of the timing; of a prediction only its threads.
+
+    Raises:
+        UsageError: no device is given, options of a timing stand beside `--predict`, or the model is to be compiled.
+    """
+    if given["compile"]:
+        raise UsageError("--compile: a compiled model has no operations that are timed apart; leave it out")
+    if not predict:
+        if device is None:
+            raise UsageError(
+                "roofline: its operations are timed; say where, as in --device cpu (or --predict, where "
+                "`xfcost calibrate` has measured the device)"
+            )
+        return timing_plan(device, given)
+    if timed := [name for name, value in given.items() if name != "threads" and value not in (None, False)]:
+        raise UsageError(f"--{timed[0].replace('_', '-')} with --predict: nothing is timed; leave one of them out")
+    return timing_plan("cpu", given)

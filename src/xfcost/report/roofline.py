@@ -1,0 +1,117 @@
+"""Rooflines -> the table of operations on stdout: time, intensity, achieved rate, share of the roof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from xfcost.ledger import units
+from xfcost.ledger.achieved import NOT_ATTRIBUTED
+from xfcost.ledger.roofline import Point, Roofline
+from xfcost.ledger.roofs import Roofs
+from xfcost.report.console import bare_table
+from xfcost.report.input_description import circumstances
+from xfcost.report.operations import beside_word
+from xfcost.report.style import TERMINAL
+from xfcost.report.timing import spread_text, where_text
+
+CONVENTION: Final = (
+    "FLOP/byte: the formulas' FLOPs over the bytes of inputs, outputs and parameters, each once; operations of the "
+    "same name and kind together, over all blocks"
+)
+ABOVE: Final = "memory's bandwidth does not bound operands that stay in a cache"
+ABOVE_PEAK: Final = "the machine was busier when its peak was measured"
+# Operations above a roof that are named.
+_MOST_NAMED: Final = 3
+
+
+def report(found: Sequence[Roofline], width: int) -> Group:
+    """The roofs, then every system's operations, the longest first."""
+    parts: list[RenderableType] = [Text.assemble(("roofs: ", "bold"), roofs_text(found[0].roofs))]
+    for one in found:
+        parts += [Text(), *_head(one), _table(one), *_notes(one)]
+    return Group(*parts, Text(), Text(CONVENTION, style="dim"))
+
+
+def roofs_text(roofs: Roofs) -> str:
+    """`peak 94.1 GFLOP/s, memory 14.2 GB/s, ridge point 6.63 FLOP/byte (calibrated 2026-11-22)`."""
+    when = f"calibrated {roofs.calibrated[:10]}" if roofs.calibrated else "measured just now, not calibrated"
+    return f"{peak_text(roofs)}, {memory_text(roofs)}, ridge point {roofs.ridge_point:.3g} FLOP/byte ({when})"
+
+
+def peak_text(roofs: Roofs) -> str:
+    """`peak 94.1 GFLOP/s`."""
+    return f"peak {units.count(roofs.flops_per_second, 3)}FLOP/s"
+
+
+def memory_text(roofs: Roofs) -> str:
+    """`memory 14.2 GB/s`."""
+    return f"memory {units.count(roofs.bytes_per_second, 3)}B/s"
+
+
+def place_text(one: Roofline) -> str:
+    """`cpu, AMD EPYC, 2 threads`."""
+    ran = one.ledger.timing or one.ledger.prediction
+    if ran is None:
+        raise TypeError("only a timed or predicted ledger has a roofline")
+    return where_text(ran)
+
+
+def names_text(points: Sequence[Point]) -> str:
+    """The names of operations, the first few; empty where there are none."""
+    above = list(dict.fromkeys(point.title for point in points))
+    more = f" and {len(above) - _MOST_NAMED} more" if len(above) > _MOST_NAMED else ""
+    return ", ".join(above[:_MOST_NAMED]) + more
+
+
+def unseen_share(one: Roofline) -> str:
+    """The share of time of operations without FLOPs; empty where there are none."""
+    moves = [point.seconds for point in one.points if not point.flops]
+    return units.percent(sum(moves), one.seconds) if moves else ""
+
+
+def _head(one: Roofline) -> Iterator[Text]:
+    yield Text.assemble((one.name, "bold"), f"   {circumstances(one.ledger.metadata)}")
+    timing = one.ledger.timing
+    if timing is None:
+        yield Text(f"predicted: {units.seconds(one.seconds)} on {place_text(one)}; nothing was run")
+        return
+    yield Text(f"time: {units.seconds(one.seconds)} on {place_text(one)}, {spread_text(timing)}")
+    if timing.noisy:
+        yield Text(f"noisy: {timing.noisy}", style="bold yellow")
+
+
+def _notes(one: Roofline) -> Iterator[Text]:
+    if above := names_text(one.above_memory()):
+        yield Text(f"above the memory roof: {above}; {ABOVE}", style="dim")
+    if above := names_text(one.above_peak()):
+        yield Text(f"above the peak: {above}; {ABOVE_PEAK}", style="dim")
+
+
+def _table(one: Roofline) -> Table:
+    time = "predicted" if one.predicted else "time"
+    table = bare_table("operation")
+    table.add_column("mixing")
+    for title in (time, "of time", "FLOP/byte", "FLOP/s", "of roof"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("bound", no_wrap=True)
+    for point in one.points:
+        table.add_row(*_cells(one, point), style=TERMINAL[point.mixing])
+    rest = one.not_attributed
+    dashes = (units.DASH,) * 3
+    share = units.percent(rest, one.seconds)
+    table.add_row(beside_word(NOT_ATTRIBUTED, rest), units.DASH, units.seconds(rest), share, *dashes, units.DASH)
+    return table
+
+
+def _cells(one: Roofline, point: Point) -> tuple[str, ...]:
+    of_roof = one.of_roof(point)
+    time = (units.seconds(point.seconds), units.percent(point.seconds, one.seconds))
+    if of_roof is None:
+        return (point.title, point.mixing, *time, "0", units.DASH, units.DASH, "memory-bound")
+    rates = (f"{point.intensity:.3g}", units.count(point.flops_per_second, 3), units.percent(of_roof, 1))
+    return (point.title, point.mixing, *time, *rates, one.roofs.bound(point.intensity))

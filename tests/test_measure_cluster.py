@@ -1,0 +1,284 @@
+"""`xfcost measure --scheduler`: rows on a real Dask cluster of this machine, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from helpers import xf
+from measured import DESCRIBED, HEADER, configuration, counted, measured, spec_file
+from xfcost import __version__
+from xfcost.api.measuring import worker
+from xfcost.api.measuring.cluster import Cluster, ClusterRows, check_version
+from xfcost.api.measuring.crews import Ran, SideBySide
+from xfcost.api.measuring.plan import Planned, spec_hash
+from xfcost.api.measuring.sweeping import Circumstances, Sweep
+from xfcost.api.measuring.worker import Request, Response
+from xfcost.ledger.errors import DeviceError, UsageError
+from xfcost.ledger.file_locks import lock
+from xfcost.ledger.measurements import Configuration, Machine, Outcome
+from xfcost.ledger.runs_file import RunsFile, read_runs
+from xfcost.ledger.timing_options import USUAL
+from xfcost.report.sweep_progress import Lines
+from xfcost.spec.load import load, load_expanded
+
+NOON = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
+PLAN = [Planned(configuration(system, N, threads=0), counted(N)) for N in (64, 128, 256) for system in "AB"]
+NAMES = [(one.configuration.system, one.configuration.N) for one in PLAN]
+ASKED = Request(command="this", device="cpu", timing=USUAL, timeout=60.0)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Two workers in processes of their own; one that is killed is started again."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs="CRITICAL"
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[RunsFile]:
+    found = RunsFile(tmp_path / "runs.jsonl", HEADER, lambda text: None)
+    yield found
+    found.close()
+
+
+def sweep(file: RunsFile) -> Sweep:
+    return Sweep(PLAN, None, file, Circumstances(lambda: 0.0, lambda: NOON))
+
+
+def names(file: RunsFile) -> list[tuple[str, int]]:
+    """System and N of every line, also of those that are there twice."""
+    lines = file.path.read_bytes().splitlines()[1:]
+    found = [msgspec.json.decode(line)["configuration"] for line in lines]
+    return [(one["system"], one["N"]) for one in found]
+
+
+def at_once(version: str, content: bytes) -> bytes:
+    """A worker's work: measured, on the machine that the system is named after."""
+    asked = msgspec.json.decode(content, type=Request).configuration
+    assert asked is not None
+    there = msgspec.structs.replace(DESCRIBED, machine=Machine(host=f"host {asked.system}", processor="P", cores=4))
+    return msgspec.json.encode(Response(described=there, outcome=measured(), seconds=2.5))
+
+
+class FirstHangs:
+    """A worker's work: the row that begins first tells its process and never ends, but when it is run again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._told, self._once = str(folder / "told"), str(folder / "once")
+        os.mkfifo(self._told)
+
+    def __call__(self, version: str, content: bytes) -> bytes:
+        try:
+            os.close(os.open(self._once, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return at_once(version, content)
+        with open(self._told, "w") as stream:
+            stream.write(str(os.getpid()))
+        threading.Event().wait()
+        raise AssertionError("it was not killed")
+
+    def kill(self) -> int:
+        """Kill the worker as soon as its row has begun."""
+        with open(self._told) as stream:
+            pid = int(stream.read())
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+
+def test_a_killed_worker_s_row_runs_elsewhere_and_each_row_is_there_once(
+    address: str, file: RunsFile, tmp_path: Path
+) -> None:
+    hanging = FirstHangs(tmp_path)
+    with closing(Cluster(address)) as cluster, ThreadPoolExecutor() as pool:
+        assert cluster.workers == 2
+        killed = pool.submit(hanging.kill)
+        crew = SideBySide(2, together=2)
+        sweep(file).run(ClusterRows(cluster, ASKED, {}, hanging), Lines(), crew=crew)
+        assert killed.result() != os.getpid()
+    assert sorted(names(file)) == sorted(NAMES)
+
+
+def test_each_row_names_its_machine_and_is_measured_once_wherever(address: str, file: RunsFile) -> None:
+    with closing(Cluster(address)) as cluster:
+        one = sweep(file)
+        one.run(ClusterRows(cluster, ASKED, {}, at_once), Lines(), crew=SideBySide(2, together=2))
+        rows = {(row.configuration.system, row.configuration.N): row for row in read_runs(file.path).rows}
+        for (system, _), found in rows.items():
+            assert (found.machine.host, found.configuration.threads, found.process_seconds) == (
+                f"host {system}", 4, 2.5,
+            )  # fmt: skip
+        again = sweep(file)
+        again.run(refusing, Lines(), crew=SideBySide(2, together=2))
+        assert again.rows == one.rows
+    assert sorted(names(file)) == sorted(NAMES)
+
+
+def refusing(configuration: Configuration) -> Ran:
+    raise AssertionError("it is in the file already")
+
+
+def test_larger_sizes_of_what_timed_out_on_a_machine_are_rows_of_that_machine(file: RunsFile) -> None:
+    slow = Outcome(status="timed out", reason="took longer than 9 s (--timeout)")
+    sweep(file).run(lambda one: Ran(slow, DESCRIBED, 9.0), Lines())
+    found = [(row.configuration.N, row.outcome.status, row.machine.host) for row in file.rows]
+    assert found == [(N, "timed out" if N == 64 else "skipped", "here") for N in (64, 128, 256) for _ in "AB"]
+
+
+def failing(version: str, content: bytes) -> bytes:
+    raise ValueError("no\nsuch")
+
+
+def test_what_a_worker_refuses_or_raises_ends_the_sweep_and_keeps_the_rows(address: str, file: RunsFile) -> None:
+    with closing(Cluster(address)) as cluster:
+        for work, message in (
+            (failing, "a worker failed: no"),
+            (lambda *_: msgspec.json.encode(Response(refused="no cuda")), "a worker refuses: no cuda"),
+        ):
+            with pytest.raises(DeviceError, match=f"^--scheduler {address}: {message}$"):
+                sweep(file).run(ClusterRows(cluster, ASKED, {}, work), Lines(), crew=SideBySide(2, together=2))
+    assert names(file) == []
+
+
+def test_a_command_measures_on_the_cluster_what_its_file_has_not(address: str, tmp_path: Path) -> None:
+    spec_file(tmp_path, "A")
+    words = ["measure", "A.yaml", "--set", "stages.0.depth=2", "--N", "16", "--runs", "1", "--threads", "1"]
+    words += ["--save", "runs.jsonl", "--scheduler", address, "--format", "json"]
+    done = xf(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (found,) = read_runs(tmp_path / "runs.jsonl").rows
+    assert found.outcome.status == "measured", found.outcome
+    assert found.configuration.spec_hash == spec_hash(load(str(tmp_path / "A.yaml"), ["stages.0.depth=2"]).spec)
+    assert found.machine.host == platform.node()
+    assert xf(*words, cwd=tmp_path).stderr == "1 of 1 are in the file already\n"
+
+
+@pytest.mark.parametrize("name", ["swin", "vit-ti16", "gpt2", "t5-small"])
+def test_a_spec_reaches_a_worker_as_it_is(name: str) -> None:
+    loaded = load(name)
+    assert load_expanded(msgspec.json.encode(loaded.data).decode(), name).spec == loaded.spec
+
+
+def test_a_worker_of_another_version_measures_nothing() -> None:
+    response = msgspec.json.decode(worker.answer("9.9", b"not even read"), type=Response)
+    assert response.refused == f"it has xfcost {__version__}, and the command is of 9.9"
+    check_version("tcp://x:1", "worker a", __version__)
+    with pytest.raises(UsageError) as refused:
+        check_version("tcp://x:1", "worker a", "9.9")
+    assert str(refused.value) == (
+        f"--scheduler tcp://x:1: worker a has xfcost 9.9, and this is xfcost {__version__}; install the same version "
+        "there"
+    )
+    with pytest.raises(UsageError, match=r"worker a has no xfcost that answers .No module named 'xfcost'."):
+        check_version("tcp://x:1", "worker a", ModuleNotFoundError("No module named 'xfcost'"))
+
+
+def test_a_worker_starts_nothing_for_a_command_that_has_ended() -> None:
+    worker.end("ended")
+    request = msgspec.structs.replace(ASKED, command="ended", configuration=configuration())
+    response = msgspec.json.decode(worker.answer(__version__, msgspec.json.encode(request)), type=Response)
+    assert response.refused == "the command has ended"
+
+
+def test_one_row_at_a_time_has_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[bool] = []
+
+    def at_once_or_not(descriptor: int, *, wait: bool) -> None:
+        waits.append(wait)
+        lock(descriptor)
+
+    monkeypatch.setattr(worker, "lock", at_once_or_not)
+    with worker.device_alone("a device"):
+        with worker.device_alone("another"):
+            pass
+        with pytest.raises(BlockingIOError), worker.device_alone("a device"):
+            pass
+    with worker.device_alone("a device"):
+        pass
+    assert all(waits)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--jobs", "0"), "--jobs 0: expected a whole number from 1 to 1000"),
+        (("--jobs", "many"), "--jobs many: expected a whole number from 1 to 1000"),
+        (("--scheduler", "nowhere"), "--scheduler nowhere: no scheduler answers there (missing port number"),
+        (("--scheduler", "x://a:1"), "--scheduler x://a:1: no scheduler answers there (unknown address scheme"),
+        (("--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"), "--jobs and --scheduler: the workers of a cluster run"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, tuple) else "",
+)
+def test_bad_input_is_one_line_and_leaves_no_file(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    refused(tmp_path, words, message)
+
+
+def test_a_scheduler_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    error = refused(tmp_path, ("--scheduler", address), f"--scheduler {address}: no scheduler answers there (")
+    assert "start one with `dask scheduler`, and `dask worker ADDRESS` on every machine" in error
+
+
+def refused(folder: Path, words: tuple[str, ...], message: str) -> str:
+    spec_file(folder, "A")
+    done = xf("measure", "A.yaml", "--N", "16", "--save", "runs.jsonl", *words, cwd=folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {message}"), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (folder / "runs.jsonl").exists()
+    return done.stderr
+
+
+def test_a_cluster_without_workers_is_refused() -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=0, dashboard_address=":0", silence_logs="CRITICAL") as cluster:
+        address = cluster.scheduler_address
+        with pytest.raises(UsageError, match=f"^--scheduler {address}: it has no workers; start one: dask worker tcp"):
+            Cluster(address, seconds=0.5)
+
+
+def killing(version: str, content: bytes) -> bytes:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def test_a_row_that_kills_each_worker_ends_the_sweep(file: RunsFile) -> None:
+    import dask
+    from distributed import LocalCluster
+
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs="CRITICAL") as local,
+        closing(Cluster(local.scheduler_address)) as cluster,
+        pytest.raises(DeviceError, match="each worker that ran this row was killed"),
+    ):
+        sweep(file).run(ClusterRows(cluster, ASKED, {}, killing), Lines(), crew=SideBySide(1, together=1))
+
+
+def test_without_dask_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match=r"^--scheduler: needs Dask \(.*\); pip install 'xfcost\[cluster\]'$"):
+        Cluster("tcp://127.0.0.1:1")

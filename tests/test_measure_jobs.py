@@ -1,0 +1,209 @@
+"""`xfcost measure --jobs`: rows are prepared side by side, timed alone, and each is in the file once."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from helpers import xf
+from measured import DESCRIBED, HEADER, configuration, counted, measured, spec_file
+from xfcost.api.measuring.crews import Ran, Rows, SideBySide
+from xfcost.api.measuring.gate import Gate, Turn
+from xfcost.api.measuring.jobs import READY, Answer
+from xfcost.api.measuring.plan import Planned
+from xfcost.api.measuring.processes import Processes
+from xfcost.api.measuring.sweeping import Circumstances, Sweep
+from xfcost.ledger.errors import DeviceError
+from xfcost.ledger.measurements import Configuration, Outcome
+from xfcost.ledger.runs_file import RunsFile, read_runs
+from xfcost.ledger.timing_options import USUAL
+from xfcost.report.sweep_progress import Lines
+
+PLAN = [Planned(configuration(system, N), counted(N)) for N in (64, 128, 256) for system in "AB"]
+NAMES = [(one.configuration.system, one.configuration.N) for one in PLAN]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[RunsFile]:
+    found = RunsFile(tmp_path / "runs.jsonl", HEADER, lambda text: None)
+    yield found
+    found.close()
+
+
+def swept(file: RunsFile, run: Callable[[Configuration], Ran], jobs: int = 3) -> list[tuple[str, int]]:
+    """The rows that a sweep adds."""
+    now = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
+    sweep = Sweep(PLAN, DESCRIBED, file, Circumstances(lambda: 0.0, lambda: now))
+    sweep.run(run, Lines(), crew=SideBySide(jobs, together=1))
+    return names(file)
+
+
+def names(file: RunsFile) -> list[tuple[str, int]]:
+    return [(one.configuration.system, one.configuration.N) for one in file.rows]
+
+
+def test_rows_run_side_by_side_and_each_is_there_once(file: RunsFile) -> None:
+    three = threading.Barrier(3)  # each waits until three are running
+
+    def run(one: Configuration) -> Ran:
+        three.wait(60)
+        return Ran(measured(), seconds=2.0)
+
+    assert sorted(swept(file, run)) == sorted(NAMES)
+    assert {row.process_seconds for row in read_runs(file.path).rows} == {2.0}
+    assert swept(file, pytest.fail) == names(file)
+
+
+def test_an_error_ends_the_sweep_and_keeps_the_rows_before(file: RunsFile) -> None:
+    failed, kept = threading.Event(), threading.Event()
+
+    def run(one: Configuration) -> Ran:
+        if (one.system, one.N) == ("A", 64):
+            return Ran(measured())
+        if (one.system, one.N) == ("B", 64):
+            kept.wait(60)
+            failed.set()
+            raise DeviceError("--device cuda: there is no such device here")
+        failed.wait(60)
+        return Ran(measured())
+
+    class Told(Lines):
+        def measured(self, number: int, row: object) -> None:
+            kept.set()
+
+    now = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
+    sweep = Sweep(PLAN, DESCRIBED, file, Circumstances(lambda: 0.0, lambda: now))
+    with pytest.raises(DeviceError, match="no such device"):
+        sweep.run(run, Told(), crew=SideBySide(2, together=1))
+    assert names(file)[0] == ("A", 64)
+    assert ("B", 64) not in names(file)
+
+
+def test_larger_sizes_of_what_timed_out_are_skipped(file: RunsFile) -> None:
+    asked: list[int] = []
+
+    def run(one: Configuration) -> Ran:
+        asked.append(one.N)
+        return Ran(Outcome(status="timed out", reason="took longer than 9 s (--timeout)"))
+
+    swept(file, run, jobs=2)
+    assert len(file.rows) == 6
+    assert 256 not in asked
+
+
+def test_no_row_is_prepared_while_one_is_timed() -> None:
+    gate, order = Gate(), []
+    preparing = threading.Barrier(2)
+    timing, prepared = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with gate.preparing():
+            preparing.wait(60)
+            preparing.wait(60)
+        with gate.timing():
+            order.append("timing begins")
+            timing.set()
+            prepared.wait(60)
+            order.append("timing ends")
+
+    def third() -> None:
+        timing.wait(60)
+        prepared.set()
+        with gate.preparing():
+            order.append("prepared after it")
+
+    with ThreadPoolExecutor() as pool:
+        working = [pool.submit(first), pool.submit(third)]
+        with gate.preparing():
+            preparing.wait(60)  # two at once
+            order.append("two at once")
+            preparing.wait(60)
+        for one in working:
+            one.result(60)
+    assert order == ["two at once", "timing begins", "timing ends", "prepared after it"]
+
+
+def script(told: bytes, answer: Answer) -> list[str]:
+    """A process that says it is prepared, then waits for its turn."""
+    text = f"import sys; w = sys.stdout.buffer; sys.stdin.readline(); w.write({told!r}); w.flush()\n"
+    text += f"told = {told!r}\nif told: sys.stdin.readline()\nw.write({msgspec.json.encode(answer)!r})"
+    return [sys.executable, "-c", text]
+
+
+class Seen(Turn):
+    """A turn that keeps what it is asked for."""
+
+    def __init__(self) -> None:
+        ticks = iter(range(99))
+        super().__init__(Gate(), lambda: float(next(ticks)))
+        self.seen: list[str] = []
+
+    def preparing(self) -> AbstractContextManager[None]:
+        self.seen.append("preparing")
+        return super().preparing()
+
+    def timing(self) -> AbstractContextManager[None]:
+        self.seen.append("timing")
+        return super().timing()
+
+
+@pytest.mark.parametrize(
+    ("told", "seen"), [(READY, ["preparing", "timing"]), (b"", ["preparing"])], ids=["measured", "skipped"]
+)
+def test_a_prepared_process_measures_in_its_turn_and_what_is_skipped_needs_none(told: bytes, seen: list[str]) -> None:
+    processes, turn = Processes("cpu", USUAL, 60.0, script(told, Answer(outcome=measured(0.25)))), Seen()
+    assert processes(configuration(), turn=turn) == measured(0.25)
+    assert turn.seen == seen
+    assert turn.waited == len(seen)
+
+
+def test_waiting_is_no_time_of_the_row_s_process() -> None:
+    # the clock: begun; before and after the gate, twice; ended
+    ticks = iter([0.0, 1.0, 11.0, 13.0, 113.0, 116.0])
+    command = script(READY, Answer(outcome=measured()))
+    ran = Rows(lambda: Processes("cpu", USUAL, 60.0, command), lambda: next(ticks))(configuration())
+    assert ran.seconds == 116 - 10 - 100
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", Outcome(status="failed", reason="killed (out of memory?)")),
+        ("raise ValueError('no')", Outcome(status="failed", reason="ended with code 1: ValueError: no")),
+        (
+            f"import sys; print({READY.decode()!r}, end='', flush=True); [*map(sys.stdin.readline, [-1, -1])]; exit(3)",
+            Outcome(status="failed", reason="ended with code 3"),
+        ),
+    ],
+)
+def test_a_process_that_ends_without_an_answer_is_a_failed_row(text: str, outcome: Outcome) -> None:
+    ran = Rows(lambda: Processes("cpu", USUAL, 60.0, [sys.executable, "-c", text]), lambda: 0.0)(configuration())
+    assert ran.outcome == outcome
+
+
+@pytest.mark.parametrize("told", [b"", READY], ids=["preparing", "timing"])
+def test_what_takes_too_long_is_timed_out(told: bytes) -> None:
+    text = f"import sys; sys.stdout.buffer.write({told!r}); sys.stdout.flush(); sys.stdin.read()"
+    ran = Rows(lambda: Processes("cpu", USUAL, 1.0, [sys.executable, "-c", text]), lambda: 0.0)(configuration())
+    assert ran.outcome == Outcome(status="timed out", reason="took longer than 1 s (--timeout)")
+
+
+def test_a_command_with_jobs_measures_every_row_once(tmp_path: Path) -> None:
+    for name in "AB":
+        spec_file(tmp_path, name)
+    words = ["A.yaml", "B.yaml", "--N", "16", "--runs", "1", "--threads", "1", "--jobs", "2", "--save", "runs.jsonl"]
+    done = xf("measure", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = read_runs(tmp_path / "runs.jsonl").rows
+    assert sorted(row.configuration.system for row in rows) == ["A", "B"]
+    assert {row.outcome.status for row in rows} == {"measured"}
+    # the same rows as those of a command without
+    assert xf("measure", *words[:-4], "--save", "runs.jsonl", cwd=tmp_path).stderr == "2 of 2 are in the file already\n"
