@@ -20,6 +20,7 @@ from xfcost.torch_models.memory.peak import check_room, peak_bytes
 from xfcost.torch_models.timing.backward import NodeMakers, nodes_clocked
 from xfcost.torch_models.timing.devices import check_device
 from xfcost.torch_models.timing.rows import blocks_of, row_bytes, row_seconds
+from xfcost.torch_models.timing.subjects import Generated, generation
 
 
 class Ticks:
@@ -45,6 +46,16 @@ def test_rows_are_timed_by_hooks_with_the_clock_given():
     assert seconds["embed.0.projection"] == 1.0
     assert {path: float(blocks) for path, blocks in blocks_of(live).items()} == seconds
     assert not hooks_of(live.model)
+
+
+def test_rows_of_a_generation_are_those_of_all_its_decode_steps():
+    small = load("gpt2", ["stages.0.depth=2", "stages.0.dim=48"])
+    prompt, step = (place(small, Run(tokens=(8,), mode=mode)) for mode in ("prefill", "decode"))
+    ready = generation(prompt, Generated(step, range(8, 11)), "cpu", Ticks(), compile_=False)
+    seconds = ready.subject.rows()
+    # a tick in each of 2 blocks: once in the prefill, in three decode steps thrice
+    assert seconds["prefill.stages.0.block.0.scores"] == 2.0
+    assert seconds["decode.stages.0.block.0.scores"] == 6.0
 
 
 def test_hooks_are_removed_when_the_model_fails():

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+from rich.console import Console
 
 from helpers import environment, words_of, xf
 from measured import HEADER, configuration, measured, row, spec_file
@@ -23,10 +24,10 @@ from xfcost.api.measuring.jobs import Job
 from xfcost.api.measuring.plan import Sizes, planned, variants_of
 from xfcost.api.measuring.sweeping import header_of
 from xfcost.counting.sweep import TOKENS
-from xfcost.ledger.measurements import Outcome
+from xfcost.ledger.measurements import Measurement, Outcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_options import TimingPlan
-from xfcost.report.measurements import configuration_text, measurements_text
+from xfcost.report.measurements import configuration_text, measurements_text, report
 from xfcost.report.sweep_progress import Lines, left_text
 from xfcost.spec.load import load
 
@@ -248,3 +249,21 @@ def test_lines_say_how_many_and_how_long(capsys: pytest.CaptureFixture[str]) -> 
 )
 def test_the_time_left_in_words(seconds: float | None, text: str) -> None:
     assert left_text(seconds) == text
+
+
+def rendered(rows: list[Measurement], width: int) -> list[str]:
+    stream = io.StringIO()
+    Console(file=stream, width=width, color_system=None).print(report(rows, width))
+    return stream.getvalue().splitlines()
+
+
+def test_a_narrow_table_keeps_the_names_of_systems_and_says_what_it_hides() -> None:
+    names = ["two windows of one size", "another such system"]
+    rows = [row(name) for name in names]
+    narrow, wide = rendered(rows, 72), rendered(rows, 200)
+    for lines in (narrow, wide):
+        assert all(any(line.startswith(name) for line in lines) for name in names)
+    assert "matrices" in wide[2]
+    assert "matrices" not in narrow[2]
+    assert "hidden at this width: matrices" in " ".join(narrow)
+    assert not any("hidden" in line for line in wide)

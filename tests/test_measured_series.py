@@ -144,6 +144,13 @@ def test_a_peak_is_read_once_and_its_slope_has_no_interval():
     assert (found.value, found.interval, found.refused, found.beside) == (pytest.approx(1.5), None, None, 0.0)
 
 
+def test_a_peak_that_did_not_grow_is_no_figure():
+    for peak in (0, -4096):
+        one = row("A", 64, timed(1.0, peak=peak))
+        assert READINGS["memory"].measured(one) is None
+        assert one.attention_share is None
+
+
 def test_weights_are_taken_off_the_peak():
     # 10 parameters of 4 bytes: 100 - 40 of the measured peak, 60 - 40 of the predicted one
     reading = READINGS["activations"]

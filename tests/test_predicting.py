@@ -14,8 +14,10 @@ import xfcost
 from helpers import xf
 from xfcost.counting.run_options import make_run
 from xfcost.ledger import calibration as files
+from xfcost.ledger import units
 from xfcost.ledger.calibration import Baseline, Calibration, Machine, Network, Overhead, read_calibration
 from xfcost.ledger.errors import OutputError, UsageError
+from xfcost.report.table import ledger_plain
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
@@ -268,16 +270,29 @@ def test_the_file_gives_back_what_was_written(tmp_path):
     assert [each.name for each in path.parent.iterdir()] == ["calibration.json"]
 
 
+def replaced(**changes):
+    return msgspec.structs.replace(BASELINE, **changes)
+
+
+def network(seconds, predicted):
+    return Network(name="n", seconds=seconds, predicted=predicted)
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (None, "is not calibrated; measure this one: xfcost calibrate --device cpu"),
+        (None, "is not calibrated; measure this one: xfcost calibrate --device cpu --threads 2"),
         (b"", "is no calibration of xfcost"),
         (b"\xff\xfe", "is no calibration of xfcost"),
         (b'{"format": "runs"}', "is no calibration of xfcost"),
         (msgspec.json.encode(calibration(version=9)), "of version 9, expected 1"),
         (msgspec.json.encode(calibration(machine=msgspec.structs.replace(MACHINE, threads=8))), "8 thread(s)"),
         (msgspec.json.encode(calibration(machine=msgspec.structs.replace(MACHINE, name="another"))), "another"),
+        (msgspec.json.encode(calibration(baseline=replaced(macs_per_second=0.0))), "is no calibration of xfcost"),
+        (msgspec.json.encode(calibration(baseline=replaced(bytes_per_second=-1.0))), "is no calibration of xfcost"),
+        (msgspec.json.encode(calibration(baseline=replaced(call_seconds=1e300))), "is no calibration of xfcost"),
+        (msgspec.json.encode(calibration(networks=(network(1.0, 0.0),))), "is no calibration of xfcost"),
+        (msgspec.json.encode(calibration(networks=(network(-1.0, 1.0),))), "is no calibration of xfcost"),
     ],
 )
 def test_a_file_that_is_not_this_machines_is_refused(tmp_path, content, says):
@@ -331,6 +346,40 @@ def test_a_spec_is_predicted_in_every_form(calibrated_here):
     by_kind = {kind: one["predicted_seconds"] for kind, one in shown["by_mixing"].items()}
     assert sum(spent or 0 for spent in by_kind.values()) == pytest.approx(rows)
     assert by_kind["local"] is None
+
+
+def test_a_predicted_row_is_one_block_and_nothing_is_predicted_twice(calibrated_here):
+    ledger = xfcost.analyze("vit-ti32", trace=False, predict=True, threads=1)
+    scores = next(row for row in ledger.rows if row.operation == "scores")
+    # 3 heads, 50·64·50 MACs each, at 10⁹ per second; Q, K and the scores at 10⁹ bytes per second, and one call
+    product = 480_000 / 1e9 + 4 * (2 * 3 * 50 * 64 + 3 * 50 * 50) / 1e9 + 1e-6
+    assert scores.times == 12
+    assert product <= scores.predicted_seconds < 2 * product
+    # without overheads of views and modules no time is left beside the operations, and none is missing
+    assert 0 <= ledger.prediction.not_attributed < 0.05 * ledger.prediction.seconds
+
+
+def test_predicted_tables_have_what_no_operation_accounts_for(calibrated_here):
+    found = msgspec.json.decode(calibrated_here.read_bytes(), type=Calibration)
+    overhead = Overhead(call=0.0, view=0.0, module=1e-2)
+    files.write_calibration(calibrated_here, msgspec.structs.replace(found, overhead=overhead))
+    ledger = xfcost.analyze("vit-ti32", trace=False, predict=True, threads=1)
+    # calls of the modules around the operations: blocks, sublayers and the model itself
+    rest = units.seconds(ledger.prediction.not_attributed)
+    assert ledger.prediction.not_attributed > 1e-2
+    for by in ("mixing", "stage"):
+        lines = ledger_plain(ledger, by).splitlines()
+        # of the groups, and of the totals by mixing kind
+        both = [line.split() for line in lines if line.startswith("not attributed")]
+        assert len(both) == 2
+        assert all(rest in " ".join(words) for words in both)
+    groups, _, _ = ledger_plain(ledger, "mixing").partition("totals by mixing kind")
+    assert "traced MACs" not in groups
+
+
+def test_options_of_a_timing_need_a_device_beside_a_prediction(calibrated_here):
+    with pytest.raises(UsageError, match="--runs: nothing is timed here; add --device cpu"):
+        xfcost.analyze("vit-ti32", trace=False, predict=True, threads=1, runs=3)
 
 
 def test_a_generation_is_predicted_phase_by_phase(calibrated_here):

@@ -196,3 +196,44 @@ def test_a_read_only_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_file_that_is_not_there_can_t_be_read(tmp_path: Path) -> None:
     with pytest.raises(XfcostError, match="can't be read: No such file or directory"):
         read_runs(tmp_path / "runs.jsonl")
+
+
+def edited(content: bytes, path: tuple[str, ...], value: Any) -> bytes:
+    """The file with one value of its first row changed by hand."""
+    header, line = content.splitlines()
+    fields = msgspec.json.decode(line)
+    part = fields
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    return header + b"\n" + msgspec.json.encode(fields) + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("outcome.timing", None, "it is measured, and has no timing"),
+        ("outcome.timing.seconds", 0.0, "its time is 0.0 s; expected more than 1e-12 and less than 1e+12"),
+        ("outcome.timing.seconds", -1.0, "its time is -1.0 s; expected more than 1e-12 and less than 1e+12"),
+        ("outcome.timing.seconds", 1e308, "its time is 1e+308 s; expected more than 1e-12 and less than 1e+12"),
+        ("outcome.timing.times", [0.5, 0.0], "its time is 0.0 s; expected more than 1e-12 and less than 1e+12"),
+        ("outcome.timing.interval", [2.0, 0.1], "its interval is 2.0 s to 0.1 s; expected to hold its time, 0.5 s"),
+        ("outcome.timing.interval", [0.6, 0.7], "its interval is 0.6 s to 0.7 s; expected to hold its time, 0.5 s"),
+        ("outcome.memory.predicted", -4, "its predicted peak memory is -4 bytes"),
+        ("counted.macs", -1, "its macs are -1"),
+        ("configuration.run_options", {"x": 1}, "its run has an unknown option, x"),
+        ("configuration.system", "\x1b[31mA", "the name of its system can't be printed: '\\x1b[31mA'"),
+    ],
+)
+def test_a_row_that_no_measurement_gives_is_an_error(tmp_path: Path, path: str, value: Any, expected: str) -> None:
+    file = tmp_path / "runs.jsonl"
+    content = edited(written(file, row("A")), tuple(path.split(".")), value)
+    file.write_bytes(content)
+    with pytest.raises(UsageError) as error:
+        read_runs(file)
+    assert str(error.value) == (
+        f"{file}:2 is no row of measurements ({expected}); delete that line, or take another file"
+    )
+    with pytest.raises(UsageError):
+        opened(file)
+    assert file.read_bytes() == content

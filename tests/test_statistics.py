@@ -114,3 +114,12 @@ def test_a_slope_needs_two_different_points_and_its_interval_three():
 def test_a_slope_that_tells_nothing_is_not_determined(fitted, why):
     found = slope_refused(fitted)
     assert found is None if why is None else why in found
+
+
+def test_a_paired_ratio_pairs_the_measurements_of_a_turn():
+    # the machine is slow in other turns each time: sorted by themselves, the same measurements would give 2 throughout
+    first, second = (1.0, 3.0, 2.0, 1.0, 3.0, 2.0), (6.0, 2.0, 4.0, 6.0, 2.0, 4.0)
+    # 6/1, 2/3, 4/2, 6/1, 2/3, 4/2
+    found = paired_ratio(first, second)
+    assert found.value == 2.0
+    assert found.interval == (2 / 3, 6.0)

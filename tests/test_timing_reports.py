@@ -8,9 +8,12 @@ import msgspec
 import pytest
 import torch
 
+from xfcost.api.specs import account
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
+from xfcost.counting.run_options import make_run
 from xfcost.counting.system import SpecSystem
+from xfcost.ledger.achieved import rates
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.metadata import Load, Timing
@@ -57,6 +60,31 @@ def test_rows_and_what_is_not_attributed_are_the_whole():
     # 3 heads of 50² scores, 64 wide: 480,000 MACs, in 1/64 s.
     assert scores["flops_per_second"] == 2 * 480_000 * 64
     assert (scores["operand_bytes"], scores["bytes_per_second"]) == (64, 64 * 64)
+
+
+def test_the_rate_of_a_kind_is_that_of_all_its_blocks():
+    ledger = vit_timed()
+    mixing = [row for row in ledger.rows if row.mixing == "global"]
+    flops = sum(row.times * row.flops for row in mixing)
+    # 3 mixing operations take 1/64 s each in 2 blocks
+    found = rates(mixing, trained=False)
+    assert found["flops_per_second"] == pytest.approx(flops / (6 / 64))
+    assert (found["operand_bytes"], found["bytes_per_second"]) == (6 * 64, 6 * 64 / (6 / 64))
+    # weighted by blocks: a row of one block beside one of two
+    once, twice = (next(row for row in ledger.rows if row.operation == name) for name in ("projection", "scores"))
+    both = rates([once, twice], trained=False)["flops_per_second"]
+    assert both == pytest.approx((once.flops + 2 * twice.flops) / (3 / 64))
+
+
+def test_the_rate_of_a_training_step_has_the_work_of_its_backward_pass():
+    ledger = account(load("vit-ti32", SMALL), make_run(mode="train"), trace=False, orders=False)
+    seconds = {row.path: row.times / 64 for row in ledger.rows}
+    ledger = with_seconds(ledger, seconds, {}, timing(1.0))
+    scores = next(row for row in ledger.rows if row.operation == "scores")
+    # QKᵀ of 3 heads, 50² scores, 64 wide: 480,000 MACs forward, and as many for each of the gradients of Q and of K
+    assert scores.backward_macs == 2 * 480_000
+    assert rates([scores], trained=True)["flops_per_second"] == 2 * 3 * 480_000 * 64
+    assert rates([scores], trained=False)["flops_per_second"] == 2 * 480_000 * 64
 
 
 @pytest.mark.parametrize("by", ["mixing", "stage", "block", "operation"])
@@ -133,7 +161,8 @@ def test_a_difference_is_printed_with_its_interval():
 
 
 def test_systems_that_did_not_take_turns_have_no_interval():
-    assert time_ratio(timing(1.0, in_turns=False), timing(3.0, in_turns=False)).different is None
+    apart = time_ratio(timing(1.0, in_turns=False), timing(3.0, in_turns=False))
+    assert (apart.ratio, apart.different) == (3.0, None)
     text = " ".join(comparison_plain(compared_at((1.0,) * 6, (3.0,) * 6, in_turns=False)).split())
     assert "one after the other" in text
     assert "3× that of ViT-Ti/32 (not timed in turns, no interval)" in text

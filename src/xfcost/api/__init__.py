@@ -76,13 +76,16 @@ def _with_options(function: Made) -> Made:
     return function
 
 
-def _parted(device: str | None, options: Mapping[str, Any]) -> tuple[TimingPlan, dict[str, Any]]:
+def _parted(device: str | None, options: Mapping[str, Any], *, predict: bool) -> tuple[TimingPlan, dict[str, Any]]:
     """The plan of a timing, and the options of the run.
 
     Raises:
         UsageError: the options of a timing can't be.
     """
     timing = {name: value for name, value in options.items() if name in TIMING_OPTIONS}
+    if predict and device is None:  # a prediction has threads, and nothing else of a timing
+        timing_plan(None, {name: value for name, value in timing.items() if name != "threads"})
+        device = "cpu"
     return timing_plan(device, timing), {name: value for name, value in options.items() if name not in timing}
 
 
@@ -134,7 +137,7 @@ def analyze(  # noqa: PLR0913 - options
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     on = device or "cpu"
-    timing, given = _parted(on if predict else device, options)
+    timing, given = _parted(device, options, predict=predict)
     how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}
     how |= {"device": device, "timing": timing, "say": progress or (lambda text: None)}
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
@@ -201,7 +204,7 @@ def compare(  # noqa: PLR0913 - options
     from xfcost.counting.system import SpecSystem
 
     on = device or "cpu"
-    timing, given = _parted(on if predict else device, options)
+    timing, given = _parted(device, options, predict=predict)
     run = make_run(**given)
     of = OfModules(inputs, build, example_inputs, example_kwargs, given.get("batch", 1), patient=thorough)
     systems = open_systems(specs, of, settings, progress)

@@ -147,7 +147,9 @@ def run(  # noqa: PLR0913 - options
         for line in left_out_texts(plan.grids, axis.word):
             say(line)
         rows = _swept(plan.with_threads(team.threads), team, save, retry=retry, any_machine=any_machine)
-    shared.deliver_report(lambda width: report(rows), lambda: measurements_text(rows, form), form, output, force=force)
+    shared.deliver_report(
+        lambda width: report(rows, width), lambda: measurements_text(rows, form), form, output, force=force
+    )
     if any(row.outcome.status in {"failed", "timed out"} for row in rows):
         raise typer.Exit(1)
 

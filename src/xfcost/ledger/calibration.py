@@ -18,7 +18,9 @@ from xfcost.ledger.errors import OutputError, UsageError, printable
 FORMAT: Final = "xfcost calibration"
 VERSION: Final = 1
 
-_Positive = Annotated[float, msgspec.Meta(gt=0)]
+# Bounds within which ratios are numbers: no clock reads less, and no run lasts longer.
+_Seconds = Annotated[float, msgspec.Meta(gt=1e-12, lt=1e12)]
+_Rate = Annotated[float, msgspec.Meta(gt=1e-12, lt=1e24)]
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,11 +38,11 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """A device as three numbers."""
 
-    call_seconds: _Positive
+    call_seconds: _Seconds
     """Seconds of the shortest call."""
-    macs_per_second: _Positive
+    macs_per_second: _Rate
     """Of its largest matrix products."""
-    bytes_per_second: _Positive
+    bytes_per_second: _Rate
     """Of element-wise additions larger than its caches: reads and writes."""
 
 
@@ -70,8 +72,8 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
     """A network that was run whole: its seconds, and those that the other networks' calls predict for it."""
 
     name: str
-    seconds: float
-    predicted: float
+    seconds: _Seconds
+    predicted: _Seconds
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +112,7 @@ def read_calibration(path: Path, machine: Machine) -> Calibration:
     mend = f"measure this one: xfcost calibrate --device {machine.device}" + (
         f" --dtype {machine.dtype}" if machine.dtype != "float32" else ""
     )
+    mend += f" --threads {machine.threads}" if machine.device == "cpu" else ""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Calibration)
     except FileNotFoundError:

@@ -68,6 +68,9 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     compiled: bool = False
 
 
+# Options of one mode or two: the others do without.
+OF_MODES: Final = {"new_tokens": ("generate",), "logits": ("prefill", "generate"), "optimizer": ("train",)}
+
 # Fields of a configuration that do not change what runs.
 _NAMES: Final = ("target", "settings")
 
@@ -145,7 +148,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     def attention_share(self) -> float | None:
         """Attention matrices, as counted, over the measured peak."""
         memory = self.outcome.memory
-        if memory is None or not memory.measured:
+        if memory is None or memory.measured is None or memory.measured <= 0:
             return None
         return self.counted.attention_bytes / memory.measured
 

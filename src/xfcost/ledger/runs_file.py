@@ -18,6 +18,7 @@ import msgspec
 from xfcost.ledger.errors import OutputError, UsageError, printable, shown
 from xfcost.ledger.file_locks import lock
 from xfcost.ledger.measurements import FORMAT, VERSION, Header, Machine, Measurement, latest
+from xfcost.ledger.row_faults import fault_of
 
 # How every header starts: the fields of `Header` in their order.
 _START: Final = f'{{"tool":"xfcost","format":"{FORMAT}",'.encode()
@@ -87,12 +88,13 @@ def _header(line: bytes, name: str) -> Header:
 
 def _row(line: bytes, number: int, name: str) -> Measurement:
     try:
-        return msgspec.json.decode(line, type=Measurement)
+        row = msgspec.json.decode(line, type=Measurement)
+        fault = fault_of(row)
     except msgspec.DecodeError as error:
-        raise UsageError(
-            f"{name}:{number} is no row of measurements ({printable(str(error), 120)}); delete that line, or take "
-            "another file"
-        ) from None
+        fault = printable(str(error), 120)
+    if fault is not None:
+        raise UsageError(f"{name}:{number} is no row of measurements ({fault}); delete that line, or take another file")
+    return row
 
 
 class RunsFile:

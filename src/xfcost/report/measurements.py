@@ -24,6 +24,10 @@ from xfcost.report.output import Format
 
 # Fields that are a column where rows differ in them, and stand above the table where they don't.
 _RUN: Final = ("batch", "dtype", "attention", "mode")
+# Columns that a narrow screen has no room for, the first ones hidden first; between columns, and for a name.
+_HIDDEN_FIRST: Final = ("matrices", "predicted", "mixing", "MACs")
+_GAP: Final = 2
+_NAME: Final = 26
 # Rows of the same reason that are named.
 _MOST_REASONS: Final = 8
 # Sizes that are named where a system has none near them.
@@ -41,22 +45,38 @@ def measurements_text(rows: Sequence[Measurement], form: Format) -> str:
     if form == "csv":
         return to_csv([_record(row) for row in rows])
     if form == "table":
-        return plain_text(lambda width: report(rows))
+        return plain_text(lambda width: report(rows, width))
     titles = _titles(rows)
     return to_markup([dict(zip(titles, _cells(row, titles), strict=True)) for row in rows], form)
 
 
-def report(rows: Sequence[Measurement]) -> Group:
-    """What all rows share, the table, then why some were not measured."""
+def report(rows: Sequence[Measurement], width: int) -> Group:
+    """What all rows share, the table, then what it hides at this width, and why some rows were not measured."""
     if not rows:
         return Group(Text("no rows"))
-    first, *numbers = _titles(rows)
-    table = bare_table(first, *numbers)
+    every = _titles(rows)
+    titles = _fitting(every, [_cells(row, every) for row in rows], width)
+    table = bare_table(*titles)
     for row in rows:
-        table.add_row(*_cells(row, [first, *numbers]))
+        table.add_row(*_cells(row, titles))
     parts: list[RenderableType] = [Text(_shared_text(rows)), Text(), table]
     notes = [Text(note) for note in _notes(rows)]
+    if hidden := [title for title in every if title not in titles]:
+        notes.insert(0, Text(f"hidden at this width: {', '.join(hidden)}", style="dim"))
     return Group(*parts, *([Text(), *notes] if notes else []))
+
+
+def _fitting(titles: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[str]:
+    """The columns that fit beside the names of the systems; a long name is folded."""
+    lines = [titles, *cells]
+    needed = {title: max(len(line[at]) for line in lines) + _GAP for at, title in enumerate(titles)}
+    needed[titles[0]] = min(needed[titles[0]], _NAME)
+    shown = list(titles)
+    for title in _HIDDEN_FIRST:
+        if sum(needed[one] for one in shown) - _GAP <= width:
+            break
+        shown.remove(title)
+    return shown
 
 
 def left_out_texts(grids: Mapping[str, Grid], word: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.prediction import Prediction
-from xfcost.report.timing import interval_text, where_text
+from xfcost.report.timing import where_text
 
 # Names of operations that were never measured; more are counted.
 _MOST_UNKNOWN = 4
@@ -53,7 +53,7 @@ def prediction_where(found: Prediction) -> str:
 
 
 def _range_text(found: Prediction) -> str:
-    return f"nine in ten between {interval_text((found.low, found.high))}"
+    return f"nine in ten between {units.seconds(found.low)} and {units.seconds(found.high)}"
 
 
 def _phases_text(found: Prediction) -> str:
@@ -65,4 +65,4 @@ def _unknown_texts(found: Prediction) -> Iterator[Text]:
     if found.unknown:
         more = len(found.unknown) - _MOST_UNKNOWN
         names = ", ".join(found.unknown[:_MOST_UNKNOWN]) + (f" and {more} more" if more > 0 else "")
-        yield Text(f"never measured on this device, roughly told: {names}", style="yellow")
+        yield Text(f"never measured on this device, estimated roughly: {names}", style="yellow")

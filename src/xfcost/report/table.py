@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xfcost.ledger import units
-from xfcost.ledger.achieved import OF_PEAK, peak_of, whole_of_peak
+from xfcost.ledger.achieved import NOT_ATTRIBUTED, OF_PEAK, peak_of, whole_of_peak
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import AnyView, grouped
 from xfcost.report.console import bare_table, note_texts, plain_text
@@ -52,16 +52,28 @@ def report(ledger: Ledger, by: AnyView | None, width: int, *, verbose: bool = Fa
 def groups_table(ledger: Ledger, by: AnyView, depth: int | None = None) -> Table:
     """Totals of `--by operation|block|stage|mixing|module`, over all blocks; modules as a tree, with what is inside."""
     shown = {"flops": "FLOPs", "attention_entries": "attention entries", "traced_macs": "traced MACs"}
-    if any(row.seconds for row in ledger.rows):  # times take the room of what is as well in csv and json
+    if ledger.prediction is not None or any(row.seconds for row in ledger.rows):
+        # seconds take the room of what is in csv and json as well
         shown = {"flops": "FLOPs"}
     shown |= ({"cached": "cached"} if ledger.step else {}) | (
         {"backward_macs": "backward MACs"} if ledger.training else {}
     )
     lines = [
         (_group_name(ledger, by, group), group, TERMINAL.get(group[by], "") if by == "mixing" else "")
-        for group in grouped(ledger, by, depth)
+        for group in _groups(ledger, by, depth)
     ]
     return _totals_table(by, lines, shown, ledger)
+
+
+def _groups(ledger: Ledger, by: AnyView, depth: int | None = None) -> list[dict[str, Any]]:
+    """The groups; of predicted ones also the seconds that no row accounts for."""
+    groups = grouped(ledger, by, depth)
+    if ledger.prediction is None or not groups or "predicted_seconds" not in groups[0]:
+        return groups
+    rest: dict[str, Any] = {"predicted_seconds": ledger.prediction.not_attributed}
+    if groups[-1][by] == NOT_ATTRIBUTED:  # it is timed too
+        return [*groups[:-1], groups[-1] | rest]
+    return [*groups, dict.fromkeys(groups[0]) | {by: NOT_ATTRIBUTED} | rest]
 
 
 def _group_name(ledger: Ledger, by: AnyView, group: Mapping[str, Any]) -> str:
@@ -79,7 +91,7 @@ def _kinds_known(ledger: Ledger) -> bool:
 
 def mixing_table(ledger: Ledger) -> Table:
     """Totals by mixing kind."""
-    groups = [(_kind_word(group), group, TERMINAL.get(group["mixing"], "")) for group in grouped(ledger, "mixing")]
+    groups = [(_kind_word(group), group, TERMINAL.get(group["mixing"], "")) for group in _groups(ledger, "mixing")]
     total: dict[str, Any] = dict(ledger.totals())
     total |= {"seconds": ledger.timing.seconds} | whole_of_peak(ledger) if ledger.timing else {}
     total |= {"predicted_seconds": ledger.prediction.seconds} if ledger.prediction else {}
@@ -89,7 +101,7 @@ def mixing_table(ledger: Ledger) -> Table:
 def _kind_word(group: Mapping[str, Any]) -> str:
     """`local mixing`; the rows beside the kinds are named by themselves."""
     kind = group["mixing"]
-    return WORDS[kind] if kind in WORDS else beside_word(kind, group["seconds"])
+    return WORDS[kind] if kind in WORDS else beside_word(kind, group.get("seconds"))
 
 
 def _totals_table(first: str, lines: Sequence[tuple[str, Any, str]], more: Mapping[str, str], ledger: Ledger) -> Table:

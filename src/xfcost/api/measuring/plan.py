@@ -16,7 +16,7 @@ from xfcost.counting.run_options import make_run
 from xfcost.counting.sweep import Axis
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.measurements import Configuration, Counted
+from xfcost.ledger.measurements import OF_MODES, Configuration, Counted
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.spec.grammar import Spec
@@ -27,8 +27,6 @@ from xfcost.spec.run import Run
 MOST_CONFIGURATIONS: Final = 10_000
 # Options that a sweep takes several values of, the first one varying slowest.
 VARIED: Final = ("batch", "dtype", "attention", "mode")
-# Options of one mode or two: the others do without.
-_OF_MODES: Final = {"new_tokens": ("generate",), "logits": ("prefill", "generate"), "optimizer": ("train",)}
 # What a spec says that changes nothing that runs.
 _TEXTS: Final = ("name", "paper", "notes", "published", "extends", "set")
 _BY_MIXING: Final = ("params", "macs", "flops", "attention_entries")
@@ -71,12 +69,12 @@ def variants_of(options: dict[str, Any]) -> list[dict[str, Any]]:
     for combination in itertools.product(*values.values()):
         one = dict(zip(values, combination, strict=True))
         mode = one.get("mode", "forward")
-        unused = {name for name, modes in _OF_MODES.items() if mode not in modes}
+        unused = {name for name, modes in OF_MODES.items() if mode not in modes}
         several = len(values.get("mode", ())) > 1
         result.append(one | {name: more[name] for name in more if not (several and name in unused)})
     for name in more:
         if not any(name in one for one in result):
-            raise UsageError(f"--{name.replace('_', '-')}: it is of --mode {' or '.join(_OF_MODES[name])}; add that")
+            raise UsageError(f"--{name.replace('_', '-')}: it is of --mode {' or '.join(OF_MODES[name])}; add that")
     return result
 
 
@@ -138,7 +136,7 @@ def _counted(system: _System, run: Run, options: dict[str, Any], where: dict[str
         N=ledger.metadata.grid_tokens,
         size=run.size,
         **{name: getattr(run, name) for name in VARIED},
-        run_options={option: options[option] for option in _OF_MODES if option in options},
+        run_options={option: options[option] for option in OF_MODES if option in options},
         **where,
     )
     return Planned(configuration, counted_of(ledger))

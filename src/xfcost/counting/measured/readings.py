@@ -54,7 +54,8 @@ def _mixing_time(row: Measurement) -> Estimate | None:
 
 def _peak(row: Measurement) -> Estimate | None:
     memory = row.outcome.memory
-    return Estimate(memory.measured, None) if memory is not None and memory.measured else None
+    held = None if memory is None else memory.measured
+    return Estimate(held, None) if held is not None and held > 0 else None
 
 
 def _predicted_peak(row: Measurement) -> float | None:
