@@ -206,7 +206,7 @@ def test_the_report_prints_it_and_json_has_it(code: Path) -> None:
 
 
 def test_without_the_letter_there_is_none(code: Path) -> None:
-    ledger = xfcost.analyze(f"{code}:Net", inputs=["1x5x4"], N=16, trace=False, closed_form=True)
+    ledger = xfcost.analyze(f"{code}:Net", inputs=["1x5x4"], trace=False, closed_form=True)
     assert ledger.module is not None
     assert ledger.module.closed_form is None
     off = xfcost.analyze(f"{code}:Net", N=16, trace=False, closed_form=False)

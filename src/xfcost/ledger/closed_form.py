@@ -15,7 +15,9 @@ class ClosedForm(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     N: int
-    """The N of the ledger."""
+    """The N of the ledger; of images their pixels."""
+    letter: Literal["N", "P"] = "N"
+    """What the forms are in: N, or the pixels P = H·W of square images."""
     macs: str | None = None
     """All MACs: `256·N² + 32768·N`; None where no polynomial fits."""
     flops: str | None = None
@@ -26,8 +28,8 @@ class ClosedForm(msgspec.Struct, frozen=True, kw_only=True):
     period: int = 1
     """Costs step with this period: forms are of N (or √N) with the same remainder."""
     remainder: int = 0
-    counted_in: Literal["N", "√N"] = "N"
-    """What the period is of: N, or the side of a square grid."""
+    counted_in: Literal["N", "√N", "√P"] = "N"
+    """What the period is of: N, or the side of a square grid or image."""
     others: dict[int, str] = {}
     """The MACs at other remainders, of short periods."""
     growth: dict[str, float | None] = {}

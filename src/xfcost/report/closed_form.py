@@ -22,11 +22,14 @@ def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[Text]:
     form = None if ledger.module is None else ledger.module.closed_form
     if form is None:
         return
+    of = "N" if form.letter == "N" else "P = H·W"
     if form.macs is None:
-        yield Text(f"in N: no closed form; {form.refused}", style="dim")
+        yield Text(f"in {of}: no closed form; {form.refused}", style="dim")
         return
     counted = ", ".join(f"{size:,}" for size in form.sizes)
-    yield Text.assemble((f"in N: {at_least}{form.macs} MACs", "bold"), _where(form), f"   counted at N = {counted}")
+    yield Text.assemble(
+        (f"in {of}: {at_least}{form.macs} MACs", "bold"), _where(form), f"   counted at {form.letter} = {counted}"
+    )
     if growth := _growth(form):
         yield Text(growth)
 
@@ -46,4 +49,5 @@ def _growth(form: ClosedForm) -> str:
     if not known:
         return ""
     told = ", ".join(f"{word} {exponent:.2f}" for word, exponent in known.items())
-    return f"growth, e of cost ~ N^e between N = {form.N:,} and {form.N * (form.growth['factor'] or 1):,.0f}: {told}"
+    more = form.N * (form.growth["factor"] or 1)
+    return f"growth, e of cost ~ {form.letter}^e between {form.letter} = {form.N:,} and {more:,.0f}: {told}"

@@ -18,7 +18,7 @@ from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.torch_models.any_model.sizes import Axis, axis_of
+from xfcost.torch_models.any_model.sizes import Axis, axis_of, image_axis
 
 LedgerAt = Callable[[int], Ledger]
 """N -> the ledger of the module there."""
@@ -84,22 +84,49 @@ class Counts:
 
 
 def closed_form(
-    tokens: int, own: Ledger, ledger_at: LedgerAt, *, slow: bool = False, patience: float | None = None
+    tokens: int,
+    own: Ledger,
+    ledger_at: LedgerAt,
+    *,
+    slow: bool = False,
+    patience: float | None = None,
+    images: bool = False,
 ) -> Ledger:
     """`own`, the ledger at N = `tokens`, with the closed form of its costs, and an order of every row that has one.
 
     Where a run is `slow`, smaller N come first. Further periods are looked for as long as `patience` lasts, in seconds.
+    Of `images` N are the pixels of square ones; the forms are in P = H·W, and rows have no order.
     """
     counts = Counts(tokens, own, ledger_at, slow=slow, patience=patience)
-    axis = axis_of(tokens, lambda size: counts.at(size) is not None)
+    axis = (image_axis if images else axis_of)(tokens, lambda size: counts.at(size) is not None)
     fit = _best(counts, axis)
     form = ClosedForm(N=tokens, sizes=tuple(sorted(fit.sizes)), growth=_growth(counts))
     if ("", "macs") in fit.forms:
         form = _filled(form, counts, axis, fit)
     else:
         form = msgspec.structs.replace(form, refused=_why(counts, axis, fit))
+    if images:
+        return with_form_of_module(own, _in_pixels(form))
     rows = tuple(msgspec.structs.replace(row, order=_order(row, fit.forms)) for row in own.rows)
     return with_form_of_module(msgspec.structs.replace(own, rows=rows), form)
+
+
+def _in_pixels(form: ClosedForm) -> ClosedForm:
+    """A form of pixels, with the letter P."""
+
+    def renamed(text: str | None) -> str | None:
+        return None if text is None else text.replace("N", "P")
+
+    return msgspec.structs.replace(
+        form,
+        letter="P",
+        counted_in="√P",
+        macs=renamed(form.macs),
+        flops=renamed(form.flops),
+        rows={path: text.replace("N", "P") for path, text in form.rows.items()},
+        others={remainder: text.replace("N", "P") for remainder, text in form.others.items()},
+        refused=renamed(form.refused),
+    )
 
 
 def with_form_of_module(ledger: Ledger, form: ClosedForm) -> Ledger:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 from torch import nn
 
+from xfcost.ledger.errors import SizeError
 from xfcost.ledger.ledger import Ledger
 from xfcost.torch_models.any_model.in_n import ledger_in_n
 from xfcost.torch_models.any_model.inputs import Given, Lengths, inputs_at, letters_of
@@ -49,8 +51,19 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
     `on_cpu` gives the module with real numbers.
     """
     has_n = "N" in letters and lengths.tokens is not None
+    images = not has_n and letters >= {"H", "W"} and lengths.size is not None and len({*lengths.size}) == 1
+
+    def at_number(number: int | None) -> Given:
+        if not images or number is None:
+            return given_at(lengths._replace(tokens=number))
+        side = math.isqrt(number)
+        if side * side != number:
+            raise SizeError(f"{number:,} pixels are no square image")
+        return given_at(lengths._replace(size=(side, side)))
+
+    number = math.prod(lengths.size) if images and lengths.size is not None else lengths.tokens
     ledger = ledger_in_n(
-        model, lambda tokens: given_at(lengths._replace(tokens=tokens)), lengths.tokens, has_n=has_n,
+        model, at_number, number, has_n=has_n or images, images=images,
         trace=how.trace, strict=how.strict, name=name, closed_form=how.closed_form,
         mixing=on_cpu if how.mixing else None, plan=how.plan,
         on=None if how.device is None else OnDevice(str(how.device), on_cpu, how.say, how.timing),

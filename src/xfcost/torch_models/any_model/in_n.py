@@ -31,7 +31,7 @@ def ledger_in_n(  # noqa: PLR0913 - options
     model: nn.Module, inputs_at: Callable[[int | None], Given], tokens: int | None, *, has_n: bool, trace: bool,
     strict: bool, name: str | None = None, closed_form: bool | None = None,
     mixing: OnCPU | None = None, plan: Plan | None = None,
-    on: OnDevice | None = None,
+    on: OnDevice | None = None, images: bool = False,
 ) -> Ledger:  # fmt: skip
     """The ledger at N = `tokens`, and where its inputs have an N (`has_n`) its closed form.
 
@@ -47,6 +47,7 @@ def ledger_in_n(  # noqa: PLR0913 - options
         mixing: as `module_ledger` takes it.
         plan: as `module_ledger` takes it.
         on: as `module_ledger` takes it, at N alone.
+        images: N are the pixels of square images.
     """
 
     def ledger_at(
@@ -69,7 +70,7 @@ def ledger_in_n(  # noqa: PLR0913 - options
     if closed_form is None and seconds > _QUICK:
         return _refused(own, tokens, f"one run took {seconds:.1f} s; --verbose also counts it at other N")
     slow, patience = closed_form is None and seconds > _QUICK / 2, _PATIENCE if closed_form is None else None
-    return with_closed_form(tokens, own, partial(ledger_at), slow=slow, patience=patience)
+    return with_closed_form(tokens, own, partial(ledger_at), slow=slow, patience=patience, images=images)
 
 
 def _timed(run: Callable[[], Ledger]) -> tuple[Ledger, float]:

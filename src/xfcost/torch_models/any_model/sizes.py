@@ -14,6 +14,8 @@ _SMALLER: Final = ((1, 2, 0), (1, 1, -1), (3, 4, 0), (1, 2, 1), (1, 1, -2), (2, 
 
 # One fit each finds every period that divides one of these.
 _PERIODS: Final = (24, 840)
+# Of the sides of images: patches and strides of convolutions.
+_OF_IMAGES: Final = (32, 96, 28)
 _MOST_WINDOWS: Final = 4
 # The largest N tried, and the same in terms of the own N: memory of masks and tables that are made as a model runs.
 _MOST_TOKENS: Final = 2**14
@@ -25,15 +27,19 @@ class Axis(NamedTuple):
 
     kind: Kind
     tokens: int
+    grain: int = 1
+    """Of squares: what their sides are multiples of."""
+    images: bool = False
+    """Are they images, of so many pixels?"""
 
     @property
     def own(self) -> int:
         """The point of the own N."""
-        return {"lengths": self.tokens, "squares": math.isqrt(self.tokens), "multiples": 1}[self.kind]
+        return {"lengths": self.tokens, "squares": math.isqrt(self.tokens) // self.grain, "multiples": 1}[self.kind]
 
     def size(self, point: int) -> int:
         """N at a point."""
-        return {"lengths": point, "squares": point * point, "multiples": point * self.tokens}[self.kind]
+        return {"lengths": point, "squares": (point * self.grain) ** 2, "multiples": point * self.tokens}[self.kind]
 
     def larger(self) -> list[int]:
         """Larger N."""
@@ -49,7 +55,8 @@ class Axis(NamedTuple):
             windows = [math.isqrt(number) for number in numbers if 1 < number == math.isqrt(number) ** 2][
                 :_MOST_WINDOWS
             ]
-            return list(dict.fromkeys((*_PERIODS, *windows, *(8 * side for side in windows))))
+            usual = (*_OF_IMAGES, *_PERIODS) if self.images else _PERIODS
+            return list(dict.fromkeys((*usual, *windows, *(8 * side for side in windows))))
         known = math.lcm(*_PERIODS)
         windows = [number for number in numbers if number > 1 and known % number]
         return list(dict.fromkeys((*_PERIODS, *windows[:_MOST_WINDOWS])))
@@ -67,6 +74,17 @@ class Axis(NamedTuple):
 
     def _sizes(self, points: Iterator[int]) -> list[int]:
         return [self.size(point) for point in dict.fromkeys(points) if point > 0 and point != self.own]
+
+
+# What the sides of images are multiples of: patches, and strides of convolutions; the finest first.
+_GRAINS: Final = (1, 2, 4, 8, 16, 32, 7, 14, 28)
+
+
+def image_axis(pixels: int, runs: Callable[[int], bool]) -> Axis:
+    """The square images near one of so many `pixels` at which the module `runs`."""
+    side = math.isqrt(pixels)
+    grains = (grain for grain in _GRAINS if side % grain == 0 and runs((side + grain) ** 2))
+    return Axis("squares", pixels, next(grains, side), images=True)
 
 
 def axis_of(tokens: int, runs: Callable[[int], bool]) -> Axis:

@@ -56,7 +56,7 @@ NETWORKS: Final = (
     Network("resnext-50-32x4d"),
     Network("regnety-800mf"),
     Network("regnetx-1.6gf"),
-    Network("cait-xxs24", (196,)),
+    Network("cait-xxs24", (196, 576)),
     Network("deit3-m", settings=_ONE),
     Network("pvt-tiny"),
     Network("pvt-v2-b1"),
@@ -100,11 +100,27 @@ def architectures(dtype: str) -> Iterator[tuple[str, Architecture]]:
             yield " ".join(words), place(loaded, make_run(N=tokens, dtype=dtype, attention=attention, mode=one.mode))
 
 
-# Sizes of single operations.
-_ROWS: Final = (1, 49, 196, 784, 3136)
-_WIDTHS: Final = ((64, 64), (192, 768), (384, 1536), (768, 768), (768, 3072), (1024, 4096), (3072, 768), (2048, 512))
-_BATCHES: Final = ((6, 196, 64, 196), (12, 784, 64, 784), (64, 49, 32, 49), (784, 16, 64, 16), (12, 196, 784, 64),
-                   (12, 64, 3136, 64), (4096, 7, 32, 7), (256, 49, 49, 32))  # fmt: skip
+# Sizes of single operations; none of more MACs than this.
+_MOST_MACS: Final = 2.5e9
+_ROWS: Final = (1, 16, 49, 196, 784, 3136)
+_WIDTHS: Final = ((64, 64), (96, 384), (192, 768), (256, 1024), (384, 96), (384, 1536), (512, 2048), (768, 768),
+                  (768, 3072), (1024, 4096), (1536, 384), (3072, 768), (2048, 512), (2048, 8192))  # fmt: skip
+_ATTENTION: Final = tuple(
+    (heads, tokens, width) for heads, tokens, width in product((3, 6, 12), (49, 196, 784), (32, 64))
+)
+_BATCHES: Final = ((64, 49, 32, 49), (784, 16, 64, 16), (12, 64, 3136, 64), (4096, 7, 32, 7), (256, 49, 49, 32),
+                   (1, 38416, 4, 4), (1, 614656, 4, 4), (1, 614656, 8, 8),
+                   *((heads, tokens, width, tokens) for heads, tokens, width in _ATTENTION),
+                   *((heads, tokens, tokens, width) for heads, tokens, width in _ATTENTION))  # fmt: skip
+# Channels in, channels out, groups, kernel, stride.
+_CONVOLUTIONS: Final = (
+    *((width, width, width // group, 3, stride)
+      for width, group, stride in product((64, 256, 1024), (8, 16, 64, 128), (1, 2)) if group < width),
+    *((width, width, 1, 3, stride) for width, stride in product((64, 128, 256, 512), (1, 2))),
+    *((width, width, width, kernel, 1) for width, kernel in product((64, 256, 1024), (3, 7))),
+    *((inner, outer, 1, 1, 1) for inner, outer in ((64, 256), (256, 64), (256, 1024), (512, 2048), (2048, 512))),
+)  # fmt: skip
+_SIDES: Final = (7, 14, 28, 56)
 _ELEMENTS: Final = tuple(2**power for power in range(10, 26, 2))
 
 
@@ -117,9 +133,20 @@ class Operations(nn.Module):
             self.pairs = [
                 (torch.randn(rows, width, dtype=dtype), torch.randn(columns, width, dtype=dtype).t())
                 for rows, (width, columns) in product(_ROWS, _WIDTHS)
+                if rows * width * columns <= _MOST_MACS
             ]
             self.batched = [
                 (torch.randn(b, m, k, dtype=dtype), torch.randn(b, k, n, dtype=dtype)) for b, m, k, n in _BATCHES
+            ]
+            self.images = [
+                (
+                    torch.randn(1, inner, side, side, dtype=dtype),
+                    _kernel(inner, outer, groups, size, dtype),
+                    groups,
+                    stride,
+                )
+                for (inner, outer, groups, size, stride), side in product(_CONVOLUTIONS, _SIDES)
+                if side * side * outer * inner // groups * size * size <= _MOST_MACS
             ]
             self.lines = [torch.randn(elements // 256, 256, dtype=dtype) for elements in _ELEMENTS]
 
@@ -130,9 +157,15 @@ class Operations(nn.Module):
         for left, right in self.batched:
             torch.bmm(left, right)
             torch.bmm(right.transpose(1, 2), left.transpose(1, 2))
+        for image, kernel, groups, stride in self.images:
+            F.conv2d(image, kernel, stride=stride, padding=kernel.shape[-1] // 2, groups=groups)
         for line in self.lines:
             for elementwise in (torch.relu, F.gelu, F.silu, torch.exp, torch.sigmoid, torch.tanh, torch.neg):
                 elementwise(line)
             line + line, line * line, line * 2.0, line.softmax(-1), F.layer_norm(line, line.shape[-1:])
             line.t().contiguous(), line.sum(-1), line.mean(-1), torch.cat([line, line]), line[:, :128].contiguous()
         return line
+
+
+def _kernel(inner: int, outer: int, groups: int, size: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(outer, inner // groups, size, size, dtype=dtype)
