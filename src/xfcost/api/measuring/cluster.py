@@ -135,7 +135,7 @@ def check_version(address: str, place: str, version: object) -> None:
 
 
 def _text(error: object) -> str:
-    return printable(str(error).strip().partition("\n")[0], 200)
+    return printable(str(error).strip().partition("\n")[0], 120)
 
 
 def _connected(address: str, seconds: float) -> Client:
@@ -157,7 +157,7 @@ def _connected(address: str, seconds: float) -> Client:
         return Client(address, timeout=seconds, set_as_default=False)
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"--scheduler {printable(address, 200)}: no scheduler answers there ({_text(error)}); expected its "
+            f"--scheduler {printable(address, 100)}: no scheduler answers there ({_text(error)}); expected its "
             "address, as in tcp://10.0.0.1:8786; start one with `dask scheduler`, and `dask worker ADDRESS` on every "
             "machine"
         ) from None
