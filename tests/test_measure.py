@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -118,8 +119,18 @@ def after_rows(process: subprocess.Popen[str], number: int) -> None:
         assert process.stderr.readline().startswith("[")
 
 
+def long_second_row(folder: Path) -> str:
+    """The second system of so many blocks that its row takes minutes; the text of the short one."""
+    path = folder / "B.yaml"
+    short = path.read_text()
+    path.write_text(re.sub(r"depth: \d+", "depth: 9000", short))
+    assert path.read_text() != short
+    return short
+
+
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="to wait for a process of another needs Linux")
 def test_a_killed_sweep_leaves_no_process_and_goes_on(folder: Path) -> None:
+    short = long_second_row(folder)
     process = started(folder)
     after_rows(process, 1)
     # it runs the second row, or is about to
@@ -130,6 +141,7 @@ def test_a_killed_sweep_leaves_no_process_and_goes_on(folder: Path) -> None:
         assert select.select([descriptor], [], [], 60)[0], "it still runs"
         os.close(descriptor)
     assert names(folder) == NAMES[:1]
+    (folder / "B.yaml").write_text(short)
     torn = folder / "runs.jsonl"
     torn.write_bytes(torn.read_bytes() + b'{"configuration":{"sys')
     done = xf("measure", *SWEEP, cwd=folder)
@@ -140,6 +152,7 @@ def test_a_killed_sweep_leaves_no_process_and_goes_on(folder: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="to wait for a process of another needs Linux")
 def test_an_interrupt_says_how_to_go_on(folder: Path) -> None:
+    long_second_row(folder)
     process = started(folder)
     after_rows(process, 1)
     waiting = [os.pidfd_open(one.pid) for one in psutil.Process(process.pid).children(recursive=True)]
