@@ -8,6 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from strategies import as_yaml
+
+WIDTH = 8
+
+
+def two_blocks(name: str, mixer: dict[str, Any]) -> str:
+    """The text of a spec of two blocks, without positions."""
+    return as_yaml(
+        {
+            "name": name,
+            "input": {"kind": "vectors", "channels": WIDTH, "length": 16},
+            "embed": [],
+            "stages": [{"dim": WIDTH, "depth": 2, "block": [mixer, {"kind": "mlp", "ratio": 2}]}],
+        }
+    )
+
 
 class Attention(nn.Module):
     """Eager self-attention of d = 8, one head."""

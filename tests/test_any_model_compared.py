@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from any_models import two_blocks
 from helpers import xf
-from strategies import as_yaml
 from xfcost.api.systems import OfModules, drawn_ledger, open_systems
 from xfcost.commands.plotted_modules import Plotted, start_modules
 from xfcost.counting.sweep import TOKENS
@@ -22,7 +22,6 @@ from xfcost.spec.load import load
 from xfcost.spec.run import Run
 from xfcost.torch_models.any_model import mixing
 
-WIDTH = 8
 CODE = """
 import torch
 from torch import nn
@@ -62,24 +61,12 @@ class Custom(nn.Module):
 """
 
 
-def spec(name: str, mixer: dict[str, Any]) -> str:
-    """A text of two blocks, without positions."""
-    return as_yaml(
-        {
-            "name": name,
-            "input": {"kind": "vectors", "channels": WIDTH, "length": 16},
-            "embed": [],
-            "stages": [{"dim": WIDTH, "depth": 2, "block": [mixer, {"kind": "mlp", "ratio": 2}]}],
-        }
-    )
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A module beside two specs."""
     (tmp_path / "model.py").write_text(CODE)
-    (tmp_path / "full.yaml").write_text(spec("Full", {"kind": "full", "heads": 2}))
-    (tmp_path / "near.yaml").write_text(spec("Near", {"kind": "sliding", "heads": 4, "window": 40}))
+    (tmp_path / "full.yaml").write_text(two_blocks("Full", {"kind": "full", "heads": 2}))
+    (tmp_path / "near.yaml").write_text(two_blocks("Near", {"kind": "sliding", "heads": 4, "window": 40}))
     return tmp_path
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import xfcost
-from strategies import as_yaml
+from any_models import WIDTH, two_blocks
 from xfcost.counting.comparison import compared
 from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.system import SpecSystem, System
@@ -27,26 +27,12 @@ from xfcost.torch_models.any_model.options import How
 from xfcost.torch_models.any_model.system import ModuleSystem
 from xfcost.torch_models.build import build
 
-WIDTH = 8
-
-
-def spec(name: str, mixer: dict[str, Any]) -> str:
-    """A text of two blocks, without positions."""
-    return as_yaml(
-        {
-            "name": name,
-            "input": {"kind": "vectors", "channels": WIDTH, "length": 16},
-            "embed": [],
-            "stages": [{"dim": WIDTH, "depth": 2, "block": [mixer, {"kind": "mlp", "ratio": 2}]}],
-        }
-    )
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Two specs."""
-    (tmp_path / "full.yaml").write_text(spec("Full", {"kind": "full", "heads": 2}))
-    (tmp_path / "near.yaml").write_text(spec("Near", {"kind": "sliding", "heads": 4, "window": 40}))
+    (tmp_path / "full.yaml").write_text(two_blocks("Full", {"kind": "full", "heads": 2}))
+    (tmp_path / "near.yaml").write_text(two_blocks("Near", {"kind": "sliding", "heads": 4, "window": 40}))
     return tmp_path
 
 

@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xfcost.api import analyze, calibrate, compare, register, trace
+    from xfcost.api import analyze, compare, register, trace
+    from xfcost.api.predictions import calibrate
     from xfcost.ledger.errors import XfcostError
     from xfcost.ledger.ledger import Ledger
     from xfcost.ledger.operation import Operation
@@ -22,7 +23,7 @@ __all__ = ["Ledger", "Operation", "XfcostError", "analyze", "calibrate", "compar
 
 _MODULES = {
     "analyze": "xfcost.api",
-    "calibrate": "xfcost.api",
+    "calibrate": "xfcost.api.predictions",
     "compare": "xfcost.api",
     "register": "xfcost.api",
     "trace": "xfcost.api",

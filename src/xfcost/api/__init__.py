@@ -18,8 +18,6 @@ from xfcost.api.modules import (
     named_module,
     refuse_class,
 )
-from xfcost.api.predictions import calibrate
-from xfcost.api.roofline import with_roofs
 from xfcost.api.specs import Progress, account, settings_texts, spec_name, with_probe
 from xfcost.counting.run_options import make_run
 from xfcost.ledger import notebook
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from xfcost.counting.comparison_result import Comparison
     from xfcost.torch_models.tracing.trace import Traced
 
-__all__ = ["account", "analyze", "calibrate", "compare", "register", "trace"]
+__all__ = ["account", "analyze", "compare", "register", "trace"]
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
@@ -168,7 +166,10 @@ def analyze(  # noqa: PLR0913 - options
     ledger = account(
         loaded, run, trace=trace, device=device, predict=on if predict else None, timing=timing, progress=progress
     )
-    ledger = with_roofs(ledger, timing)
+    if device is not None:
+        from xfcost.api.roofline import with_roofs
+
+        ledger = with_roofs(ledger, timing)
     return with_probe(loaded, run, ledger, progress or (lambda text: None)) if probe else ledger
 
 

@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 def measured_file(path: Path, choice: Choice, say: Say) -> Measured:
     """The series of a file that `choice` takes, with their formulas.
 
-    `say` is told of a torn last line.
+    `say` gets a line of text about a torn last line.
 
     Raises:
         UsageError: the file can't be read, is of another tool or version, or has none of these rows.

@@ -101,7 +101,7 @@ class RunsFile:
     """A file of measurements that this process alone appends to, while it is open."""
 
     def __init__(self, path: Path, header: Header, say: Say) -> None:
-        """Open it, or make it; `say` is told of a torn line.
+        """Open it, or make it; `say` gets a line of text about a torn line.
 
         Raises:
             OutputError: it can't be opened or written, or another process appends to it.

@@ -14,7 +14,7 @@ from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
 from xfcost.report.chart import Chart, Line, Points
 from xfcost.report.measured_answer import crossing_text, span_text
-from xfcost.report.measured_compare import determined_text, missing_texts, noisy_texts
+from xfcost.report.measured_compare import data_notes, determined_text
 
 _BARS: Final = {
     "time": "median, bars its 95 % interval",
@@ -45,7 +45,7 @@ def measured_chart(found: Measured, metric: str, mark: int | None) -> Chart:
         axis=found.axis,
         mark=mark,
         footnote=" ".join(f"{text}." for text in _footnotes(found, reading)),
-        summary=[*_slope_texts(drawn, reading), *_crossing_texts(found, metric), *_notes(found)],
+        summary=[*_slope_texts(drawn, reading), *_crossing_texts(found, metric), *data_notes(found)],
     )
 
 
@@ -128,12 +128,3 @@ def _crossing_texts(found: Measured, metric: str) -> Iterator[str]:
             yield f"{names} cross at {crossing_text(one, pair)}"
         if pair.ratios and not pair.crossings:
             yield f"{names}: no crossing measured in {span_text([one.x for one in pair.ratios], found.axis)}"
-
-
-def _notes(found: Measured) -> Iterator[str]:
-    yield from found.notes
-    yield from missing_texts(found.missing)
-    yield from noisy_texts([row for one in found.series for row in one.rows])
-    for name, curve in found.curves.items():
-        if curve.missing is not None:
-            yield f"{name}: {curve.missing}"

@@ -99,14 +99,19 @@ def determined_text(one: Slope) -> str:
     return f"{slope_text(one.value)}{interval}"
 
 
-def notes(found: Measured) -> Iterator[str]:
-    """What was left out, was not measured or is noisy; what the figures are."""
+def data_notes(found: Measured) -> Iterator[str]:
+    """What was left out, was not measured or is noisy."""
     yield from found.notes
-    yield from missing_texts(found.missing)
-    yield from noisy_texts([row for one in found.series for row in one.rows])
+    yield from _missing_texts(found.missing)
+    yield from _noisy_texts([row for one in found.series for row in one.rows])
     for name, curve in found.curves.items():
         if curve.missing is not None:
             yield f"{name}: {curve.missing}"
+
+
+def notes(found: Measured) -> Iterator[str]:
+    """What was left out, was not measured or is noisy; what the figures are."""
+    yield from data_notes(found)
     if found.pairs:
         yield _ratio_note(found)
     yield (
@@ -126,7 +131,7 @@ def _ratio_note(found: Measured) -> str:
     return apart if True not in paired else f"{apart}; of rows timed in turns medians turn by turn"
 
 
-def missing_texts(rows: Sequence[Measurement]) -> Iterator[str]:
+def _missing_texts(rows: Sequence[Measurement]) -> Iterator[str]:
     """Why rows were not measured."""
     for row in rows[:_MOST_ROWS]:
         yield f"{configuration_text(row.configuration)}: {outcome_text(row)}"
@@ -134,7 +139,7 @@ def missing_texts(rows: Sequence[Measurement]) -> Iterator[str]:
         yield f"… and {len(rows) - _MOST_ROWS:,} more rows that were not measured"
 
 
-def noisy_texts(rows: Sequence[Measurement]) -> Iterator[str]:
+def _noisy_texts(rows: Sequence[Measurement]) -> Iterator[str]:
     """How many points are noisy, with the reason of the first."""
     noisy = [(row, row.outcome.timing.noisy) for row in rows if row.outcome.timing and row.outcome.timing.noisy]
     if noisy:

@@ -150,7 +150,7 @@ def _connected(address: str, seconds: float) -> Client:
     except ImportError as error:
         raise UsageError(f"--scheduler: needs Dask ({_text(error)}); pip install 'xfcost[cluster]'") from None
     for name in logging.root.manager.loggerDict:
-        if name.startswith("distributed"):  # an error is told once, by this command
+        if name.startswith("distributed"):  # this command reports an error once
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         socket.create_connection(get_address_host_port(address), timeout=seconds).close()

@@ -23,7 +23,7 @@ Clock = Callable[[], float]
 
 
 class Progress(Protocol):
-    """What is told while a sweep runs."""
+    """What is reported while a sweep runs."""
 
     def started(self, total: int, before: int) -> None:
         """`total` rows, of which the file has `before`."""

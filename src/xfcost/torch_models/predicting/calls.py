@@ -58,9 +58,7 @@ class Recorded(NamedTuple):
     """Of a run with a clock."""
 
 
-def recorded(
-    model: nn.Module, inputs: tuple[Any, ...], clock: Clock | None = None, times: int = 1, run: Any = None
-) -> Recorded:
+def recorded(model: nn.Module, inputs: tuple[Any, ...], clock: Clock | None = None, times: int = 1) -> Recorded:
     """The calls of `model(*inputs)`; with a `clock` its real tensors are run `times` times, and every call is timed."""
     recorder = _Recorder(clock)
     with _counted_modules(model, recorder), ExitStack() as stack:
@@ -70,7 +68,7 @@ def recorded(
         for context in (_FusedAttention(recorder), recorder):
             stack.enter_context(context)
         for _ in range(times):
-            model(*inputs) if run is None else run()
+            model(*inputs)
     return recorder.result(times)
 
 
