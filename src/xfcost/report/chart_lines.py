@@ -16,12 +16,17 @@ STYLES: Final = (
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
+def line_label(line: Line) -> str:
+    """Its words in the legend."""
+    return f"{line.name}, slope {slope_text(line.slope)}"
+
+
 def draw_line(axes: Axes, line: Line, number: int) -> None:
     """A system's line in the colour and style of its number."""
     axes.plot(
         line.xs, line.values, color=SYSTEMS[number % len(SYSTEMS)], linestyle=STYLES[number % len(STYLES)],
         linewidth=1.0 if line.scaled else 2.0, alpha=0.6 if line.scaled else 1.0,
-        label=f"{line.name}, slope {slope_text(line.slope)}", gid=line.name, zorder=3,
+        label=line_label(line), gid=line.name, zorder=3,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from xfcost.report.chart import Chart, Line, slope_text
 from xfcost.report.chart_frame import caption_heights, draw_captions, label_axes, set_limits
-from xfcost.report.chart_lines import draw_context, draw_line, draw_points
+from xfcost.report.chart_lines import draw_context, draw_line, draw_points, line_label
 from xfcost.report.chart_marks import draw_guides, draw_mark, draw_ratio
 from xfcost.report.figure import look, to_bytes
 from xfcost.report.line_labels import End, label_ends
@@ -27,8 +27,8 @@ _COLUMNS: Final = 2
 # Inches, of a panel: its axes, the margins around them, a label's height.
 _PANEL_WIDTH, _PANEL_HEIGHT, _BESIDE, _ABOVE, _BELOW, _LABEL = 3.9, 3.1, 2.9, 0.5, 0.65, 0.19
 _LABEL_LETTERS: Final = 34
-# A longer name leaves no room for a second column of the legend.
-_LEGEND_LETTERS: Final = 54
+# Letters of the longest labels of two columns of the legend together.
+_LEGEND_LETTERS: Final = 98
 
 
 def chart_bytes(chart: Chart, form: str) -> bytes:
@@ -43,8 +43,8 @@ def chart_figure(chart: Chart) -> Figure:
 
     if len(chart.lines) > _MOST_IN_ONE:
         return panel_figure(chart)
-    labels = [*(one.name for one in chart.lines), *(one.name for one in chart.points)]
-    columns = 2 if len(labels) > 1 and max(map(len, labels)) <= _LEGEND_LETTERS else 1
+    labels = [*map(line_label, chart.lines), *(one.name for one in chart.points)]
+    columns = _legend_columns(labels)
     rows = -(-len(labels) // columns)
     above, below = caption_heights(chart)
     head = above + _LEGEND_ROW * rows + 0.2
@@ -66,6 +66,13 @@ def chart_figure(chart: Chart) -> Figure:
         borderaxespad=0.3, columnspacing=2.5,
     )  # fmt: skip
     return figure
+
+
+def _legend_columns(labels: Sequence[str]) -> int:
+    """Two, where the longest label of each half fits beside the other's."""
+    half = -(-len(labels) // 2)
+    longest = [max(map(len, part), default=0) for part in (labels[:half], labels[half:])]
+    return 2 if len(labels) > 1 and sum(longest) <= _LEGEND_LETTERS else 1
 
 
 def panel_figure(chart: Chart) -> Figure:
