@@ -70,7 +70,7 @@ def _reach(architecture: Architecture, token: Sequence[int] | None, notes: Seque
         inputs=tuple(walk.inputs.values()),
         maps=tuple(drawn.maps()),
         steps=tuple(steps),
-        causal=causal[_name(architecture.streams[-1])],
+        causal_streams=tuple(name for name, is_causal in causal.items() if is_causal),
         receptive_field=receptive_field(architecture),
         notes=(*notes, *notes_of(architecture)),
     )
@@ -91,7 +91,8 @@ def _block(step: Step, number: int | None, *, causal: bool) -> BlockReach:
     own_first = sorted(step.states, key=lambda name: name != step.stream)
     return BlockReach(
         path=step.path,
-        label=step.label,
+        group=step.group,
+        part=step.part,
         kinds=step.kinds,
         stream=step.stream,
         number=number,

@@ -32,7 +32,10 @@ class BlockReach(msgspec.Struct, frozen=True, kw_only=True):
     """What the tokens have met after one step: the stem, a stage's entry, or a block."""
 
     path: str
-    label: str
+    group: str
+    """The stage, or what else it stands in: neighbours of one group are numbered."""
+    part: str
+    """What it is there: `stem`, `enter`, `block 3`."""
     kinds: tuple[str, ...]
     """What mixes in it; where nothing does, what it is made of."""
     stream: str
@@ -44,6 +47,11 @@ class BlockReach(msgspec.Struct, frozen=True, kw_only=True):
     """The most steps that one of its layers takes one after the other: 1, or the tokens of a recurrence."""
     met: tuple[Met, ...]
     """Of each input that has reached it; the stream's own first."""
+
+    @property
+    def label(self) -> str:
+        """`stage 1 · block 3`."""
+        return f"{self.group} · {self.part}" if self.group else self.part
 
     @property
     def whole(self) -> bool:
@@ -84,11 +92,20 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     maps: tuple[Map, ...]
     steps: tuple[BlockReach, ...]
     """The stem where it mixes, the entries of stages, and the blocks, in the order in which they run."""
-    causal: bool
-    """Does every mixing layer of the last stream read no later token?"""
+    causal_streams: tuple[str, ...]
+    """The streams whose mixing layers read no later token."""
     receptive_field: tuple[int, ...] | None = None
     """Sides of the last block's receptive field where no border cuts it off; None where it isn't the same anywhere."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def causal(self) -> bool:
+        """Does every mixing layer of the last stream read no later token?"""
+        return self.is_causal(self.steps[-1].stream)
+
+    def is_causal(self, stream: str) -> bool:
+        """Does no mixing layer of the stream read later tokens?"""
+        return stream in self.causal_streams
 
     @property
     def blocks(self) -> tuple[BlockReach, ...]:
@@ -101,12 +118,15 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
         0 where it has before the first block. Of an encoder-decoder: of both inputs.
         """
+        return self.path_length_of(self.steps[-1].stream)
+
+    def path_length_of(self, stream: str) -> int | None:
+        """The same of any stream, of all inputs that reach it."""
         number = 0
-        for step in self.steps:
-            if step.stream != self.steps[-1].stream:
-                continue
+        steps = [step for step in self.steps if step.stream == stream]
+        for step in steps:
             number = step.number or number
-            if step.whole and len(step.met) == len(self.inputs):
+            if step.whole and len(step.met) == len(steps[-1].met):
                 return number
         return None
 
@@ -114,3 +134,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     def sequential(self) -> int:
         """The most steps that one layer takes one after the other."""
         return max((step.sequential for step in self.steps), default=1)
+
+    def input_of(self, stream: str) -> InputGrid:
+        """The stream's own input."""
+        return next(one for one in self.inputs if one.name == stream)

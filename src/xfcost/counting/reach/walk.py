@@ -30,7 +30,10 @@ class Step(NamedTuple):
     """What the tokens have met after the stem, a stage's entry, or a block."""
 
     path: str
-    label: str
+    group: str
+    """The stage's label."""
+    part: str
+    """`stem`, `enter`, `block 3`."""
     stream: str
     kinds: tuple[str, ...]
     """What mixes in it, else what it is made of."""
@@ -80,7 +83,8 @@ class Walk:
         is_pixel = isinstance(stream.input, ImageInput | VideoInput) and state.units == stream.input.sides
         self.inputs[name] = InputGrid(name=name, sides=state.units, unit="pixel" if is_pixel else "token")
         if mixed:
-            yield self._step("embed", "stem", name, stream.embed, grid, states, is_block=False)
+            where = (f"{stream.path}embed", stream.name or "", "stem")
+            yield self._step(where, name, stream.embed, grid, states, is_block=False)
         return states, grid
 
     def _stage(
@@ -92,8 +96,8 @@ class Walk:
             states = self._part(states, part, earlier[number - 1] if number else {})
             grid = reading_of(part).out
         if stage.enter:
-            path, label = f"{stage.path}.enter", f"{stage.label} · enter"
-            yield self._step(path, label, name, stage.enter, grid, states, is_block=False)
+            where = (f"{stage.path}.enter", stage.label, "enter")
+            yield self._step(where, name, stage.enter, grid, states, is_block=False)
         pair = (states, states)
         before: dict[int, tuple[tuple[States, States], tuple[States, States]]] = {}
         for number, index in enumerate(stage.order, 1):
@@ -107,9 +111,9 @@ class Walk:
                 pair = found
             if block.parts:
                 grid = block.parts[-1].component.out(block.parts[-1].place)[0]
-            label = f"{stage.label} · block {number}"
-            mixes = not all(isinstance(part.component, NormSubLayer) for part in block.parts)
-            yield self._step(block.path, label, name, block.parts, grid, _joined(*pair), is_block=mixes)
+            if not all(isinstance(part.component, NormSubLayer) for part in block.parts):  # a last norm is no block
+                where = (block.path, stage.label, f"block {number}")
+                yield self._step(where, name, block.parts, grid, _joined(*pair), is_block=True)
         return _joined(*pair), grid
 
     def _block(self, parts: Sequence[Part], pair: tuple[States, States]) -> tuple[States, States]:
@@ -164,12 +168,19 @@ class Walk:
         return self._lines[key]
 
     def _step(  # noqa: PLR0913 - a step's fields
-        self, path: str, label: str, stream: str, parts: Sequence[Part], grid: Grid, states: States, *, is_block: bool
+        self,
+        where: tuple[str, str, str],
+        stream: str,
+        parts: Sequence[Part],
+        grid: Grid,
+        states: States,
+        *,
+        is_block: bool,
     ) -> Step:
         mixers = [part.component.label() for part in parts if isinstance(part.component, Mixer)]
         others = [tag_of(type(part.component)).replace("_", " ") for part in parts]
         steps = max((self._steps(part) for part in parts), default=1)
-        return Step(path, label, stream, tuple(dict.fromkeys(mixers or others)), grid, states, is_block, steps)
+        return Step(*where, stream, tuple(dict.fromkeys(mixers or others)), grid, states, is_block, steps)
 
     def _steps(self, part: Part) -> int:
         if id(part) not in self._sequential:
