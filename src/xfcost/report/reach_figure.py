@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 # Inches: a map and what is beside and above it; a strip; the margins; a line of text.
 _MAP, _BESIDE, _ABOVE = 1.05, 0.17, 0.4
-_STRIP, _STRIP_LENGTH, _STRIP_LABEL = 0.2, 7.0, 2.3
+_STRIP, _STRIP_LENGTH, _STRIP_LABEL = 0.2, 6.5, 2.95
 _MARGIN: Final = 0.35
 _LINE: Final = 0.2
 _LEGEND: Final = 0.75
 _COLUMNS: Final = 8
 _TALLEST: Final = 2.0
 # Cells of a map's side, and of a strip, that are drawn; more units share a cell.
-_MOST_SIDE, _MOST_IN_STRIP = 112, 1024
+_MOST_SIDE, _MOST_IN_STRIP = 112, 512
 # Maps of one system. Of a deeper one those until nothing changes any more, and some.
 _MOST_MAPS: Final = 24
 _NOT_YET: Final = "#e9e9e9"
-_TOKEN: Final = "#d55e00"
+_MARK: Final = "#d55e00"
 # The colour of what a stem reads; and of the token itself, under its mark.
 _ITSELF: Final = "#2a0030"
 # The line above the maps that is the answer.
 _ANSWER: Final = 2
-_LETTERS_ABOVE, _LETTERS_BESIDE = 22, 42
+_LETTERS_ABOVE, _LETTERS_BESIDE = 22, 52
 _PLANE: Final = 2
 
 
@@ -219,13 +219,20 @@ def _draw_map(axes: Axes, panel: _Panel, block: tuple[int, str, str], last: int)
         text = _shortened(f"{label}  {kinds}", _LETTERS_BESIDE)
         axes.text(-0.01, 0.5, text, transform=axes.transAxes, ha="right", va="center", fontsize=7.5)
     else:
-        texts = ((1.15, label, INK, 8), (1.03, _shortened(kinds, _LETTERS_ABOVE), QUIET, 6.5))
-        for y, text, colour, size in texts:
-            y = 1 + (y - 1) * _MAP / panel.tall
-            axes.text(0, y, text, transform=axes.transAxes, fontsize=size, color=colour, va="bottom")
+        texts = ((0.15, label, INK, 8), (0.03, _shortened(kinds, _LETTERS_ABOVE), QUIET, 6.5))
+        for above, text, colour, size in texts:
+            axes.text(
+                0,
+                1 + above * _MAP / panel.tall,
+                text,
+                transform=axes.transAxes,
+                fontsize=size,
+                color=colour,
+                va="bottom",
+            )
     if panel.token:
         axes.plot(
-            *panel.token, marker="s" if not panel.strip else "|", color=_TOKEN, markersize=3 if not panel.strip else 9
+            *panel.token, marker="s" if not panel.strip else "|", color=_MARK, markersize=3 if not panel.strip else 9
         )
 
 

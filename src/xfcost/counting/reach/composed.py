@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final
 
-import numpy as np
-
 from xfcost.counting.reach.bits import TooManyTokens
 from xfcost.counting.reach.maps import Drawn
 from xfcost.counting.reach.notes import notes_of
 from xfcost.counting.reach.reached import Reached
 from xfcost.counting.reach.receptive import receptive_field
-from xfcost.counting.reach.result import BlockReach, Met, Reach
+from xfcost.counting.reach.result import BlockReach, Met, Reach, met_of
 from xfcost.counting.reach.walk import Step, Walk
 from xfcost.formulas.component import Mixer
 from xfcost.formulas.recurrent import Recurrent
@@ -104,14 +102,5 @@ def _block(step: Step, number: int | None, *, causal: bool) -> BlockReach:
 
 def _met(name: str, state: Reached, *, causal: bool) -> Met:
     counts, units = state.counts(), prod(state.units)
-    whole = bool((counts == units).all())
-    if causal and len(counts) == units and not whole:  # of each two tokens, the later one has met the earlier
-        whole = int(counts.sum()) - state.own() == units * (units - 1) // 2
-    return Met(
-        input=name,
-        units=units,
-        smallest=int(counts.min()),
-        median=float(np.median(counts)),
-        largest=int(counts.max()),
-        whole=whole,
-    )
+    own = state.own() if causal and len(counts) == units else 0
+    return met_of(name, counts, units, own, causal=causal)

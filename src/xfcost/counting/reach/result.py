@@ -8,6 +8,8 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from xfcost.ledger import notebook
+
 
 class Met(msgspec.Struct, frozen=True, kw_only=True):
     """Of how many units of one input the tokens of a block can be influenced."""
@@ -26,6 +28,15 @@ class Met(msgspec.Struct, frozen=True, kw_only=True):
     def share(self) -> float:
         """The median's share of all units."""
         return self.median / self.units
+
+
+def met_of(name: str, counts: np.ndarray, units: int, own: int, *, causal: bool) -> Met:
+    """From the units that each token has met; of `own` tokens, of as many as units, the one of their own number."""
+    whole = bool((counts == units).all())
+    if causal and len(counts) == units and not whole:  # of each two tokens, the later one has met the earlier
+        whole = int(counts.sum()) - own == units * (units - 1) // 2
+    smallest, median, largest = int(counts.min()), float(np.median(counts)), int(counts.max())
+    return Met(input=name, units=units, smallest=smallest, median=median, largest=largest, whole=whole)
 
 
 class BlockReach(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,3 +149,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     def input_of(self, stream: str) -> InputGrid:
         """The stream's own input."""
         return next(one for one in self.inputs if one.name == stream)
+
+    def _repr_html_(self) -> str | None:
+        """The report, in a notebook."""
+        return notebook.html(self)

@@ -167,7 +167,7 @@ class Walk:
             self._lines[key] = _along_axes(reading)
         return self._lines[key]
 
-    def _step(  # noqa: PLR0913 - a step's fields
+    def _step(
         self,
         where: tuple[str, str, str],
         stream: str,
