@@ -81,8 +81,7 @@ class Picture(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Sequential(nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.GELU())),
-            nn.Sequential(nn.Sequential(nn.Conv2d(6, 6, 3, stride=2, padding=1), nn.GELU())),
+            nn.Conv2d(3, 6, 3, padding=1), nn.GELU(), nn.Conv2d(6, 6, 3, stride=2, padding=1), nn.GELU()
         )
         self.head = nn.Linear(6, 2)
 
@@ -90,11 +89,13 @@ class Picture(nn.Module):
         return self.head(self.layers(x).mean((2, 3)))
 
 
-def test_an_image_in_pixels():
+def test_an_image_in_pixels_without_the_pooled_vector():
     found = xfcost.reach(Picture(), example_inputs=torch.randn(1, 3, 12, 12))
-    layers = found.steps[0]
     assert found.inputs[0].unit == "pixel"
-    assert (layers.path, layers.tokens, layers.met[0].smallest, layers.met[0].largest) == ("layers", 36, 9, 25)
+    assert [(step.path, step.tokens, step.met[0].smallest, step.met[0].largest) for step in found.steps] == [
+        ("layers.0", 144, 4, 9),
+        ("layers.2", 36, 9, 25),
+    ]
 
 
 def test_an_encoder_decoder_is_told_by_its_inputs():
@@ -176,7 +177,7 @@ def test_blocks_are_numbered_children_that_are_no_lists():
     inner = nn.Sequential(nn.Linear(2, 2), nn.Sequential(Block(8, causal=True), Block(8, causal=False)))
     assert list(blocks_of(inner)) == ["1.0", "1.1"]
     assert list(blocks_of(Text(lambda: Block(8, causal=True), depth=2))) == ["h.0", "h.1"]
-    assert list(blocks_of(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))) == ["0", "1"]
+    assert list(blocks_of(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.MaxPool1d(2)))) == ["0", "2"]
 
 
 def test_positions_lie_along_the_axes_that_change_with_the_size():
