@@ -110,7 +110,7 @@ def test_the_ending_says_the_format(tmp_path):
             ["gpt2", "--token", "1,2"],
             "error: --token 1,2: the tokens stand on 1024; expected one number, as in --token 512\n",
         ),
-        (["gpt2", "--token", "last"], "error: --token 'last': expected whole numbers"),
+        (["gpt2", "--token", "last"], "error: --token last: expected whole numbers"),
         (["no-such-preset"], "error: "),
     ],
 )
@@ -132,7 +132,7 @@ def test_a_map_has_the_number_of_the_block():
     assert panel.cells.shape == (56, 56)
     assert set(panel.cells[:7, :7].ravel()) == {0, 1}
     assert panel.cells[3, 3] == 0
-    assert panel.cells[13, 13] == 3  # by the entry of stage 2, which counts to the block after it
+    assert (panel.cells[13, 13], panel.cells[20, 20]) == (2, 3)  # four windows; then a window of merged tokens
     assert [label for _, label, _ in panel.blocks] == [
         f"block {number}" for number in range(1, int(panel.cells.max()) + 1)
     ]
@@ -140,10 +140,10 @@ def test_a_map_has_the_number_of_the_block():
 
 
 def test_what_is_too_large_is_drawn_coarser_and_said():
-    found = xfcost.reach("gpt2", N=2000)
+    found = xfcost.reach("mamba-130m", N=2000)
     panel = _panel(found, found.maps[0])
     assert panel.cells.shape == (1, 500)
-    assert panel.notes == ("GPT-2 (124M): drawn coarser, a cell is 4 tokens in the colour of the first of them",)
+    assert panel.notes == ("Mamba-130M: drawn coarser, a cell is 4 tokens in the colour of the first of them",)
     cells = np.array([[3, -1, 2], [1, -1, -1], [-1, -1, 5]])
     assert _coarser(cells, 2).tolist() == [[1, 2], [-1, 5]]
 
