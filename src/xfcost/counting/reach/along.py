@@ -13,7 +13,7 @@ from xfcost.counting.reach.relation import Relation, relation_of
 from xfcost.formulas.raster import numbers, position
 
 # Tokens of a grid at which it is seen whether a pattern is one of each axis: all of a small grid, else a sample.
-_COMPARED: Final = 4096
+_COMPARED: Final = 1024
 
 
 class Along(NamedTuple):
@@ -40,8 +40,26 @@ def along_axes(reading: Reading) -> Along | None:
         return _with_special(reading, reading.own) if len(grid) > 1 else None
     if len(grid) == 1:
         return Along((relation_of(map(reading.own, range(out[0]))),))
-    axes = _found(reading.own, grid, out)
+    axes = _constant(reading, reading.own) or _found(reading.own, grid, out)
     return axes and Along(axes)
+
+
+def _constant(reading: Reading, own: Reads) -> tuple[Relation, ...] | None:
+    """The product that all outputs read alike; None where they don't, or it is none.
+
+    That the first, the middle and the last read the same, and all together as much as that, is taken for it: listing
+    what each of many outputs reads takes long where that is nearly the whole grid.
+    """
+    grid, out = reading.grid.sides, reading.out.sides
+    first, middle, last = (set(own(token)) for token in (0, prod(out) // 2, prod(out) - 1))
+    if not first == middle == last or reading.pairs != prod(out) * len(first):
+        return None
+    places = [
+        sorted({place[axis] for place in (position(token, grid) for token in first)}) for axis in range(len(grid))
+    ]
+    if sorted(first) != numbers(places, grid):
+        return None
+    return tuple(relation_of([line] * side) for line, side in zip(places, out, strict=True))
 
 
 def _with_special(reading: Reading, own: Reads) -> Along | None:
