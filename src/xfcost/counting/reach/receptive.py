@@ -31,6 +31,8 @@ def receptive_field(architecture: Architecture) -> tuple[int, ...] | None:
         ranks = {len(reading.grid.sides), len(reading.out.sides)}
         if reading.other is not None or reading.grid.special or ranks != {rank}:
             return None
+        if reading.products:
+            return None
         if reading.own is None and reading.kernel is None:
             continue
         found = _extent(part, reading)
