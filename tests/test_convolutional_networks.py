@@ -113,15 +113,19 @@ def test_vgg_s_block_refuses() -> None:
 
 def test_the_flattening_head_by_hand() -> None:
     # 5 rows to 2: the first and the second share the third, 6 rows read; 4 columns to 2 share none
-    rows = {row.path: row for row in FlattenClassifier(pool=2, hidden=[7, 5], classes=3).operations(spot(5, 4, dim=6))}
-    assert rows["pool"].flops == 6 * 4 * 6
+    rows = {
+        row.path: row for row in FlattenClassifier(pooled=2, hidden=[7, 5], classes=3).operations(spot(5, 4, dim=6))
+    }
+    assert (rows["pool"].flops, rows["pool"].mixing, rows["pool"].reads_tokens) == (6 * 4 * 6, "global", 3 * 2)
+    apart = next(FlattenClassifier(pooled=2, hidden=[7]).operations(spot(6, 4, dim=6)))
+    assert (apart.flops, apart.mixing) == (6 * 4 * 6, "per-token")
     assert {path: (row.macs, row.params) for path, row in rows.items() if row.params} == {
         "fc1": (4 * 6 * 7, 4 * 6 * 7 + 7),
         "fc2": (35, 40),
         "linear": (15, 18),
     }
     with pytest.raises(ComponentError, match="expected no special tokens, got 1"):
-        FlattenClassifier(pool=2, hidden=[7]).check(spot(4, 4, special=1))
+        FlattenClassifier(pooled=2, hidden=[7]).check(spot(4, 4, special=1))
 
 
 # Whole networks ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -122,10 +122,10 @@ LAYER_CASES: list[LayerCase] = [
     LayerCase(Classifier(classes=4, norm_after_pool=True), ODD),
     LayerCase(Classifier(classes=4, pool=DISTILLED, norm="none"), Grid((3, 5), 2)),
     *(
-        LayerCase(FlattenClassifier(pool=pool, hidden=hidden, classes=4), grid)
-        for pool, hidden, grid in ((2, [7], OBLONG), (2, [7, 8], ODD), (3, [5], VOLUME), (4, [5], ROW))
+        LayerCase(FlattenClassifier(pooled=pooled, hidden=hidden, classes=4), grid)
+        for pooled, hidden, grid in ((2, [7], OBLONG), (2, [7, 8], ODD), (3, [5], VOLUME), (4, [5], ROW))
     ),
-    LayerCase(FlattenClassifier(pool=7, hidden=[5], act="gelu", classes=4), ODD),
+    LayerCase(FlattenClassifier(pooled=7, hidden=[5], act="gelu", classes=4), ODD),
     LayerCase(LanguageModel(), ROW),
     LayerCase(LanguageModel(norm="none", bias=True, scale="rsqrt_dim"), ROW),
     LayerCase(Pooler(), ROW),

@@ -236,9 +236,9 @@ def classifier(options: Options, place: Place, weights: Weights, x: Tensor) -> T
 def flatten_classifier(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     """Means of a fixed number of windows, channel by channel in raster order; hidden layers; classes."""
     tokens, cells = numbered(place.sides), []
-    for cell in spots((options.pool,) * len(place.sides)):
+    for cell in spots((options.pooled,) * len(place.sides)):
         windows = [
-            range(side * at // options.pool, math.ceil(side * (at + 1) / options.pool))
+            range(side * at // options.pooled, math.ceil(side * (at + 1) / options.pooled))
             for at, side in zip(cell, place.sides, strict=True)
         ]
         read = [x[:, tokens[spot]] for spot in itertools.product(*windows)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from xfcost.formulas.arithmetic import common_divisor
+from xfcost.formulas.arithmetic import ceil_div, common_divisor
 from xfcost.formulas.component import ActKind, Letter, Operation, Place, Rows, Side, Width, check_no_special_tokens
 from xfcost.formulas.layer import Head
 from xfcost.formulas.rows import elementwise, linear
@@ -26,7 +26,7 @@ class FlattenClassifier(Head, frozen=True, kw_only=True, tag="flatten_classifier
     of a 224×224 image; it is the public code's, for other sizes.
     """
 
-    pool: Annotated[Side, Letter(None)]
+    pooled: Annotated[Side, Letter(None)]
     """Side P of the grid that the tokens are averaged to, along every axis."""
     hidden: Annotated[list[Width], msgspec.Meta(min_length=1, max_length=2**8)]
     """Widths H of the hidden layers, in order."""
@@ -38,16 +38,25 @@ class FlattenClassifier(Head, frozen=True, kw_only=True, tag="flatten_classifier
     def check(self, place: Place) -> None:
         check_no_special_tokens(place.grid, "a grid is pooled and flattened")
 
-    def pooled(self, place: Place) -> tuple[int, ...]:
+    def pooled_sides(self, place: Place) -> tuple[int, ...]:
         """The sides of the pooled grid."""
-        return (self.pool,) * len(place.grid.sides)
+        return (self.pooled,) * len(place.grid.sides)
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        read = [side + self.pool - common_divisor(side, self.pool) for side in place.grid.sides]
-        yield elementwise("pool", "Adaptive average pool", "mean", prod(read) * place.dim)
-        width = prod(self.pooled(place)) * place.dim
+        yield self._pool(place)
+        width = prod(self.pooled_sides(place)) * place.dim
         for number, hidden in enumerate(self.hidden, 1):
             yield linear(f"fc{number}", "Hidden layer", 1, width, hidden)
             yield elementwise(f"act{number}", "Activation", self.act, hidden)
             width = hidden
         yield linear("linear", "Classifier", 1, width, self.classes)
+
+    def _pool(self, place: Place) -> Operation:
+        """Windows of sides that P divides are disjoint, and make new tokens; others share tokens."""
+        sides = place.grid.sides
+        read = [side + self.pooled - common_divisor(side, self.pooled) for side in sides]
+        shared: dict[str, Any] = {}
+        if any(common_divisor(side, self.pooled) != self.pooled for side in sides):
+            longest = prod(ceil_div(tokens, self.pooled) for tokens in read)
+            shared = {"mixing": "global", "reads": "N/k", "reads_tokens": longest}
+        return elementwise("pool", "Adaptive average pool", "mean", prod(read) * place.dim, **shared)

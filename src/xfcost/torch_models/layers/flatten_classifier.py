@@ -21,7 +21,7 @@ class FlattenClassifierHead(nn.Module):
 
     def __init__(self, config: FlattenClassifier, place: Place) -> None:
         super().__init__()
-        self.sides, pooled = place.grid.sides, config.pooled(place)
+        self.sides, pooled = place.grid.sides, config.pooled_sides(place)
         self.pool = Leaf(adaptive_mean, sides=pooled)
         leaves: dict[str, nn.Module] = {}
         width = prod(pooled) * place.dim
