@@ -66,9 +66,11 @@ class StreamStep(msgspec.Struct, frozen=True, kw_only=True):
     symbol: str
     """`ΔA` of a mixer, `ΔF` of another sub-layer, numbered where its block has several; empty without a Δ."""
     mixing: Mixing
-    """The most that any of its operations is declared to mix."""
+    """The most that any of its operations before the sum is declared to mix."""
     mixing_operations: tuple[str, ...] = ()
     """The titles of those that mix tokens."""
+    mixing_behind: tuple[str, ...] = ()
+    """The titles of operations behind the sum that mix tokens: a norm over all of them."""
     joins: Joins
     x_name: str
     """What Δ is added to: `X`, `X₁`; `S(X)` behind a shortcut."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from xfcost.ledger.operation import Mixing
 from xfcost.ledger.residual_stream import ResidualStream, StreamStep
 from xfcost.report.figure import INK, QUIET
 from xfcost.report.input_description import input_text
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT = 8.4, 6.2
 # Norms that differ by more are drawn on a log axis.
 _LOG: Final = 30
-_MARKERS: Final = {"per-token": "o", "local": "s", "global": "D", "unknown": "x"}
+_MARKERS: Final[dict[Mixing, str]] = {"per-token": "o", "local": "s", "global": "D", "unknown": "x"}
 
 
 def depth_figure(found: ResidualStream) -> Figure:
@@ -33,6 +34,8 @@ def depth_figure(found: ResidualStream) -> Figure:
     _stages(above, found)
     _stages(below, found, named=False)
     above.tick_params(labelbottom=False)
+    for axes in (above, below):
+        axes.yaxis.set_label_coords(-0.07, 0.5)
     below.set_xlim(-0.7, len(found.steps) - 0.3)
     _label_blocks(below, found)
     title, run = f"{found.metadata.name}: the residual stream over depth", input_text(found.metadata)
@@ -43,40 +46,52 @@ def depth_figure(found: ResidualStream) -> Figure:
 
 
 def _draw_norms(axes: Axes, found: ResidualStream) -> None:
-    streams = sorted({step.adds_to or 0 for step in found.steps})
-    for number in streams:
-        places = [place for place, step in enumerate(found.steps) if (step.adds_to or 0) == number]
+    for number in sorted({step.adds_to or 0 for step in found.steps}):
         name = f"‖X′‖, stream {number}" if number else "‖X′‖, what leaves"
-        style = "--" if number == max(streams) and number else "-"
-        axes.plot(
-            places, [found.steps[place].norm_out for place in places], style, color=INK, linewidth=1.4, label=name
-        )
+        for first, places in enumerate(_lines(found, number)):
+            label = {} if first else {"label": name}
+            leaving = [found.steps[place].norm_out for place in places]
+            axes.plot(places, leaving, "--" if number > 1 else "-", color=INK, linewidth=1.4, **label)
     values = [step.norm_out for step in found.steps]
     for kind, steps in _by_kind(found).items():
         norms = [(place, step.norm_delta) for place, step in steps if step.norm_delta]
         values += [norm for _, norm in norms]
         if norms:
-            axes.scatter(
-                *zip(*norms, strict=True),
-                s=26,
-                marker=_MARKERS[kind],
-                color=FIGURE[kind],
-                label=f"‖Δ‖, {WORDS[kind]}",
-                zorder=3,
-            )
-    if max(values) > _LOG * min(value for value in values if value):
-        axes.set_yscale("log")
-    else:
-        axes.set_ylim(0, None)
+            axes.scatter(*zip(*norms, strict=True), **_marks(kind), label=f"‖Δ‖, {WORDS[kind]}")
+    _scale_norms(axes, [value for value in values if value])
     axes.set_ylabel("mean L2 norm of a token")
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
+
+
+def _lines(found: ResidualStream, number: int) -> list[list[int]]:
+    """The places of a stream's sub-layers, those of every stage apart: between stages tokens and width change."""
+    places = [place for place, step in enumerate(found.steps) if (step.adds_to or 0) == number]
+    return [list(some) for _, some in groupby(places, key=lambda place: found.steps[place].stage)]
+
+
+def _scale_norms(axes: Axes, values: list[float]) -> None:
+    """From zero, or log where norms are far apart; with room for the stages' names."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    low, high = min(values, default=1.0), max(values, default=1.0)
+    if high <= _LOG * low:
+        axes.set_ylim(0, 1.25 * high)
+        return
+    axes.set_yscale("log")
+    axes.set_ylim(low / 2, high * (high / low) ** 0.25)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _marks(kind: Mixing) -> dict[str, Any]:
+    return {"s": 26, "marker": _MARKERS[kind], "color": FIGURE[kind], "zorder": 3}
 
 
 def _draw_cosines(axes: Axes, found: ResidualStream) -> None:
     for kind, steps in _by_kind(found).items():
         cosines = [(place, step.cosine) for place, step in steps if step.cosine is not None]
         if cosines:
-            axes.scatter(*zip(*cosines, strict=True), s=26, marker=_MARKERS[kind], color=FIGURE[kind], zorder=3)
+            axes.scatter(*zip(*cosines, strict=True), **_marks(kind))
     axes.axhline(0, color=QUIET, linewidth=0.8)
     largest = max([abs(step.cosine) for step in found.steps if step.cosine is not None], default=1.0)
     limit = min(1.05, max(0.1, 1.2 * largest))
@@ -85,8 +100,8 @@ def _draw_cosines(axes: Axes, found: ResidualStream) -> None:
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
 
 
-def _by_kind(found: ResidualStream) -> dict[str, list[tuple[int, StreamStep]]]:
-    kinds: dict[str, list[tuple[int, StreamStep]]] = {}
+def _by_kind(found: ResidualStream) -> dict[Mixing, list[tuple[int, StreamStep]]]:
+    kinds: dict[Mixing, list[tuple[int, StreamStep]]] = {}
     for place, step in enumerate(found.steps):
         kinds.setdefault(step.mixing, []).append((place, step))
     return kinds

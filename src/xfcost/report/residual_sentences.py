@@ -72,11 +72,11 @@ def _moves(steps: Sequence[StreamStep]) -> Iterator[str]:
     if moving:
         yield (
             f"{_ONE}: {_names(moving)} changed in {_range([step.changed.rows for step in moving])} rows"
-            + (f", {_names(still)} in that token's row alone" if still else "")
+            + (f", {_names(still)} in {_own(still)}" if still else "")
             + f": {_who(moving)} information between positions."
         )
     elif still:
-        yield f"{_ONE}: {_names(still)} changed in that token's row alone."
+        yield f"{_ONE}: {_names(still)} changed in {_own(still)}."
     if reading:
         rows = _range([step.changed_by_memory.rows for step in reading if step.changed_by_memory is not None])
         yield (
@@ -85,10 +85,18 @@ def _moves(steps: Sequence[StreamStep]) -> Iterator[str]:
         )
     for step in {step.title: step for step in moving if step.symbol.startswith("ΔF")}.values():
         yield f"{step.title} moves information too, by: {', '.join(step.mixing_operations)}."
+    if behind := list(dict.fromkeys(title for step in steps for title in step.mixing_behind)):
+        yield f"Behind the sum information moves too, by: {', '.join(behind)}."
+
+
+def _own(still: Sequence[StreamStep]) -> str:
+    """A token that an expert drops changes no row."""
+    every = all(step.changed.rows for step in still)
+    return f"that token's row {'alone' if every else 'at most'}"
 
 
 def _who(moving: Sequence[StreamStep]) -> str:
-    mixers = all(step.symbol.startswith("ΔA") for step in moving)
+    mixers = all(step.symbol.startswith("ΔA") and not step.mixing_behind for step in moving)
     return "only ΔA moves" if mixers else "these move"
 
 

@@ -66,9 +66,10 @@ def stream_text(found: ResidualStream, form: Format) -> str:
 
 
 def _table(found: ResidualStream, width: int) -> Table:
-    columns = _columns(found, width)
+    narrow = width < PLAIN_WIDTH
+    columns = _columns(found, narrow=narrow)
     table = bare_table("block")
-    table.padding = (0, 1 if len(columns) > _MANY else 2, 0, 0)
+    table.padding = (0, 1 if narrow or len(columns) > _MANY else 2, 0, 0)
     table.add_column(_SYMBOL, no_wrap=True)
     table.add_column("sub-layer", overflow="fold")
     for title in columns:
@@ -82,7 +83,8 @@ def _table(found: ResidualStream, width: int) -> Table:
         for step in listed:
             number = "" if step.block == before else str(step.block)
             before = step.block
-            table.add_row(number, step.symbol, step.title, *_cells(step, columns), style=TERMINAL[step.mixing])
+            cells = _cells(step, columns, "\n" if narrow else " ")
+            table.add_row(number, step.symbol, step.title, *cells, style=TERMINAL[step.mixing])
     return table
 
 
@@ -91,19 +93,20 @@ def shape_text(step: StreamStep) -> str:
     return f"{step.tokens:,} × {step.width:,}"
 
 
-def _columns(found: ResidualStream, width: int | None = None) -> list[str]:
+def _columns(found: ResidualStream, *, narrow: bool = False) -> list[str]:
     """The columns that tell something: ‖X + Δ‖ where something follows the sum, cosines between Δ where there are two.
 
-    A table narrower than usual leaves ‖X + Δ‖ out.
+    A `narrow` table leaves ‖X + Δ‖ out.
     """
-    sums = any(step.behind for step in found.steps) and (width is None or width >= PLAIN_WIDTH)
+    sums = any(step.behind for step in found.steps) and not narrow
     pairs = any(step.cosines for step in found.steps)
     return [
         "‖X‖", "‖Δ‖", *(["‖X+Δ‖"] if sums else []), "‖X′‖", "share", "cos Δ,X", *(["cos Δ,Δ"] if pairs else []), "rows",
     ]  # fmt: skip
 
 
-def _cells(step: StreamStep, columns: list[str]) -> list[str]:
+def _cells(step: StreamStep, columns: list[str], between: str = " ") -> list[str]:
+    """The cells of a sub-layer; several cosines have `between` between them."""
     cells = {
         "‖X‖": norm_text(step.norm_x),
         "‖Δ‖": norm_text(step.norm_delta),
@@ -111,7 +114,7 @@ def _cells(step: StreamStep, columns: list[str]) -> list[str]:
         "‖X′‖": norm_text(step.norm_out),
         "share": share_text(step.share),
         "cos Δ,X": cosine_text(step.cosine),
-        "cos Δ,Δ": " ".join(cosine_text(one) for one in step.cosines) or units.DASH,
+        "cos Δ,Δ": between.join(cosine_text(one) for one in step.cosines) or units.DASH,
         "rows": "\n".join(filter(None, (rows_text(step.changed), _memory_text(step.changed_by_memory)))),
     }
     return [cells[name] for name in columns]

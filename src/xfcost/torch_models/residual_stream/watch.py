@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.counting.boxes import component_title
-from xfcost.formulas.component import SubLayer
+from xfcost.formulas.component import Residual, SubLayer
 from xfcost.formulas.residual import component_rows
 from xfcost.ledger.operation import MIXINGS, Mixing
 from xfcost.ledger.residual_stream import ChangedRows, StreamStep, SumCheck
@@ -137,15 +137,16 @@ class _SubLayerWatch:
     ) -> StreamStep:
         part, add, place = self.part, self.add, self.block.place
         delta_BND = None if added is None else added.delta_BND
-        called = names.stream_names(add, self.position)
+        called, declared = names.stream_names(add, self.position), mixes(part)
         return StreamStep(
             stage=place.stage,
             block=place.number,
             path=part.path,
             title=component_title(part.component),
             symbol=self.block.symbols[self.position],
-            mixing=mixing_of(part),
-            mixing_operations=mixing_operations(part),
+            mixing=declared.mixing,
+            mixing_operations=declared.operations,
+            mixing_behind=declared.behind,
             joins=add.joins,
             x_name=called.x,
             read_name=called.read,
@@ -170,13 +171,21 @@ class _SubLayerWatch:
         )
 
 
-def mixing_of(part: Part) -> Mixing:
-    """The most that any operation of the sub-layer is declared to mix, its residual connection's included."""
-    rows = component_rows(part.component, part.residual, part.place)
-    return max((row.mixing for row in rows), key=MIXINGS.index, default="per-token")
+class Mixes(NamedTuple):
+    """How a sub-layer is declared to mix tokens."""
+
+    mixing: Mixing
+    """The most that any operation before the sum is."""
+    operations: tuple[str, ...]
+    """The titles of those that mix."""
+    behind: tuple[str, ...]
+    """Those of the norm behind the sum."""
 
 
-def mixing_operations(part: Part) -> tuple[str, ...]:
-    """The titles of its operations that mix tokens."""
-    rows = component_rows(part.component, part.residual, part.place)
-    return tuple(dict.fromkeys(row.title for row in rows if row.mixes))
+def mixes(part: Part) -> Mixes:
+    """What the rows of the component and its residual connection declare."""
+    rows = list(component_rows(part.component, part.residual, part.place))
+    post = isinstance(part.residual, Residual) and part.residual.place == "post"
+    before, behind = ([row for row in rows if (post and row.role == "norm") == last] for last in (False, True))
+    titles = [tuple(dict.fromkeys(row.title for row in some if row.mixes)) for some in (before, behind)]
+    return Mixes(max((row.mixing for row in before), key=MIXINGS.index, default="per-token"), titles[0], titles[1])
