@@ -15,11 +15,13 @@ def test_the_public_names():
     assert xfcost.__all__ == [
         "Ledger",
         "Operation",
+        "ResidualStream",
         "XfcostError",
         "analyze",
         "calibrate",
         "compare",
         "register",
+        "stream",
         "trace",
     ]
     for name in xfcost.__all__:

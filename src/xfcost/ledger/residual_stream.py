@@ -100,6 +100,8 @@ class StreamStep(msgspec.Struct, frozen=True, kw_only=True):
     cosines: tuple[float | None, ...] = ()
     """Between Δ and every earlier Δ of the block."""
     changed: ChangedRows
+    read_by_others: bool = True
+    """Is another token declared to read the one that was changed?"""
     changed_by_memory: ChangedRows | None = None
     """The same when one token of the encoder's output changed, where it is read."""
     check: SumCheck | None = None
@@ -125,7 +127,7 @@ class StreamStep(msgspec.Struct, frozen=True, kw_only=True):
             return f"declared per-token, and {others:,} rows of other tokens changed"
         memory = self.changed_by_memory
         silent = others == 0 and (memory is None or not memory.rows) and self.changed.of_rows > 1
-        if self.mixing != "per-token" and silent and self.norm_delta != 0:
+        if self.mixing != "per-token" and silent and self.read_by_others and self.norm_delta != 0:
             return "declared mixing, and no row of another token changed"
         return None
 

@@ -27,20 +27,20 @@ def depth_figure(found: ResidualStream) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH, _HEIGHT))
-    above = figure.add_axes((0.09, 0.46, 0.88, 0.37))
-    below = figure.add_axes((0.09, 0.12, 0.88, 0.27), sharex=above)
+    above = figure.add_axes((0.1, 0.46, 0.87, 0.37))
+    below = figure.add_axes((0.1, 0.12, 0.87, 0.27), sharex=above)
     _draw_norms(above, found)
     _draw_cosines(below, found)
     _stages(above, found)
     _stages(below, found, named=False)
     above.tick_params(labelbottom=False)
     for axes in (above, below):
-        axes.yaxis.set_label_coords(-0.07, 0.5)
+        axes.yaxis.set_label_coords(-0.085, 0.5)
     below.set_xlim(-0.7, len(found.steps) - 0.3)
     _label_blocks(below, found)
     title, run = f"{found.metadata.name}: the residual stream over depth", input_text(found.metadata)
-    figure.text(0.09, 0.955, title, fontsize=12, fontweight="bold")
-    figure.text(0.09, 0.925, f"{run}   weights and input random, seed {found.seed}", fontsize=9, color=QUIET)
+    figure.text(0.1, 0.955, title, fontsize=12, fontweight="bold")
+    figure.text(0.1, 0.925, f"{run}   weights and input random, seed {found.seed}", fontsize=9, color=QUIET)
     above.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.06), ncols=4, frameon=False, fontsize=9, borderaxespad=0)
     return figure
 
@@ -51,7 +51,7 @@ def _draw_norms(axes: Axes, found: ResidualStream) -> None:
         for first, places in enumerate(_lines(found, number)):
             label = {} if first else {"label": name}
             leaving = [found.steps[place].norm_out for place in places]
-            axes.plot(places, leaving, "--" if number > 1 else "-", color=INK, linewidth=1.4, **label)
+            axes.plot(places, leaving, "--" if number > 1 else "-", color=INK, linewidth=1.4, marker=".", **label)
     values = [step.norm_out for step in found.steps]
     for kind, steps in _by_kind(found).items():
         norms = [(place, step.norm_delta) for place, step in steps if step.norm_delta]
@@ -79,8 +79,12 @@ def _scale_norms(axes: Axes, values: list[float]) -> None:
         return
     axes.set_yscale("log")
     axes.set_ylim(low / 2, high * (high / low) ** 0.25)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, place: _tick(value)))
     axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _tick(value: float) -> str:
+    return f"{value:g}" if value >= 1e-3 else f"{value:.0e}"  # noqa: PLR2004 - few letters
 
 
 def _marks(kind: Mixing) -> dict[str, Any]:

@@ -68,6 +68,17 @@ def changed_rows(delta_BND: Tensor, again_BND: Tensor, token: int, *, own_grid: 
     return ChangedRows(token=token, rows=rows, of_rows=len(differs), others=rows - own if own_grid else None)
 
 
+def read_by_others(part: Part, token: int) -> bool:
+    """Does a mixer declare that another token reads this one, whatever the content is?"""
+    component, place = part.component, part.place
+    if not isinstance(component, Mixer):
+        return True
+    outputs = range(component.out(place)[0].total)
+    return not component.content_selects_tokens and any(
+        token in component.reads(place.grid, other, place.memory) for other in outputs if other != token
+    )
+
+
 def keeps_grid(part: Part) -> bool:
     """Are the rows that leave the sub-layer tokens of the grid that enters it?"""
     return bool(part.component.out(part.place)[0] == part.place.grid)

@@ -26,6 +26,7 @@ from xfcost.torch_models.residual_stream.changes import (
     in_float64,
     keeps_grid,
     middle,
+    read_by_others,
     with_changed,
 )
 from xfcost.torch_models.sublayer import SubLayerModel
@@ -165,6 +166,7 @@ class _SubLayerWatch:
             cosine=None if delta_BND is None else sizes.mean_cosine(delta_BND, x_BND),
             cosines=() if delta_BND is None else tuple(sizes.mean_cosine(delta_BND, one) for one in self.block.deltas),
             changed=changed[0],
+            read_by_others=changed[0].others != 0 or read_by_others(part, changed[0].token),
             changed_by_memory=changed[1] if len(changed) > 1 else None,
             check=check,
             matrices=sizes.matrices(x_BND, delta_BND, out_BND),
