@@ -68,7 +68,7 @@ def _of_step(step: StreamStep) -> Iterator[Panel]:
     yield Panel("", step.x_name, matrices.x, step)
     if matrices.delta is not None:
         yield Panel("+", f"{step.symbol}({step.read_name})", matrices.delta, step, added=True)
-    sign = " → ".join(["=", *step.behind]) if step.symbol else "→ f"
+    sign = "=" if step.symbol and not step.behind else "→ " + " → ".join(step.behind or ("f",))
     yield Panel(sign, step.out_name, matrices.out, step)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Inches: a number's cell, the gap with a sign, margins, the space around a block's row of panels.
-_CELL, _ROW, _SIGN, _MARGIN, _HEAD, _TITLE, _FOOT = 0.46, 0.36, 0.5, 0.45, 0.72, 0.68, 0.85
+_CELL, _ROW, _SIGN, _WORD, _MARGIN, _HEAD, _TITLE, _FOOT = 0.46, 0.36, 0.5, 0.62, 0.45, 0.72, 0.68, 0.85
 # A diverging map of purple and orange, apart under every colour blindness; white is zero.
 _COLOURS: Final = "PuOr_r"
 # Above this share of the largest number a cell is dark, and its number white.
@@ -45,14 +45,14 @@ def matrix_figure(found: ResidualStream, drawn: list[list[list[Panel]]]) -> Figu
     for row, tall in zip(rows, heights, strict=True):
         x = _MARGIN
         for panel in row:
-            x += _SIGN if panel.sign else 0
+            x += _sign_width(panel) if panel.sign else 0
             across, down = _CELL * len(panel.matrix[0]), _ROW * len(panel.matrix)
             bottom = top - _HEAD - down
             axes = figure.add_axes((x / width, bottom / height, across / width, down / height))
             _draw(axes, panel, largest)
             if panel.sign:
                 figure.text(
-                    (x - _SIGN / 2) / width,
+                    (x - _sign_width(panel) / 2) / width,
                     (bottom + down / 2) / height,
                     _sign(panel),
                     ha="center",
@@ -75,11 +75,15 @@ def _joined(block: list[list[Panel]]) -> list[Panel]:
 
 
 def _sign(panel: Panel) -> str:
-    return panel.sign.replace(" → ", "\n→ ")
+    return panel.sign.replace("→ ", "→\n")
+
+
+def _sign_width(panel: Panel) -> float:
+    return _SIGN if len(panel.sign) < 2 else _WORD  # noqa: PLR2004 - one character
 
 
 def _row_width(row: list[Panel]) -> float:
-    return sum(_CELL * len(panel.matrix[0]) + (_SIGN if panel.sign else 0) for panel in row)
+    return sum(_CELL * len(panel.matrix[0]) + (_sign_width(panel) if panel.sign else 0) for panel in row)
 
 
 def _captions(figure: Figure, found: ResidualStream, width: float, height: float) -> None:
@@ -89,8 +93,8 @@ def _captions(figure: Figure, found: ResidualStream, width: float, height: float
     figure.text(_MARGIN / width, (height - 0.32) / height, title, fontsize=12, fontweight="bold")
     figure.text(_MARGIN / width, (height - 0.56) / height, under, fontsize=9, color=QUIET)
     x = _MARGIN
-    for kind in dict.fromkeys(step.mixing for step in found.steps):
-        text = f"{'ΔA' if kind != 'per-token' else 'ΔF'} frame: {WORDS[kind]}"
+    for symbol, kind in dict.fromkeys((step.symbol, step.mixing) for step in found.steps if step.symbol):
+        text = f"{symbol}: {WORDS[kind]}"
         figure.text(x / width, 0.3 / height, "■ ", color=FIGURE[kind], fontsize=10)
         figure.text((x + 0.18) / width, 0.3 / height, text, fontsize=9)
         x += 0.18 + 0.075 * len(text) + 0.3
