@@ -286,7 +286,7 @@ def test_a_norm_that_is_not_the_norm_is_seen(name, tmp_path, monkeypatch):
 def test_a_network_that_mixes_tokens_is_seen(tmp_path, monkeypatch):
     broken(FeedForward, lambda leaf, out: out + out.roll(1, dims=1), monkeypatch)
     found = xfcost.stream(spec_file(tmp_path, BLOCKS["pre-norm"][0]))
-    assert "MLP: declared per-token, and 1 rows of other tokens changed" in " ".join(found.contradictions)
+    assert "MLP: declared per-token, and 1 row of other tokens changed" in " ".join(found.contradictions)
     assert "only ΔA moves" not in " ".join(sentences(found))
 
 

@@ -124,7 +124,7 @@ class StreamStep(msgspec.Struct, frozen=True, kw_only=True):
         """How the rows that changed contradict the declared mixing; None where they don't."""
         others = self.changed.others
         if self.mixing == "per-token" and others:
-            return f"declared per-token, and {others:,} rows of other tokens changed"
+            return f"declared per-token, and {others:,} row{'s' if others > 1 else ''} of other tokens changed"
         memory = self.changed_by_memory
         silent = others == 0 and (memory is None or not memory.rows) and self.changed.of_rows > 1
         if self.mixing != "per-token" and silent and self.read_by_others and self.norm_delta != 0:

@@ -73,7 +73,7 @@ def _moves(steps: Sequence[StreamStep]) -> Iterator[str]:
         yield (
             f"{_ONE}: {_names(moving)} changed in {_range([step.changed.rows for step in moving])} rows"
             + (f", {_names(still)} in {_own(still)}" if still else "")
-            + f": {_who(moving)} information between positions."
+            + f": {_who(moving, still)} information between positions."
         )
     elif still:
         yield f"{_ONE}: {_names(still)} changed in {_own(still)}."
@@ -95,9 +95,10 @@ def _own(still: Sequence[StreamStep]) -> str:
     return f"that token's row {'alone' if every else 'at most'}"
 
 
-def _who(moving: Sequence[StreamStep]) -> str:
-    mixers = all(step.symbol.startswith("ΔA") and not step.mixing_behind for step in moving)
-    return "only ΔA moves" if mixers else "these move"
+def _who(moving: Sequence[StreamStep], still: Sequence[StreamStep]) -> str:
+    if not all(step.symbol.startswith("ΔA") and not step.mixing_behind for step in moving):
+        return "these move"
+    return "only ΔA moves" if still else "ΔA moves"
 
 
 def _names(steps: Sequence[StreamStep]) -> str:
