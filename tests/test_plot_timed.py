@@ -125,6 +125,7 @@ def test_intervals_are_drawn_and_ratios_told(device: Device) -> None:
     ]
     chart = scaling_chart(found.sweeps, live, "time", mark=None)
     assert chart.points[0].intervals == [(1.0, 2.0)] * 5
+    assert "Measured: median, bars its 95 % interval ·" in chart.subtitle
     bars = chart_figure(chart).axes[0].containers[0].lines[2][0]
     assert tuple(bars.get_paths()[0].vertices[:, 1]) == pytest.approx((1.0, 2.0))
     # turn by turn 2, 2, 2, 2, 2, 3

@@ -38,6 +38,13 @@ def test_a_step_of_training_moves_gradients_and_what_was_saved() -> None:
     assert None not in found.values()
 
 
+def test_a_shared_table_has_its_gradient() -> None:
+    found = held(system("gpt2", mode="train", N=8))
+    # and the weights that a forward reads are those of the rows that read it
+    assert found["shared.embedding"] == 4 * 50257 * 768
+    assert None not in found.values()
+
+
 def test_a_generation_moves_the_bytes_of_all_its_steps() -> None:
     # a prompt of 8, then 4 steps of 9 to 12 tokens
     found = held(system("gpt2", mode="generate", N=8, new_tokens=5))

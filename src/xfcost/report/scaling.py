@@ -8,7 +8,7 @@ from typing import Final
 from xfcost.counting.sweep import TOKENS, Sweep, slope, traced
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.metadata import Metadata, Timing
 from xfcost.ledger.statistics import Estimate, fit_slope, slope_refused
 from xfcost.ledger.time_ratio import time_ratio
 from xfcost.report.chart import Chart, Line, Points, slope_text
@@ -16,7 +16,10 @@ from xfcost.report.chart_marks import ratio_summary
 from xfcost.report.metrics import METRICS
 from xfcost.report.style import lowered
 from xfcost.report.time_comparison import ratio_text
+from xfcost.report.timing import where_text
 
+# What the bars of a point without an interval are.
+_SPREAD: Final = "the interquartile range"
 # Systems that a footnote names.
 _MOST_NAMED: Final = 4
 
@@ -175,14 +178,24 @@ def _subtitle(metric: str, metadata: Metadata, live: Sequence[Sequence[Ledger]],
     if modules_alone:
         how = how.replace("in closed form", "by torch's dispatcher")
     words = [how, *([] if modules_alone else [f"batch {metadata.batch}"]), f"{metadata.attention} attention"]
-    timing = next((ledger.timing for ledgers in live for ledger in ledgers if ledger.timing), None)
+    timings = [ledger.timing for ledgers in live for ledger in ledgers if ledger.timing]
+    timing = next(iter(timings), None)
     if timing:
-        words += [metadata.dtype, f"{timing.device} ({timing.machine}, {timing.threads} threads)"]
+        words[0] = how.replace(_SPREAD, _bars(timings))
+        words += [metadata.dtype, where_text(timing)]
     elif any(live) and not prediction:
         words.append("points traced by fvcore")
     if metric == "params":
         words = words[:1] + words[3:]
     return " · ".join(words)
+
+
+def _bars(timings: Sequence[Timing]) -> str:
+    """What the error bars are."""
+    if not any(timing.interval for timing in timings):
+        return _SPREAD
+    interval = "its 95 % interval"
+    return interval if all(timing.interval for timing in timings) else f"{interval}, of fewer than 6 runs {_SPREAD}"
 
 
 def _footnote(sweeps: Sequence[Sweep], metric: str) -> str:

@@ -33,13 +33,14 @@ def training_bytes(architecture: Architecture, optimizer: str) -> dict[str, int]
     """Bytes of each row over all its blocks, but for the weights that the forward reads.
 
     In the forward its inputs and outputs. In the backward pass the gradients of these and of its weights, and what
-    autograd saved for it.
+    autograd saved for it. A table that other rows read has its gradient alone.
     """
     live = build(architecture)
     stepping, moved = Stepping(live, optimizer, lists=False), _Moved()
     with moved.by_leaves_of(live), KernelOnMeta(products=False), NumbersOnMeta():
         stepping.forward().backward()
-    return dict(moved.bytes)
+    shared = {path: tensor_bytes(list(leaf.parameters())) for path, leaf in leaves(live) if path not in moved.bytes}
+    return shared | moved.bytes
 
 
 class _Moved:
