@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -77,6 +78,12 @@ class NamedModule:
                 self._devices = (device,)
                 return ledger
         raise failed or UsageError(f"{self.name}: it can't be built")
+
+    @contextmanager
+    def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
+        """The module with real numbers, with its inputs; inside, its code runs as a script."""
+        with as_a_script(self.target):
+            yield self._on_cpu(lengths)()[0]
 
     def _on_cpu(self, lengths: Lengths) -> OnCPU:
         def built_there() -> list[Built]:
