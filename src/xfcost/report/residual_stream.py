@@ -94,10 +94,13 @@ def shape_text(step: StreamStep) -> str:
 
 
 def _columns(found: ResidualStream, *, narrow: bool = False) -> list[str]:
-    """The columns that tell something: ‖X + Δ‖ where something follows the sum, cosines between Δ where there are two.
+    """The columns that tell something: ‖X + Δ‖ where something follows the sum, cosines between Δ where there are two, of Δ
+    nothing where there is none.
 
     A `narrow` table leaves ‖X + Δ‖ out.
     """
+    if all(step.norm_delta is None for step in found.steps):
+        return ["‖X‖", "‖X′‖", "rows"]
     sums = any(step.behind for step in found.steps) and not narrow
     pairs = any(step.cosines for step in found.steps)
     return [
