@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "diagram": "diagram",
     "glance": "glance",
     "reach": "reach",
+    "stream": "stream",
     "roofline": "roofline",
     "calibrate": "calibrate",
     "list": "list_",
