@@ -27,6 +27,8 @@ COMMANDS: Final = {
     "measure": "measure",
     "diagram": "diagram",
     "glance": "glance",
+    "layers": "layers",
+    "survey": "survey",
     "roofline": "roofline",
     "calibrate": "calibrate",
     "list": "list_",
