@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from xfcost.api import analyze, compare, register, trace
     from xfcost.api.predictions import calibrate
+    from xfcost.api.reach import reach
     from xfcost.ledger.errors import XfcostError
     from xfcost.ledger.ledger import Ledger
     from xfcost.ledger.operation import Operation
 
 __version__ = "0.1.0"
-__all__ = ["Ledger", "Operation", "XfcostError", "analyze", "calibrate", "compare", "register", "trace"]
+__all__ = ["Ledger", "Operation", "XfcostError", "analyze", "calibrate", "compare", "reach", "register", "trace"]
 
 _MODULES = {
     "analyze": "xfcost.api",
     "calibrate": "xfcost.api.predictions",
     "compare": "xfcost.api",
+    "reach": "xfcost.api.reach",
     "register": "xfcost.api",
     "trace": "xfcost.api",
     "Ledger": "xfcost.ledger.ledger",

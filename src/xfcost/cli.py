@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "measure": "measure",
     "diagram": "diagram",
     "glance": "glance",
+    "reach": "reach",
     "layers": "layers",
     "survey": "survey",
     "roofline": "roofline",
