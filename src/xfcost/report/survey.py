@@ -53,7 +53,9 @@ def _table(rows: Sequence[dict[str, str]]) -> RenderableType:
 
     table = bare_table()
     for head in rows[0]:
-        table.add_column(head, justify="left" if head in _TEXTS else "right", overflow="fold", no_wrap=head in ("system", "decodes"))
+        table.add_column(
+            head, justify="left" if head in _TEXTS else "right", overflow="fold", no_wrap=head in ("system", "decodes")
+        )
     for row in rows:
         table.add_row(*row.values())
     return table
@@ -174,9 +176,13 @@ def survey_text(found: Survey, form: Format, *, verbose: bool) -> str:
     why = list(explanations(found.lines)) if verbose else []
     if form == "latex":
         lines += [f"{system}: {text}" for system, text in why]
-        return "\n".join([*(to_markup(rows, form) for rows in tables(found).values()), *(f"{latex(line)}\n" for line in lines)])
+        return "\n".join(
+            [*(to_markup(rows, form) for rows in tables(found).values()), *(f"{latex(line)}\n" for line in lines)]
+        )
     parts = [f"{title}:\n\n{to_markup(rows, form)}" for title, rows in tables(found).items()]
-    parts += [f"{line}\n" for line in lines] + (["\n".join(f"- **{system}.** {text}" for system, text in why)] if why else [])
+    parts += [f"{line}\n" for line in lines] + (
+        ["\n".join(f"- **{system}.** {text}" for system, text in why)] if why else []
+    )
     return "\n".join(parts).rstrip("\n") + "\n"
 
 

@@ -89,7 +89,9 @@ def path_order(layer_type: LayerType, length: Callable[[Sizes], int]) -> str:
     if narrow[-1] - narrow[-2] == narrow[-2] - narrow[-3]:  # as much more for every factor of n
         return f"O(log_{letter}(n))"
     if narrow[-1] < _LINEAR * narrow[-2]:
-        raise ArithmeticError(f"{layer_type.title}: paths of {narrow} layers grow neither with n nor with its logarithm")
+        raise ArithmeticError(
+            f"{layer_type.title}: paths of {narrow} layers grow neither with n nor with its logarithm"
+        )
     return f"O(n/{letter})" if narrow[-1] > _LINEAR * wide[-1] else "O(n)"
 
 

@@ -24,7 +24,7 @@ class Decoding(NamedTuple):
 
 
 def decoding(parts: Iterable[MixingPart]) -> Decoding:
-    """The least that any of the mixers can do: exactly causal with cached tokens, without, approximately, not at all."""
+    """The least that any of the mixers can do: exactly causal and cached, uncached, approximate, not at all."""
     found = [_of_one(part.component, part.place) for part in parts]
     return max(found, key=lambda one: ANSWERS.index(one.answer))
 

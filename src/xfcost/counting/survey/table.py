@@ -51,9 +51,7 @@ class SurveyLine(msgspec.Struct, frozen=True, kw_only=True):
     """Measured time over full attention's, at the largest N that both were timed at."""
 
 
-def survey(
-    run: Run, settings: Sequence[str] = (), time: TimeRatio = lambda preset: None
-) -> list[SurveyLine]:
+def survey(run: Run, settings: Sequence[str] = (), time: TimeRatio = lambda preset: None) -> list[SurveyLine]:
     """The lines of all presets that have one, full attention first, then class by class.
 
     Raises:
