@@ -15,7 +15,7 @@ from xfcost.api.layer_types import layer_types
 from xfcost.counting.layer_types.paths import layers_until_met
 from xfcost.counting.layer_types.table import closed_form
 from xfcost.counting.layer_types.types import LAYER_TYPES, Sizes
-from xfcost.torch_models.tracing.longest_chain import longest_chain
+from xfcost.torch_models.chains import longest_chain
 
 BY_TITLE = {one.title: one for one in LAYER_TYPES}
 

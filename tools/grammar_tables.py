@@ -21,7 +21,15 @@ from xfcost.spec.survey import SurveyEntry
 INPUTS = (grammar.ImageInput, grammar.VideoInput, grammar.TokenInput, grammar.VectorInput)
 # Section -> its structs; `Inside other keys` has the rest.
 SECTIONS: dict[str, tuple[type[msgspec.Struct], ...]] = {
-    "The spec": (grammar.Spec, grammar.StreamSpec, grammar.StageSpec, grammar.Group, Residual, grammar.Published, SurveyEntry),
+    "The spec": (
+        grammar.Spec,
+        grammar.StreamSpec,
+        grammar.StageSpec,
+        grammar.Group,
+        Residual,
+        grammar.Published,
+        SurveyEntry,
+    ),
     "`input`": INPUTS,
     "`embed`": tuple(EMBEDS.values()),
     "`enter`": tuple(ENTERS.values()),

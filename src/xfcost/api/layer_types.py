@@ -31,7 +31,7 @@ def layer_types(*, N: Any, d: Any, k: Any = 3, r: Any = None) -> LayerTable:
 
     check_torch_loads()
     with memory_may_run_out("layers", "running the layers"):
-        from xfcost.torch_models.tracing.longest_chain import chain_of
+        from xfcost.torch_models.chains import chain_of
 
         return layer_table(sizes, chain_of)
 

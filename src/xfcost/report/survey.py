@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.api.survey import Survey
-from xfcost.counting.survey.table import FULL_ATTENTION, SurveyLine, explanations
+from xfcost.counting.survey.table import FULL_ATTENTION, Survey, SurveyLine, explanations
 from xfcost.ledger import units
 from xfcost.report.style import letters_text
 from xfcost.spec.survey import CLASSES

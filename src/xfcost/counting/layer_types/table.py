@@ -19,8 +19,7 @@ _FACTORS: Final = "krnd"
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """The longest chain of operations in a running module of which each needs the one before: `per_token`·n + `always`.
-    """
+    """The longest chain of operations in a module, each of which needs the one before: `per_token`·n + `always`."""
 
     per_token: int
     always: int
