@@ -124,7 +124,7 @@ def notes(found: Survey) -> Iterator[str]:
     yield "weights: of the mixing, computed from the content, static (learned and fixed), or both"
     run = found.run
     yield (
-        f"memory: attention matrices alive at once, 12 layers of 12 heads, batch {run.batch}, {run.dtype}, "
+        f"memory: attention matrices alive at once in inference, batch {run.batch}, {run.dtype}, "
         f"{run.attention} attention; params added: beyond {FULL_ATTENTION}"
     )
     if found.timed is not None:

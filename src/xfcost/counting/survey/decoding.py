@@ -31,7 +31,7 @@ def decoding(parts: Iterable[MixingPart]) -> Decoding:
 
 def _of_one(component: Component, place: Place) -> Decoding:
     if not isinstance(component, Mixer):
-        return Decoding("no", f"{tag_of(type(component))!r} pools all tokens, later ones too")
+        return Decoding("no", f"{tag_of(type(component)).replace('_', ' ')} reads all tokens, later ones too")
     refused: str | None = None
     for causal in _causal_forms(component):
         try:
