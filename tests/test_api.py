@@ -19,6 +19,7 @@ def test_the_public_names():
         "analyze",
         "calibrate",
         "compare",
+        "reach",
         "register",
         "trace",
     ]

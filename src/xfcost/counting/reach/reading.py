@@ -40,6 +40,8 @@ class Reading(NamedTuple):
     """Of its stream; None: each token itself."""
     kernel: Kernel | None = None
     """In place of `own`: a kernel along every axis."""
+    pairs: int | None = None
+    """Σ len(own) over all outputs, where it is known without listing them."""
     other: Reads | None = None
     """Of the encoder's output, or of an earlier stage's; None: nothing."""
 
@@ -133,7 +135,9 @@ def _sublayer(part: Part) -> Reading:
         plain = plain._replace(other=lambda token: _memory_reads(component, grid, token, memory))
         if not isinstance(component, Recurrent):
             return plain
-    return plain if plain.own else plain._replace(own=_mixing(part, component))
+    if plain.own:
+        return plain
+    return plain._replace(own=_mixing(part, component), pairs=component.pairs(grid, memory))
 
 
 def _memory_reads(component: Mixer, grid: Grid, token: int, memory: Grid) -> Sequence[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -27,6 +28,11 @@ class Relation(NamedTuple):
     step: np.ndarray
 
     @property
+    def outputs(self) -> int:
+        """Number of outputs."""
+        return len(self.which)
+
+    @property
     def last(self) -> np.ndarray:
         """The last input of each run."""
         return self.first + (self.count - 1) * self.step
@@ -34,8 +40,8 @@ class Relation(NamedTuple):
 
 def relation_of(reads: Iterable[Sequence[int]]) -> Relation:
     """The relation of outputs that read these inputs, one after the other."""
-    which: list[int] = []
-    runs: list[tuple[int, int, int, int]] = []
+    which = array("q")
+    runs = array("q")
     found: dict[Hashable, int] = {}
     before: Sequence[int] | None = None
     sets = 0
@@ -48,12 +54,13 @@ def relation_of(reads: Iterable[Sequence[int]]) -> Relation:
         number = found.get(key)
         if number is None:
             number, sets = sets, sets + 1
-            runs += [(number, *run) for run in _runs(read)]
+            for run in _runs(read):
+                runs.extend((number, *run))
             if len(which) < _MOST_COMPARED:
                 found[key] = number
         which.append(number)
-    table = np.array(runs, dtype=np.int64).reshape(-1, 4)
-    return Relation(np.array(which, dtype=np.int64), sets, *(np.ascontiguousarray(column) for column in table.T))
+    table = np.array(runs).reshape(-1, 4)
+    return Relation(np.array(which), sets, *(np.ascontiguousarray(column) for column in table.T))
 
 
 def _runs(read: Sequence[int]) -> list[tuple[int, int, int]]:
