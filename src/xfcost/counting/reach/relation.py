@@ -50,11 +50,11 @@ def relation_of(reads: Iterable[Sequence[int]]) -> Relation:
             which.append(which[-1])
             continue
         before = read
-        key = read if isinstance(read, range) else tuple(read)
+        key = tuple(_runs(read))
         number = found.get(key)
         if number is None:
             number, sets = sets, sets + 1
-            for run in _runs(read):
+            for run in key:
                 runs.extend((number, *run))
             if len(which) < _MOST_COMPARED:
                 found[key] = number
@@ -67,6 +67,8 @@ def _runs(read: Sequence[int]) -> list[tuple[int, int, int]]:
     """(first, count, step) of the runs of which a set consists."""
     if isinstance(read, range):
         return [(read.start, len(read), read.step if len(read) > 1 else 1)] if len(read) else []
+    if len(read) and read[-1] - read[0] == len(read) - 1 and read == list(range(read[0], read[-1] + 1)):
+        return [(read[0], len(read), 1)]
     places = np.unique(np.asarray(read, dtype=np.int64))
     if not len(places):
         return []
