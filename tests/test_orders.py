@@ -194,13 +194,15 @@ MIXING = {
     "sagan": "O(N²·d/W²)",
     "non-local-res4": "O(N²·d)",
     "lr-net-26": "O(N·W²·d)",
-    "mobilevit-s": "O(N²·d/P²), O(N·W²·C·d), O(N·W²·d²), O(N·d)",
+    "mobilevit-s": "O(N²·d/P²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d²)",
     "mamba-130m": "O(N·W·d), O(N·k·d)",
     "mamba2-130m": "O(N²·k·d/b²), O(N·W·k + N·W·d), O(N·b·d), O(N·k·d), O(h·N·b·k)",
     "retnet-1.3b-chunkwise": "O(N·b·d), O(N·d·dₖ)",
     "hyena-153m": "O(N·W·d)",
     "conformer-l": "O(N²·d), O(N·W²·C·d), O(N·W²·d²), O(N·W·d)",
     "regnety-4.0gf": "O(N·W²·C·d), O(N·d·dₖ)",
+    "efficientnet-b0": "O(N·W²·C·d), O(N·W²·d)",
+    "vgg-16": "O(N·d²)",
     "deepseek-v2": "O(N²·d)",
 }
 
