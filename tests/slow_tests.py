@@ -131,6 +131,7 @@ CASES_IN_QUICK: Final = {
     "test_pvt_v2.py::test_a_preset_has_their_parameters_and_their_macs": 2,
     "test_pvt_v2.py::test_pvt_v2_with_their_weights": 3,
     "test_quantities.py::test_nothing_given_to_an_option_is_echoed_whole": 24,
+    "test_reach_running.py::test_the_composed_sets_are_those_of_the_running_model": 7,
     "test_recurrent.py::test_memory_is_walked_through_the_loop": 0,
     "test_recurrent.py::test_the_one_node_costs_what_the_loop_inside_it_does": 2,
     "test_references.py::test_any_configuration_gives_what_its_reference_says": 14,
