@@ -23,6 +23,7 @@ CASES_IN_QUICK: Final = {
     "test_any_model_compared.py::test_images_of_any_size": 0,
     "test_any_model_compared.py::test_inputs_of_one_of_several": 0,
     "test_any_model_masks.py::test_csv_json_and_the_verbose_table_have_both_numbers": 0,
+    "test_any_model_in_turns.py::test_the_command": 0,
     "test_any_model_mixing.py::test_rows_have_the_kinds_worked_out_by_hand": 6,
     "test_any_model_presets.py::test_totals_and_attention_memory_are_the_formulas": 5,
     "test_any_model_strangers.py::test_what_code_prints_stays_out_of_the_report": 0,

@@ -67,6 +67,7 @@ def spec(tmp_path: Path) -> Path:
         ["glance"],
         ["reach"],
         ["diagram"],
+        ["stream"],
         ["show", "--full"],
     ],
 )

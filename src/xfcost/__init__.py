@@ -15,12 +15,17 @@ if TYPE_CHECKING:
     from xfcost.api import analyze, compare, register, trace
     from xfcost.api.predictions import calibrate
     from xfcost.api.reach import reach
+    from xfcost.api.residual_stream import stream
     from xfcost.ledger.errors import XfcostError
     from xfcost.ledger.ledger import Ledger
     from xfcost.ledger.operation import Operation
+    from xfcost.ledger.residual_stream import ResidualStream
 
 __version__ = "0.1.0"
-__all__ = ["Ledger", "Operation", "XfcostError", "analyze", "calibrate", "compare", "reach", "register", "trace"]
+__all__ = [
+    "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "calibrate", "compare", "reach", "register",
+    "stream", "trace",
+]  # fmt: skip
 
 _MODULES = {
     "analyze": "xfcost.api",
@@ -28,9 +33,11 @@ _MODULES = {
     "compare": "xfcost.api",
     "reach": "xfcost.api.reach",
     "register": "xfcost.api",
+    "stream": "xfcost.api.residual_stream",
     "trace": "xfcost.api",
     "Ledger": "xfcost.ledger.ledger",
     "Operation": "xfcost.ledger.ledger",
+    "ResidualStream": "xfcost.ledger.residual_stream",
     "XfcostError": "xfcost.ledger.errors",
 }
 

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "diagram": "diagram",
     "glance": "glance",
     "reach": "reach",
+    "stream": "stream",
     "layers": "layers",
     "survey": "survey",
     "roofline": "roofline",
