@@ -29,6 +29,8 @@ COMMANDS: Final = {
     "glance": "glance",
     "reach": "reach",
     "stream": "stream",
+    "layers": "layers",
+    "survey": "survey",
     "roofline": "roofline",
     "calibrate": "calibrate",
     "list": "list_",
