@@ -150,8 +150,8 @@ NO_MATRICES = {
     "a hidden layer over pairs, l times as large as their energies": {"add", "tanh"},
     "keys of every window with their positions": {"spatial_add_positions"},
     "channels, of a width that the component fixes": {
-        "conv", "conv1", "conv2", "gate_spatial", "pool_q", "pool_k", "pool_v", "spatial_pool", "squeeze_pool",
-        "squeeze_scale",
+        "conv", "conv1", "conv2", "conv3", "pool", "gate_spatial", "pool_q", "pool_k", "pool_v", "spatial_pool",
+        "squeeze_pool", "squeeze_scale",
     },
 }  # fmt: skip
 

@@ -246,7 +246,7 @@ class TestGrammar:
             (
                 "kind: classifier",
                 "kind: clasifier",
-                "9 head.kind: unknown kind 'clasifier'; did you mean 'classifier'?",
+                "9 head.kind: unknown kind 'clasifier'; did you mean 'classifier' or 'flatten_classifier'?",
             ),
             ("kind: full", "kind: [full]", "8 stages[0].block[0].kind: unknown kind ['full']; "),
             ("kind: full, ", "", "8 stages[0].block[0]: the key 'kind' is missing"),
