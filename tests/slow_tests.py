@@ -138,7 +138,6 @@ CASES_IN_QUICK: Final = {
     "test_training.py::test_what_a_device_does_in_other_kernels_takes_no_more_than_was_predicted": 0,
     "test_training.py::test_what_does_not_fit_is_refused_before_it_is_built": 0,
     "test_training.py::test_what_is_kept_is_what_autograd_saves": 1,
-    "test_tutorials.py::test_the_notebook_s_outputs_are_those_stored": 0,
 }
 
 

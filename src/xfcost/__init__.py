@@ -12,17 +12,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xfcost.api import analyze, compare, register, trace
+    from xfcost.api import analyze, build, compare, register, trace
     from xfcost.api.predictions import calibrate
     from xfcost.ledger.errors import XfcostError
     from xfcost.ledger.ledger import Ledger
     from xfcost.ledger.operation import Operation
 
 __version__ = "0.1.0"
-__all__ = ["Ledger", "Operation", "XfcostError", "analyze", "calibrate", "compare", "register", "trace"]
+__all__ = ["Ledger", "Operation", "XfcostError", "analyze", "build", "calibrate", "compare", "register", "trace"]
 
 _MODULES = {
     "analyze": "xfcost.api",
+    "build": "xfcost.api",
     "calibrate": "xfcost.api.predictions",
     "compare": "xfcost.api",
     "register": "xfcost.api",
