@@ -15,12 +15,14 @@ def test_the_public_names():
     assert xfcost.__all__ == [
         "Ledger",
         "Operation",
+        "ResidualStream",
         "XfcostError",
         "analyze",
         "build",
         "calibrate",
         "compare",
         "register",
+        "stream",
         "trace",
     ]
     for name in xfcost.__all__:

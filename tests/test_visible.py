@@ -66,6 +66,7 @@ def spec(tmp_path: Path) -> Path:
         ["compare", "vit"],
         ["glance"],
         ["diagram"],
+        ["stream"],
         ["show", "--full"],
     ],
 )

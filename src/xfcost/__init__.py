@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from xfcost.api import analyze, build, compare, register, trace
     from xfcost.api.predictions import calibrate
+    from xfcost.api.residual_stream import stream
     from xfcost.ledger.errors import XfcostError
     from xfcost.ledger.ledger import Ledger
     from xfcost.ledger.operation import Operation
+    from xfcost.ledger.residual_stream import ResidualStream
 
 __version__ = "0.1.0"
-__all__ = ["Ledger", "Operation", "XfcostError", "analyze", "build", "calibrate", "compare", "register", "trace"]
+__all__ = [
+    "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "compare", "register",
+    "stream", "trace",
+]  # fmt: skip
 
 _MODULES = {
     "analyze": "xfcost.api",
@@ -27,9 +32,11 @@ _MODULES = {
     "calibrate": "xfcost.api.predictions",
     "compare": "xfcost.api",
     "register": "xfcost.api",
+    "stream": "xfcost.api.residual_stream",
     "trace": "xfcost.api",
     "Ledger": "xfcost.ledger.ledger",
     "Operation": "xfcost.ledger.ledger",
+    "ResidualStream": "xfcost.ledger.residual_stream",
     "XfcostError": "xfcost.ledger.errors",
 }
 

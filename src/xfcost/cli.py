@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "measure": "measure",
     "diagram": "diagram",
     "glance": "glance",
+    "stream": "stream",
     "roofline": "roofline",
     "calibrate": "calibrate",
     "list": "list_",

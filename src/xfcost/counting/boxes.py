@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
 
-from xfcost.formulas.component import Mixer, Residual, tag_of
+from xfcost.formulas.component import Component, Mixer, Residual, tag_of
 from xfcost.ledger.operation import Mixing, Operation
 from xfcost.spec.architecture import Block, Part
 
@@ -144,10 +144,17 @@ def _follows(row: Operation) -> bool:
 
 
 def _per_token(part: Part, rows: Sequence[Operation]) -> Iterator[Box]:
-    tag = tag_of(type(part.component))
     act = getattr(part.component, "act", None)
-    title = tag.upper() if len(tag) <= 3 else tag.replace("_", " ").capitalize()  # noqa: PLR2004 - MLP, MoE
+    tag, title = tag_of(type(part.component)), component_title(part.component)
     yield box_of(tag, title, _ACTIVATIONS.get(act, str(act)) if act else "", rows)
+
+
+def component_title(component: Component) -> str:
+    """A sub-layer in a word or two: a mixer's short name in the literature (`W-MSA`), another's kind (`MLP`)."""
+    if isinstance(component, Mixer):
+        return component.label()
+    tag = tag_of(type(component))
+    return tag.upper() if len(tag) <= 3 else tag.replace("_", " ").capitalize()  # noqa: PLR2004 - MLP, MoE
 
 
 def box_of(slot: str, title: str, detail: str, rows: Sequence[Operation]) -> Box:

@@ -27,6 +27,7 @@ _MATH: Final = {
     "∞": r"\infty", "∘": r"\circ", "⊗": r"\otimes", "⊙": r"\odot", "∏": r"\prod", "∑": r"\sum", "∩": r"\cap",
     "→": r"\rightarrow", "←": r"\leftarrow", "⌈": r"\lceil", "⌉": r"\rceil", "⌊": r"\lfloor", "⌋": r"\rfloor",
     "‖": r"\|", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "∈": r"\in", "∂": r"\partial",
+    "′": "'", "⟨": r"\langle", "⟩": r"\rangle",
 }  # fmt: skip
 _SUPER: Final = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ʳ", "0123456789+-()r", strict=True)) | {"ᵀ": r"\top"}
 _SUB: Final = dict(zip("₀₁₂₃₄₅₆₇₈₉ₖₐᵢₙ", "0123456789kain", strict=True))

@@ -37,4 +37,4 @@ class BasicBlock(nn.Module):
         y_BDYX = self.act1(self.norm1(self.conv1(x_BDYX)))
         y_BDYX = self.norm2(self.conv2(y_BDYX))
         kept_BDYX = x_BDYX if self.shortcut is None else self.shortcut(x_BDYX)
-        return in_rows(self.act2(self.add(y_BDYX, kept_BDYX)))
+        return in_rows(self.act2(self.add(kept_BDYX, y_BDYX)))

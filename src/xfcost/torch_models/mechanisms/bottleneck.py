@@ -62,7 +62,7 @@ class BottleneckBlock(nn.Module):
             y_BWYX = self.squeeze(y_BWYX)
         y_BDYX = self.norm3(self.conv3(y_BWYX))
         kept_BDYX = x_BDYX if self.shortcut is None else self.shortcut(x_BDYX)
-        return in_rows(self.act3(self.add(y_BDYX, kept_BDYX)))
+        return in_rows(self.act3(self.add(kept_BDYX, y_BDYX)))
 
     def _mixed(self, x_BWYX: Tensor) -> Tensor:
         """The 3×3 convolution or its replacement, a module of tokens."""

@@ -113,8 +113,14 @@ def peak_of_call(call: Callable[[], object], model: nn.Module, inputs: Iterable[
     return live.peak
 
 
-def check_room(needed: int, device: str, name: str, what: str = "one forward") -> None:
-    """Refuse a run that does not fit, before it allocates; `what` names the run.
+_MEND: Final = (
+    "take a smaller --N, --batch or --dtype, --attention fused, --composed, which holds every distinct block once, or "
+    "leave --device out: counting needs no memory"
+)
+
+
+def check_room(needed: int, device: str, name: str, what: str = "one forward", mend: str = _MEND) -> None:
+    """Refuse a run that does not fit, before it allocates; `what` names the run, `mend` says how it would fit.
 
     Raises:
         NoRoomError: `needed` bytes are more than the tightest limit leaves, which is named.
@@ -123,8 +129,7 @@ def check_room(needed: int, device: str, name: str, what: str = "one forward") -
     if needed > limit.left:
         raise NoRoomError(
             f"{name} needs {needed:,} bytes ({size(needed)}) for {what} on {device}, and {limit.name} leaves "
-            f"{limit.left:,} bytes ({size(limit.left)}); take a smaller --N, --batch or --dtype, --attention fused, "
-            "--composed, which holds every distinct block once, or leave --device out: counting needs no memory",
+            f"{limit.left:,} bytes ({size(limit.left)}); {mend}",
             needed,
             limit.left,
         )

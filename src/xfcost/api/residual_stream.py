@@ -1,0 +1,98 @@
+"""The residual stream of a spec's model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+from xfcost.api.modules import imported, is_module, refuse_class
+from xfcost.api.specs import Progress, settings_texts, spec_name
+from xfcost.counting.forward import count
+from xfcost.counting.run_options import make_run
+from xfcost.ledger import notebook
+from xfcost.ledger.errors import UsageError, printable
+from xfcost.ledger.quantities import whole_number
+from xfcost.ledger.residual_stream import ResidualStream
+from xfcost.spec.load import Loaded, load
+from xfcost.spec.placement import place
+from xfcost.spec.targets import module_target
+
+_MOST_SEED: Final = 2**63 - 1
+
+
+def stream(  # noqa: PLR0913 - options
+    spec: str | os.PathLike[str],
+    *,
+    seed: int | str = 0,
+    N: Any = None,
+    size: Any = None,
+    dtype: str = "float32",
+    settings: Sequence[str] | None = (),
+    progress: Progress | None = None,
+) -> ResidualStream:
+    """Run the model of `spec` on the CPU, and measure what every sub-layer adds to the residual stream.
+
+    Weights are random, as the modules initialise them, and so is the input; both are of `seed`.
+
+    Args:
+        spec: a preset's name or a path to a YAML file, or to a config.json of transformers.
+        seed: of the weights and the input.
+        N: tokens of the first stage; for an encoder-decoder one number for both streams, or two.
+        size: image size in place of N.
+        dtype: float32, float16, bfloat16 or float64.
+        settings: overrides, `key.path=value` each.
+        progress: called with a line of text before each long step.
+
+    Returns:
+        ResidualStream: `steps`, one per sub-layer; `blocks`; `exact`: is every sum what rounding explains, and every
+        changed row what is declared?
+
+    Raises:
+        XfcostError: bad input; a DeviceError where the model doesn't fit into memory, with bytes.
+    """
+    checked = whole_number("--seed", seed, least=0, most=_MOST_SEED, example="0")
+    run = make_run(N=N, size=size, dtype=dtype)
+    architecture = place(_loaded(spec, settings, progress), run)
+    name = architecture.spec.name
+    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+
+    check_torch_loads()
+    with memory_may_run_out(name, "running it"):
+        from xfcost.torch_models.residual_stream.run import residual_stream
+
+        return residual_stream(
+            architecture, count(architecture, orders=False), checked, progress or (lambda text: None)
+        )
+
+
+def _loaded(spec: Any, settings: Sequence[str] | None, progress: Progress | None) -> Loaded:
+    """The spec, or that of a config.json.
+
+    Raises:
+        UsageError: it is a torch module, whose residual adds have no names.
+    """
+    if is_module(spec):
+        raise UsageError(f"stream: expected a spec, got the torch module {type(spec).__name__}; {_OF_SPECS}")
+    refuse_class(spec)
+    name = spec_name(spec)
+    target = module_target(name)
+    if target is None:
+        return load(name, settings_texts(settings))
+    loaded = imported(target, settings, progress) if target.kind == "config" else None
+    if loaded is None:
+        raise UsageError(f"stream {printable(name, 80)}: expected a spec, got a torch module; {_OF_SPECS}")
+    return loaded
+
+
+_OF_SPECS: Final = "only a spec says which of its sums are residual adds (`xfcost list` shows presets)"
+
+
+def _stream_html(found: ResidualStream) -> str:
+    from xfcost.report.console import rich_html
+    from xfcost.report.residual_stream import report
+
+    return rich_html(lambda width: report(found, width))
+
+
+notebook.register("ResidualStream", _stream_html)

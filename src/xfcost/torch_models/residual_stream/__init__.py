@@ -1,0 +1,1 @@
+"""The residual stream of a running model."""

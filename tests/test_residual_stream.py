@@ -1,0 +1,307 @@
+"""`xfcost stream`: a block worked out by hand, every kind of residual connection, errors that must be seen, reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import xfcost
+from residual_blocks import BLOCKS, FULL, MLP, WORDS, spec_file, stage
+from xfcost.ledger.residual_stream import ResidualStream
+from xfcost.report.console import plain_text
+from xfcost.report.residual_sentences import sentences
+from xfcost.report.residual_stream import report
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.torch_models.build import build
+from xfcost.torch_models.layers.mlp import FeedForward
+from xfcost.torch_models.shared.leaves import Add, WeightedSum
+from xfcost.torch_models.shared.norms import BatchNorm, GroupNorm, LayerNorm, RmsNorm
+
+
+@pytest.fixture(scope="module")
+def tiny() -> ResidualStream:
+    return xfcost.stream("tiny")
+
+
+def text_of(found: ResidualStream) -> str:
+    return plain_text(lambda width: report(found, width))
+
+
+# ── a block by hand ──
+
+
+def by_hand(x: list[list[float]], weights: dict[str, Any]) -> dict[str, list[list[float]]]:
+    """The block of `tiny` on four tokens, in plain Python."""
+
+    def linear(rows: list[list[float]], name: str) -> list[list[float]]:
+        weight, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
+        return [
+            [sum(a * b for a, b in zip(row, line, strict=True)) + c for line, c in zip(weight, bias, strict=True)]
+            for row in rows
+        ]
+
+    def normed(rows: list[list[float]]) -> list[list[float]]:
+        found = []
+        for row in rows:
+            mean = sum(row) / len(row)
+            deviation = math.sqrt(sum((one - mean) ** 2 for one in row) / len(row) + 1e-5)
+            found.append([(one - mean) / deviation for one in row])
+        return found
+
+    def plus(rows: list[list[float]], others: list[list[float]]) -> list[list[float]]:
+        return [[a + b for a, b in zip(row, other, strict=True)] for row, other in zip(rows, others, strict=True)]
+
+    packed = linear(normed(x), "0.inner.qkv")
+    q, k, v = ([row[start : start + 4] for row in packed] for start in (0, 4, 8))
+    mixed = []
+    for query in q:
+        exps = [math.exp(sum(a * b for a, b in zip(query, key, strict=True)) / math.sqrt(4)) for key in k]
+        mixed.append([sum(e * value[j] for e, value in zip(exps, v, strict=True)) / sum(exps) for j in range(4)])
+    attention = linear(mixed, "0.inner.out")
+    x1 = plus(x, attention)
+    hidden = [[u * 0.5 * (1 + math.erf(u / math.sqrt(2))) for u in row] for row in linear(normed(x1), "1.inner.fc1")]
+    network = linear(hidden, "1.inner.fc2")
+    return {"X": x, "ΔA": attention, "X₁": x1, "ΔF": network, "X₂": plus(x1, network)}
+
+
+def mean_norm(rows: list[list[float]]) -> float:
+    return sum(math.sqrt(sum(one * one for one in row)) for row in rows) / len(rows)
+
+
+def mean_cosine(rows: list[list[float]], others: list[list[float]]) -> float:
+    cosines = [
+        sum(a * b for a, b in zip(row, other, strict=True)) / math.hypot(*row) / math.hypot(*other)
+        for row, other in zip(rows, others, strict=True)
+    ]
+    return sum(cosines) / len(cosines)
+
+
+@pytest.fixture(scope="module")
+def hand() -> dict[str, list[list[float]]]:
+    torch.manual_seed(0)
+    live = build(place(load("tiny"), Run()), "cpu")
+    before = "streams.0.stages.0.run.0."
+    weights = {name.removeprefix(before): one.tolist() for name, one in live.model.named_parameters()}
+    return by_hand(live.inputs[0][0].tolist(), weights)
+
+
+def test_the_matrices_of_tiny_are_those_of_a_block_by_hand(tiny, hand):
+    attention, network = tiny.steps
+    seen = {"X": attention.matrices.x, "ΔA": attention.matrices.delta, "X₁": attention.matrices.out}
+    seen |= {"ΔF": network.matrices.delta, "X₂": network.matrices.out}
+    assert network.matrices.x == attention.matrices.out
+    for name, rows in hand.items():
+        assert [list(row) for row in seen[name]] == [pytest.approx(row, abs=2e-6) for row in rows], name
+
+
+def test_norms_shares_and_cosines_are_those_by_hand(tiny, hand):
+    attention, network = tiny.steps
+    for step, (x, delta, out) in ((attention, ("X", "ΔA", "X₁")), (network, ("X₁", "ΔF", "X₂"))):
+        assert step.norm_x == pytest.approx(mean_norm(hand[x]), rel=1e-5)
+        assert step.norm_delta == pytest.approx(mean_norm(hand[delta]), rel=1e-5)
+        assert step.norm_out == step.norm_sum == pytest.approx(mean_norm(hand[out]), rel=1e-5)
+        assert step.cosine == pytest.approx(mean_cosine(hand[delta], hand[x]), abs=1e-5)
+        products = sum(
+            a * b for row, other in zip(hand[delta], hand[out], strict=True) for a, b in zip(row, other, strict=True)
+        )
+        squares = sum(one * one for row in hand[out] for one in row)
+        assert step.share == pytest.approx(products / squares, abs=1e-5)
+    assert network.cosines == (pytest.approx(mean_cosine(hand["ΔF"], hand["ΔA"]), abs=1e-5),)
+
+
+def test_only_attention_moves_information_in_tiny(tiny):
+    attention, network = tiny.steps
+    assert (attention.changed.token, attention.changed.rows, attention.changed.others) == (2, 4, 3)
+    assert (network.changed.token, network.changed.rows, network.changed.others) == (2, 1, 0)
+    assert "only ΔA moves information between positions" in " ".join(sentences(tiny))
+
+
+# ── every kind of residual connection ──
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_block_is_shown_as_what_it_is(name, tmp_path):
+    text, expected = BLOCKS[name]
+    found = xfcost.stream(spec_file(tmp_path, text))
+    block = found.blocks[0]
+    assert [(step.symbol, step.joins, step.changed.rows) for step in block] == expected
+    assert list(found.contradictions) == []
+    for step in found.steps:
+        assert (step.check is None) == (step.joins == "none") == (step.norm_delta is None)
+        assert step.check is None or 0 <= step.check.difference <= step.check.bound
+    assert any(step.check and step.check.bound for step in found.steps) == any(symbol for symbol, *_ in expected)
+    assert text_of(found)
+
+
+@pytest.mark.parametrize("name", ["pre-norm", "post-norm", "reversible", "shortcut", "Conformer"])
+def test_formulas_say_what_leaves_a_block(name, tmp_path):
+    found = xfcost.stream(spec_file(tmp_path, BLOCKS[name][0]))
+    assert [step.formula for step in found.blocks[0]] == {
+        "pre-norm": ["X₁ = X + ΔA(X)", "X₂ = X₁ + ΔF(X₁)"],
+        "post-norm": ["X₁ = norm(X + ΔA(X))", "X₂ = norm(X₁ + ΔF(X₁))"],
+        "reversible": ["Y₁ = X₁ + ΔA(X₂)", "Y₂ = X₂ + ΔF(Y₁)"],
+        "shortcut": ["X₁ = relu(S(X) + ΔA(X))"],
+        "Conformer": [
+            "X₁ = X + ΔF₁(X)", "X₂ = X₁ + ΔA₁(X₁)", "X₃ = X₂ + ΔA₂(X₂)", "X₄ = X₃ + ΔF₂(X₃)", "X₅ = f(X₄)",
+        ],
+    }[name]  # fmt: skip
+
+
+def test_one_stream_goes_through_all_blocks(tmp_path):
+    found = xfcost.stream(spec_file(tmp_path, BLOCKS["pre-norm"][0]))
+    assert all(one.norm_out == other.norm_x for one, other in pairwise(found.steps))
+
+
+def test_reversible_blocks_have_two_streams(tmp_path):
+    found = xfcost.stream(spec_file(tmp_path, BLOCKS["reversible"][0]))
+    first, second, third, fourth = found.steps
+    assert [step.adds_to for step in found.steps] == [1, 2, 1, 2]
+    assert first.norm_x == second.norm_x  # both streams are the stage's input at first
+    assert (third.norm_x, fourth.norm_x) == (first.norm_out, second.norm_out)
+
+
+def test_layer_scale_makes_the_deltas_small(tmp_path):
+    found = xfcost.stream(spec_file(tmp_path, BLOCKS["LayerScale"][0]))
+    assert all(0 < step.norm_delta < 1e-4 * step.norm_x for step in found.steps if step.norm_delta)
+
+
+def test_a_norm_over_all_tokens_moves_information_and_is_named(tmp_path):
+    found = xfcost.stream(spec_file(tmp_path, BLOCKS["PoolFormer"][0]))
+    said = " ".join(sentences(found))
+    assert "MLP moves information too, by: Group norm." in said
+    assert "only ΔA" not in said
+
+
+def test_a_norm_over_all_tokens_behind_the_sum_is_named(tmp_path):
+    found = xfcost.stream(spec_file(tmp_path, BLOCKS["post-norm over all tokens"][0]))
+    said = " ".join(sentences(found))
+    assert "Behind the sum information moves too, by: Group norm." in said
+    assert "only ΔA" not in said
+
+
+def test_cross_attention_brings_information_from_the_encoder(tmp_path):
+    text = f"""\
+input: {{kind: tokens, vocabulary: 50, length: 10}}
+encoder: {{embed: [{{kind: token}}], {stage(FULL, MLP)}}}
+decoder: {{embed: [{{kind: token}}], {stage(FULL, "{kind: cross, heads: 2}", MLP)}}}
+head: {{kind: language_model}}
+"""
+    found = xfcost.stream(spec_file(tmp_path, text))
+    assert found.exact
+    cross = next(step for step in found.steps if step.title == "Cross-attention")
+    assert (cross.symbol, cross.changed.rows, cross.changed.others) == ("ΔA₂", 1, 0)
+    assert cross.changed_by_memory.rows == 10
+    said = " ".join(sentences(found))
+    assert "one token of the encoder's output changed 10 rows, one of its own stream 1" in said
+    assert "M 10/10" in text_of(found)
+
+
+def test_a_class_token_alone_is_updated(tmp_path):
+    text = """\
+input: {kind: image, size: 32, channels: 3}
+embed: [{kind: patch, size: 8}, {kind: class_token}]
+stages: [{dim: 16, depth: 1, block: [{kind: class_attention, heads: 2}, {kind: mlp, tokens: class_token}]}]
+"""
+    found = xfcost.stream(spec_file(tmp_path, text))
+    attention, network = found.steps
+    assert found.exact
+    assert (attention.tokens, network.tokens) == (1, 1)
+    assert (attention.changed.rows, attention.changed.others) == (1, 1)
+    assert (network.changed.token, network.changed.rows, network.changed.others) == (0, 1, 0)
+    assert attention.formula == "X₁ = X + ΔA(X) on the special tokens alone"
+
+
+def test_a_token_that_no_other_reads_contradicts_nothing(tmp_path):
+    found = xfcost.stream(spec_file(tmp_path, BLOCKS["causal"][0]), N=2)  # the middle token of two is the last
+    assert (found.steps[0].changed.token, found.steps[0].changed.others) == (1, 0)
+    assert found.exact
+
+
+def test_shared_tables_and_states_of_an_encoder_are_those_of_the_model(tmp_path):
+    shared = "{kind: full, heads: 2, bias: {kind: buckets, share: table}}"
+    assert xfcost.stream(spec_file(tmp_path, f"{WORDS}\n{stage(shared, MLP, depth=2)}")).exact
+    text = """\
+residual: none
+input: {kind: tokens, vocabulary: 50, length: 6}
+encoder: {embed: [{kind: token}], stages: [{dim: 8, depth: 1, block: [{kind: lstm}]}]}
+decoder: {embed: [{kind: token}], stages: [{dim: 8, depth: 1, block: [{kind: lstm, start: encoder}]}]}
+head: {kind: language_model}
+"""
+    found = xfcost.stream(spec_file(tmp_path, text))
+    assert [step.changed.rows for step in found.steps] == [3, 3]  # the middle token and all later ones
+
+
+def test_a_factor_of_zero_is_said(tmp_path):
+    text = "input: {kind: image, size: 4, channels: 16}\nembed: [{kind: pixels}]\nresidual: {norm: none}\n"
+    found = xfcost.stream(spec_file(tmp_path, text + stage("{kind: sagan}")))
+    assert found.steps[0].norm_delta == 0
+    assert found.steps[0].cosine is None
+    assert found.exact
+    assert "Δ is 0 with these weights" in " ".join(sentences(found))
+
+
+# ── errors that must be seen ──
+
+
+def broken(kind: type[nn.Module], wrong: Callable[[nn.Module, Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plant an error in what `kind` returns."""
+    right = kind.forward
+
+    def forward(self: nn.Module, *inputs: Any) -> Any:
+        return wrong(self, right(self, *inputs))
+
+    monkeypatch.setattr(kind, "forward", forward)
+
+
+@pytest.mark.parametrize("name", ["pre-norm", "post-norm", "SwinV2", "reversible", "ResNet", "shortcut", "MobileNet"])
+def test_a_sum_that_is_not_the_sum_is_seen(name, tmp_path, monkeypatch):
+    broken(Add, lambda leaf, out: out * (1 + 2e-5), monkeypatch)
+    found = xfcost.stream(spec_file(tmp_path, BLOCKS[name][0]))
+    assert not found.exact
+    assert "what leaves is not the sum" in " ".join(found.contradictions)
+    assert "NOT to rounding" in text_of(found)
+
+
+@pytest.mark.parametrize(
+    "name", ["post-norm", "post-norm of roots", "post-norm over all tokens", "batch norm behind the sum"]
+)
+def test_a_norm_that_is_not_the_norm_is_seen(name, tmp_path, monkeypatch):
+    kinds = {"post-norm": LayerNorm, "post-norm of roots": RmsNorm, "post-norm over all tokens": GroupNorm}
+    broken(
+        kinds.get(name, BatchNorm),
+        lambda leaf, out: out if out.dtype == torch.float64 else out * (1 + 1e-3),
+        monkeypatch,
+    )
+    assert not xfcost.stream(spec_file(tmp_path, BLOCKS[name][0])).exact
+
+
+def test_a_network_that_mixes_tokens_is_seen(tmp_path, monkeypatch):
+    broken(FeedForward, lambda leaf, out: out + out.roll(1, dims=1), monkeypatch)
+    found = xfcost.stream(spec_file(tmp_path, BLOCKS["pre-norm"][0]))
+    assert "MLP: declared per-token, and 1 row of other tokens changed" in " ".join(found.contradictions)
+    assert "only ΔA moves" not in " ".join(sentences(found))
+
+
+def test_attention_that_mixes_no_tokens_is_seen(tmp_path, monkeypatch):
+    broken(WeightedSum, lambda leaf, out: out * 0 + 1, monkeypatch)
+    found = xfcost.stream(spec_file(tmp_path, BLOCKS["pre-norm"][0]))
+    assert "declared mixing, and no row of another token changed" in " ".join(found.contradictions)
+
+
+def test_disagreement_ends_with_one(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from xfcost.cli import app
+
+    broken(FeedForward, lambda leaf, out: out + out.mean(1, keepdim=True), monkeypatch)
+    done = CliRunner().invoke(app, ["stream", "tiny"])
+    assert done.exit_code == 1
+    assert "declared per-token" in done.output
