@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from xfcost.api import analyze, build, compare, register, trace
     from xfcost.api.predictions import calibrate
+    from xfcost.api.reach import reach
     from xfcost.api.residual_stream import stream
     from xfcost.ledger.errors import XfcostError
     from xfcost.ledger.ledger import Ledger
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "compare", "register",
-    "stream", "trace",
+    "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "compare", "reach",
+    "register", "stream", "trace",
 ]  # fmt: skip
 
 _MODULES = {
@@ -31,6 +32,7 @@ _MODULES = {
     "build": "xfcost.api",
     "calibrate": "xfcost.api.predictions",
     "compare": "xfcost.api",
+    "reach": "xfcost.api.reach",
     "register": "xfcost.api",
     "stream": "xfcost.api.residual_stream",
     "trace": "xfcost.api",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from xfcost.counting.comparison_result import Comparison
+    from xfcost.counting.reach.result import Reach
     from xfcost.torch_models.build import BuiltModel
     from xfcost.torch_models.tracing.trace import Traced
 
@@ -55,7 +56,15 @@ def _comparison_html(comparison: Comparison) -> str:
     return rich_html(lambda width: report(comparison, width))
 
 
+def _reach_html(found: Reach) -> str:
+    from xfcost.report.console import rich_html
+    from xfcost.report.reach import report
+
+    return rich_html(lambda width: report([found], width))
+
+
 notebook.register("Ledger", _ledger_html)
+notebook.register("Reach", _reach_html)
 notebook.register("Comparison", _comparison_html)
 
 

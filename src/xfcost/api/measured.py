@@ -37,7 +37,7 @@ def measured_file(path: Path, choice: Choice, say: Say) -> Measured:
     Raises:
         UsageError: the file can't be read, is of another tool or version, or has none of these rows.
     """
-    found = measured(_rows(path, say), choice, shown(path, 200))
+    found = measured(rows_of_file(path, say), choice, shown(path, 200))
     if not any(one.rows for one in found.series):
         missing = found.missing[0].outcome
         raise UsageError(
@@ -50,7 +50,7 @@ def measured_file(path: Path, choice: Choice, say: Say) -> Measured:
     return msgspec.structs.replace(found, curves=curves, pairs=tuple(pairs))
 
 
-def _rows(path: Path, say: Say) -> list[Measurement]:
+def rows_of_file(path: Path, say: Say) -> list[Measurement]:
     """All rows of the file.
 
     Raises:

@@ -125,6 +125,11 @@ class Polynomial:
         """`O(N·W²·d)`: the leading terms without coefficients; O(1) for a constant."""
         return _order(tuple(self.leading()))
 
+    def joint_order(self) -> str:
+        """The same where all letters grow, not N alone: the terms that no other one exceeds in every letter."""
+        kept = (powers for powers in self.terms if not any(_exceeds(other, powers) for other in self.terms))
+        return _order(tuple(kept))
+
 
 def constant(number: Any) -> Polynomial:
     """A number without letters."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -64,7 +65,7 @@ def texts_latex(rows: Sequence[dict[str, str]]) -> str:
 
 
 def _text_cell(head: str, cell: str, *, right: bool) -> str:
-    if head == "order":
+    if head == "order" or re.fullmatch(r"O\(.*\)", cell):
         return formula(cell)
     if right:
         return number(cell)

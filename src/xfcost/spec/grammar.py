@@ -11,6 +11,7 @@ from xfcost.formulas.layer import Embed, Enter, Head, Takes
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.kinds import one_of
+from xfcost.spec.survey import SurveyEntry
 
 if TYPE_CHECKING:
     AnyEmbed = Embed
@@ -218,6 +219,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Free text about the spec."""
     published: list[Published] = []
     """Published figures, which reports show beside xfcost's."""
+    survey: SurveyEntry | None = None
+    """Its line in the table of a survey of efficient attention; `xfcost survey` prints them all."""
     extends: str | None = None
     """Preset or file (relative to this one) that this spec changes; mappings are merged, lists replaced."""
     set: dict[str, Any] = {}

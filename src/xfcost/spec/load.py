@@ -80,6 +80,11 @@ def preset_names() -> list[str]:
     return list(preset_files())
 
 
+def presets_with(key: str) -> list[str]:
+    """The presets whose own file has this key, found without reading the others as specs."""
+    return [name for name, file in preset_files().items() if f"\n{key}:" in file.read_text(encoding="utf-8")]
+
+
 def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
 

@@ -28,7 +28,7 @@ MOST_CONFIGURATIONS: Final = 10_000
 # Options that a sweep takes several values of, the first one varying slowest.
 VARIED: Final = ("batch", "dtype", "attention", "mode")
 # What a spec says that changes nothing that runs.
-_TEXTS: Final = ("name", "paper", "notes", "published", "extends", "set")
+_TEXTS: Final = ("name", "paper", "notes", "published", "survey", "extends", "set")
 _BY_MIXING: Final = ("params", "macs", "flops", "attention_entries")
 
 

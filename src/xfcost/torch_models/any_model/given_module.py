@@ -25,6 +25,10 @@ class GivenModule:
         self.module, self.inputs, self.keywords = module, inputs, keywords
         self.title = type(module).__name__
 
+    def on_numbers(self, lengths: Lengths) -> Built:
+        """The module, and its inputs of these lengths."""
+        return self.module, inputs_at(self.inputs, lengths, self.keywords)
+
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths.
 
@@ -37,7 +41,7 @@ class GivenModule:
             return inputs_at(self.inputs, at, self.keywords)
 
         def itself() -> list[Built]:
-            return [(self.module, given_at(lengths))]
+            return [self.on_numbers(lengths)]
 
         return ledger_at_lengths(self.module, given_at, lengths, letters_of(self.inputs), how, itself)
 

@@ -17,6 +17,7 @@ from xfcost.ledger.operation import Mixing, Operation
 from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.along import Along
 from xfcost.torch_models.any_model.inputs import Lengths
+from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.options import How
 
 # Runs on real numbers take their memory: N no larger than so many times the own.
@@ -41,6 +42,9 @@ class AnyModule(Protocol):
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths."""
+
+    def on_numbers(self, lengths: Lengths) -> Built:
+        """The module on the CPU, and its inputs of these lengths."""
 
 
 class ModuleSystem:
@@ -74,7 +78,7 @@ class ModuleSystem:
             UsageError: it can't be built, or does not run on these inputs.
             IncompleteError: an operation is not counted, and `how` is strict.
         """
-        lengths = _lengths(run)
+        lengths = lengths_of(run)
         ledger = self.module.ledger(lengths, how)
         if how.mixing:
             self._kinds = {row.path: row for row in ledger.rows}
@@ -111,7 +115,7 @@ class ModuleSystem:
         Raises:
             SizeError: the module does not run there.
         """
-        lengths = _lengths(run)
+        lengths = lengths_of(run)
         try:
             if lengths.size is not None and self.has_images:
                 side = lengths.size[0]
@@ -139,7 +143,7 @@ class ModuleSystem:
 
     def input_key(self, run: Run) -> Hashable:
         """N and the image's size."""
-        return _lengths(run)
+        return lengths_of(run)
 
     def axes(self, run: Run) -> int:
         """2 where it runs with square numbers of tokens alone.
@@ -284,7 +288,8 @@ def _patch(own: int, at: Callable[[int], Ledger]) -> int:
     return own
 
 
-def _lengths(run: Run) -> Lengths:
+def lengths_of(run: Run) -> Lengths:
+    """N and the image's size of a run."""
     if run.tokens is not None and len(run.tokens) > 1:
         raise UsageError(
             f"--N {shown(','.join(map(str, run.tokens)))}: expected one number, which stands for N in --input"

@@ -78,12 +78,21 @@ class NamedModule:
                 return ledger
         raise failed or UsageError(f"{self.name}: it can't be built")
 
-    def _on_cpu(self, lengths: Lengths) -> OnCPU:
-        def built_there() -> list[Built]:
-            model, given_at, first, _ = self._made("cpu", lengths)
-            return [(model, given_at(first))]
+    def on_numbers(self, lengths: Lengths) -> Built:
+        """The module on the CPU, and its inputs of these lengths.
 
-        return built_there
+        Raises:
+            UsageError: it can't be built.
+        """
+        with as_a_script(self.target):
+            return self._with_inputs(lengths)
+
+    def _with_inputs(self, lengths: Lengths) -> Built:
+        model, given_at, first, _ = self._made("cpu", lengths)
+        return model, given_at(first)
+
+    def _on_cpu(self, lengths: Lengths) -> OnCPU:
+        return lambda: [self._with_inputs(lengths)]
 
     def _made(
         self, device: str, lengths: Lengths

@@ -1,0 +1,53 @@
+"""The layer-type table: formulas and patterns, with the chains of the running modules."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from xfcost.counting.layer_types.table import LayerTable, layer_table
+from xfcost.counting.layer_types.types import Sizes
+from xfcost.ledger.errors import UsageError, shown
+from xfcost.ledger.quantities import whole_number
+
+# Paths are composed token by token.
+MOST_TOKENS: Final = 2**16
+_MOST_WIDTH: Final = 2**20
+
+
+def layer_types(*, N: Any, d: Any, k: Any = 3, r: Any = None) -> LayerTable:
+    """The layer types at N tokens of width d, with kernels of k and neighbourhoods of r tokens.
+
+    Raises:
+        UsageError: one of them can't be.
+    """
+    n = whole_number("--N", N, least=3, most=MOST_TOKENS, example="1024", what="a whole number of tokens")
+    d = whole_number("--d", d, least=2, most=_MOST_WIDTH, example="512", what="an even width")
+    if d % 2:
+        raise UsageError(f"--d {d}: expected an even width, as ByteNet's block works at half of it; try {d - 1} or {d + 1}")
+    sizes = Sizes(n, d, _centred("--k", k, n), _centred("--r", _near_root(n) if r is None else r, n))
+    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+
+    check_torch_loads()
+    with memory_may_run_out("layers", "running the layers"):
+        from xfcost.torch_models.tracing.longest_chain import chain_of
+
+        return layer_table(sizes, chain_of)
+
+
+def _near_root(n: int) -> int:
+    """The odd number of at least 3 next below or at √n."""
+    root = int(n**0.5)
+    return max(3, root - 1 + root % 2)
+
+
+def _centred(option: str, given: Any, n: int) -> int:
+    """An odd number of tokens, of which there are n.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    what = "an odd number of tokens, of which one is in the middle,"
+    width = whole_number(option, given, least=3, most=n, example="3", what=what)
+    if width % 2 == 0:
+        raise UsageError(f"{option} {shown(str(width))}: expected {what} from 3 to {n:,}; try {width - 1} or {width + 1}")
+    return width

@@ -1,0 +1,155 @@
+"""How far information travels: of each block, how many input tokens can influence a token."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from xfcost.ledger import notebook
+
+
+class Met(msgspec.Struct, frozen=True, kw_only=True):
+    """Of how many units of one input the tokens of a block can be influenced."""
+
+    input: str
+    """`input`, or `encoder`, `decoder`."""
+    units: int
+    """All units of that input."""
+    smallest: int
+    median: float
+    largest: int
+    whole: bool
+    """Has every token met all: every other, or in a causal stream every earlier one?"""
+
+    @property
+    def share(self) -> float:
+        """The median's share of all units."""
+        return self.median / self.units
+
+
+def met_of(name: str, counts: np.ndarray, units: int, own: int, *, causal: bool) -> Met:
+    """From the units that each token has met; of `own` tokens, of as many as units, the one of their own number."""
+    whole = bool((counts == units).all())
+    if causal and len(counts) == units and not whole:  # of each two tokens, the later one has met the earlier
+        whole = int(counts.sum()) - own == units * (units - 1) // 2
+    smallest, median, largest = int(counts.min()), float(np.median(counts)), int(counts.max())
+    return Met(input=name, units=units, smallest=smallest, median=median, largest=largest, whole=whole)
+
+
+class BlockReach(msgspec.Struct, frozen=True, kw_only=True):
+    """What the tokens have met after one step: the stem, a stage's entry, or a block."""
+
+    path: str
+    group: str
+    """The stage, or what else it stands in: neighbours of one group are numbered."""
+    part: str
+    """What it is there: `stem`, `enter`, `block 3`."""
+    kinds: tuple[str, ...]
+    """What mixes in it; where nothing does, what it is made of."""
+    stream: str
+    number: int | None
+    """The number of the block in its stream, from 1; None of a stem and of a stage's entry."""
+    tokens: int
+    """Tokens that leave it, with special tokens."""
+    sequential: int
+    """The most steps that one of its layers takes one after the other: 1, or the tokens of a recurrence."""
+    met: tuple[Met, ...]
+    """Of each input that has reached it; the stream's own first."""
+
+    @property
+    def label(self) -> str:
+        """`stage 1 · block 3`."""
+        return f"{self.group} · {self.part}" if self.group else self.part
+
+    @property
+    def whole(self) -> bool:
+        """Has every token met every other, of all inputs?"""
+        return all(one.whole for one in self.met)
+
+
+class InputGrid(msgspec.Struct, frozen=True, kw_only=True):
+    """One input and its units."""
+
+    name: str
+    sides: tuple[int, ...]
+    unit: Literal["token", "pixel"]
+
+    @property
+    def units(self) -> int:
+        """Number of units."""
+        return prod(self.sides)
+
+
+class Map(msgspec.Struct, frozen=True, kw_only=True):
+    """When one token of a stream is first influenced by each unit of an input."""
+
+    stream: str
+    input: str
+    token: tuple[int, ...]
+    """The place of the token, in units of its own stream's input."""
+    first: np.ndarray
+    """Of each unit, in raster order: 0 the token's own; k, it first influences the token after the k-th of
+    `Reach.steps`; -1, it never does."""
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """How far information travels in one system."""
+
+    name: str
+    inputs: tuple[InputGrid, ...]
+    maps: tuple[Map, ...]
+    steps: tuple[BlockReach, ...]
+    """The stem where it mixes, the entries of stages, and the blocks, in the order in which they run."""
+    causal_streams: tuple[str, ...]
+    """The streams whose mixing layers read no later token."""
+    receptive_field: tuple[int, ...] | None = None
+    """Sides of the last block's receptive field where no border cuts it off; None where it isn't the same anywhere."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def causal(self) -> bool:
+        """Does every mixing layer of the last stream read no later token?"""
+        return self.is_causal(self.steps[-1].stream)
+
+    def is_causal(self, stream: str) -> bool:
+        """Does no mixing layer of the stream read later tokens?"""
+        return stream in self.causal_streams
+
+    @property
+    def blocks(self) -> tuple[BlockReach, ...]:
+        """The blocks of the last stream alone."""
+        return tuple(step for step in self.steps if step.number is not None and step.stream == self.steps[-1].stream)
+
+    @property
+    def path_length(self) -> int | None:
+        """The number of the block of the last stream at which every token has met every other; None if never.
+
+        0 where it has before the first block. Of an encoder-decoder: of both inputs.
+        """
+        return self.path_length_of(self.steps[-1].stream)
+
+    def path_length_of(self, stream: str) -> int | None:
+        """The same of any stream, of all inputs that reach it."""
+        number = 0
+        steps = [step for step in self.steps if step.stream == stream]
+        for step in steps:
+            number = step.number or number
+            if step.whole and len(step.met) == len(steps[-1].met):
+                return number
+        return None
+
+    @property
+    def sequential(self) -> int:
+        """The most steps that one layer takes one after the other."""
+        return max((step.sequential for step in self.steps), default=1)
+
+    def input_of(self, stream: str) -> InputGrid:
+        """The stream's own input."""
+        return next(one for one in self.inputs if one.name == stream)
+
+    def _repr_html_(self) -> str | None:
+        """The report, in a notebook."""
+        return notebook.html(self)

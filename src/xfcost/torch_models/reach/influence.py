@@ -1,0 +1,208 @@
+"""Which positions of a running module's outputs change with which units of its inputs, one unit changed at a time.
+
+Changed and unchanged inputs stand at the same positions of two batches, where equal numbers are computed equally, so
+that outputs are compared bit by bit, in float64. A change can vanish (in a ReLU, in rounding): several inputs and
+weights are tried, and what changes with any of them counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.any_model.token_axes import inputs_of
+
+# Numbers of the watched outputs of one batch.
+_MOST_NUMBERS: Final = 2**24
+_MOST_SAMPLES: Final = 64
+# So many times a usual number a changed one is.
+_LARGE: Final = 4.0
+
+
+class Units(NamedTuple):
+    """The units of one input: cells along its token axes."""
+
+    key: str | int
+    """The input's name, or its place."""
+    axes: tuple[int, ...]
+    sides: tuple[int, ...]
+    """Units along each of these axes."""
+    cell: tuple[int, ...]
+    """Positions of a unit along each of them."""
+
+    @property
+    def count(self) -> int:
+        """Number of units."""
+        return prod(self.sides)
+
+    def mask(self, tensor: Tensor, number: int) -> Tensor:
+        """Which elements of a sample (or, without a batch, of the whole) are of the unit?"""
+        found = torch.zeros(tensor.shape[1:] if 0 not in self.axes else tensor.shape, dtype=torch.bool)
+        places = np.unravel_index(number, self.sides)
+        index: list[Any] = [slice(None)] * found.dim()
+        for axis, place, cell in zip(self.axes, places, self.cell, strict=True):
+            at = axis if 0 in self.axes else axis - 1
+            index[at] = slice(int(place) * cell, (int(place) + 1) * cell)
+        found[tuple(index)] = True
+        return found
+
+
+class Output(NamedTuple):
+    """What a watched module gave in one call."""
+
+    name: str
+    value: Tensor
+
+
+class Stop(Exception):  # noqa: N818 - no error: nothing after it is looked at
+    """The last watched output is there."""
+
+
+def outputs_of(model: nn.Module, given: Given, watched: Mapping[str, nn.Module], calls: int = 0) -> list[Output]:
+    """The first float tensor of each watched module's output, call by call; after so many the run is cut short."""
+    found: list[Output] = []
+
+    def note(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            tensors = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+            floats = [leaf for leaf in tensors if leaf.is_floating_point()]
+            if floats:
+                found.append(Output(name, floats[0].detach()))
+            if calls and len(found) == calls:
+                raise Stop
+
+        return hook
+
+    hooks = [module.register_forward_hook(note(name)) for name, module in watched.items()]
+    try:
+        with torch.no_grad():
+            model(*given.args, **given.kwargs)
+    except Stop:
+        pass
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+class Influences:
+    """Runs a module with changed inputs.
+
+    Args:
+        model: in float64 and evaluation mode; it is changed by noise and put back.
+        given: its inputs.
+        watched: name -> a module whose outputs are looked at.
+        axes: of every watched call the axes of its output along which positions lie, the batch's not among them.
+        rounding: part of the largest number up to which a difference is rounding (an FFT's over all tokens).
+    """
+
+    def __init__(
+        self, model: nn.Module, given: Given, watched: Mapping[str, nn.Module], axes: Sequence[tuple[int, ...]],
+        rounding: float = 0.0,
+    ) -> None:  # fmt: skip
+        self.model, self.given, self.watched, self.axes, self.rounding = model, given, watched, axes, rounding
+
+    def of(self, units: Units, seeds: Sequence[int]) -> list[np.ndarray]:
+        """Of each watched call, (positions, units): does the unit influence the position?"""
+        found: list[np.ndarray] = []
+        for seed in seeds:
+            noise = torch.Generator().manual_seed(seed)
+            seen = self._of(units, noise)
+            found = [one | other for one, other in zip(found, seen, strict=True)] if found else seen
+        return found
+
+    def _of(self, units: Units, noise: torch.Generator) -> list[np.ndarray]:
+        given = random_inputs(self.given, units, noise)
+        alone = outputs_of(self.model, given, self.watched, len(self.axes))
+        numbers = sum(one.value.numel() for one in alone)
+        samples = 1 if 0 in units.axes else min(max(_MOST_NUMBERS // numbers, 1), _MOST_SAMPLES, units.count)
+        parts = [range(at, min(at + samples, units.count)) for at in range(0, units.count, samples)]
+        columns = [self._changed(given, units, part, noise) for part in parts]
+        return [np.concatenate(calls, axis=1) for calls in zip(*columns, strict=True)]
+
+    def _changed(self, given: Given, units: Units, part: range, noise: torch.Generator) -> list[np.ndarray]:
+        """Of each call, (positions, these units)."""
+        plain = repeated(given, units, len(part))
+        tensor = dict(inputs_of(plain))[units.key]
+        masks = torch.stack([units.mask(tensor, number) for number in part])
+        masks = masks if 0 not in units.axes else masks[0]
+        changed = replaced(plain, units.key, torch.where(masks, other_than(tensor, noise), tensor))
+        before = outputs_of(self.model, plain, self.watched, len(self.axes))
+        after = outputs_of(self.model, changed, self.watched, len(self.axes))
+        return [
+            self._positions(one.value, other.value, axes, batched=0 not in units.axes)
+            for one, other, axes in zip(after, before, self.axes, strict=True)
+        ]
+
+    def _positions(self, one: Tensor, other: Tensor, axes: tuple[int, ...], *, batched: bool) -> np.ndarray:
+        differs = (one != other) & ~(one.isnan() & other.isnan())
+        if self.rounding:
+            differs &= ~((one - other).abs() <= self.rounding * other.abs().nan_to_num(posinf=0).max())
+        kept = (0, *axes) if batched else axes
+        rest = [axis for axis in range(differs.dim()) if axis not in kept]
+        found = differs.permute(*kept, *rest).flatten(len(kept)).any(-1) if rest else differs.permute(*kept)
+        rows = found.flatten(1) if batched else found.flatten()[None]
+        return rows.T.numpy()
+
+
+def random_inputs(given: Given, units: Units, noise: torch.Generator) -> Given:
+    """The inputs in float64, the input of the units with other numbers."""
+    whole = in_doubles(given)
+    tensor = dict(inputs_of(whole))[units.key]
+    return replaced(whole, units.key, _random_like(tensor, noise, 1.0))
+
+
+def in_doubles(given: Given) -> Given:
+    """The inputs with floats in float64."""
+    args, kwargs = pytree.tree_map_only(
+        Tensor, lambda one: one.double() if one.is_floating_point() else one, (given.args, given.kwargs)
+    )
+    return Given(args, kwargs)
+
+
+def _random_like(tensor: Tensor, noise: torch.Generator, scale: float) -> Tensor:
+    if tensor.is_floating_point():
+        return torch.randn(tensor.shape, generator=noise, dtype=tensor.dtype) * scale
+    return torch.randint(0, _words(tensor), tensor.shape, generator=noise, dtype=tensor.dtype)
+
+
+def _words(tensor: Tensor) -> int:
+    """Words that may stand in a text: those up to its largest, two at least."""
+    return max(int(tensor.max()) + 1, 2)
+
+
+def other_than(tensor: Tensor, noise: torch.Generator) -> Tensor:
+    """Other numbers, large ones; other words."""
+    if tensor.is_floating_point():
+        return _random_like(tensor, noise, _LARGE)
+    words = _words(tensor)
+    step = 1 + torch.randint(0, words - 1, tensor.shape, generator=noise, dtype=tensor.dtype)
+    return (tensor + step) % words
+
+
+def repeated(given: Given, units: Units, samples: int) -> Given:
+    """The first sample so many times; what has no batch stays as it is."""
+    if 0 in units.axes:
+        return given
+    batch = dict(inputs_of(given))[units.key].shape[0]
+
+    def several(tensor: Tensor) -> Tensor:
+        has_batch = tensor.dim() > 0 and tensor.shape[0] == batch
+        return tensor[:1].expand(samples, *tensor.shape[1:]).contiguous() if has_batch else tensor
+
+    args, kwargs = pytree.tree_map_only(Tensor, several, (given.args, given.kwargs))
+    return Given(args, kwargs)
+
+
+def replaced(given: Given, key: str | int, value: Tensor) -> Given:
+    """The inputs with another tensor as one of them."""
+    if isinstance(key, str):
+        return Given(given.args, given.kwargs | {key: value})
+    return Given(tuple(value if place == key else one for place, one in enumerate(given.args)), given.kwargs)
