@@ -32,7 +32,7 @@ KNOWN: Final = {
     ): "the encoder's token at the same position counts as the token itself; found is one of another input",
     ("Classifier.average",): "the mean of two heads' logits; found as a token that reads another",
     ("Compressive.compress",): "the old memory is an input of its own, and all that is left of it is its groups",
-    ("Bottleneck.spatial_pool",): "disjoint groups; the old tokens are not met again",
+    ("Bottleneck.spatial_pool", "Vgg.pool"): "disjoint groups; the old tokens are not met again",
     # Not followed yet.
     ("Bottleneck.spatial_positions", "Bottleneck.spatial_add_positions"): "a table is added to keys before any score",
     ("Sinkhorn.sort_logits", "Sinkhorn.scores", "Sinkhorn.softmax", "Sinkhorn.weighted_sum"): (

@@ -198,6 +198,8 @@ MIXING = {
     "hyena-153m": "O(N·W·d)",
     "conformer-l": "O(N²·d), O(N·W²·C·d), O(N·W²·d²), O(N·W·d)",
     "regnety-4.0gf": "O(N·W²·C·d), O(N·d·dₖ)",
+    "efficientnet-b0": "O(N·W²·C·d), O(N·d)",
+    "vgg-16": "O(N·d²)",
     "deepseek-v2": "O(N²·d)",
 }
 

@@ -123,6 +123,14 @@ def vision() -> None:
     cog.outl("\n" + tabulate(lines(), headers="keys", tablefmt="github", disable_numparse=True) + "\n")
 
 
+def swin_table() -> None:
+    """Table 1(a) of Swin's paper beside counted and traced models."""
+    from swin_table import lines
+    from tabulate import tabulate
+
+    cog.outl("\n" + tabulate(list(lines()), headers="keys", tablefmt="github", disable_numparse=True) + "\n")
+
+
 def transformers() -> None:
     """The table of models of transformers beside torch's counter, out of docs/transformers.csv."""
     from tabulate import tabulate

@@ -16,6 +16,7 @@ from xfcost.layers.context import Context
 from xfcost.layers.conv import Conv
 from xfcost.layers.dense import Dense
 from xfcost.layers.distillation_token import DistillationToken
+from xfcost.layers.flatten_classifier import FlattenClassifier
 from xfcost.layers.fold import Fold
 from xfcost.layers.fold_axis import FoldAxis
 from xfcost.layers.fourier import Fourier
@@ -120,6 +121,11 @@ LAYER_CASES: list[LayerCase] = [
     *(LayerCase(Classifier(classes=4, pool=pool), Grid((3, 5), 1)) for pool in ("class_token", "mean", "none")),
     LayerCase(Classifier(classes=4, norm_after_pool=True), ODD),
     LayerCase(Classifier(classes=4, pool=DISTILLED, norm="none"), Grid((3, 5), 2)),
+    *(
+        LayerCase(FlattenClassifier(pooled=pooled, hidden=hidden, classes=4), grid)
+        for pooled, hidden, grid in ((2, [7], OBLONG), (2, [7, 8], ODD), (3, [5], VOLUME), (4, [5], ROW))
+    ),
+    LayerCase(FlattenClassifier(pooled=7, hidden=[5], act="gelu", classes=4), ODD),
     LayerCase(LanguageModel(), ROW),
     LayerCase(LanguageModel(norm="none", bias=True, scale="rsqrt_dim"), ROW),
     LayerCase(Pooler(), ROW),

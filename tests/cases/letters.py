@@ -84,7 +84,11 @@ LETTERS: dict[str, Callable[[Any, Place], Letters]] = {
     "depthwise_conv": _window(),
     "conv_module": _window(),
     "conv_attention": lambda component, place: along_axes("W", component.size) | along_axes("R", component.kv_stride),
-    "inverted_residual": lambda component, place: along_axes("W", 3),
+    # squeezed are the tokens that leave
+    "inverted_residual": lambda component, place: (
+        _window()(component, place) | {"N": prod(ceil(side / component.stride) for side in place.grid.sides)}
+    ),
+    "vgg": lambda component, place: along_axes("W", 3) | along_axes("l", 2),
     "unfolded": _window("patch", "P"),
     "conv": _window(),
     "bytenet": _window(),

@@ -9,6 +9,7 @@ One function per layer, named after its `kind`:
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -230,6 +231,22 @@ def classifier(options: Options, place: Place, weights: Weights, x: Tensor) -> T
     if options.pool == "class_token":
         return linear(weights.linear, x[:, 0])
     return (linear(weights.linear, x[:, 0]) + linear(weights.distillation_linear, x[:, 1])) / 2
+
+
+def flatten_classifier(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
+    """Means of a fixed number of windows, channel by channel in raster order; hidden layers; classes."""
+    tokens, cells = numbered(place.sides), []
+    for cell in spots((options.pooled,) * len(place.sides)):
+        windows = [
+            range(side * at // options.pooled, math.ceil(side * (at + 1) / options.pooled))
+            for at, side in zip(cell, place.sides, strict=True)
+        ]
+        read = [x[:, tokens[spot]] for spot in itertools.product(*windows)]
+        cells.append(sum(read) / len(read))
+    y = torch.stack(cells, -1).flatten(1)
+    for number in range(1, len(options.hidden) + 1):
+        y = ACTS[options.act](linear(getattr(weights.inner, f"fc{number}"), y))
+    return linear(weights.inner.linear, y)
 
 
 def language_model(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:

@@ -84,7 +84,18 @@ def relu(x: Tensor) -> Tensor:
     return torch.where(x > 0, x, 0.0)
 
 
-ACTS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": gelu, "silu": silu, "relu": relu, "none": lambda x: x}
+def relu6(x: Tensor) -> Tensor:
+    """min(max(0, x), 6), whose slope at 0 and at 6 is 0."""
+    return torch.where(x < 6, relu(x), 6.0)
+
+
+ACTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": gelu,
+    "silu": silu,
+    "relu": relu,
+    "relu6": relu6,
+    "none": lambda x: x,
+}
 
 
 def layer_norm(leaf: Any, x: Tensor) -> Tensor:

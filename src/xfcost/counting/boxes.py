@@ -20,6 +20,7 @@ _ACTIVATIONS: Final = {
     "gelu_quick": "GELU (quick)",
     "gelu_tanh": "GELU (tanh)",
     "relu": "ReLU",
+    "relu6": "ReLU6",
     "none": "",
 }
 

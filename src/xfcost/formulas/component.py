@@ -40,7 +40,7 @@ Share = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 # Norms; "none" leaves the norm out. `rows.norm` has their costs.
 NormKind = Literal["layer_norm", "rms_norm", "batch_norm", "group_norm", "affine", "none"]
 # Activation functions of layers.
-ActKind = Literal["gelu", "gelu_quick", "gelu_tanh", "relu", "silu"]
+ActKind = Literal["gelu", "gelu_quick", "gelu_tanh", "relu", "relu6", "silu"]
 
 
 class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

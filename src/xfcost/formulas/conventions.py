@@ -30,8 +30,9 @@ FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
     "group_norm": 5,  # as layer norm
     "affine": 2,  # scale, shift
     "relu": 1,
+    "relu6": 2,  # two bounds
     "leaky_relu": 2,  # the slope, the maximum; with a learned slope too (PReLU)
-    "hardtanh": 2,  # two bounds; ReLU6 is one
+    "hardtanh": 2,  # two bounds
     "hardsigmoid": 4,  # relu6(x + 3)/6: add, two bounds, divide
     "hardswish": 5,  # x·hardsigmoid(x)
     "shrink": 1,  # x ± λ

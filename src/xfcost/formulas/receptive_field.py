@@ -18,8 +18,13 @@ def pointwise_kernel(grid: Grid, stride: int = 1) -> Kernel:
 
 def kernel_of_three(grid: Grid, stride: int = 1) -> Kernel:
     """A kernel of three positions along every axis, padded by one: 3×3 on a plane."""
+    return centred_kernel(grid, 3, stride)
+
+
+def centred_kernel(grid: Grid, side: int, stride: int = 1) -> Kernel:
+    """A kernel of an odd side along every axis, padded by half of it."""
     rank = len(grid.sides)
-    return Kernel((3,) * rank, (stride,) * rank, (1,) * rank)
+    return Kernel((side,) * rank, (stride,) * rank, (side // 2,) * rank)
 
 
 def receptive_field(kernels: Sequence[Kernel], grid: Grid, outputs: Iterable[int]) -> list[int]:

@@ -54,6 +54,7 @@ HEADS: Kinds[Head] = Kinds(
     __name__,
     {
         "classifier": ("Classifier", "ClassifierHead"),
+        "flatten_classifier": ("FlattenClassifier", "FlattenClassifierHead"),
         "language_model": ("LanguageModel", "LanguageModelHead"),
         "masked_language_model": ("MaskedLanguageModel", "MaskedLanguageModelHead"),
         "pooler": ("Pooler", "PoolerHead"),

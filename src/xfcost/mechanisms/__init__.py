@@ -51,6 +51,7 @@ MECHANISMS: Kinds[Mixer] = Kinds(
         "conv_module": ("ConvModule", "ConvolutionModule"),
         "conv_attention": ("ConvAttention", "ConvolutionalAttention"),
         "inverted_residual": ("InvertedResidual", "InvertedResidualBlock"),
+        "vgg": ("Vgg", "VggBlock"),
         "unfolded": ("Unfolded", "UnfoldedAttention"),
         "rnn": ("Rnn", "RnnLayer"),
         "lstm": ("Lstm", "LstmLayer"),

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from xfcost.formulas.arithmetic import rounded
 from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Width, check_divides
 from xfcost.formulas.conv_block import ConvBlock, convolution_and_norm, strided_grid
 from xfcost.formulas.conv_kernel import Kernel
@@ -19,7 +18,8 @@ from xfcost.formulas.receptive_field import (
     receptive_field,
     tokens_read,
 )
-from xfcost.formulas.rows import convolution, elementwise
+from xfcost.formulas.rows import elementwise
+from xfcost.formulas.squeeze_excitation import Squeeze, check_squeeze, squeeze_rows, squeezed_width
 from xfcost.ledger.errors import divisors_text
 from xfcost.ledger.grid import sides_text
 from xfcost.mechanisms.local_attention import LocalAttention
@@ -56,7 +56,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     """Number of groups g of the 3×3 convolution; 1 by default."""
     group_width: Annotated[Width | None, Letter("dₖ")] = None
     """Channels per group, w/g, in place of `groups`."""
-    squeeze: Annotated[float, msgspec.Meta(gt=0, le=2**10)] | None = None
+    squeeze: Squeeze | None = None
     """Ratio r of squeeze-and-excitation, r·d hidden units (Hu et al. 2018); none by default."""
     spatial: LocalAttention | LocalRelation | None = None
     """A mechanism in place of the 3×3 convolution; the block sets its stride."""
@@ -85,8 +85,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
                 f"{divisors_text(place.out_dim)}, or give `width`",
             )
         self._check_groups(self.inner(place))
-        if self.squeeze is not None and not self.squeezed(place):
-            raise ComponentError("squeeze", f"{self.squeeze:g} of the width {place.dim} is no channel at all; try 0.25")
+        check_squeeze(self.squeeze, place.dim)
         if self.spatial is not None:
             self._check_spatial(place)
 
@@ -134,7 +133,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
 
     def squeezed(self, place: Place) -> Number:
         """r·d, as a whole number."""
-        return rounded(place.dim, self.squeeze or 0)
+        return squeezed_width(self.squeeze or 0, place.dim)
 
     def inside(self, place: Place) -> Place:
         """The place after conv1."""
@@ -172,7 +171,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         yield from self._mixing(place)
         yield elementwise("act2", "Activation", "relu", grid.tokens * width)
         if self.squeeze is not None:
-            yield from squeeze_rows(grid, width, self.squeezed(place))
+            yield from squeeze_rows(grid, width, self.squeezed(place), "relu")
         yield from convolution_and_norm(("conv3", "norm3"), "1×1 convolution", kernel, grid, width, place.out_dim)
         yield from self.residual_end(place, "act3")
 
@@ -201,21 +200,3 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
                 f"stride {self.stride} on the first 1×1 convolution: {unread} of {place.grid.tokens} positions are "
                 "read by nothing"
             )
-
-
-def squeeze_rows(grid: Grid, width: Number, squeezed: Number) -> Iterator[Operation]:
-    """Squeeze-and-excitation (Hu et al. 2018, §3): the mean over all tokens becomes a gate for each of their channels.
-
-    squeeze_pool   N·w additions
-    squeeze_conv1  w·w' MACs, whatever N is; squeeze_conv2 as many
-    squeeze_scale  N·w multiplications by the gate, which all tokens decide
-    """
-    per_sample: dict[str, Any] = {"outputs": 1, "kernel": pointwise_kernel(grid).sides}
-    all_tokens: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": grid.tokens}
-    yield elementwise("squeeze_pool", "Squeeze: mean over tokens", "mean", grid.tokens * width, **all_tokens)
-    yield convolution("squeeze_conv1", "Squeeze", width=width, out_width=squeezed, **per_sample)
-    yield elementwise("squeeze_act", "Activation", "relu", squeezed)
-    yield convolution("squeeze_conv2", "Excitation", width=squeezed, out_width=width, **per_sample)
-    yield elementwise("squeeze_gate", "Sigmoid of the gate", "sigmoid", width)
-    all_tokens["content_dependent"] = True
-    yield elementwise("squeeze_scale", "Scale channels by the gate", "multiply", grid.tokens * width, **all_tokens)

@@ -1,32 +1,50 @@
-"""The inverted residual of MobileNetV2 and MobileViT: expand, depthwise convolution, project."""
+"""The inverted residual of MobileNetV2, EfficientNet and MobileViT: expand, depthwise convolution, project."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
-from typing import Literal
+from typing import Annotated, Literal
 
-from xfcost.formulas.component import Grid, Mixer, Number, Operation, Place, Width
+import msgspec
+
+from xfcost.formulas.component import (
+    ActKind,
+    Grid,
+    Letter,
+    Mixer,
+    Number,
+    Operation,
+    Place,
+    Width,
+    check_odd,
+)
 from xfcost.formulas.conv_block import convolution_and_norm, strided_grid
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
-from xfcost.formulas.receptive_field import kernel_of_three, pairs_of_one_kernel, pointwise_kernel
+from xfcost.formulas.receptive_field import centred_kernel, pointwise_kernel
 from xfcost.formulas.rows import elementwise
+from xfcost.formulas.squeeze_excitation import Squeeze, check_squeeze, squeeze_rows, squeezed_width
 
 
 class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"):
-    """1×1, depthwise 3×3 and 1×1 convolutions with batch norms; x is added where the shape stays.
+    """1×1, depthwise W×W and 1×1 convolutions with batch norms; x is added where the shape stays.
 
-    Sandler et al. 2018, §3.3, with Swish for ReLU6 and expansions of 2 and 4 in MobileViT (Mehta and Rastegari 2022,
-    §3.2). N tokens of width d on a grid; N' leave, N/s² with the stride s, of the stage's width d'; H hidden units.
+    Sandler et al. 2018, §3.3, with ReLU6, 3×3 and an expansion of 6; MobileViT has Swish and expansions of 2 and 4
+    (Mehta and Rastegari 2022, §3.2). N tokens of width d on a grid; N' leave, N/s² with the stride s, of the stage's
+    width d'; H hidden units.
 
         expand_conv   N·d·H MACs; left out where H = d
-        conv          9·N'·H MACs, at the stride
+        conv          W²·N'·H MACs, at the stride
         project_conv  N'·H·d' MACs, and no activation behind it
-        norm          twice their width in parameters behind each; Swish behind the first two
+        norm          twice their width in parameters behind each; an activation behind the first two
         add           N'·d, where s = 1 and d' = d
 
-    No convolution has a bias: the norm behind it has. On a sequence or a volume the kernels have 3 or 27 positions.
+    With `squeeze: r` squeeze-and-excitation stands before the projection: the mean over all N' tokens, H numbers, is
+    mapped to r·d (of the block's input) and back, and multiplies every token. That mixes globally, content-dependent.
+    This is EfficientNet's MBConv, with Swish and r = ¼ (Tan and Le 2019, §4 and Table 1).
+
+    No convolution has a bias but those of the squeeze: the norm behind it has. On a sequence or a volume the kernels
+    have W or W³ positions.
     """
 
     short_name = "Inverted residual"
@@ -38,23 +56,38 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
     hidden: Width | None = None
     """Hidden width H; `ratio`·d by default."""
     stride: Literal[1, 2] = 1
-    """Stride s of the 3×3 convolution."""
+    """Stride s of the depthwise convolution."""
+    size: Annotated[int, msgspec.Meta(ge=3, le=2**16), Letter(None)] = 3
+    """Kernel side W of the depthwise convolution, odd."""
+    act: ActKind = "silu"
+    """Activation function behind the first two norms, and inside the squeeze."""
+    squeeze: Squeeze | None = None
+    """Ratio r of squeeze-and-excitation, r·d hidden units (Hu et al. 2018); none by default."""
 
     @property
     def widens(self) -> bool:
         return True
 
     def check(self, place: Place) -> None:
+        check_odd("size", self.size)
         self.kernel(place.grid).check(place.grid)
         check_hidden(self.hidden, self.ratio, place.dim)
+        check_squeeze(self.squeeze, place.dim)
+
+    def label(self) -> str:
+        return self.short_name if self.squeeze is None else "SE inverted residual"
 
     def kernel(self, grid: Grid) -> Kernel:
         """The depthwise kernel."""
-        return kernel_of_three(grid, self.stride)
+        return centred_kernel(grid, self.size, self.stride)
 
     def inner(self, width: Number) -> Number:
         """H."""
         return hidden_width(self.hidden, self.ratio, width)
+
+    def squeezed(self, place: Place) -> Number:
+        """r·d, as a whole number."""
+        return squeezed_width(self.squeeze or 0, place.dim)
 
     def expands(self, place: Place) -> bool:
         """Does it have an expanding convolution?"""
@@ -68,10 +101,14 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
         return strided_grid(place.grid, self.stride), place.out_dim
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        if self.squeeze is not None:
+            return range(grid.tokens)  # the gate's mean: kernels are wider than the stride and leave no token out
         return self.kernel(grid).reads(grid.sides, token)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return prod(pairs_of_one_kernel(side, self.stride) for side in grid.sides)
+        if self.squeeze is not None:
+            return strided_grid(grid, self.stride).tokens * grid.tokens
+        return self.kernel(grid).pairs(grid.sides)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, out_grid = place.grid, self.out(place)[0]
@@ -79,11 +116,13 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
         one, paths = pointwise_kernel(grid), ("expand_conv", "expand_norm")
         if self.expands(place):
             yield from convolution_and_norm(paths, "Expanding convolution", one, grid, place.dim, inside)
-            yield elementwise("expand_act", "Activation", "silu", grid.tokens * inside)
+            yield elementwise("expand_act", "Activation", self.act, grid.tokens * inside)
         yield from convolution_and_norm(
             ("conv", "norm"), "Depthwise convolution", self.kernel(grid), out_grid, inside, inside, groups=inside
         )
-        yield elementwise("act", "Activation", "silu", out_grid.tokens * inside)
+        yield elementwise("act", "Activation", self.act, out_grid.tokens * inside)
+        if self.squeeze is not None:
+            yield from squeeze_rows(out_grid, inside, self.squeezed(place), self.act)
         paths = ("project_conv", "project_norm")
         yield from convolution_and_norm(paths, "Projecting convolution", one, out_grid, inside, place.out_dim)
         if self.adds(place):

@@ -18,8 +18,9 @@ from xfcost.torch_models.mechanisms.local_attention import LocalSelfAttention
 from xfcost.torch_models.mechanisms.local_relation import LocalRelationLayer
 from xfcost.torch_models.shared.conv_block import shortcut
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import Add, Leaf, Multiply
+from xfcost.torch_models.shared.leaves import Add
 from xfcost.torch_models.shared.norms import GridNorm
+from xfcost.torch_models.shared.squeeze_excitation import SqueezeExcitation
 
 # Modules that may replace the 3×3 convolution.
 SPATIAL: Final[dict[type[Mixer], type[nn.Module]]] = {
@@ -47,7 +48,9 @@ class BottleneckBlock(nn.Module):
             )
         self.norm2 = GridNorm(width)
         self.act2 = nn.ReLU()
-        self.squeeze = None if config.squeeze is None else SqueezeExcitation(width, config.squeezed(place), place)
+        self.squeeze: nn.Module | None = None
+        if config.squeeze is not None:
+            self.squeeze = SqueezeExcitation(width, config.squeezed(place), place, "relu")
         self.conv3 = Convolution(width, place.out_dim, pointwise_kernel(grid), bias=False)
         self.norm3 = GridNorm(place.out_dim)
         self.shortcut = shortcut(config, place)
@@ -76,25 +79,3 @@ def spatial(config: Bottleneck, inside: Place) -> nn.Module:
     mixer = config.spatial_mixer
     make: Any = SPATIAL[type(mixer)]
     return make(mixer, inside)
-
-
-class SqueezeExcitation(nn.Module):
-    """A gate per channel, computed from the mean over all positions: (B, W, Y, X) -> (B, W, Y, X)."""
-
-    def __init__(self, width: int, squeezed: int, place: Place) -> None:
-        super().__init__()
-        self.pool = Leaf(grid_mean)
-        self.conv1 = Convolution(width, squeezed, pointwise_kernel(place.grid))
-        self.act = nn.ReLU()
-        self.conv2 = Convolution(squeezed, width, pointwise_kernel(place.grid))
-        self.gate = nn.Sigmoid()
-        self.scale = Multiply()
-
-    def forward(self, x_BWYX: Tensor) -> Tensor:
-        gate_BW11 = self.gate(self.conv2(self.act(self.conv1(self.pool(x_BWYX)))))
-        return self.scale(x_BWYX, gate_BW11)
-
-
-def grid_mean(x_BWYX: Tensor) -> Tensor:
-    """(B, W, Y, X) -> (B, W, 1, 1)."""
-    return x_BWYX.mean(tuple(range(2, x_BWYX.dim())), keepdim=True)

@@ -6,15 +6,12 @@ grid.
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
+from xfcost.torch_models.shared.convolution import Convolution, adaptive_mean, in_rows, on_grid
 from xfcost.torch_models.shared.leaves import Leaf, Linear, join_heads, split_heads
 from xfcost.torch_models.shared.norms import LayerNorm
 
@@ -49,9 +46,3 @@ class SpatialReductionAttention(nn.Module):
         if self.pool is not None:
             return self.act(self.norm(self.reduce(in_rows(self.pool(x_BDYX)))))
         return self.norm(in_rows(self.reduce(x_BDYX)))
-
-
-def adaptive_mean(x_BDYX: Tensor, *, sides: tuple[int, ...]) -> Tensor:
-    """Mean pooling to a P×P grid: (B, D, Y, X) -> (B, D, P, P)."""
-    pools: Any = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
-    return pools[len(sides) - 1](x_BDYX, sides)

@@ -153,6 +153,7 @@ HINTS: Final[dict[str, Hints]] = {
         past=_compressive_past,
         more={"position_scores": _beyond_the_query},
     ),
+    "flatten_classifier": Hints(whole=lambda component: component.pooled),
     # sines and cosines of some pairs of tokens are zero
     "fourier_mixing": Hints(at_most=_names("cos_tokens", "sin_tokens")),
     "full": Hints(positional=_always("relative_bias"), masks=_names("mask")),

@@ -97,3 +97,9 @@ class TokenPooling(Pooling):
 
     def forward(self, x: Tensor) -> Tensor:
         return in_rows(super().forward(on_grid(x, self.sides)))
+
+
+def adaptive_mean(x_BDYX: Tensor, *, sides: tuple[int, ...]) -> Tensor:
+    """Mean pooling to a P×P grid: (B, D, Y, X) -> (B, D, P, P)."""
+    pools: Any = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
+    return pools[len(sides) - 1](x_BDYX, sides)

@@ -244,6 +244,7 @@ ACTIVATIONS: Final[dict[ActKind, type[nn.Module]]] = {
     "gelu_quick": GeluQuick,
     "gelu_tanh": GeluTanh,
     "relu": nn.ReLU,
+    "relu6": nn.ReLU6,
     "silu": nn.SiLU,
 }
 

@@ -208,6 +208,7 @@ _BY_WORK: Final = {
     "batch_norm": "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training",
     "softmax": "_softmax _safe_softmax _log_softmax",
     "relu": "relu relu_",
+    "hardtanh": "hardtanh hardtanh_",
     "silu": "silu silu_",
     "elu": "elu",
     "softplus": "softplus",
