@@ -199,7 +199,9 @@ print(f"{len(inside)} of {56 * 56:,} patches of Swin-T's first stage meet nobody
 # %%
 found = xfcost.stream("vit-ti16")
 for step in found.blocks[0]:
-    print(f"{step.formula}: one token changed, {step.changed.rows} of {step.changed.of_rows} rows of {step.symbol} change")
+    print(
+        f"{step.formula}: one token changed, {step.changed.rows} of {step.changed.of_rows} rows of {step.symbol} change"
+    )
 print("all sums hold to rounding:", all(check.within for check in found.checks))
 
 # %% [markdown]

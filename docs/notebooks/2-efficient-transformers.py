@@ -65,8 +65,14 @@ print(f"512·513/2 = {512 * 513 // 2:,}")
 # **Claim.** Fixed patterns (FP), learnable patterns (LP), memory (M), low rank (LR), kernels (KR), recurrence (RC) and
 # downsampling (DS) avoid the quadratic cost in different ways.
 #
-# The exponent is that of the mixing MACs in N, from 16,384 tokens to twice as many, all parameters fixed.
-# Not every class is below 2.
+# `xfcost survey` has every system, with the order that the survey prints beside the derived one. One of each class:
+
+# %%
+# !xfcost survey | head -31 | grep -E "^(system|Image|Axial|Routing|Set|Linformer|Linear|Transformer-XL|Funnel|Switch)"
+
+# %% [markdown]
+# Not every class avoids N². The exponent of the mixing MACs in N, from 16,384 tokens to twice as many, with all
+# parameters fixed:
 
 # %%
 classes = {
@@ -289,3 +295,9 @@ for name in ("t5-base", "switch-base-8", "switch-base-128"):
         f"{name:16} {model.total('params') / 1e9:5.2f} G parameters, {model.total('active_params') / 1e9:.2f} G active,"
         f" {model.total('macs') / 1e9:.0f} G MACs"
     )
+
+# %% [markdown]
+# ## Where to go next
+#
+# [Efficient attention](../efficient-attention.md) has every system's order, derived and in print; [language models](../language.md)
+# their caches.

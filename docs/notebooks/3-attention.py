@@ -171,7 +171,16 @@ for heads, name in ((1, "transformer-base-h1"), (8, "transformer-base"), (32, "t
 #
 # **Claim.** Complexity per layer, sequential operations and maximum path length of Vaswani et al., table 1.
 #
-# PLACE layers
+# Orders, sequential operations of the running layer, and path lengths composed from what the layers read, beside the
+# printed ones; at n = 256 and d = 512, where n < d as the slide has it.
+
+# %%
+# !xfcost layers --N 256 --d 512 | head -30 | grep -E "^(layer|Self-att|Recur|Convolutional, (dil|cont))"
+
+# %% [markdown]
+# **Error.** The slide's O(log_k n) is the path of dilated convolutions; contiguous ones need O(n/k), as the paper says
+# beside its table. "Lower complexity" holds for the products of pairs, n²·d; the projections' n·d² are more while
+# n < 2·d.
 
 # %% [markdown]
 # ## The transformer from the ground up
@@ -347,3 +356,8 @@ print(f"{tokens:,} pixels, {tokens**2:,} pairs; 16×16 patches: {tokens // 256},
 # %% [markdown]
 # **Claim.** ViTs train and run faster than CNNs of the same FLOPs. This depends on the machine, and no time is kept
 # here: `xfcost compare vit-s16 resnet-50 --device cpu` times both on yours.
+
+# %% [markdown]
+# ## Where to go next
+#
+# [How xfcost counts](../how-it-counts.md); [vision](../vision.md); [training](../training.md).

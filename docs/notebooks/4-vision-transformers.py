@@ -252,9 +252,16 @@ for name in ("swin-t", "swin-s", "swin-b", "swin-l"):
     print(f"{name}: (side, width, blocks, heads):", *stages)
 
 # %% [markdown]
-# **Claim** (18.6.8). Swin beside DeiT, EfficientNet and RegNetY.
+# **Claim** (18.6.8). Swin beside DeiT, EfficientNet and RegNetY: by its windows it scales to high resolution without a
+# quadratic cost.
 #
-# PLACE: nets
+# So do the two CNNs; DeiT does not. [Vision](../vision.md) compares all sizes, with accuracy and speed as printed.
+
+# %%
+for name, size in (("swin-t", 448), ("deit-s", 448), ("efficientnet-b4", 760), ("regnety-4.0gf", 448)):
+    small, large = cost(name), xfcost.analyze(name, size=size, trace=False)
+    growth = large.total("macs") / small.total("macs")
+    print(f"{line(name, small)}; four times the pixels: {growth:.2f}× the MACs")
 
 # %% [markdown]
 # ## 18.7: successors
@@ -344,3 +351,8 @@ print(f"{mixer.bound_params:,} of {mixer.total('params'):,} parameters depend on
 # **Claim** (18.8.2). ViTs attend to any sequence length, as CNNs slide.
 #
 # But for the position table: 151,296 of ViT-B/16's parameters depend on N too (above), and are interpolated.
+
+# %% [markdown]
+# ## Where to go next
+#
+# [Vision](../vision.md); [the presets beside published figures](../gallery.md).

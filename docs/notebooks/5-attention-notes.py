@@ -243,3 +243,8 @@ for name in ("ffn-gelu", "ffn-swiglu"):
 dense, sparse = (xfcost.analyze(name, N=512, trace=False) for name in ("mistral-7b", "mixtral-8x7b"))
 for name in ("params", "active_params", "macs"):
     print(f"{name:14} {sparse.total(name) / dense.total(name):.2f}× those of the dense model (E = 8, A = 2)")
+
+# %% [markdown]
+# ## Where to go next
+#
+# [How xfcost counts](../how-it-counts.md); [the residual stream](../residual-stream.md).
