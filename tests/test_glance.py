@@ -157,3 +157,37 @@ def test_an_encoder_decoder_and_the_plain_text(ledgers):
     text = plain_text(lambda width: render(glance([ledgers[2]])))
     assert "encoder, decoder" in text
     assert "Shared table 'embedding'" in text
+
+
+def test_a_shared_table_is_of_the_kind_of_what_reads_it():
+    page = glance([analyze("t5-small", trace=False)])
+    found = {entry.title: (entry.mixing, entry.occurrences[0].params) for entry in page.entries}
+    # 32 buckets of 8 heads, shared by the layers of a stream; the embedding mixes nothing
+    assert found["Shared table 'encoder_bias'"] == found["Shared table 'decoder_bias'"] == ("global", 32 * 8)
+    assert found["Shared table 'embedding'"][0] == "per-token"
+    assert page.mixing_params() == {"T5-small": 2 * 32 * 8}
+    assert "with 2 exceptions: the shared table 'encoder_bias' (T5-small: 256 of 60,506,624" in parameter_sentence(page)
+
+
+@pytest.mark.parametrize(
+    ("spec", "params"), [("linformer-512", 12 * 2 * 512 * 256), ("linformer-512-layerwise", 512 * 256)]
+)
+def test_linformer_s_projections_are_parameters_of_mixing(spec, params):
+    page = glance([analyze(spec, trace=False)])
+    assert list(page.mixing_params().values()) == [params]
+    assert f"{params:,} of" in parameter_sentence(page)
+
+
+def test_mixers_and_weights_are_told(page):
+    assert page.mixers == {"ViT-S/8": ("Self-attention",), "Swin-T": ("W-MSA", "SW-MSA")}
+    text = plain_text(lambda width: render(page))
+    flat = " ".join(text.split())
+    assert "Mixers: ViT-S/8 Self-attention; Swin-T W-MSA, SW-MSA." in flat
+    assert "learned or fixed in Relative position bias, Add position bias." in flat
+    assert re.search(r"Weighted sum AV +O\(N·W²·d\) +W² +Swin-T", text)
+
+
+def test_one_system_needs_no_column_of_systems(ledgers):
+    text = plain_text(lambda width: render(glance([ledgers[0]])))
+    assert "System" not in text
+    assert re.search(r"Softmax +O\(h·N²\) +N +stage 1 +0", text)

@@ -104,15 +104,9 @@ def kinds() -> None:
         cog.outl("\n".join(structs))
 
 
-def survey() -> None:
-    """Derived orders beside the survey's, then an explanation of each."""
-    from survey import ENTRIES, lines
-    from tabulate import tabulate
-
-    cog.outl("\n" + tabulate(lines(), headers="keys", tablefmt="github", disable_numparse=True) + "\n")
-    for entry in ENTRIES:
-        cog.outl(f"- **{entry.system}.** {entry.why}")
-    cog.outl("")
+def markdown(arguments: str) -> None:
+    """The output of a command that is Markdown already."""
+    cog.outl(f"\n{output(arguments).rstrip()}\n")
 
 
 def vision() -> None:

@@ -16,11 +16,20 @@ from xfcost.mechanisms import MECHANISMS
 from xfcost.spec import grammar
 from xfcost.spec.meanings import meanings
 from xfcost.spec.schema import structs_in
+from xfcost.spec.survey import SurveyEntry
 
 INPUTS = (grammar.ImageInput, grammar.VideoInput, grammar.TokenInput, grammar.VectorInput)
 # Section -> its structs; `Inside other keys` has the rest.
 SECTIONS: dict[str, tuple[type[msgspec.Struct], ...]] = {
-    "The spec": (grammar.Spec, grammar.StreamSpec, grammar.StageSpec, grammar.Group, Residual, grammar.Published),
+    "The spec": (
+        grammar.Spec,
+        grammar.StreamSpec,
+        grammar.StageSpec,
+        grammar.Group,
+        Residual,
+        grammar.Published,
+        SurveyEntry,
+    ),
     "`input`": INPUTS,
     "`embed`": tuple(EMBEDS.values()),
     "`enter`": tuple(ENTERS.values()),
@@ -35,6 +44,7 @@ TITLES = {
     grammar.Group: "A group in `blocks`",
     Residual: "`residual`",
     grammar.Published: "One of `published`",
+    SurveyEntry: "`survey`",
 }
 
 

@@ -9,21 +9,32 @@ from collections.abc import Iterator
 from functools import cache
 
 import msgspec
-from survey import SQUARE, d, others
 
 from xfcost.formulas.component import Component, Mixer, Place, SubLayer, tag_of
 from xfcost.formulas.orders import order
+from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import MIXINGS, Operation
+from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.bottleneck import Bottleneck
 from xfcost.spec.architecture import Part
-from xfcost.spec.load import load, preset_names
+from xfcost.spec.load import load, preset_names, presets_with
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+
+# Where a mechanism stands that no preset has.
+_PLACE = Place(grid=Grid((512, 512)), dim=768, out_dim=768)
 
 
 def lines() -> list[dict[str, str]]:
     """One line per mechanism: its summary and its mixing operations by kind."""
-    return [_line(component) for component in others()]
+    return [_line(component) for component in _others()]
+
+
+def _others() -> list[type[Mixer]]:
+    """Mechanisms that no preset of the survey has."""
+    placed = [place(load(preset), Run()) for preset in presets_with("survey")]
+    surveyed = {type(part.component) for architecture in placed for part, *_ in architecture.parts()}
+    return [component for component in MECHANISMS.values() if component not in surveyed]
 
 
 @cache
@@ -54,7 +65,7 @@ def _ordered(component: Component, where: Place) -> Iterator[Operation]:
 
 
 def _line(component: type[Mixer]) -> dict[str, str]:
-    rows = _rows().get(component) or list(_ordered(component(), Place(grid=SQUARE, dim=d, out_dim=d)))
+    rows = _rows().get(component) or list(_ordered(component(), _PLACE))
     summary = (component.__doc__ or "").strip().splitlines()[0].rstrip(".")
     cells = {"`kind`": f"`{tag_of(component)}`", "what it is": summary}
     for kind in MIXINGS[1:]:

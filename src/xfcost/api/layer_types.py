@@ -23,13 +23,15 @@ def layer_types(*, N: Any, d: Any, k: Any = 3, r: Any = None) -> LayerTable:
     n = whole_number("--N", N, least=3, most=MOST_TOKENS, example="1024", what="a whole number of tokens")
     d = whole_number("--d", d, least=2, most=_MOST_WIDTH, example="512", what="an even width")
     if d % 2:
-        raise UsageError(f"--d {d}: expected an even width, as ByteNet's block works at half of it; try {d - 1} or {d + 1}")
+        raise UsageError(
+            f"--d {d}: expected an even width, as ByteNet's block works at half of it; try {d - 1} or {d + 1}"
+        )
     sizes = Sizes(n, d, _centred("--k", k, n), _centred("--r", _near_root(n) if r is None else r, n))
     from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
     check_torch_loads()
     with memory_may_run_out("layers", "running the layers"):
-        from xfcost.torch_models.tracing.longest_chain import chain_of
+        from xfcost.torch_models.chains import chain_of
 
         return layer_table(sizes, chain_of)
 
@@ -49,5 +51,7 @@ def _centred(option: str, given: Any, n: int) -> int:
     what = "an odd number of tokens, of which one is in the middle,"
     width = whole_number(option, given, least=3, most=n, example="3", what=what)
     if width % 2 == 0:
-        raise UsageError(f"{option} {shown(str(width))}: expected {what} from 3 to {n:,}; try {width - 1} or {width + 1}")
+        raise UsageError(
+            f"{option} {shown(str(width))}: expected {what} from 3 to {n:,}; try {width - 1} or {width + 1}"
+        )
     return width

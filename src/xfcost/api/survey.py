@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from xfcost.api.measured import rows_of_file
-from xfcost.counting.survey.table import SurveyLine, survey
+from xfcost.counting.survey.table import Survey, survey
 from xfcost.counting.survey.times import times_over_full
 from xfcost.ledger.errors import shown
 from xfcost.spec.run import Run
-
-
-class Survey(NamedTuple):
-    """The lines of the table, and how their times were measured."""
-
-    lines: list[SurveyLine]
-    run: Run
-    timed: str | None = None
 
 
 def survey_of(run: Run, settings: Sequence[str], file: Path | None, say: Callable[[str], None]) -> Survey:

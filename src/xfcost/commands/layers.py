@@ -9,13 +9,15 @@ import typer
 from xfcost.commands import options as shared
 
 
-def run(
+def run(  # noqa: PLR0913 - options
     N: Annotated[str, typer.Option("--N", metavar="N", help="Tokens n of the sequence.")],
     d: Annotated[str, typer.Option("--d", metavar="D", help="Width d of a token.")],
     k: Annotated[str, typer.Option("--k", metavar="K", help="Kernel size k of a convolution, odd.")] = "3",
     r: Annotated[
         str | None,
-        typer.Option("--r", metavar="R", help="Neighbourhood r of restricted self-attention, odd; about √n by default."),
+        typer.Option(
+            "--r", metavar="R", help="Neighbourhood r of restricted self-attention, odd; about √n by default."
+        ),
     ] = None,
     format_: shared.FormatOption = None,
     output: shared.Output = None,

@@ -53,6 +53,8 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     """Operations that only move or choose data: no arithmetic, no parameters."""
     params: dict[str, int]
     """System -> all its parameters."""
+    mixers: dict[str, tuple[str, ...]] = {}
+    """System -> the names of what mixes tokens in its blocks (`W-MSA`, `SW-MSA`)."""
     notes: tuple[str, ...] = ()
     """How the kinds of modules were found, and which are not known."""
 
@@ -71,11 +73,13 @@ def glance(ledgers: Sequence[Ledger]) -> Glance:
     groups: dict[tuple[Mixing, str, str | None], dict[str, list[Operation]]] = {}
     moves: dict[str, None] = {}
     for name, ledger in zip(names, ledgers, strict=True):
+        tables = _tables_of_mixing(ledger)
         for row in ledger.rows:
             if row.only_moves:
                 moves[row.title] = None
                 continue
-            groups.setdefault((row.mixing, row.title, row.order), {}).setdefault(name, []).append(row)
+            mixing = tables.get(row.path, row.mixing)
+            groups.setdefault((mixing, row.title, row.order), {}).setdefault(name, []).append(row)
     entries = [_entry(*key, found) for key, found in groups.items()]
     entries.sort(key=lambda entry: MIXING_FIRST.index(entry.mixing))
     return Glance(
@@ -84,6 +88,7 @@ def glance(ledgers: Sequence[Ledger]) -> Glance:
         entries=tuple(entries),
         moves=tuple(moves),
         params={name: ledger.total("params") or 0 for name, ledger in zip(names, ledgers, strict=True)},
+        mixers={name: found for name, ledger in zip(names, ledgers, strict=True) if (found := _mixers(ledger))},
         notes=tuple(
             f"{name}: {note}"
             for name, ledger in zip(names, ledgers, strict=True)
@@ -91,6 +96,21 @@ def glance(ledgers: Sequence[Ledger]) -> Glance:
             for note in ledger.metadata.notes
         ),
     )
+
+
+def _tables_of_mixing(ledger: Ledger) -> dict[str, Mixing]:
+    """Path of a shared table that an operation reads to mix tokens -> its kind: the table is that operation's weights.
+
+    T5's position biases and Linformer's projections can be shared by all layers.
+    """
+    readers = {row.shared: row.mixing for row in ledger.rows if row.shared is not None and row.mixes}
+    return {row.path: readers[row.shared] for row in ledger.rows if row.shared in readers and row.params}
+
+
+def _mixers(ledger: Ledger) -> tuple[str, ...]:
+    """The names of the mixers of its blocks, each once."""
+    labels = (row.block.rpartition(" · ")[2].partition(" #")[0] for row in ledger.rows if row.in_block and row.mixes)
+    return tuple(dict.fromkeys(name for label in labels for name in label.split(" + ")))
 
 
 def _entry(mixing: Mixing, title: str, order: str | None, found: dict[str, list[Operation]]) -> Entry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,7 +52,8 @@ def render(page: Glance) -> RenderableType:
     title = "Operations at a glance: " + ", ".join(page.systems)
     table = Table(title=title, title_style="bold", title_justify="left", box=None, pad_edge=False)
     table.add_column("Operation", no_wrap=True, header_style="bold")
-    for name in ("Order", "System", "Where"):
+    several = len(page.systems) > 1
+    for name in ("Order", "Reads", *(("System",) if several else ()), "Where"):
         table.add_column(name, overflow="fold", header_style="bold")
     table.add_column("Parameters", justify="right", no_wrap=True, header_style="bold")
     for kind in MIXING_FIRST:
@@ -65,10 +66,12 @@ def render(page: Glance) -> RenderableType:
         for entry in entries:
             for number, one in enumerate(entry.occurrences):
                 order = (entry.order or units.DASH).replace(" parameters", " params")
-                head = (Text(entry.title, style=style), order) if number == 0 else ("", "")
-                table.add_row(*head, one.system, stages_text(one.stages), units.count(one.params))
+                head = (Text(entry.title, style=style), order, entry.reads or "") if number == 0 else ("", "", "")
+                system = (one.system,) if several else ()
+                table.add_row(*head, *system, stages_text(one.stages), units.count(one.params))
     kinds = [kind for kind in MIXING_FIRST if any(entry.mixing == kind for entry in page.entries)]
     notes = [Text(f"{WORDS[kind].capitalize()}: {_MEANING[kind]}.", style=TERMINAL[kind]) for kind in kinds]
+    notes += [Text(line) for line in _mixing_lines(page)]
     if page.moves:
         notes.append(Text("Data movement and masks, no arithmetic and no parameters: " + "; ".join(page.moves) + "."))
     if letters := letters_text(entry.order for entry in page.entries):
@@ -77,6 +80,23 @@ def render(page: Glance) -> RenderableType:
     notes += [Text(f"All parameters: {totals}."), Text(parameter_sentence(page), style="bold")]
     notes += [Text(f"note: {note}") for note in page.notes]
     return Group(table, "", *map(Text, _input_lines(page)), *notes)
+
+
+def _mixing_lines(page: Glance) -> Iterator[str]:
+    """What mixes in each system, and which weights of mixing are computed from the content."""
+    if page.mixers:
+        several = len(page.systems) > 1
+        texts = [f"{name + ' ' if several else ''}{', '.join(mixers)}" for name, mixers in page.mixers.items()]
+        yield f"Mixers: {'; '.join(texts)}."
+    kinds = {"computed from the content": True, "learned or fixed": False}
+    found = []
+    for words, content in kinds.items():
+        titles = dict.fromkeys(
+            entry.title for entry in page.entries if entry.mixes and entry.content_dependent == content
+        )
+        found += [f"{words} in {', '.join(titles)}"] if titles else []
+    if found:
+        yield f"Weights of mixing: {'; '.join(found)}."
 
 
 def _input_lines(page: Glance) -> list[str]:
@@ -106,6 +126,7 @@ def _object(page: Glance) -> dict[str, Any]:
         "inputs": {name: input_object(metadata) for name, metadata in page.inputs.items()},
         "operations": [{"operation": row.pop("title")} | row for row in operations],
         "data_movement": list(page.moves),
+        "mixers": {name: list(mixers) for name, mixers in page.mixers.items()},
         **({"notes": list(page.notes)} if page.notes else {}),
         "params": page.params,
         "mixing_params": page.mixing_params(),
@@ -128,7 +149,7 @@ def glance_text(page: Glance, form: Format) -> str:
         return plain_text(lambda width: render(page))
     from xfcost.report.latex import latex
 
-    texts = [*_input_lines(page), parameter_sentence(page)]
+    texts = [*_input_lines(page), *_mixing_lines(page), parameter_sentence(page)]
     texts = [latex(text) for text in texts] if form == "latex" else texts
     return to_markup(_rounded(page), form) + "\n" + "\n\n".join(texts) + "\n"
 
@@ -138,6 +159,7 @@ def _rounded(page: Glance) -> list[dict[str, str]]:
     for entry in page.entries:
         found = {one.system: one for one in entry.occurrences}
         row = {"operation": entry.title, "type": WORDS[entry.mixing], "order": entry.order or units.DASH}
+        row["reads"] = entry.reads or units.DASH
         for system in page.systems:
             one = found.get(system)
             row[f"{system}: where"] = stages_text(one.stages) if one else units.DASH

@@ -94,7 +94,9 @@ def render(table: LayerTable) -> RenderableType:
     for title, rows in tables(table).items():
         shown = bare_table()
         for head in rows[0]:
-            shown.add_column(head, overflow="fold", justify="right" if _is_number(head) else "left", no_wrap=head == "layer type")
+            shown.add_column(
+                head, overflow="fold", justify="right" if _is_number(head) else "left", no_wrap=head == "layer type"
+            )
         for row in rows:
             shown.add_row(*row.values())
         parts += [Text(), Text(title, style="bold"), shown]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.api.survey import Survey
-from xfcost.counting.survey.table import FULL_ATTENTION, SurveyLine, explanations
+from xfcost.counting.survey.table import FULL_ATTENTION, Survey, SurveyLine, explanations
 from xfcost.ledger import units
 from xfcost.report.style import letters_text
 from xfcost.spec.survey import CLASSES
@@ -53,7 +52,9 @@ def _table(rows: Sequence[dict[str, str]]) -> RenderableType:
 
     table = bare_table()
     for head in rows[0]:
-        table.add_column(head, justify="left" if head in _TEXTS else "right", overflow="fold", no_wrap=head in ("system", "decodes"))
+        table.add_column(
+            head, justify="left" if head in _TEXTS else "right", overflow="fold", no_wrap=head in ("system", "decodes")
+        )
     for row in rows:
         table.add_row(*row.values())
     return table
@@ -123,7 +124,7 @@ def notes(found: Survey) -> Iterator[str]:
     yield "weights: of the mixing, computed from the content, static (learned and fixed), or both"
     run = found.run
     yield (
-        f"memory: attention matrices alive at once, 12 layers of 12 heads, batch {run.batch}, {run.dtype}, "
+        f"memory: attention matrices alive at once in inference, batch {run.batch}, {run.dtype}, "
         f"{run.attention} attention; params added: beyond {FULL_ATTENTION}"
     )
     if found.timed is not None:
@@ -174,9 +175,13 @@ def survey_text(found: Survey, form: Format, *, verbose: bool) -> str:
     why = list(explanations(found.lines)) if verbose else []
     if form == "latex":
         lines += [f"{system}: {text}" for system, text in why]
-        return "\n".join([*(to_markup(rows, form) for rows in tables(found).values()), *(f"{latex(line)}\n" for line in lines)])
+        return "\n".join(
+            [*(to_markup(rows, form) for rows in tables(found).values()), *(f"{latex(line)}\n" for line in lines)]
+        )
     parts = [f"{title}:\n\n{to_markup(rows, form)}" for title, rows in tables(found).items()]
-    parts += [f"{line}\n" for line in lines] + (["\n".join(f"- **{system}.** {text}" for system, text in why)] if why else [])
+    parts += [f"{line}\n" for line in lines] + (
+        ["\n".join(f"- **{system}.** {text}" for system, text in why)] if why else []
+    )
     return "\n".join(parts).rstrip("\n") + "\n"
 
 

@@ -13,7 +13,8 @@ _NOT_INHERITED: Final = ("published", "survey", "extends", "notes", "set")
 def merged(below: tuple[dict[str, Any], Source], above: tuple[dict[str, Any], Source]) -> tuple[dict[str, Any], Source]:
     """`above` over `below`: mappings of one kind are merged key by key, anything else is replaced whole.
 
-    Published figures, a survey's line and notes are not inherited, unless `above` changes nothing and so is another name of `below`.
+    Published figures, a survey's line and notes are not inherited, unless `above` changes nothing and so is another
+    name of `below`.
     """
     (below_data, below_source), (above_data, above_source) = below, above
     not_inherited = _NOT_INHERITED if len(above_data) > 1 else ("extends", "set")

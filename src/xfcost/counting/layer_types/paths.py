@@ -20,7 +20,7 @@ Met = Bits | Intervals
 
 # A number of tokens, and a kernel or a neighbourhood, at which a path's growth is seen: powers of the widths.
 _WIDTHS: Final = (3, 9)
-_POWERS: Final = (4, 6, 8)
+_POWERS: Final = (2, 4, 6)
 _LINEAR: Final = 1.9
 
 
@@ -43,7 +43,7 @@ def _of_growing_layers(layer_type: LayerType, sizes: Sizes) -> int:
 def _of_equal_layers(mixer: Mixer, n: int) -> int:
     """By doubling: what 2m layers read is what m layers read of what m layers read."""
     grid = Grid((n,))
-    relation = relation_of(mixer.reads(grid, token) for token in range(n))
+    relation = relation_of(_neighbours(mixer.reads(grid, token)) for token in range(n))
     powers: list[Met] = [Intervals.identity(n).union(relation)]
     while not _is_whole(powers[-1], mixer):
         if len(powers) > n:
@@ -56,6 +56,11 @@ def _of_equal_layers(mixer: Mixer, n: int) -> int:
         if not _is_whole(more, mixer):
             met, layers = more, layers + 2**power
     return layers + 1
+
+
+def _neighbours(read: Sequence[int]) -> Sequence[int]:
+    """Tokens that follow one another, as a range."""
+    return range(read[0], read[-1] + 1) if read[-1] - read[0] + 1 == len(read) else read
 
 
 def _is_whole(met: Met, mixer: Mixer) -> bool:
@@ -89,7 +94,9 @@ def path_order(layer_type: LayerType, length: Callable[[Sizes], int]) -> str:
     if narrow[-1] - narrow[-2] == narrow[-2] - narrow[-3]:  # as much more for every factor of n
         return f"O(log_{letter}(n))"
     if narrow[-1] < _LINEAR * narrow[-2]:
-        raise ArithmeticError(f"{layer_type.title}: paths of {narrow} layers grow neither with n nor with its logarithm")
+        raise ArithmeticError(
+            f"{layer_type.title}: paths of {narrow} layers grow neither with n nor with its logarithm"
+        )
     return f"O(n/{letter})" if narrow[-1] > _LINEAR * wide[-1] else "O(n)"
 
 

@@ -19,7 +19,7 @@ _FACTORS: Final = "krnd"
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """The longest chain of operations of a running module of which each needs the one before: `per_token`·n + `always`."""
+    """The longest chain of operations in a module, each of which needs the one before: `per_token`·n + `always`."""
 
     per_token: int
     always: int
@@ -153,9 +153,7 @@ def in_papers_letters(text: str, window: str) -> str:
 
 
 def _in_papers_order(term: str) -> str:
-    product, *divisors = term.split("/") if "/" in term and "·" in term.split("/")[0] else [term]
-    factors = sorted(product.split("·"), key=lambda factor: _FACTORS.find(factor[0]))
-    return "/".join(["·".join(factors), *divisors])
+    return "·".join(sorted(term.split("·"), key=lambda factor: _FACTORS.find(factor[0])))
 
 
 def _terms(order: str) -> set[frozenset[str]]:
@@ -170,8 +168,8 @@ PATHS: Final = {
     "O(n/k)": "a centred kernel reaches (k − 1)/2 tokens to either side: ⌈2(n − 1)/(k − 1)⌉ layers",
     "O(n/r)": "a centred neighbourhood reaches (r − 1)/2 tokens to either side: ⌈2(n − 1)/(r − 1)⌉ layers",
     "O(log_k(n))": (
-        "causal kernels dilated by 1, k, k², …: L layers read k^L tokens, so ⌈log_k(n)⌉ layers; centred ones take up to "
-        "twice as many, as borders cut the widest"
+        "causal kernels dilated by 1, k, k², …: L layers read k^L tokens, so ⌈log_k(n)⌉ layers; centred ones take up "
+        "to twice as many, as borders cut the widest"
     ),
 }
 

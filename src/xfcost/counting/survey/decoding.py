@@ -24,14 +24,14 @@ class Decoding(NamedTuple):
 
 
 def decoding(parts: Iterable[MixingPart]) -> Decoding:
-    """The least that any of the mixers can do: exactly causal with cached tokens, without, approximately, not at all."""
+    """The least that any of the mixers can do: exactly causal and cached, uncached, approximate, not at all."""
     found = [_of_one(part.component, part.place) for part in parts]
     return max(found, key=lambda one: ANSWERS.index(one.answer))
 
 
 def _of_one(component: Component, place: Place) -> Decoding:
     if not isinstance(component, Mixer):
-        return Decoding("no", f"{tag_of(type(component))!r} pools all tokens, later ones too")
+        return Decoding("no", f"{tag_of(type(component)).replace('_', ' ')} reads all tokens, later ones too")
     refused: str | None = None
     for causal in _causal_forms(component):
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -51,9 +51,15 @@ class SurveyLine(msgspec.Struct, frozen=True, kw_only=True):
     """Measured time over full attention's, at the largest N that both were timed at."""
 
 
-def survey(
-    run: Run, settings: Sequence[str] = (), time: TimeRatio = lambda preset: None
-) -> list[SurveyLine]:
+class Survey(NamedTuple):
+    """The lines of the table, and how their times were measured."""
+
+    lines: list[SurveyLine]
+    run: Run
+    timed: str | None = None
+
+
+def survey(run: Run, settings: Sequence[str] = (), time: TimeRatio = lambda preset: None) -> list[SurveyLine]:
     """The lines of all presets that have one, full attention first, then class by class.
 
     Raises:
@@ -124,4 +130,4 @@ def _decoding_text(line: SurveyLine) -> Iterator[str]:
         yield f"It decodes approximately: {why}."
 
 
-__all__ = ["FULL_ATTENTION", "LONG", "SHORT", "SurveyLine", "TimeRatio", "explanations", "survey"]
+__all__ = ["FULL_ATTENTION", "LONG", "SHORT", "Survey", "SurveyLine", "TimeRatio", "explanations", "survey"]

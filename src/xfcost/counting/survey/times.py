@@ -37,9 +37,10 @@ def _full(series: Sequence[Series], file: str) -> Series:
             f"`xfcost measure {FULL_ATTENTION} common-performer --N 4096 --save {file}` writes one"
         )
     if len(full) > 1:
+        names = printable(", ".join(one.name for one in full), 200)
         raise UsageError(
-            f"--from {file}: has {len(full)} series of {FULL_ATTENTION} ({printable(', '.join(one.name for one in full), 200)})"
-            "; expected one way to run it: measure the others into a file of their own"
+            f"--from {file}: has {len(full)} series of {FULL_ATTENTION} ({names}); expected one way to "
+            "run it: measure the others into a file of their own"
         )
     return full[0]
 

@@ -1,4 +1,4 @@
-"""The longest chain of ATen operations of which each needs the result of the one before, as torch's dispatcher sees them.
+"""The longest chain of ATen operations of which each needs the result of the one before, seen by torch's dispatcher.
 
 Operations that no chain joins could run at the same time: the length of the longest one is the number of sequential
 operations. Views cost none. Tensors that share memory count as one, as one may write what another reads.

@@ -1,0 +1,202 @@
+"""`xfcost survey`: orders, decoding, memory and parameters against what is worked out by hand; measured times."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import msgspec
+import pytest
+
+from helpers import xf
+from measured import HEADER, THERE, row
+from test_measured_series import changed, timed
+from xfcost.api.measuring.plan import spec_hash
+from xfcost.api.survey import survey_of
+from xfcost.counting.survey.table import explanations, survey
+from xfcost.ledger.errors import UsageError
+from xfcost.report.survey import records
+from xfcost.spec.load import load, presets_with
+from xfcost.spec.run import Run
+
+# preset: derived order, order under the entry's other keys, whether it decodes
+BY_HAND = {
+    "common-full": ("O(N²·d)", None, "cached"),
+    "common-axial": ("O(N√N·d)", None, "uncached"),
+    "common-bigbird": ("O(N·b·r·d)", None, "no"),
+    "common-blockwise": ("O(N·b·d + N·m·d)", None, "uncached"),
+    "common-compressed": ("O(N²·d/c)", None, "uncached"),
+    "common-compressive": ("O(N²·d)", None, "uncached"),
+    "common-etc": ("O(N·w·d + N·g·d)", None, "no"),
+    "common-funnel": ("O(N²·d)", None, "no"),
+    "common-gshard": ("O(N²·d)", None, "cached"),
+    "common-linear": ("O(N·d·dₖ)", None, "cached"),
+    "common-linformer": ("O(N·k·d)", None, "no"),
+    "common-longformer": ("O(N·w·d + N·g·d)", None, "cached"),
+    "common-nystrom": ("O(h·N·k² + N·w·d + N·k·d)", None, "no"),
+    "common-perceiver": ("O(N·k·d)", None, "no"),
+    "common-performer": ("O(N·k·d)", None, "cached"),
+    "common-reformer": ("O(N²·r·d/b)", "O(N·b·r·d + N·r·k·d)", "approximate"),
+    "common-routing": ("O(N√N·d)", "O(N²·d/w)", "approximate"),
+    "common-set-transformer": ("O(N·k·d)", None, "no"),
+    "common-sinkhorn": ("O(N²·d/b)", "O(N√N·d)", "uncached"),
+    "common-sortcut": ("O(N²·d/b²)", None, "no"),
+    "common-sparse-fixed": ("O(N²·c·d/l)", "O(N√N·c·d)", "uncached"),
+    "common-sparse-strided": ("O(N²·d/l)", "O(N√N·d)", "uncached"),
+    "common-switch": ("O(N²·d)", None, "cached"),
+    "common-synthesizer": ("O(N²·d)", None, "uncached"),
+    "common-synthesizer-random": ("O(h·N²·k + N²·d)", None, "uncached"),
+    "common-transformer-xl": ("O(N²·d)", None, "uncached"),
+}
+
+
+@pytest.fixture(scope="module")
+def lines():
+    return {line.preset: line for line in survey(Run())}
+
+
+@pytest.mark.parametrize("preset", BY_HAND)
+def test_orders_and_decoding(preset, lines):
+    line = lines[preset]
+    assert (line.derived, line.otherwise, line.decoding.answer) == BY_HAND[preset]
+
+
+def test_every_entry_is_in_the_table_and_full_attention_is_first(lines):
+    assert set(lines) == set(BY_HAND) == set(presets_with("survey"))
+    assert next(iter(lines)) == "common-full"
+
+
+def test_memory_is_that_of_the_matrices_alive_at_once(lines):
+    heads, bytes_ = 12, 4
+    # scores and softmax of one layer; a line of a 64×64 and of a 256×256 grid
+    assert lines["common-full"].attention_bytes == {n: 2 * heads * n * n * bytes_ for n in (4096, 65536)}
+    axial = {4096: 2 * heads * 4096 * 64 * bytes_, 65536: 2 * heads * 65536 * 256 * bytes_}
+    assert lines["common-axial"].attention_bytes == axial
+    assert lines["common-performer"].attention_bytes == {4096: 0, 65536: 0}
+
+
+def test_parameters_are_those_beyond_full_attention(lines):
+    # two projections of N×256 per layer
+    assert lines["common-linformer"].added_params == {n: 12 * 2 * n * 256 for n in (4096, 65536)}
+    assert set(lines["common-performer"].added_params.values()) == {0}
+    # the seven further experts and the router of every other layer
+    assert lines["common-switch"].added_params[4096] == 6 * (7 * (8 * 768**2 + 5 * 768) + 8 * 768)
+
+
+def test_kinds_and_weights_are_those_of_the_mixing_operations(lines):
+    found = {preset: (lines[preset].mixing, lines[preset].content_dependent) for preset in lines}
+    assert found["common-full"] == (("global",), True)
+    assert found["common-blockwise"] == (("local",), True)
+    assert found["common-longformer"] == (("local", "global"), True)
+    assert found["common-linformer"] == (("global",), None)
+    assert found["common-synthesizer-random"] == (("global",), False)
+    assert lines["common-axial"].reads == ("√N",)
+
+
+def test_why_it_does_not_decode_as_printed_is_explained(lines):
+    why = dict(explanations(list(lines.values())))
+    assert why["Funnel Transformer"].endswith("and the first must not learn of the second.")
+    assert "It decodes approximately: later tokens" in why["Reformer"]
+    assert "prints that it decodes" not in why["Linformer"]  # it prints that it doesn't
+    assert "decodes" not in why["Longformer"]
+
+
+def test_a_variant_of_a_system_is_no_line_of_the_survey(tmp_path):
+    file = tmp_path / "wide.yaml"
+    file.write_text("extends: common-full\nname: wide\nset: {stages.0.dim: 96}\n", encoding="utf-8")
+    assert load("common-full").spec.survey is not None
+    assert load(str(file)).spec.survey is None
+
+
+def test_a_line_of_the_survey_does_not_change_what_is_measured():
+    spec = load("common-axial").spec
+    assert spec_hash(spec) == spec_hash(msgspec.structs.replace(spec, survey=None))
+
+
+def test_a_bad_class_is_refused_with_its_line(tmp_path):
+    file = tmp_path / "bad.yaml"
+    file.write_text("extends: common-full\nsurvey: {system: X, classes: [XX], note: y}\n", encoding="utf-8")
+    done = xf("analyze", file, "--no-trace")
+    assert done.returncode == 2
+    assert "bad.yaml:2 survey.classes[0]" in done.stderr
+
+
+def measured_rows(seconds, **fields):
+    """Rows of presets at some N, as `measure` would write them."""
+    return [
+        changed(row(preset, n, timed(spent, 0.9 * spent, 1.1 * spent)), target=preset, **fields)
+        for (preset, n), spent in seconds.items()
+    ]
+
+
+def written(folder, rows):
+    path = folder / "runs.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in (HEADER, *rows)))
+    return path
+
+
+SECONDS = {("common-full", 1024): 2.0, ("common-full", 4096): 8.0, ("common-linear", 1024): 1.0}
+
+
+def test_times_are_over_full_attention_s_at_the_largest_n_of_both(tmp_path):
+    rows = measured_rows(SECONDS | {("common-axial", 4096): 2.0, ("common-axial", 1024): 1.0})
+    found = {one["preset"]: one for one in records(survey_of(Run(), (), written(tmp_path, rows), print))}
+    assert (found["common-axial"]["time_ratio"], found["common-axial"]["time_N"]) == (pytest.approx(0.25), 4096)
+    assert (found["common-linear"]["time_ratio"], found["common-linear"]["time_N"]) == (pytest.approx(0.5), 1024)
+    assert found["common-full"]["time_ratio"] == pytest.approx(1.0)
+    assert found["common-etc"]["time_ratio"] is None
+
+
+def test_rows_run_otherwise_than_full_attention_are_not_compared(tmp_path):
+    other = [msgspec.structs.replace(one, machine=THERE) for one in measured_rows({("common-axial", 1024): 1.0})]
+    rows = [*measured_rows(SECONDS), *other, *measured_rows({("common-etc", 1024): 1.0}, settings=("a=1",))]
+    found = {one["preset"]: one for one in records(survey_of(Run(), (), written(tmp_path, rows), print))}
+    assert (found["common-axial"]["time_ratio"], found["common-etc"]["time_ratio"]) == (None, None)
+
+
+def test_a_file_without_one_full_attention_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"has no measured row of common-full"):
+        survey_of(Run(), (), written(tmp_path, measured_rows({("common-axial", 64): 1.0})), print)
+    there = [msgspec.structs.replace(one, machine=THERE) for one in measured_rows(SECONDS)]
+    with pytest.raises(UsageError, match=r"has 2 series of common-full"):
+        survey_of(Run(), (), written(tmp_path, [*measured_rows(SECONDS), *there]), print)
+
+
+def test_formats(tmp_path):
+    rows = list(csv.DictReader(io.StringIO(xf("survey", "--format", "csv").stdout)))
+    assert {one["preset"] for one in rows} == set(BY_HAND)
+    data = json.loads(xf("survey", "--format", "json", "--dtype", "fp16").stdout)
+    assert data["dtype"] == "float16"
+    full = data["systems"][0]
+    assert (full["preset"], full["attention_bytes_4096"]) == ("common-full", 2 * 12 * 4096**2 * 2)
+    assert all(one["note"] for one in data["systems"])
+    target = tmp_path / "survey.tex"
+    assert xf("survey", "-o", target).returncode == 0
+    assert target.read_text(encoding="utf-8").count(r"\begin{tabular}") == 3
+    markdown = xf("survey", "--format", "markdown", "--verbose").stdout
+    assert "- **BigBird.** Every block reads" in markdown
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--from", "none.jsonl"], "none.jsonl"),
+        (["--format", "xml"], "--format xml: expected one of"),
+        (["--set", "stages.0.foo=1"], "foo"),
+        (["-o", "a.png"], "the ending says the format"),
+    ],
+)
+def test_bad_input_is_refused(words, expected):
+    done = xf("survey", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("width", ["80", "100"])
+def test_no_word_is_cut(width, lines):
+    text = xf("survey", COLUMNS=width).stdout
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= int(width)
+    assert all(line.entry.system in text for line in lines.values())
