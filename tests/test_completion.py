@@ -36,7 +36,7 @@ def completed(*words: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("command", ["analyze", "compare", "plot", "diagram", "glance", "show"])
+@pytest.mark.parametrize("command", ["analyze", "compare", "plot", "diagram", "glance", "reach", "show"])
 def test_presets_complete_where_a_spec_is_expected(command: str) -> None:
     expected = [name for name in preset_names() if name.startswith("swin-")]
     assert completed("xfcost", command, "swin-") == expected

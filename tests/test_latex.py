@@ -28,6 +28,7 @@ REPORTS = {
     "train": lambda: ledger_text(xfcost.analyze("gpt2", mode="train", trace=False), "latex"),
     "by": lambda: ledger_text(xfcost.analyze("swin", trace=False), "latex", "mixing"),
     "compare": lambda: comparison_text(xfcost.compare("vit", "swin", N=784), "latex"),
+    "reach": lambda: xf("reach", "swin-t", "t5-small", "--format", "latex").stdout,
     "glance": lambda: xf("glance", "vit", "mamba-130m", "--format", "latex").stdout,
 }
 

@@ -65,6 +65,7 @@ def spec(tmp_path: Path) -> Path:
         *(["analyze", "--no-trace", "--format", form] for form in ("json", "csv", "markdown", "latex")),
         ["compare", "vit"],
         ["glance"],
+        ["reach"],
         ["diagram"],
         ["stream"],
         ["show", "--full"],

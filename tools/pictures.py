@@ -43,4 +43,5 @@ draw("plot", "vit-b16", "swin-b", "--size", "224:1024", "-o", str(PICTURES / "re
 decoders = ["llama2-7b", "llama3-8b", "mistral-7b-sliding", "mamba-2.8b"]
 draw("plot", *decoders, "--metric", "cache", "--N", "64:65536", "-o", str(PICTURES / "cache.svg"))
 draw("diagram", "vit", "swin", "-o", str(PICTURES / "blocks.svg"))
+draw("reach", "swin-t", "convnext-t", "deit-s", "-o", str(PICTURES / "reach.svg"))
 draw("stream", "tiny", "-o", str(PICTURES / "residual-stream.svg"))

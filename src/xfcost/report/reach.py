@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from xfcost.report.console import bare_table
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     from xfcost.report.output import Format
@@ -70,7 +69,7 @@ def report(reaches: Sequence[Reach], width: int) -> Group:
     parts: list[Any] = []
     for number, one in enumerate(reaches):
         parts += [Text()] if number else []
-        parts += [_head(one), *(Text(text, style="bold") for text in answers(one)), Text(), _table(one)]
+        parts += [_head(one), *(Text(text, style="bold") for text in answers(one)), Text(), *_table(one, width)]
         parts += [Text(text) for text in _details(one)]
         parts += [Text(f"note: {note}") for note in one.notes]
     return Group(*parts)
@@ -106,7 +105,7 @@ def _answer(found: Reach, stream: str) -> str:
     blocks = [step for step in steps if step.number is not None]
     length = found.path_length_of(stream)
     unit = found.input_of(stream).unit
-    every = "every earlier one" if found.is_causal(stream) else f"every other{'' if unit == 'token' else f' {unit}'}"
+    every = "every earlier one" if found.is_causal(stream) else "every other" if unit == "token" else f"every {unit}"
     others = [one.input for one in steps[-1].met if one.input != stream]
     every += f" and all of the {' and '.join(others)}" if others else ""
     if length is None:
@@ -133,26 +132,56 @@ def _details(found: Reach) -> Iterator[str]:
         yield f"sequential: a recurrence hands a token on from step to step, {found.sequential:,} steps in a layer"
 
 
-def _table(found: Reach) -> Table:
-    several = len(found.inputs) > 1
+# Columns of numbers that a narrow table leaves out, the first first.
+_LEFT_OUT: Final = ("tokens", "no.", "share", "median")
+# Letters that the column of what a block is made of has at least.
+_LEAST_MADE_OF: Final = 16
+_GAP: Final = 2
+
+
+def _table(found: Reach, width: int) -> Iterator[Any]:
+    """The table, and a line on the columns that do not fit."""
+    from rich.text import Text
+
+    rows = [_cells(line, several=len(found.inputs) > 1, stages=_stages(found)) for line in lines(found)]
+    columns, hidden = list(rows[0]), []
+    for name in _LEFT_OUT:
+        wide = {column: max(len(column), *(len(row[column]) for row in rows)) for column in columns}
+        wide["made of"] = min(wide["made of"], _LEAST_MADE_OF)
+        if name in columns and sum(wide.values()) + _GAP * len(columns) > width:
+            columns.remove(name)
+            hidden.append(name)
     table = bare_table()
-    table.add_column("no.", justify="right", no_wrap=True)
-    table.add_column("block", no_wrap=True)
-    table.add_column("made of", overflow="fold")
-    if several:
-        table.add_column("has met of")
-    for title in ("tokens", "smallest", "median", "largest", "share"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for line in lines(found):
-        met = line.met
-        numbers = (f"{line.last.tokens:,}", f"{met.smallest:,}", median_text(met), f"{met.largest:,}")
-        share = units.percent(met.median, met.units)
-        if met.whole:
-            share = "all" if met.smallest == met.units else "all earlier"
-        of = (met.input,) if several else ()
-        style = "bold" if met.whole else ""
-        table.add_row(line.number, line.label, ", ".join(line.first.kinds), *of, *numbers, share, style=style)
-    return table
+    for column in columns:
+        if column == "made of":
+            table.add_column(column, overflow="fold")
+        else:
+            table.add_column(column, justify="left" if column in ("block", "input") else "right", no_wrap=True)
+    for line, row in zip(lines(found), rows, strict=True):
+        table.add_row(*(row[column] for column in columns), style="bold" if line.met.whole else "")
+    yield table
+    if hidden:
+        yield Text(f"hidden at this width: {', '.join(hidden)}", style="dim")
+
+
+def _stages(found: Reach) -> bool:
+    """Are the blocks of any stream numbered anew, stage by stage?"""
+    groups = {(step.stream, step.group) for step in found.steps if step.number is not None}
+    return len(groups) > len({stream for stream, _ in groups})
+
+
+def _cells(line: Line, *, several: bool, stages: bool) -> dict[str, str]:
+    met = line.met
+    share = units.percent(met.median, met.units)
+    if met.whole:
+        share = "all" if met.smallest == met.units else "all earlier"
+    return (
+        ({"no.": line.number} if stages else {})
+        | {"block": line.label, "made of": ", ".join(line.first.kinds)}
+        | ({"input": met.input} if several else {})
+        | {"tokens": f"{line.last.tokens:,}", "smallest": f"{met.smallest:,}"}
+        | {"median": median_text(met), "largest": f"{met.largest:,}", "share": share}
+    )
 
 
 def median_text(met: Met) -> str:
@@ -241,7 +270,7 @@ def _rounded(reaches: Sequence[Reach]) -> list[dict[str, str]]:
     return [
         ({"system": one.name} if len(reaches) > 1 else {})
         | {"block": line.label, "made of": ", ".join(line.first.kinds)}
-        | ({"has met of": line.met.input} if several else {})
+        | ({"input": line.met.input} if several else {})
         | {"smallest": f"{line.met.smallest:,}", "median": median_text(line.met), "largest": f"{line.met.largest:,}"}
         | {"share of N": units.percent(line.met.median, line.met.units)}
         for one in reaches

@@ -34,8 +34,6 @@ _NOT_YET: Final = "#e9e9e9"
 _MARK: Final = "#d55e00"
 # The colour of what a stem reads; and of the token itself, under its mark.
 _ITSELF: Final = "#2a0030"
-# The line above the maps that is the answer.
-_ANSWER: Final = 2
 _LETTERS_ABOVE, _LETTERS_BESIDE = 22, 52
 _PLANE: Final = 2
 
@@ -61,7 +59,7 @@ class _Panel(NamedTuple):
     @property
     def head(self) -> float:
         """Inches of the lines above the maps."""
-        return _LINE * (len(self.heads) + 1.3)
+        return _LINE * (len(self.heads) + (1.4 if self.name else 0.5))
 
     @property
     def height(self) -> float:
@@ -87,7 +85,7 @@ def reach_figure(reaches: Sequence[Reach]) -> Figure:
     """The picture: a panel per system, of an encoder-decoder per stream and input."""
     from matplotlib.figure import Figure
 
-    panels = [_panel(one, drawn) for one in reaches for drawn in one.maps]
+    panels = [_panel(one, drawn, first=drawn is one.maps[0]) for one in reaches for drawn in one.maps]
     width = 2 * _MARGIN + _COLUMNS * (_MAP + _BESIDE)
     notes = [
         line
@@ -108,7 +106,7 @@ def reach_figure(reaches: Sequence[Reach]) -> Figure:
     return figure
 
 
-def _panel(found: Reach, drawn: Map) -> _Panel:
+def _panel(found: Reach, drawn: Map, *, first: bool = True) -> _Panel:
     grid = next(one for one in found.inputs if one.name == drawn.input)
     numbers = np.array([-1, 0, *_numbers(found)])  # indexed by `first` + 1
     cells, notes = numbers[drawn.first + 1].reshape(grid.sides), []
@@ -124,7 +122,7 @@ def _panel(found: Reach, drawn: Map) -> _Panel:
         cell = f"{by} {grid.unit}s" if len(cells) == 1 else f"{by}×{by} {grid.unit}s"
         notes.append(f"{found.name}: drawn coarser, a cell is {cell} in the colour of the first of them")
     return _Panel(
-        name=found.name,
+        name=f"{found.name}   {inputs_text(found)}" if first else "",
         heads=_heads(found, drawn, grid),
         blocks=_drawn_blocks(found, drawn, int(cells.max())),
         cells=_coarser(cells, by),
@@ -146,11 +144,15 @@ def _numbers(found: Reach) -> list[int]:
 
 def _heads(found: Reach, drawn: Map, grid: InputGrid) -> tuple[str, ...]:
     several = len(found.inputs) > 1
-    of = f"its {drawn.stream} token" if several else f"the {grid.unit}"
-    where = f"{of} at {','.join(map(str, drawn.token))}, and the {drawn.input + ' ' if several else ''}{grid.unit}s"
+    place = ",".join(map(str, drawn.token))
+    own = found.input_of(drawn.stream).unit
+    at = (
+        f"{'its' if several else 'the'} {drawn.stream + ' ' if several else ''}token at {own if own == 'pixel' else ''}"
+    )
+    where = f"{at.rstrip()} {place}, and the {drawn.input + ' ' if several else ''}{grid.unit}s that influence it"
     streams = list(dict.fromkeys(step.stream for step in found.steps))
     answer = answers(found)[streams.index(drawn.stream)]
-    return (inputs_text(found), answer, f"{where} that influence it")
+    return (answer, where) if drawn.stream == drawn.input else (where,)
 
 
 def _drawn_blocks(found: Reach, drawn: Map, last: int) -> tuple[tuple[int, str, str], ...]:
@@ -187,10 +189,20 @@ def _colours(last: int) -> list[Any]:
 
 def _draw_panel(figure: Figure, panel: _Panel, top: float, last: int) -> None:
     width, height = figure.get_size_inches()
-    figure.text(_MARGIN / width, (top - 0.1) / height, panel.name, fontsize=11, fontweight="bold", va="center")
-    for number, line in enumerate(panel.heads, 1):
-        y = (top - 0.1 - number * _LINE) / height
-        figure.text(_MARGIN / width, y, line, fontsize=8.5, va="center", color=QUIET if number != _ANSWER else INK)
+    y = top - 0.1
+    if panel.name:
+        figure.text(_MARGIN / width, y / height, panel.name, fontsize=11, fontweight="bold", va="center")
+        y -= _LINE * 1.1
+    for line in panel.heads:
+        figure.text(
+            _MARGIN / width,
+            y / height,
+            line,
+            fontsize=8.5,
+            va="center",
+            color=INK if line in panel.heads[:-1] else QUIET,
+        )
+        y -= _LINE
     for number, block in enumerate(panel.blocks):
         if panel.strip:
             y = top - panel.head - (number + 1) * (_STRIP + 0.06)

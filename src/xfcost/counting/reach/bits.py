@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -121,6 +121,16 @@ def _check(rows: int, units: int) -> int:
     if rows * width > MOST_BYTES:
         raise TooManyTokens(f"{rows:,} sets of {units:,} tokens take {rows * width:,} bytes")
     return width
+
+
+def united_along(packed: np.ndarray, sides: Sequence[int], axis: int, relation: Relation) -> np.ndarray:
+    """Rows that stand on a grid of these sides, in raster order, united along one of its axes."""
+    width = packed.shape[1]
+    lines = np.moveaxis(packed.reshape(*sides, width), axis, 0)
+    rest = lines.shape[1:]
+    rows = np.ascontiguousarray(lines).reshape(sides[axis], -1)
+    found = Bits(rows, 8 * rows.shape[1]).union(relation).packed
+    return np.moveaxis(found.reshape(-1, *rest), 0, axis).reshape(-1, width)
 
 
 def _add_rows(found: np.ndarray, owner: np.ndarray, table: np.ndarray, reads: tuple[np.ndarray, np.ndarray]) -> None:

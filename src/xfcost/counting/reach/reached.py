@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xfcost.counting.reach.bits import Bits
+from xfcost.counting.reach.along import Along
+from xfcost.counting.reach.bits import Bits, united_along
 from xfcost.counting.reach.intervals import Intervals
 from xfcost.counting.reach.relation import Relation
+from xfcost.ledger.grid import Grid
 
 Sets = Bits | Intervals
 
@@ -57,10 +59,22 @@ class Reached(NamedTuple):
         rows = [axis.row(int(place)) for axis, place in zip(self.axes, places, strict=True)]
         return reduce(np.logical_and.outer, rows).ravel()
 
-    def union_along(self, relations: tuple[Relation, ...]) -> Reached:
-        """The unions along every axis."""
-        axes = (axis.union(relation) for axis, relation in zip(self.axes, relations, strict=True))
-        return self._replace(axes=tuple(axes))
+    def union_along(self, along: Along, grid: Grid) -> Reached:
+        """The unions along every axis, of tokens on this grid."""
+        if tuple(axis.rows for axis in self.axes) == grid.sides:
+            axes = (axis.union(relation) for axis, relation in zip(self.axes, along.axes, strict=True))
+            return self._replace(axes=tuple(axes))
+        all_tokens = self.as_whole().axes[0].bits()
+        packed = all_tokens.packed[grid.special :]
+        for number, relation in enumerate(along.axes):
+            sides = [*(one.outputs for one in along.axes[:number]), *grid.sides[number:]]
+            packed = united_along(packed, sides, number, relation)
+        if along.special is not None:
+            special = all_tokens.packed[: grid.special]
+            if along.reads_special:
+                packed |= np.bitwise_or.reduce(special, axis=0)
+            packed = np.concatenate([all_tokens.union(along.special).packed, packed])
+        return Reached((Bits(packed, all_tokens.units),), self.units, whole=True)
 
     def union(self, relation: Relation) -> Reached:
         """Of each output, the union over the tokens that it reads."""

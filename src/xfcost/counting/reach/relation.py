@@ -27,6 +27,11 @@ class Relation(NamedTuple):
     step: np.ndarray
 
     @property
+    def outputs(self) -> int:
+        """Number of outputs."""
+        return len(self.which)
+
+    @property
     def last(self) -> np.ndarray:
         """The last input of each run."""
         return self.first + (self.count - 1) * self.step

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from math import prod
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from xfcost.counting.reach.along import Along, along_axes
 from xfcost.counting.reach.reached import Reached
-from xfcost.counting.reach.reading import Reading, Reads, kernel_reads, lines, reading_of
+from xfcost.counting.reach.reading import Reading, kernel_reads, reading_of
 from xfcost.counting.reach.relation import Relation, relation_of
 from xfcost.counting.reach.result import InputGrid
 from xfcost.formulas.component import Grid, Mixer, tag_of
-from xfcost.formulas.raster import numbers, position
 from xfcost.layers.norm import NormSubLayer
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, VideoInput
@@ -21,9 +20,6 @@ from xfcost.spec.reversible import is_reversible
 
 # What each token has met, of each stream's input.
 States = dict[str, Reached]
-
-# Tokens of a grid at which it is seen whether a pattern is one of each axis: all of a small grid, else a sample.
-_COMPARED: Final = 4096
 
 
 class Step(NamedTuple):
@@ -52,7 +48,7 @@ class Walk:
         self.memory: States = {}
         self.inputs: dict[str, InputGrid] = {}
         self._relations: dict[str, Relation] = {}
-        self._lines: dict[str, tuple[Relation, ...] | None] = {}
+        self._lines: dict[str, Along | None] = {}
         self._sequential: dict[int, int] = {}
 
     def steps(self) -> Iterator[Step]:
@@ -147,9 +143,8 @@ class Walk:
         reads = reading.own or kernel_reads(reading.kernel, grid, out)  # type: ignore[arg-type] - one of both is given
         if len(reads(0)) and len(reads(out.total - 1)) and state.is_full():
             return Reached.full(out.total, state.units)
-        along = tuple(axis.rows for axis in state.axes) == grid.sides and not (grid.special or out.special)
-        if along and (relations := self._along(part, reading)):
-            return state.union_along(relations)
+        if along := self._along(part, reading):
+            return state.union_along(along, grid)
         key = _key(part, "own")
         if key not in self._relations:
             self._relations[key] = relation_of(map(reads, range(out.total)))
@@ -160,11 +155,10 @@ class Walk:
             self._relations[key] = relation_of(map(reading.other, range(outputs)))
         return self._relations[key]
 
-    def _along(self, part: Part, reading: Reading) -> tuple[Relation, ...] | None:
-        """What the places along each axis read, where what a token reads is the product of them."""
+    def _along(self, part: Part, reading: Reading) -> Along | None:
         key = _key(part, "own")
         if key not in self._lines:
-            self._lines[key] = _along_axes(reading)
+            self._lines[key] = along_axes(reading)
         return self._lines[key]
 
     def _step(
@@ -187,42 +181,6 @@ class Walk:
             rows = part.component.operations(part.place) if isinstance(part.component, Mixer) else ()
             self._sequential[id(part)] = max((row.sequential for row in rows), default=1)
         return self._sequential[id(part)]
-
-
-def _along_axes(reading: Reading) -> tuple[Relation, ...] | None:
-    """One relation per axis; None where what a token reads is no product of what its places along the axes read."""
-    grid, out = reading.grid.sides, reading.out.sides
-    if len(grid) != len(out):
-        return None
-    if reading.kernel is not None:
-        kernel = reading.kernel
-        return tuple(relation_of(lines(kernel, axis, *sides)) for axis, sides in enumerate(zip(grid, out, strict=True)))
-    if reading.own is None:
-        return None
-    if len(grid) == 1:
-        return (relation_of(map(reading.own, range(out[0]))),)
-    return _found_along(reading.own, grid, out)
-
-
-def _found_along(reads: Reads, grid: tuple[int, ...], out: tuple[int, ...]) -> tuple[Relation, ...] | None:
-    found = []
-    for axis, side in enumerate(out):
-        step = prod(out[axis + 1 :])
-        found.append([sorted({position(token, grid)[axis] for token in reads(at * step)}) for at in range(side)])
-    for token in _sample(prod(out)):
-        places = [line[place] for line, place in zip(found, position(token, out), strict=True)]
-        read = set(reads(token))
-        if len(read) != prod(map(len, places)) or (len(read) < prod(grid) and sorted(read) != numbers(places, grid)):
-            return None
-    return tuple(map(relation_of, found))
-
-
-def _sample(tokens: int) -> Sequence[int]:
-    """All tokens of a small grid; of a larger one the first, the last and some between."""
-    if tokens <= _COMPARED:
-        return range(tokens)
-    between = np.random.default_rng(0).choice(tokens, _COMPARED // 2, replace=False)
-    return [0, tokens - 1, *between.tolist()]
 
 
 def _key(part: Part, which: str) -> str:

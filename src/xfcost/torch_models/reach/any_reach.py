@@ -93,7 +93,10 @@ def _steps(model: nn.Module, size: Size, watched: dict[str, nn.Module], full: Ru
     times: Counter[str] = Counter()
     steps = []
     first = next(iter(size.units.values()))
+    have_positions = any(call.axes for call in size.calls)
     for number, call in enumerate(size.calls):
+        if have_positions and not call.axes:  # a pooled vector
+            continue
         times[call.name] += 1
         again = f" (call {times[call.name]})" if times[call.name] > 1 else ""
         kind = type(watched[call.name]).__name__

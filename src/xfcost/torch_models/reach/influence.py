@@ -148,7 +148,7 @@ class Influences:
         kept = (0, *axes) if batched else axes
         rest = [axis for axis in range(differs.dim()) if axis not in kept]
         found = differs.permute(*kept, *rest).flatten(len(kept)).any(-1) if rest else differs.permute(*kept)
-        rows = found.flatten(1) if batched else found.flatten()[None]
+        rows = found.reshape(len(found), -1) if batched else found.reshape(1, -1)
         return rows.T.numpy()
 
 

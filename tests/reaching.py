@@ -1,0 +1,97 @@
+"""What a running model of a spec is influenced by, and what is composed of its operations, as sets token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from xfcost.counting.reach.walk import Walk
+from xfcost.spec.architecture import Architecture, Stream
+from xfcost.spec.grammar import ImageInput, VideoInput
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.build import build
+from xfcost.torch_models.model import Model, StreamModel
+from xfcost.torch_models.probing.hints import hints_for
+from xfcost.torch_models.reach.influence import Influences, Units
+from xfcost.torch_models.reach.weights import with_weights
+
+# Label of a step, input -> (tokens, units).
+Steps = list[tuple[str, dict[str, np.ndarray]]]
+
+
+def small(
+    preset: str, settings: Sequence[str] = (), *, tokens: int | None = None, size: tuple[int, int] | None = None
+) -> Architecture:
+    """A preset at another size, with these settings."""
+    return place(load(preset, list(settings)), Run(tokens=None if tokens is None else (tokens,), size=size))
+
+
+def composed(architecture: Architecture) -> Steps:
+    """The sets of the engine."""
+    return [
+        (
+            f"{step.group} · {step.part}",
+            {
+                name: np.stack([state.row(token) for token in range(step.grid.total)])
+                for name, state in step.states.items()
+            },
+        )
+        for step in Walk(architecture).steps()
+    ]
+
+
+def running(architecture: Architecture, seeds: Sequence[int] = (0, 1, 2, 3, 4)) -> Steps:
+    """The sets of the running model: one unit of its input is changed at a time."""
+    walk = Walk(architecture)
+    list(walk.steps())
+    torch.manual_seed(0)
+    built = build(architecture, "cpu")
+    found: dict[str, list[np.ndarray]] = {}
+    labels: list[str] = []
+    rounding = max(hints_for(labelled.part.component).rounding for labelled in architecture.parts())
+    for seed, model in with_weights(built.model, max(seeds) + 1):
+        if seed not in seeds:
+            continue
+        watched = _watched(architecture, model)
+        labels = list(watched)
+        given = Given(tuple(built.inputs), {})
+        runs = Influences(model, given, watched, [(1,)] * len(watched), rounding)
+        for number, stream in enumerate(architecture.streams):
+            name = stream.name or "input"
+            seen = runs.of(_units(stream, number, walk.inputs[name].sides), [seed])
+            before = found.get(name)
+            found[name] = seen if before is None else [one | other for one, other in zip(before, seen, strict=True)]
+    return [(label, {name: each[number] for name, each in found.items()}) for number, label in enumerate(labels)]
+
+
+def _units(stream: Stream, number: int, sides: tuple[int, ...]) -> Units:
+    entry = stream.input
+    if isinstance(entry, ImageInput | VideoInput):
+        axes = tuple(range(2, 2 + len(entry.sides)))
+        return Units(number, axes, sides, tuple(whole // side for whole, side in zip(entry.sides, sides, strict=True)))
+    return Units(number, (1,), (int(np.prod(sides)),), (1,))
+
+
+def _watched(architecture: Architecture, model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """The steps of the walk -> the modules at their ends."""
+    assert isinstance(model, Model)
+    watched: dict[str, torch.nn.Module] = {}
+    labels = [(step.stream, f"{step.group} · {step.part}") for step in Walk(architecture).steps()]
+    for stream, module in zip(architecture.streams, model.streams, strict=True):
+        assert isinstance(module, StreamModel)
+        ends = {f"{stream.name or ''} · stem": module.embed[-1] if len(module.embed) else None}
+        for stage, its in zip(stream.stages, module.stages, strict=True):
+            ends[f"{stage.label} · enter"] = its.enter[-1] if len(its.enter) else None
+            for number, block in enumerate(its.run, 1):
+                ends[f"{stage.label} · block {number}"] = block
+        for name, label in labels:
+            if name == (stream.name or "input"):
+                end = ends[label]
+                assert end is not None
+                watched[label] = end
+    return watched

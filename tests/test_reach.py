@@ -1,0 +1,271 @@
+"""How far information travels: worked out by hand, and the engine's representations against plain sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xfcost
+from reaching import composed, small
+from xfcost.api.reach import place_of
+from xfcost.counting.reach import bits, walk
+from xfcost.counting.reach import composed as composing
+from xfcost.counting.reach.along import along_axes
+from xfcost.counting.reach.bits import Bits
+from xfcost.counting.reach.composed import reach
+from xfcost.counting.reach.intervals import Intervals
+from xfcost.counting.reach.reached import Reached
+from xfcost.counting.reach.relation import relation_of
+from xfcost.counting.reach.result import Reach
+from xfcost.ledger.errors import UsageError
+from xfcost.spec.load import load
+from xfcost.spec.run import Run
+
+
+def figures(found: Reach, count: int) -> list[tuple[str, int, float, int]]:
+    return [(step.label, step.met[0].smallest, step.met[0].median, step.met[0].largest) for step in found.steps[:count]]
+
+
+def test_swin_relays_from_window_to_shifted_window_to_merged_patches():
+    found = xfcost.reach("swin-t")
+    assert figures(found, 5) == [
+        ("stage 1 · block 1", 49, 49.0, 49),  # a 7×7 window
+        ("stage 1 · block 2", 49, 196.0, 196),  # a shifted one touches four of them; at a corner it is one of its own
+        ("stage 2 · enter", 49, 196.0, 441),  # 2×2 tokens of up to four shifted windows: 21×21
+        ("stage 2 · block 1", 441, 588.0, 784),  # a window is 14×14 of the first stage's tokens, and what they have met
+        ("stage 2 · block 2", 441, 1225.0, 1764),
+    ]
+    assert (found.path_length, len(found.blocks)) == (7, 12)
+    assert found.receptive_field is None  # a window is not around its token
+
+
+@pytest.mark.parametrize(("preset", "field"), [("resnet-50", 427), ("resnet-50-v1", 483), ("resnet-18", 435)])
+def test_the_receptive_field_of_a_residual_network(preset: str, field: int):
+    # 1 + Σ (kernel - 1)·jump; of ResNet-50 7×7 and 3×3 in the stem, then 3, 4, 6 and 3 of 3×3, a stage's first at the
+    # jump of the stage before where its stride is on the 3×3 (torchvision), at its own where it is on the 1×1
+    stem = 1 + 6 + 2 * 2
+    before = {"resnet-50": (4, 4, 8, 16), "resnet-50-v1": (4, 8, 16, 32)}.get(preset)
+    if before:
+        jumps = zip((3, 4, 6, 3), before, (4, 8, 16, 32), strict=True)
+        assert stem + sum(2 * (first + (blocks - 1) * own) for blocks, first, own in jumps) == field
+    found = xfcost.reach(preset, size=64)
+    assert found.receptive_field == (field, field)
+    assert found.inputs[0].unit == "pixel"
+
+
+def test_a_large_image_is_as_quick_and_shows_the_whole_field():
+    found = xfcost.reach("resnet-50", size=1024)
+    assert found.steps[-1].met[0].largest == 427**2
+    assert found.path_length is None
+
+
+def test_causal_models_meet_the_past_alone():
+    found = xfcost.reach("gpt2", N=100)
+    assert figures(found, 1) == [("stage 1 · block 1", 1, 50.5, 100)]
+    assert (found.causal, found.path_length, found.sequential) == (True, 1, 1)
+    assert found.maps[0].first.tolist() == [1] * 50 + [0] + [-1] * 49
+
+
+def test_a_recurrence_meets_all_earlier_tokens_in_steps():
+    found = xfcost.reach("mamba-130m", N=64)
+    assert (found.path_length, found.sequential) == (1, 64)
+    assert xfcost.reach("seq2seq-lstm", N=9).sequential == 9
+
+
+def test_a_shift_hides_a_token_from_itself_and_all_still_meet():
+    found = xfcost.reach("igpt-s")
+    assert figures(found, 2)[-1] == ("stage 1 · block 1", 0, 511.5, 1023)
+    assert found.path_length == 1
+
+
+def test_windows_grow_and_global_tokens_are_a_shortcut():
+    local = ("**.window=4", "**.global_tokens=0")
+    found = xfcost.reach("longformer-base-4096", N=40, settings=local)
+    assert figures(found, 3) == [(f"stage 1 · block {n}", 2 * n + 1, 4 * n + 1, 4 * n + 1) for n in (1, 2, 3)]
+    assert found.path_length is None
+    assert found.receptive_field == (4 * 12 + 1,)
+    shortcut = xfcost.reach("longformer-base-4096", N=40, settings=("**.window=4",))
+    assert shortcut.path_length == 2
+    assert xfcost.reach("bigbird-base").path_length == 2
+
+
+def test_dilation_widens_layer_by_layer():
+    settings = [f"stages.0.blocks.{n}.blocks.0.0.{key}" for n in range(5) for key in ("window=2", f"dilation={2**n}")]
+    found = xfcost.reach("longformer-char-small", N=200, settings=settings)
+    reads = [1, 1, 2, 2, 4, 4, 8, 8, 8, 16, 16, 16]  # causal: itself, and one token so far back
+    assert [step.met[0].largest for step in found.steps] == [1 + sum(reads[: n + 1]) for n in range(12)]
+
+
+def test_an_encoder_decoder_meets_both_inputs():
+    found = xfcost.reach("transformer-base", N=(10, 6))
+    last = found.steps[-1]
+    assert [(met.input, met.smallest, met.largest, met.whole) for met in last.met] == [
+        ("decoder", 1, 6, True),
+        ("encoder", 10, 10, True),
+    ]
+    assert [(one.stream, one.input) for one in found.maps] == [
+        ("encoder", "encoder"),
+        ("decoder", "decoder"),
+        ("decoder", "encoder"),
+    ]
+    assert (found.path_length_of("encoder"), found.path_length) == (1, 1)
+
+
+def test_a_class_token_that_comes_late_has_met_nothing_at_first():
+    found = xfcost.reach("cait-xxs24")
+    assert found.path_length == 1
+    entry = next(step for step in found.steps if step.part == "enter")
+    assert (entry.tokens, entry.met[0].smallest, entry.met[0].largest) == (197, 0, 196)
+    assert found.steps[-1].whole
+
+
+def test_a_group_norm_mixes_all_tokens_and_is_noted():
+    found = xfcost.reach("poolformer-s12")
+    first = next(step for step in found.steps if step.number == 1)
+    assert first.whole
+    assert any("group norm" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("preset", "words"),
+    [
+        ("reformer-enwik8", "content selects"),
+        ("routing-lm", "content selects"),
+        ("transformer-xl-wt103", "earlier segments"),
+        ("switch-base-128-capacity", "another's slot"),
+    ],
+)
+def test_what_is_counted_at_its_largest_or_left_out_is_noted(preset: str, words: str):
+    assert any(words in note for note in xfcost.reach(preset, N=256).notes)
+
+
+def test_the_map_has_the_block_of_a_token_s_first_influence():
+    found = xfcost.reach("swin-t", token=(0, 0))
+    first = found.maps[0].first.reshape(56, 56)
+    assert first[0, 0] == 0
+    assert set(first[:7, :7].ravel()) == {0, 1}
+    assert (
+        first[0, 7] == 4
+    )  # at a corner the shifted window is a part of the first one; a window of merged tokens is wider
+    rows, columns = np.unravel_index(found.maps[0].first.argmax(), (56, 56))
+    assert found.steps[first[rows, columns] - 1].label == "stage 3 · block 3"
+
+
+def test_blocks_alone_without_a_memory_never_meet(tmp_path):
+    path = tmp_path / "blocks.yaml"
+    path.write_text(
+        "name: Blocks\ninput: {kind: tokens, vocabulary: 9, length: 12}\nembed: [{kind: token}]\n"
+        "stages: [{dim: 8, depth: 3, block: [{kind: blockwise, heads: 2, block: 4}]}]\n"
+    )
+    found = xfcost.reach(path)
+    assert figures(found, 3) == [(f"stage 1 · block {n}", 4, 4.0, 4) for n in (1, 2, 3)]
+    assert found.path_length is None
+
+
+def test_a_place_outside_the_grid_is_refused():
+    with pytest.raises(UsageError, match=r"--token 56,3: outside the grid of 56×56 tokens; expected 0,0 to 55,55"):
+        xfcost.reach("swin-t", token=(56, 3))
+    with pytest.raises(UsageError, match=r"stand on 56×56; expected 2 numbers, as in --token 28,28"):
+        xfcost.reach("swin-t", token=5)
+    with pytest.raises(UsageError, match="expected whole numbers"):
+        place_of("middle")
+    with pytest.raises(UsageError, match="stands for"):
+        xfcost.reach("common-*")
+
+
+def test_sets_that_do_not_fit_are_of_a_smaller_input_which_is_said(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bits, "MOST_BYTES", 2**16)
+    found = xfcost.reach("bigbird-base", N=1024)
+    assert found.inputs[0].sides == (512,)
+    assert found.notes[0] == "reduced: the input's sides are 1/2 of what was asked for"
+    with pytest.raises(UsageError, match="1,024 sets of 1,024 tokens take 131,072 bytes"):
+        reach(small("bigbird-base", tokens=1024))
+
+
+# The engine against plain Python sets.
+
+
+def plain(reads: list[list[int]], rows: list[set[int]]) -> list[set[int]]:
+    return [set().union(*(rows[place] for place in read)) for read in reads]
+
+
+def as_sets(found: Any) -> list[set[int]]:
+    return [set(np.flatnonzero(found.row(number)).tolist()) for number in range(found.rows)]
+
+
+def patterns(chosen: np.random.Generator, inputs: int) -> list[list[int]]:
+    kinds = (
+        lambda: sorted(chosen.choice(inputs, chosen.integers(inputs + 1), replace=False).tolist()),
+        lambda: [*range(chosen.integers(inputs + 1), inputs)],
+        lambda: [*range(chosen.integers(4), inputs, chosen.integers(1, 6))],
+        lambda: [0, *range(chosen.integers(inputs + 1), inputs, 2)],
+        lambda: [int(chosen.integers(inputs))],
+    )
+    return [kinds[chosen.integers(len(kinds))]() for _ in range(chosen.integers(1, 30))]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bits_and_intervals_unite_like_plain_sets(seed: int):
+    chosen = np.random.default_rng(seed)
+    inputs = int(chosen.integers(1, 40))
+    reads = patterns(chosen, inputs)
+    relation = relation_of(reads)
+    expected = plain(reads, [{number} for number in range(inputs)])
+    identity = Intervals.identity(inputs)
+    assert as_sets(identity.bits().union(relation)) == expected
+    assert as_sets(identity.union(relation)) == expected
+    again = patterns(chosen, len(reads))
+    found = identity.bits().union(relation).union(relation_of(again))
+    assert as_sets(found) == plain(again, expected)
+    assert found.counts().tolist() == [len(one) for one in plain(again, expected)]
+
+
+def test_a_range_is_read_like_the_list_of_its_numbers():
+    ranges = [range(3, 9), range(0, 10, 3), range(5, 5), range(7, 8)]
+    lists = [list(one) for one in ranges]
+    rows = Bits.from_rows([np.eye(10, dtype=bool)], 10, 10)
+    assert as_sets(rows.union(relation_of(ranges))) == as_sets(rows.union(relation_of(lists))) == [*map(set, lists)]
+
+
+@pytest.mark.parametrize(
+    ("preset", "size"),
+    [
+        ("swin-t", (56, 56)),
+        ("resnet-50", (40, 24)),
+        ("convnext-t", (64, 32)),
+        ("cvt-13", (32, 32)),
+        ("mobilevit-s", (64, 64)),
+    ],
+)
+def test_sets_along_axes_are_those_of_the_whole_grid(
+    preset: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+):
+    along = composed(small(preset, size=size))
+    monkeypatch.setattr(walk, "along_axes", lambda reading: None)
+    whole = composed(small(preset, size=size))
+    for (label, mine), (_, others) in zip(along, whole, strict=True):
+        assert (mine["input"] == others["input"]).all(), label
+
+
+def test_a_pattern_that_is_no_product_is_not_taken_for_one():
+    # axial attention along both axes at once reads a cross
+    reading = walk.reading_of(small("common-axial", ["**.axis=all"], tokens=64).streams[0].stages[0].blocks[0].parts[0])
+    assert along_axes(reading) is None
+
+
+def test_a_block_that_changes_nothing_is_not_worked_out_again(monkeypatch: pytest.MonkeyPatch):
+    calls: list[int] = []
+    union = Reached.union_along
+    monkeypatch.setattr(Reached, "union_along", lambda *given: calls.append(1) or union(*given))
+    found = reach(load("gpt3"), Run(tokens=(64,)))
+    assert len(found.steps) == 96
+    assert len(calls) <= 4
+
+
+def test_halving_ends(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bits, "MOST_BYTES", 0)
+    monkeypatch.setattr(composing, "_MOST_HALVINGS", 2)
+    with pytest.raises(UsageError):
+        reach(load("bigbird-base"), Run(tokens=(1024,)))

@@ -1,0 +1,195 @@
+"""`reach` of torch modules without a spec, found by changing one token at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import xfcost
+from helpers import xf
+from xfcost.ledger.errors import UsageError
+from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.reach import affordable
+from xfcost.torch_models.reach.any_reach import reach_of_module
+from xfcost.torch_models.reach.influence import Output
+from xfcost.torch_models.reach.module_blocks import blocks_of
+from xfcost.torch_models.reach.positions import grid_of, position_axes
+
+
+class Block(nn.Module):
+    """Attention over all tokens, or over earlier ones."""
+
+    def __init__(self, width: int, *, causal: bool) -> None:
+        super().__init__()
+        self.qkv, self.out, self.causal = nn.Linear(width, 3 * width), nn.Linear(width, width), causal
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        return x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=self.causal))
+
+
+class Neighbours(nn.Module):
+    """A kernel of three along a sequence, behind a gate that is zero at the start."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv, self.gate = nn.Conv1d(width, width, 3, padding=1), nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.gate * self.conv(x.mT).mT
+
+
+class Text(nn.Module):
+    def __init__(self, block: Callable[[], nn.Module], depth: int = 3) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20, 8)
+        self.h = nn.ModuleList(block() for _ in range(depth))
+        self.head = nn.Linear(8, 20)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        for block in self.h:
+            x = block(x)
+        return self.head(x)
+
+
+def words(n: int) -> Tensor:
+    return torch.arange(n)[None] % 20
+
+
+def test_a_causal_text():
+    found = xfcost.reach(Text(lambda: Block(8, causal=True)), example_inputs=words(12))
+    assert (found.causal, found.path_length, len(found.blocks)) == (True, 1, 3)
+    assert [(step.path, step.label, step.kinds) for step in found.steps][:1] == [("h.0", "h · block 1", ("Block",))]
+    assert (found.steps[0].met[0].smallest, found.steps[0].met[0].largest) == (1, 12)
+
+
+def test_a_field_that_grows_and_a_gate_of_zero_hides_nothing():
+    found = xfcost.reach(Text(lambda: Neighbours(8)), example_inputs=words(16))
+    assert [step.met[0].largest for step in found.steps] == [3, 5, 7]
+    assert found.path_length is None
+    assert found.maps[0].first.tolist()[4:13] == [-1, 3, 2, 1, 0, 1, 2, 3, -1]
+
+
+class Picture(nn.Module):
+    """Two 3×3 convolutions in a list, the second with stride 2, and a linear map of the mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 6, 3, padding=1), nn.GELU(), nn.Conv2d(6, 6, 3, stride=2, padding=1), nn.GELU()
+        )
+        self.head = nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layers(x).mean((2, 3)))
+
+
+def test_an_image_in_pixels_without_the_pooled_vector():
+    found = xfcost.reach(Picture(), example_inputs=torch.randn(1, 3, 12, 12))
+    assert found.inputs[0].unit == "pixel"
+    assert [(step.path, step.tokens, step.met[0].smallest, step.met[0].largest) for step in found.steps] == [
+        ("layers.0", 144, 4, 9),
+        ("layers.2", 36, 9, 25),
+    ]
+
+
+def test_an_encoder_decoder_is_told_by_its_inputs():
+    model = nn.Transformer(8, 2, 2, 2, 16, dropout=0.0, batch_first=True)
+    given = {"src": torch.randn(1, 6, 8), "tgt": torch.randn(1, 5, 8)}
+    found = xfcost.reach(model, example_inputs=given)
+    assert [one.name for one in found.inputs] == ["src", "tgt"]
+    assert {step.stream for step in found.steps if step.path.startswith("encoder")} == {"src"}
+    last = found.steps[-1]
+    assert [(met.input, met.units, met.smallest) for met in last.met] == [("tgt", 5, 5), ("src", 6, 6)]
+
+
+def test_named_in_a_file_and_with_an_n(tmp_path):
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.mix = nn.ModuleList([nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)])\n"
+        "    def forward(self, x):\n"
+        "        return self.mix[0](x)\n"
+    )
+    done = xf("reach", "net.py:Net", "--input", "1xNx8", "--N", 9, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Net   9 tokens\nevery token has met every other after block 1 of 1\n")
+    assert "changing one token of Net at a time" in done.stderr
+
+
+def test_a_module_without_tokens_is_refused(tmp_path):
+    (tmp_path / "net.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.a = nn.Linear(3, 3)\n"
+        "    def forward(self, x):\n        return self.a(x)\n"
+    )
+    done = xf("reach", "net.py:Net", "--input", "3", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "error: reach: no input of Net has an axis of tokens, as in --input 1xNx768 or 1x3xHxW"
+    )
+
+
+def ticking(step: float) -> Callable[[], float]:
+    """A clock that goes on by `step` seconds each time it is read."""
+    times: Iterator[int] = iter(range(10**9))
+    return lambda: next(times) * step
+
+
+def test_a_size_that_takes_too_long_is_reduced_and_said():
+    # a run of 8 samples takes a second by this clock: 64 tokens · 2 · 3 / 8 s is too long, 36 is not
+    found = reach_of_module(Text(lambda: Neighbours(8)), Given((words(64),), {}), "Text", None, ticking(1.0))
+    assert found.inputs[0].sides == (36,)
+    assert found.notes[0] == "reduced: the given size takes too long to change each; found at 36 tokens"
+
+
+def test_where_no_size_is_small_enough_places_are_changed_together(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(affordable, "MOST_SECONDS", 10.0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1))
+    found = reach_of_module(model, Given((torch.randn(1, 3, 16, 16),), {}), "Net", None, ticking(1.0))
+    assert found.inputs[0].sides[0] < 8
+    assert any(note.startswith("a unit is") for note in found.notes)
+
+
+def test_a_place_outside_is_refused():
+    with pytest.raises(UsageError, match="--token 12: outside the grid of 12 tokens; expected 0 to 11"):
+        xfcost.reach(Text(lambda: Block(8, causal=True)), example_inputs=words(12), token=12)
+
+
+def test_the_module_is_left_as_it_is():
+    model = Text(lambda: Block(8, causal=True)).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    xfcost.reach(model, example_inputs=words(12))
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_blocks_are_numbered_children_that_are_no_lists():
+    inner = nn.Sequential(nn.Linear(2, 2), nn.Sequential(Block(8, causal=True), Block(8, causal=False)))
+    assert list(blocks_of(inner)) == ["1.0", "1.1"]
+    assert list(blocks_of(Text(lambda: Block(8, causal=True), depth=2))) == ["h.0", "h.1"]
+    assert list(blocks_of(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.MaxPool1d(2)))) == ["0", "2"]
+
+
+def test_positions_lie_along_the_axes_that_change_with_the_size():
+    def out(*shape: int) -> list[Output]:
+        return [Output("a", torch.zeros(shape))]
+
+    assert position_axes(out(1, 4, 9, 9), out(1, 4, 6, 6)) == [(2, 3)]
+    assert position_axes(out(1, 9, 9, 4), out(1, 6, 6, 4)) == [(1, 2)]
+    assert position_axes(out(1, 9, 4), []) == [(1,)]
+    assert position_axes(out(1, 7, 7, 4), []) == [(1, 2)]
+    assert position_axes(out(1, 4, 7, 7), []) == [(2, 3)]
+    assert position_axes(out(1, 4), []) == [()]
+    assert grid_of((197,), (224, 224)).sides == (14, 14)
+    assert grid_of((197,), (224, 224)).special == 1
+    assert grid_of((12,), (12,)).sides == (12,)

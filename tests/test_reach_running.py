@@ -1,0 +1,71 @@
+"""What is composed of the operations of a spec is what its running model is influenced by, token by token."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from reaching import Steps, composed, running, small
+from xfcost.formulas.component import Grid
+from xfcost.mechanisms.window import Window
+
+
+class Case(NamedTuple):
+    """A preset made small: its width alone where its depth can stay."""
+
+    preset: str
+    settings: tuple[str, ...] = ()
+    tokens: int | None = None
+    size: tuple[int, int] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.preset
+
+
+STAGES = "stages.each.dim=[8, 8, 8, 8]"
+DILATED = tuple(
+    f"stages.0.blocks.{n}.blocks.0.0.{key}" for n in range(5) for key in ("window=4", f"dilation={n + 1}", "heads=2")
+)
+CASES = [
+    Case("swin-t", (STAGES, "**.heads=1"), size=(56, 56)),
+    Case("resnet-50", ("stages.each.dim=[16, 16, 16, 16]", "**.width=8", "embed.0.channels=16"), size=(20, 18)),
+    Case("longformer-char-small", (*DILATED, "stages.0.dim=8", "**.hidden=16"), tokens=50),
+    Case("bigbird-base", ("stages.0.dim=8", "**.block=2", "**.heads=2", "**.hidden=16"), tokens=30),
+    Case("gpt2", ("stages.0.dim=8", "**.heads=2"), tokens=14),
+    Case("mamba-130m", ("stages.0.dim=8", "**.state=4"), tokens=14),
+    Case("mixer-s32", ("stages.0.dim=16", "**.hidden=16"), size=(64, 96)),
+]
+
+
+def differing(one: Steps, other: Steps) -> list[str]:
+    """The steps at which any token's set is another."""
+    found = []
+    for (label, mine), (other_label, others) in zip(one, other, strict=True):
+        assert label == other_label
+        for name, seen in others.items():
+            if not np.array_equal(mine.get(name, np.zeros_like(seen)), seen):
+                found.append(f"{label}: {name}")
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_the_composed_sets_are_those_of_the_running_model(case: Case) -> None:
+    architecture = small(case.preset, case.settings, tokens=case.tokens, size=case.size)
+    assert differing(composed(architecture), running(architecture)) == []
+
+
+def test_a_window_off_its_place_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = Window.reads
+
+    def wrong(self: Window, grid: Grid, token: int, memory: Grid | None = None) -> list[int]:
+        read = list(reads(self, grid, token, memory))
+        return read[1:] if token == grid.total - 1 and self.shift else read
+
+    architecture = small("swin-t", (STAGES, "**.heads=1", "**.size=3"), size=(48, 48))
+    seen = running(architecture, seeds=(0, 1))
+    assert differing(composed(architecture), seen) == []
+    monkeypatch.setattr(Window, "reads", wrong)
+    assert differing(composed(architecture), seen)[0] == "stage 1 · block 2: input"
