@@ -8,11 +8,14 @@
 # You need a clone of this repository with `make demo` run once, and a notebook: `.venv/bin/pip install jupyterlab`.
 
 # %%
+import functools
+
 import xfcost
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.window import Window
 
 
+@functools.cache
 def cost(name, *settings, **options):
     """The ledger of a system: counted in closed form, and equal to the trace of its running model."""
     ledger = xfcost.analyze(name, settings=settings, **options)
@@ -220,7 +223,7 @@ for name, size in (("transformer-base", {"N": 16}), ("swin-t", {"size": 56})):
 # **Claim.** The panels X → X₁ → X₂ of four tokens with d = 4 show it in numbers.
 
 # %%
-# !xfcost stream tiny | head -15
+# !xfcost stream tiny | head -19
 
 # %% [markdown]
 # ## Where to go next

@@ -8,11 +8,14 @@
 # The presets `common-…` are one encoder (12 blocks, d = 768, 12 heads) in which only the mixer differs.
 
 # %%
+import functools
+
 import torch
 
 import xfcost
 
 
+@functools.cache
 def cost(name, *settings, **options):
     """The ledger of a system: counted in closed form, and equal to the trace of its running model."""
     ledger = xfcost.analyze(name, settings=settings, **options)
@@ -68,7 +71,7 @@ print(f"512·513/2 = {512 * 513 // 2:,}")
 # `xfcost survey` has every system, with the order that the survey prints beside the derived one. One of each class:
 
 # %%
-# !xfcost survey | head -31 | grep -E "^(system|Image|Axial|Routing|Set|Linformer|Linear|Transformer-XL|Funnel|Switch)"
+# !xfcost survey | head -33 | grep -E "^(system|Image|Axial|Sinkhorn|Set|Linformer|Linear|Transformer-XL|Funnel|Switch)"
 
 # %% [markdown]
 # Not every class avoids N². The exponent of the mixing MACs in N, from 16,384 tokens to twice as many, with all
@@ -208,7 +211,8 @@ for rounds in (1, 2, 4):
 # %%
 for form in ("ordinary", "reversible"):
     step = cost("common-reformer", f"residual.form={form}", N=4096, mode="train").training.step
-    print(f"{form:10}  saves {step.kept_bytes / 2**30:.2f} GiB, backward {step.backward_macs / 1e12:.2f} T MACs")
+    kept = f"{step.kept_bytes / 2**30:.2f} GiB of activations"
+    print(f"{form:10} keeps {kept}, backward {step.backward_macs / 1e12:.2f} T MACs")
 
 # %% [markdown]
 # ## Linformer
@@ -246,7 +250,7 @@ for name in ("scores", "softmax"):
     values = torch.linalg.svdvals(matrices[name][0, 0])
     share = (values**2).cumsum(0) / (values**2).sum()
     rank = torch.linalg.matrix_rank(matrices[name][0, 0])
-    print(f"{name:8}: rank {rank} of 256, {int((share < 0.99).sum()) + 1} singular values hold 99 %")
+    print(f"{name:7}: rank {rank} of 256, {int((share < 0.99).sum()) + 1} singular values hold 99 %")
 
 # %% [markdown]
 # ## Performer
@@ -299,5 +303,5 @@ for name in ("t5-base", "switch-base-8", "switch-base-128"):
 # %% [markdown]
 # ## Where to go next
 #
-# [Efficient attention](../efficient-attention.md) has every system's order, derived and in print; [language models](../language.md)
-# their caches.
+# [Efficient attention](../efficient-attention.md): every system's order, derived and in print.
+# [Language models](../language.md): decoding and caches.

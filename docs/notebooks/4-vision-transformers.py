@@ -6,11 +6,13 @@
 # Every number comes from a model that xfcost builds in torch and traces.
 
 # %%
+import functools
 import math
 
 import xfcost
 
 
+@functools.cache
 def cost(name, *settings, **options):
     """The ledger of a system: counted in closed form, and equal to the trace of its running model."""
     ledger = xfcost.analyze(name, settings=settings, **options)
@@ -44,11 +46,11 @@ for size in (224, 448):
 # `probe` finds it by changing the input of the running operation.
 
 # %%
-for name in ("resnet-50", "sasa-50"):
+for name in ("resnet-26", "sasa-26"):
     for row in cost(name, probe=True).probe.rows[:16]:
         if row.found and row.found.mixing != "per-token":
             dependent = "content-dependent" if row.found.content_dependent else "static"
-            print(f"{name:10} {row.title:24} reads {row.found.reads_tokens} tokens, {dependent}")
+            print(f"{name:10} {row.title:24} {row.found.mixing} mixing, {dependent}")
 
 # %% [markdown]
 # **Claim.** A convolution costs O(HW·C_in·C_out·K²), local attention O(HW·D·K²).
@@ -315,7 +317,7 @@ print(" → ".join(f"({stage['grid'][0]}×{stage['grid'][1]}, {stage['width']})"
 
 # %%
 rows = mvit2.by("operation")
-print(f"{rows['tables'][0].title}: {rows['tables'][0].params:,}; jointly it would be {(2 * 56 - 1) ** 2 * 96:,}")
+print(f"{rows['tables'][0].title}: {rows['tables'][0].params:,} parameters, jointly {(2 * 56 - 1) ** 2 * 96:,}")
 share = mvit2.part(rows["add_queries"]).total("flops") / mvit2.total("flops")
 print(f"{rows['add_queries'][0].title}: {share:.2%} of all FLOPs")
 for name in ("mvitv2-b", "mvitv2-b-hwin"):
