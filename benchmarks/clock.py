@@ -11,7 +11,6 @@ composed    a model composed of its distinct blocks, over the whole model, in tu
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,13 +20,13 @@ from torch.utils import benchmark
 
 import xfcost
 from xfcost.counting.run_options import make_run
-from xfcost.ledger.statistics import fit_slope
+from xfcost.ledger.statistics import fit_slope, median
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
 from xfcost.torch_models.timing.threads import cores, threads_set
 
-PAIRS = 7
+PAIRS = 12
 BARE = (("vit-s16", 784), ("swin-t", 3136), ("gpt2", 196))
 ATTRIBUTED = (
     ("vit-s16", 784),
@@ -36,7 +35,11 @@ ATTRIBUTED = (
     ("common-longformer", 1024),
     ("mixer-b16", None),
 )
-SLOPES = (("vit-s16", (1024, 2116, 4096)), ("swin-t", (12544, 25600, 50176)))
+# Large enough that every matrix of scores is larger than the caches and than what the allocator keeps.
+SLOPES = (
+    ("vit-s16", (4096, 6400, 9216), {"settings": ["stages.0.depth=1"]}),
+    ("swin-t", (50176, 112896, 200704), {"settings": ["stages.2.depth=2"]}),
+)
 COMPOSED = (("vit-s16", 784), ("swin-t", 3136), ("gpt2", 196), ("mamba-130m", 64))
 
 
@@ -55,9 +58,17 @@ def bare(name: str, tokens: int | None) -> float:
 
 
 def paired(first: Callable[[], float], second: Callable[[], float]) -> str:
-    """The median of the ratios of paired turns, and their extremes."""
-    ratios = sorted(first() / second() for _ in range(PAIRS))
-    return f"{statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f}, {PAIRS} pairs)"
+    """The median of the ratios of paired turns and its 95 % interval; who goes first alternates."""
+    ratios = []
+    for number in range(PAIRS):
+        if number % 2:
+            below = second()
+            ratios.append(first() / below)
+        else:
+            above = first()
+            ratios.append(above / second())
+    found = median(ratios)
+    return f"{found.value:.3f} ({found.interval.low:.3f} to {found.interval.high:.3f}, {PAIRS} pairs)"
 
 
 def against_bare() -> None:
@@ -92,8 +103,8 @@ def attributed() -> None:
 
 def slopes() -> None:
     """Slopes of the time of token mixing."""
-    for name, sizes in SLOPES:
-        ledgers = [ours(name, tokens, max_time=20) for tokens in sizes]
+    for name, sizes, options in SLOPES:
+        ledgers = [ours(name, tokens, max_time=20, **options) for tokens in sizes]
         spent = [ledger.total("seconds", lambda row: row.mixes) for ledger in ledgers]
         print(f"slope of mixing time: {name} N={sizes}: {fit_slope(list(sizes), spent).value:.2f}")
 

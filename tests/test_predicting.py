@@ -17,13 +17,16 @@ from xfcost.ledger import calibration as files
 from xfcost.ledger import units
 from xfcost.ledger.calibration import Baseline, Calibration, Machine, Network, Overhead, read_calibration
 from xfcost.ledger.errors import OutputError, UsageError
+from xfcost.report.calibration import report
+from xfcost.report.console import plain_text
 from xfcost.report.table import ledger_plain
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
-from xfcost.torch_models.predicting.calibrate import Run, fitted, overhead_of, run_of
+from xfcost.torch_models.predicting.calibrate import Run, fitted, outside, run_of, steady
 from xfcost.torch_models.predicting.calls import FUSED_ATTENTION, Call, Layout, recorded
 from xfcost.torch_models.predicting.features import Features, features
+from xfcost.torch_models.predicting.overhead import overhead_of
 from xfcost.torch_models.predicting.predict import Predictor, interval_of
 from xfcost.torch_models.predicting.regression import Regression, baseline_seconds, samples_of
 
@@ -189,9 +192,44 @@ def runs(overhead):
 
 def test_overhead_is_fitted_to_whole_networks():
     overhead = Overhead(call=2e-6, view=1e-6, module=5e-6)
-    found = overhead_of(runs(overhead))
+    found = overhead_of([outside(one) for one in runs(overhead)])
     for name in ("call", "view", "module"):
         assert getattr(found, name) == pytest.approx(getattr(overhead, name), rel=1e-6)
+
+
+def test_a_network_far_from_the_others_moves_no_overhead():
+    overhead = Overhead(call=2e-6, view=1e-6, module=5e-6)
+    networks = [outside(one) for one in runs(overhead)]
+    found = overhead_of([*networks, networks[3]._replace(rest=40 * networks[3].rest)])
+    assert found.seconds(calls=10, views=10, modules=10) == pytest.approx(80e-6, rel=1e-6)
+
+
+def test_no_overhead_is_below_zero():
+    # calls that take longer alone than in their network: the rest is 100 ns a view less 50 ns a call
+    networks = [
+        one._replace(rest=1e-7 * one.views - 5e-8 * one.calls)
+        for one in map(outside, runs(Overhead(call=0.0, view=0.0, module=0.0)))
+    ]
+    found = overhead_of(networks)
+    assert min(found.call, found.view, found.module) == 0.0
+    assert max(found.call, found.view, found.module) >= 0.0
+
+
+def test_a_disturbed_network_is_measured_again():
+    (quiet, *_) = runs(Overhead(call=0.0, view=0.0, module=0.0))
+    slow, slower = (quiet._replace(whole=factor * quiet.whole) for factor in (2, 3))
+    assert steady(iter([slow, quiet]).__next__) == quiet
+    # a fourth would be one too many
+    assert steady(iter([slower, slow, slower]).__next__) == slow
+
+
+def test_disturbed_networks_are_told():
+    one = msgspec.structs.replace(network(1.0, 1.0), calls=0.5)
+    assert one.disturbed
+    found = calibration(networks=(one, network(1.0, 1.1)))
+    told = plain_text(lambda width: report(found))
+    assert "1 of 2 networks were disturbed" in " ".join(told.split())
+    assert "disturbed" not in plain_text(lambda width: report(calibration()))
 
 
 def test_a_network_is_predicted_from_the_others():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from math import log
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -17,6 +18,9 @@ from xfcost.ledger.errors import OutputError, UsageError, printable
 
 FORMAT: Final = "xfcost calibration"
 VERSION: Final = 1
+
+# The calls of a network take its whole time but for what it spends outside them: a quarter of it at most.
+_FAR_APART: Final = 0.3
 
 # Bounds within which ratios are numbers: no clock reads less, and no run lasts longer.
 _Seconds = Annotated[float, msgspec.Meta(gt=1e-12, lt=1e12)]
@@ -50,11 +54,15 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of a forward that no operation spends: fitted to whole networks."""
 
     call: float
-    """Per ATen call; negative where timing a call alone costs more than the model's own call of it."""
+    """Per ATen call."""
     view: float
     """Per call that only makes another view of a tensor."""
     module: float
     """Per call of an `nn.Module`."""
+
+    def seconds(self, *, calls: int = 0, views: int = 0, modules: int = 0) -> float:
+        """All of it for so many of each."""
+        return self.call * calls + self.view * views + self.module * modules
 
 
 class Samples(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +82,13 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     seconds: _Seconds
     predicted: _Seconds
+    calls: float | None = None
+    """Seconds of its calls, each measured alone in the middle of it."""
+
+    @property
+    def disturbed(self) -> bool:
+        """Did something slow the machine down while it was measured?"""
+        return self.calls is not None and disturbed(self.calls, self.seconds)
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +103,16 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     overhead: Overhead
     networks: tuple[Network, ...]
     samples: tuple[Samples, ...]
+
+
+def disagreement(calls: float, whole: float) -> float:
+    """How far the seconds of a network's calls are from those of the whole, as a logarithm."""
+    return abs(log(calls / whole)) if calls > 0 and whole > 0 else 0.0
+
+
+def disturbed(calls: float, whole: float) -> bool:
+    """Whole and calls are measured one after the other: what slows one of them down makes them differ."""
+    return disagreement(calls, whole) > _FAR_APART
 
 
 def folder() -> Path:

@@ -34,4 +34,18 @@ def report(calibration: Calibration) -> RenderableType:
             f"nine in ten within {sizes[int(0.9 * (len(sizes) - 1))]:.1%}; the worst:"
         ),
         table,
+        *_disturbances(calibration),
     )
+
+
+def _disturbances(calibration: Calibration) -> list[Text]:
+    number = sum(one.disturbed for one in calibration.networks)
+    if not number:
+        return []
+    return [
+        Text(
+            f"{number} of {len(calibration.networks)} networks were disturbed while they were measured (their calls do "
+            "not add up to the whole): calibrate again on a machine that does nothing else",
+            style="yellow",
+        )
+    ]

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from xfcost.ledger.calibration import Baseline, Calibration, Machine, Network, Overhead
+from xfcost.ledger.calibration import (
+    Baseline,
+    Calibration,
+    Machine,
+    Network,
+    Overhead,
+    disagreement,
+    disturbed,
+)
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.predicting.calls import Call, Clock, Recorded, recorded
 from xfcost.torch_models.predicting.features import Features, features
 from xfcost.torch_models.predicting.networks import Operations, architectures
+from xfcost.torch_models.predicting.overhead import Outside, overhead_of
 from xfcost.torch_models.predicting.regression import Regression, samples_of
 from xfcost.torch_models.timing.devices import machine, waiting_clock
 
@@ -27,9 +37,12 @@ _MOST: Final = 20
 _SECONDS: Final = 1.0
 _PEAK_SIDE: Final = 2048
 _PEAK_BYTES: Final = 2**27
-_PEAK_RUNS: Final = 5
+# A peak is the best of so many runs.
+_PEAK_RUNS: Final = 20
 _SMALL_CALLS: Final = 200
 _SHORTEST: Final = 2e-7
+# A disturbed network is measured so many times at most.
+_TRIES: Final = 3
 
 
 class Run(NamedTuple):
@@ -41,6 +54,11 @@ class Run(NamedTuple):
     views: int
     modules: int
     whole: float
+
+    @property
+    def spent(self) -> float:
+        """Seconds of all its calls."""
+        return math.fsum(self.seconds[found] * times for found, times in self.calls.items())
 
 
 def this_machine(device: str, dtype: str) -> Machine:
@@ -66,16 +84,30 @@ def calibrated(
     runs = []
     for number, (name, architecture) in enumerate(networks, 3):
         say(number, steps, name)
-        live = build(architecture, device)
-        whole, times = _whole(live, ticks)
-        runs.append(run_of(name, recorded(live.model, live.inputs, ticks, times), whole, extra))
+        runs.append(steady(partial(_run, name, build(architecture, device), ticks, extra)))
     return fitted(this_machine(device, dtype), baseline, runs, operations)
+
+
+def _run(name: str, live: BuiltModel, clock: Clock, extra: float) -> Run:
+    """The network run whole, then with a clock around each call."""
+    whole, times = _whole(live, clock)
+    return run_of(name, recorded(live.model, live.inputs, clock, times), whole, extra)
+
+
+def steady(measure: Callable[[], Run]) -> Run:
+    """The first measurement that nothing disturbed, of at most three; else the least disturbed."""
+    best = measure()
+    for _ in range(_TRIES - 1):
+        if not disturbed(best.spent, best.whole):
+            break
+        best = min(best, measure(), key=lambda one: disagreement(one.spent, one.whole))
+    return best
 
 
 def fitted(where: Machine, baseline: Baseline, runs: Sequence[Run], operations: Run) -> Calibration:
     """The calibration of measured networks."""
     measured = merged([*runs, operations])
-    overhead = overhead_of(runs)
+    overhead = overhead_of([outside(one) for one in runs])
     return Calibration(
         machine=where,
         measured=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -164,13 +196,9 @@ def merged(runs: Iterable[Run]) -> dict[Features, float]:
     return {found: statistics.median(times) for found, times in together.items()}
 
 
-def overhead_of(runs: Sequence[Run]) -> Overhead:
-    """What no call spends, by least squares over whole networks; relative errors count alike."""
-    rest = np.array([run.whole - sum(run.seconds[found] * times for found, times in run.calls.items()) for run in runs])
-    counts = np.array([(sum(run.calls.values()), run.views, run.modules) for run in runs], dtype=float)
-    weights = 1 / np.array([run.whole for run in runs])
-    call, view, module = np.linalg.lstsq(counts * weights[:, None], rest * weights, rcond=None)[0]
-    return Overhead(call=float(call), view=float(view), module=float(module))
+def outside(run: Run) -> Outside:
+    """What the network's calls do not account for."""
+    return Outside(sum(run.calls.values()), run.views, run.modules, run.whole - run.spent, run.whole)
 
 
 def _left_out(run: Run, runs: Sequence[Run], operations: Run, baseline: Baseline, overhead: Overhead) -> Network:
@@ -178,9 +206,5 @@ def _left_out(run: Run, runs: Sequence[Run], operations: Run, baseline: Baseline
     others = merged([*(one for one in runs if one is not run), operations])
     regression = Regression(baseline, samples_of(baseline, others))
     spent = sum(regression(found).seconds * times for found, times in run.calls.items())
-    return Network(name=run.name, seconds=run.whole, predicted=spent + overhead_seconds(overhead, run))
-
-
-def overhead_seconds(overhead: Overhead, run: Run) -> float:
-    """What no call spends, in a run."""
-    return overhead.call * sum(run.calls.values()) + overhead.view * run.views + overhead.module * run.modules
+    around = overhead.seconds(calls=sum(run.calls.values()), views=run.views, modules=run.modules)
+    return Network(name=run.name, seconds=run.whole, predicted=spent + around, calls=run.spent)

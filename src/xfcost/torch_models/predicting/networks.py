@@ -56,6 +56,8 @@ NETWORKS: Final = (
     Network("resnext-50-32x4d"),
     Network("regnety-800mf"),
     Network("regnetx-1.6gf"),
+    Network("regnetx-400mf", (49, 784)),
+    Network("regnety-400mf", (196,)),
     Network("cait-xxs24", (196, 576)),
     Network("deit3-m", settings=_ONE),
     Network("pvt-tiny"),

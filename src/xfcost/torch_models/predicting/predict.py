@@ -28,7 +28,6 @@ from xfcost.torch_models.tracing.rows import row_path
 _SHARE: Final = 0.9
 # A call of an operation that was never measured may take this many times longer or shorter.
 _UNKNOWN_FACTOR: Final = 3.0
-_SHORTEST: Final = 1e-7
 
 
 class Seconds(NamedTuple):
@@ -57,12 +56,13 @@ class Predictor:
         unknown: dict[str, float] = defaultdict(float)
         for (module, call), times in found.calls.items():
             predicted, known = self._regression(features(call))
-            modules[module] += times * max(predicted + overhead.call, _SHORTEST)
+            modules[module] += times * predicted + overhead.seconds(calls=times)
             if known == "none":
                 unknown[call.operation] += times * predicted
-        for counts, each in ((found.views, overhead.view), (found.modules, overhead.module)):
-            for module, times in counts.items():
-                modules[module] += times * each
+        for module, times in found.views.items():
+            modules[module] += overhead.seconds(views=times)
+        for module, times in found.modules.items():
+            modules[module] += overhead.seconds(modules=times)
         return Seconds(_by_row(modules, live.rows), sum(modules.values()), dict(unknown))
 
     def call_seconds(self, found: Features) -> float:
