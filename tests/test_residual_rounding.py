@@ -45,5 +45,7 @@ def test_norms_are_within_their_bound_and_it_is_not_wide(kind, size):
         # of first order, with n roundings in a mean over n numbers
         assert stream.bound.max() < 64 * 30 * 64 * unit * max(1.0, float(out.abs().max()))
         assert not rounding.compared(out + 4 * stream.bound, stream).within
-        double = copy.deepcopy(module).double()(x.double() + delta.double())
-        assert torch.allclose(stream.value, double, rtol=1e-6)
+        double = copy.deepcopy(module).double()
+        if kind is RmsNorm:
+            double.eps = torch.finfo(torch.float32).eps  # what the model's own dtype takes by default
+        assert torch.allclose(stream.value, double(x.double() + delta.double()), rtol=1e-12)

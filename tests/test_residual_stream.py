@@ -23,7 +23,7 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.layers.mlp import FeedForward
 from xfcost.torch_models.shared.leaves import Add, WeightedSum
-from xfcost.torch_models.shared.norms import BatchNorm, GroupNorm, LayerNorm, RmsNorm
+from xfcost.torch_models.shared.norms import BatchNorm, GroupNorm, LayerNorm, LayerScale, RmsNorm
 
 
 @pytest.fixture(scope="module")
@@ -239,15 +239,6 @@ head: {kind: language_model}
     assert [step.changed.rows for step in found.steps] == [3, 3]  # the middle token and all later ones
 
 
-def test_a_factor_of_zero_is_said(tmp_path):
-    text = "input: {kind: image, size: 4, channels: 16}\nembed: [{kind: pixels}]\nresidual: {norm: none}\n"
-    found = xfcost.stream(spec_file(tmp_path, text + stage("{kind: sagan}")))
-    assert found.steps[0].norm_delta == 0
-    assert found.steps[0].cosine is None
-    assert found.exact
-    assert "Δ is 0 with these weights" in " ".join(sentences(found))
-
-
 # ── errors that must be seen ──
 
 
@@ -281,6 +272,14 @@ def test_a_norm_that_is_not_the_norm_is_seen(name, tmp_path, monkeypatch):
         monkeypatch,
     )
     assert not xfcost.stream(spec_file(tmp_path, BLOCKS[name][0])).exact
+
+
+def test_deltas_of_zero_are_said(tmp_path, monkeypatch):
+    broken(LayerScale, lambda leaf, out: out * 0, monkeypatch)
+    found = xfcost.stream(spec_file(tmp_path, BLOCKS["LayerScale"][0]))
+    assert [(step.norm_delta, step.cosine, step.share) for step in found.steps] == [(0, None, 0)] * 2
+    assert found.exact
+    assert "Self-attention, MLP: Δ is 0 with these weights." in " ".join(sentences(found))
 
 
 def test_a_network_that_mixes_tokens_is_seen(tmp_path, monkeypatch):

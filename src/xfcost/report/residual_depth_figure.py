@@ -49,7 +49,7 @@ def _draw_norms(axes: Axes, found: ResidualStream) -> None:
     for number in sorted({step.adds_to or 0 for step in found.steps}):
         name = f"‖X′‖, stream {number}" if number else "‖X′‖, what leaves"
         for first, places in enumerate(_lines(found, number)):
-            label = {} if first else {"label": name}
+            label: dict[str, Any] = {} if first else {"label": name}
             leaving = [found.steps[place].norm_out for place in places]
             axes.plot(places, leaving, "--" if number > 1 else "-", color=INK, linewidth=1.4, marker=".", **label)
     values = [step.norm_out for step in found.steps]

@@ -39,7 +39,7 @@ def sentences(found: ResidualStream) -> Iterator[str]:
         yield sums
     yield from _moves([step for step in found.steps if step.norm_delta != 0])
     if silent := list(dict.fromkeys(step.title for step in found.steps if step.norm_delta == 0)):
-        yield f"{', '.join(silent)}: Δ is 0 with these weights (a factor that starts at 0)."
+        yield f"{', '.join(silent)}: Δ is 0 with these weights."
     yield from (f"note: {note}" for note in found.notes)
 
 
