@@ -47,6 +47,7 @@ CASES_IN_QUICK: Final = {
     "test_conv_layers.py::test_macs_are_half_of_what_torch_s_own_counter_says": 25,
     "test_conv_layers.py::test_outputs_and_gradients_are_those_of_a_plain_slow_reference": 30,
     "test_conv_layers.py::test_the_probed_pattern_is_the_kernel_s": 15,
+    "test_convolutional_networks.py::test_a_preset_has_the_plain_one_s_parameters_and_macs": 5,
     "test_crossover_texts.py::test_what_is_said_of_an_n_or_a_range_is_true_of_every_n_of_it": 3,
     "test_cvt.py::test_a_preset_has_their_parameters_and_their_macs": 2,
     "test_decoding.py::test_a_decoding_preset_is_counted_as_it_is_traced": 1,

@@ -10,9 +10,9 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.vgg import Vgg
 
 CASE = MechanismCase(
-    rows=Rows(grids=lambda component: (Grid((10, 10)), Grid((10, 22)))),
+    rows=Rows(grids=lambda component: (Grid((6, 6)), Grid((6, 12)))),
     component=Vgg,
-    examples=(Vgg(), Vgg(convs=1), Vgg(convs=3, norm="batch_norm"), Vgg(convs=1, norm="batch_norm")),
+    examples=(Vgg(), Vgg(convs=1), Vgg(convs=3, norm="batch_norm")),
     components=st.builds(Vgg, convs=st.integers(1, 4), norm=st.sampled_from(["none", "batch_norm"])),
     # Two tokens, odd sides, whose last position goes into no maximum, oblong ones, a volume.
     grids=tuple(Grid(sides) for sides in [(2,), (5,), (2, 2), (2, 5), (7, 9), (8, 6), (2, 3, 4)]),

@@ -57,7 +57,7 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
     """Hidden width H; `ratio`·d by default."""
     stride: Literal[1, 2] = 1
     """Stride s of the depthwise convolution."""
-    size: Annotated[int, msgspec.Meta(ge=3, le=2**16), Letter(None)] = 3
+    size: Annotated[int, msgspec.Meta(ge=3, le=2**16), Letter("W")] = 3
     """Kernel side W of the depthwise convolution, odd."""
     act: ActKind = "silu"
     """Activation function behind the first two norms, and inside the squeeze."""

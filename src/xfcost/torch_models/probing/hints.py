@@ -167,6 +167,7 @@ HINTS: Final[dict[str, Hints]] = {
     "global_local": Hints(more={"scores": lambda component, place: component.radius + 2}, letters={"r": "w"}),
     "gru": _READER,
     "hyena": Hints(rounding=1e-13),
+    "inverted_residual": Hints(more={"squeeze_scale": _dropped_by_stride}),
     "kernel": Hints(
         states=_names("prefix_sum"),
         in_tokens=_names("prefix_sum"),
