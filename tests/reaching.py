@@ -45,7 +45,7 @@ def composed(architecture: Architecture) -> Steps:
     ]
 
 
-def running(architecture: Architecture, seeds: Sequence[int] = (0, 1, 2, 3, 4)) -> Steps:
+def running(architecture: Architecture, seeds: Sequence[int]) -> Steps:
     """The sets of the running model: one unit of its input is changed at a time."""
     walk = Walk(architecture)
     list(walk.steps())

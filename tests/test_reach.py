@@ -266,6 +266,6 @@ def test_a_block_that_changes_nothing_is_not_worked_out_again(monkeypatch: pytes
 
 def test_halving_ends(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bits, "MOST_BYTES", 0)
-    monkeypatch.setattr(composing, "_MOST_HALVINGS", 2)
+    monkeypatch.setattr(composing, "_MOST_HALVINGS", 1)
     with pytest.raises(UsageError):
         reach(load("bigbird-base"), Run(tokens=(1024,)))

@@ -78,6 +78,14 @@ class PooledReads(NamedTuple):
             read |= set(self._numbers([axis.own_tokens(place) for axis, place in coordinates]))
         return first + sorted(read)
 
+    def products(self) -> list[list[list[Sequence[int]]]]:
+        """What the grid's queries read of the grid, as products: along each axis the places that each query reads."""
+        covered = [[axis.covered_tokens(query) for query in range(axis.queries)] for axis in self.axes]
+        own: list[list[Sequence[int]]] = [
+            [axis.own_tokens(query) for query in range(axis.queries)] for axis in self.axes
+        ]
+        return [covered, own] if self.weighed else [covered]
+
     def _numbers(self, runs: Sequence[Sequence[int]]) -> list[int]:
         return [self.special + number for number in numbers(runs, [axis.side for axis in self.axes])]
 

@@ -143,7 +143,8 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         """Window side W; None without windows."""
         return None
 
-    def _read(self, grid: Grid) -> PooledReads:
+    def pooled_reads(self, grid: Grid) -> PooledReads:
+        """What each query reads, axis by axis."""
         rank = len(grid.sides)
         query, key = ((per_axis(size, rank), per_axis(stride, rank)) for size, stride in self._pools)
         single_key = self.windows(grid)[1].total == 1
@@ -156,10 +157,10 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """The tokens of its keys and of its query; strides above the kernel leave tokens out."""
-        return self._read(grid).reads(token)
+        return self.pooled_reads(grid).reads(token)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return self._read(grid).pairs()
+        return self.pooled_reads(grid).pairs()
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, width = place.grid, self.width(place)
@@ -274,7 +275,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
 
     def notes(self, place: Place) -> Iterator[str]:
         grid = place.grid
-        tokens_in_keys = prod(len(axis.covered_tokens(0)) for axis in self._read(grid).axes)
+        tokens_in_keys = prod(len(axis.covered_tokens(0)) for axis in self.pooled_reads(grid).axes)
         if self.window_side is None and tokens_in_keys < grid.tokens:
             sizes, steps = (sides_text(per_axis(value, len(grid.sides))) for value in (self.kv_size, self.kv_stride))
             yield (

@@ -110,7 +110,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         after = 0 if self.causal else self.half * dilation
         first = token - before if token >= before else token % dilation
         band = range(first, min(token + after + 1, n), dilation)
-        return [*range(g), *(token_read for token_read in band if token_read >= g)]
+        return [*range(g), *(token_read for token_read in band if token_read >= g)] if g else band
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """g global rows and columns, and the band of the other tokens."""

@@ -13,13 +13,14 @@ from xfcost.counting.reach.relation import Relation, relation_of
 from xfcost.formulas.raster import numbers, position
 
 # Tokens of a grid at which it is seen whether a pattern is one of each axis: all of a small grid, else a sample.
-_COMPARED: Final = 4096
+_COMPARED: Final = 1024
 
 
 class Along(NamedTuple):
     """What the places along each axis read; and the special tokens."""
 
-    axes: tuple[Relation, ...]
+    products: tuple[tuple[Relation, ...], ...]
+    """What a token reads is the union of these: of each the relations along the axes."""
     special: Relation | None = None
     """Of special tokens, what each reads of all tokens; None where there are none."""
     reads_special: bool = False
@@ -28,20 +29,45 @@ class Along(NamedTuple):
 
 def along_axes(reading: Reading) -> Along | None:
     """The pattern axis by axis; None where what a token reads is no such product."""
-    grid, out = reading.grid.sides, reading.out.sides
-    if len(grid) != len(out) or reading.grid.special != reading.out.special:
+    grid, out = reading.grid, reading.out
+    if len(grid.sides) != len(out.sides) or grid.special != out.special:
         return None
     if reading.kernel is not None:
-        kernel, sides = reading.kernel, enumerate(zip(grid, out, strict=True))
-        return Along(tuple(relation_of(lines(kernel, axis, *both)) for axis, both in sides))
-    if reading.own is None:
+        kernel, sides = reading.kernel, enumerate(zip(grid.sides, out.sides, strict=True))
+        return Along((tuple(relation_of(lines(kernel, axis, *both)) for axis, both in sides),))
+    return None if reading.own is None else _of_reads(reading, reading.own)
+
+
+def _of_reads(reading: Reading, own: Reads) -> Along | None:
+    grid, out = reading.grid, reading.out
+    if reading.products:
+        special = relation_of(map(own, range(out.special))) if out.special else None
+        products = tuple(tuple(map(relation_of, axes)) for axes in reading.products)
+        return Along(products, special, reads_special=out.special > 0)
+    if grid.special:
+        return _with_special(reading, own) if len(grid.sides) > 1 else None
+    if len(grid.sides) == 1:
+        return Along(((relation_of(map(own, range(out.sides[0]))),),))
+    axes = _constant(reading, own) or _found(own, grid.sides, out.sides)
+    return axes and Along((axes,))
+
+
+def _constant(reading: Reading, own: Reads) -> tuple[Relation, ...] | None:
+    """The product that all outputs read alike; None where they don't, or it is none.
+
+    That the first, the middle and the last read the same, and all together as much as that, is taken for it: listing
+    what each of many outputs reads takes long where that is nearly the whole grid.
+    """
+    grid, out = reading.grid.sides, reading.out.sides
+    first, middle, last = (set(own(token)) for token in (0, prod(out) // 2, prod(out) - 1))
+    if not first == middle == last or reading.pairs != prod(out) * len(first):
         return None
-    if reading.grid.special:
-        return _with_special(reading, reading.own) if len(grid) > 1 else None
-    if len(grid) == 1:
-        return Along((relation_of(map(reading.own, range(out[0]))),))
-    axes = _found(reading.own, grid, out)
-    return axes and Along(axes)
+    places = [
+        sorted({place[axis] for place in (position(token, grid) for token in first)}) for axis in range(len(grid))
+    ]
+    if sorted(first) != numbers(places, grid):
+        return None
+    return tuple(relation_of([line] * side) for line, side in zip(places, out, strict=True))
 
 
 def _with_special(reading: Reading, own: Reads) -> Along | None:
@@ -57,7 +83,7 @@ def _with_special(reading: Reading, own: Reads) -> Along | None:
         return inside if len(read) - len(inside) == count else ()  # another number of special tokens: no product
 
     axes = _found(of_grid, reading.grid.sides, out.sides)
-    return axes and Along(axes, relation_of(map(own, range(special))), reads_special=count > 0)
+    return axes and Along((axes,), relation_of(map(own, range(special))), reads_special=count > 0)
 
 
 def _found(reads: Reads, grid: tuple[int, ...], out: tuple[int, ...]) -> tuple[Relation, ...] | None:

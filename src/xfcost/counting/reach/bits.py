@@ -42,7 +42,8 @@ class Bits:
         """From the rows as booleans, some at a time."""
         found, at = cls.empty(rows, units), 0
         for part in parts:
-            found.packed[at : at + len(part)] = np.packbits(part, axis=1)
+            bits = np.packbits(part, axis=1)
+            found.packed[at : at + len(part), : bits.shape[1]] = bits
             at += len(part)
         return found
 
@@ -59,7 +60,7 @@ class Bits:
 
     def counts(self) -> np.ndarray:
         """Units of each row."""
-        return _ONES[self.packed].sum(axis=1, dtype=np.int64)
+        return _ONES[self.packed.view(np.uint16)].sum(axis=1, dtype=np.int64)
 
     def own(self) -> np.ndarray:
         """Has each row the unit of its own number?"""
@@ -117,7 +118,7 @@ def _check(rows: int, units: int) -> int:
     Raises:
         TooManyTokens: the rows don't fit.
     """
-    width = -(-units // 8)
+    width = 8 * -(-units // 64)  # whole words of 64 bits
     if rows * width > MOST_BYTES:
         raise TooManyTokens(f"{rows:,} sets of {units:,} tokens take {rows * width:,} bytes")
     return width
@@ -135,12 +136,15 @@ def united_along(packed: np.ndarray, sides: Sequence[int], axis: int, relation: 
 
 def _add_rows(found: np.ndarray, owner: np.ndarray, table: np.ndarray, reads: tuple[np.ndarray, np.ndarray]) -> None:
     """Add to the sets `owner`, ascending, two rows of `table` each."""
+    words, sums = table.view(np.uint64), found.view(np.uint64)
     step = max(_PART // table.shape[1], 1)
     for at in range(0, len(owner), step):
         part = slice(at, at + step)
-        rows = table[reads[0][part]] | table[reads[1][part]]
+        rows = words[reads[0][part]]
+        rows |= words[reads[1][part]]
         starts = np.flatnonzero(np.diff(owner[part], prepend=-1))
-        found[owner[part][starts]] |= np.bitwise_or.reduceat(rows, starts, axis=0)
+        sums[owner[part][starts]] |= np.bitwise_or.reduceat(rows, starts, axis=0)
 
 
-_ONES: Final = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
+# The bits that are set in every number of 16 bits.
+_ONES: Final = np.array([number.bit_count() for number in range(2**16)], dtype=np.uint8)

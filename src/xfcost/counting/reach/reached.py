@@ -62,19 +62,24 @@ class Reached(NamedTuple):
     def union_along(self, along: Along, grid: Grid) -> Reached:
         """The unions along every axis, of tokens on this grid."""
         if tuple(axis.rows for axis in self.axes) == grid.sides:
-            axes = (axis.union(relation) for axis, relation in zip(self.axes, along.axes, strict=True))
-            return self._replace(axes=tuple(axes))
-        all_tokens = self.as_whole().axes[0].bits()
-        packed = all_tokens.packed[grid.special :]
-        for number, relation in enumerate(along.axes):
-            sides = [*(one.outputs for one in along.axes[:number]), *grid.sides[number:]]
-            packed = united_along(packed, sides, number, relation)
+            found = [self._replace(axes=self._united(product)) for product in along.products]
+            largest = max(found, key=lambda one: int(one.counts().sum()))
+            return largest if all(map(largest.contains, found)) else reduce(Reached.joined, found)
+        tokens = self.as_whole().axes[0].bits()
+        packed = reduce(np.bitwise_or, [_united(tokens.packed[grid.special :], grid, each) for each in along.products])
         if along.special is not None:
-            special = all_tokens.packed[: grid.special]
             if along.reads_special:
-                packed |= np.bitwise_or.reduce(special, axis=0)
-            packed = np.concatenate([all_tokens.union(along.special).packed, packed])
-        return Reached((Bits(packed, all_tokens.units),), self.units, whole=True)
+                packed |= np.bitwise_or.reduce(tokens.packed[: grid.special], axis=0)
+            packed = np.concatenate([tokens.union(along.special).packed, packed])
+        return Reached((Bits(packed, tokens.units),), self.units, whole=True)
+
+    def _united(self, product: tuple[Relation, ...]) -> tuple[Sets, ...]:
+        return tuple(axis.union(relation) for axis, relation in zip(self.axes, product, strict=True))
+
+    def contains(self, other: Reached) -> bool:
+        """Has every token met, along every axis, all that it has met in `other`?"""
+        pairs = zip(self.axes, other.axes, strict=True)
+        return all(mine.equals(_sets_joined(mine, others)) for mine, others in pairs)
 
     def union(self, relation: Relation) -> Reached:
         """Of each output, the union over the tokens that it reads."""
@@ -107,6 +112,16 @@ class Reached(NamedTuple):
     def joined(self, other: Reached) -> Reached:
         """Token by token, the union with another's of the same units."""
         mine, others = self.as_whole().axes[0], other.as_whole().axes[0]
-        if isinstance(mine, Intervals):
-            return Reached((mine.joined(others),), self.units, whole=True)
-        return Reached((mine.joined(others.bits()),), self.units, whole=True)
+        return Reached((_sets_joined(mine, others),), self.units, whole=True)
+
+
+def _sets_joined(one: Sets, other: Sets) -> Sets:
+    return one.joined(other) if isinstance(one, Intervals) else one.joined(other.bits())
+
+
+def _united(packed: np.ndarray, grid: Grid, product: tuple[Relation, ...]) -> np.ndarray:
+    """Rows on a grid, united along one axis after the other."""
+    for number, relation in enumerate(product):
+        sides = [*(one.outputs for one in product[:number]), *grid.sides[number:]]
+        packed = united_along(packed, sides, number, relation)
+    return packed

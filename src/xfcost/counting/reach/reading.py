@@ -25,6 +25,8 @@ from xfcost.layers.upsample import Upsample
 from xfcost.mechanisms.pooling import Pooling
 from xfcost.spec.architecture import Part
 
+# Products -> axes -> outputs along the axis -> the places that each reads.
+Products = Sequence[Sequence[Sequence[Sequence[int]]]]
 # Number of an output token -> the numbers of the tokens that it reads.
 Reads = Callable[[int], Sequence[int]]
 
@@ -40,6 +42,11 @@ class Reading(NamedTuple):
     """Of its stream; None: each token itself."""
     kernel: Kernel | None = None
     """In place of `own`: a kernel along every axis."""
+    pairs: int | None = None
+    """Σ len(own) over all outputs, where it is known without listing them."""
+    products: Products = ()
+    """The same of the tokens of a grid, as products whose union it is: of each the places that the outputs along each
+    axis read. All special tokens are read beside them."""
     other: Reads | None = None
     """Of the encoder's output, or of an earlier stage's; None: nothing."""
 
@@ -133,7 +140,11 @@ def _sublayer(part: Part) -> Reading:
         plain = plain._replace(other=lambda token: _memory_reads(component, grid, token, memory))
         if not isinstance(component, Recurrent):
             return plain
-    return plain if plain.own else plain._replace(own=_mixing(part, component))
+    if plain.own:
+        return plain
+    if isinstance(component, Pooling):
+        return plain._replace(**_pooling(part, component))
+    return plain._replace(own=_mixing(part, component), pairs=component.pairs(grid, memory))
 
 
 def _memory_reads(component: Mixer, grid: Grid, token: int, memory: Grid) -> Sequence[int]:
@@ -150,28 +161,22 @@ def _mixing(part: Part, component: Mixer) -> Reads:
             return (token,)
         # what a recurrence reads of its own stream, it reads through its state
         read = Mixer.reads(component, grid, token) if isinstance(component, Recurrent) else component.reads(grid, token)
-        if token in read or (part.residual == "none" and not len(read)):
+        if out != grid or token in read or (part.residual == "none" and not len(read)):
             return read
         return (*read, token)
 
-    if out == grid:
-        return reads
-    shortcut = _pooled_shortcut(component, grid)
-    return lambda token: (*component.reads(grid, token), *shortcut(token))
-
-
-def _pooled_shortcut(component: Mixer, grid: Grid) -> Reads:
-    """Tokens that pooling attention's residual pools, which strides above the kernel leave out of queries and keys."""
-    kernel = component.skip(grid) if isinstance(component, Pooling) else None
-    if kernel is None:
-        return lambda token: ()
-
-    def reads(token: int) -> Sequence[int]:
-        if token < grid.special:
-            return (token,)
-        return [grid.special + place for place in kernel.reads(grid.sides, token - grid.special)]
-
     return reads
+
+
+def _pooling(part: Part, component: Pooling) -> dict[str, Any]:
+    """Queries read the tokens of their keys, those that they are pooled of, and those that the residual pools."""
+    grid, out = part.place.grid, component.out(part.place)[0]
+    products = component.pooled_reads(grid).products()
+    if part.residual != "none":
+        kernel = component.skip(grid) or _groups(1, grid)
+        sides = enumerate(zip(grid.sides, out.sides, strict=True))
+        products.append([list(lines(kernel, axis, *both)) for axis, both in sides])
+    return {"own": lambda token: component.reads(grid, token), "products": products}
 
 
 def lines(kernel: Kernel, axis: int, side: int, outputs: int) -> Sequence[range]:

@@ -28,7 +28,10 @@ def receptive_field(architecture: Architecture) -> tuple[int, ...] | None:
     field, jump, mixed = (1,) * rank, (1,) * rank, False
     for part in _running(architecture):
         reading = reading_of(part)
-        if reading.other is not None or reading.grid.special or len(reading.grid.sides) != rank:
+        ranks = {len(reading.grid.sides), len(reading.out.sides)}
+        if reading.other is not None or reading.grid.special or ranks != {rank}:
+            return None
+        if reading.products:
             return None
         if reading.own is None and reading.kernel is None:
             continue

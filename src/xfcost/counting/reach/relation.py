@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -39,8 +40,8 @@ class Relation(NamedTuple):
 
 def relation_of(reads: Iterable[Sequence[int]]) -> Relation:
     """The relation of outputs that read these inputs, one after the other."""
-    which: list[int] = []
-    runs: list[tuple[int, int, int, int]] = []
+    which = array("q")
+    runs = array("q")
     found: dict[Hashable, int] = {}
     before: Sequence[int] | None = None
     sets = 0
@@ -49,22 +50,25 @@ def relation_of(reads: Iterable[Sequence[int]]) -> Relation:
             which.append(which[-1])
             continue
         before = read
-        key = read if isinstance(read, range) else tuple(read)
+        key = tuple(_runs(read))
         number = found.get(key)
         if number is None:
             number, sets = sets, sets + 1
-            runs += [(number, *run) for run in _runs(read)]
+            for run in key:
+                runs.extend((number, *run))
             if len(which) < _MOST_COMPARED:
                 found[key] = number
         which.append(number)
-    table = np.array(runs, dtype=np.int64).reshape(-1, 4)
-    return Relation(np.array(which, dtype=np.int64), sets, *(np.ascontiguousarray(column) for column in table.T))
+    table = np.array(runs).reshape(-1, 4)
+    return Relation(np.array(which), sets, *(np.ascontiguousarray(column) for column in table.T))
 
 
 def _runs(read: Sequence[int]) -> list[tuple[int, int, int]]:
     """(first, count, step) of the runs of which a set consists."""
     if isinstance(read, range):
         return [(read.start, len(read), read.step if len(read) > 1 else 1)] if len(read) else []
+    if len(read) and read[-1] - read[0] == len(read) - 1 and read == list(range(read[0], read[-1] + 1)):
+        return [(read[0], len(read), 1)]
     places = np.unique(np.asarray(read, dtype=np.int64))
     if not len(places):
         return []
