@@ -15,6 +15,7 @@ from xfcost.api.layer_types import layer_types
 from xfcost.counting.layer_types.paths import layers_until_met
 from xfcost.counting.layer_types.table import closed_form
 from xfcost.counting.layer_types.types import LAYER_TYPES, Sizes
+from xfcost.report.layer_types import layers_text
 from xfcost.torch_models.chains import longest_chain
 
 BY_TITLE = {one.title: one for one in LAYER_TYPES}
@@ -149,25 +150,25 @@ def test_bad_input_is_refused_in_one_line(words, expected):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_formats(tmp_path):
-    words = ["layers", "--N", "100", "--d", "8"]
-    data = json.loads(xf(*words, "--format", "json").stdout)
-    assert (data["n"], data["k"], data["r"]) == (100, 3, 9)
+def test_formats(table):
+    data = json.loads(layers_text(table, "json"))
+    assert (data["n"], data["k"], data["r"]) == (64, 3, 7)
     by_layer = {row["layer"]: row for row in data["layers"]}
-    assert by_layer["Convolutional, contiguous"]["path_length"] == 99
-    rows = list(csv.DictReader(io.StringIO(xf(*words, "--format", "csv").stdout)))
+    assert by_layer["Convolutional, contiguous"]["path_length"] == 63
+    rows = list(csv.DictReader(io.StringIO(layers_text(table, "csv"))))
     assert [row["layer"] for row in rows] == list(by_layer)
-    target = tmp_path / "layers.tex"
-    assert xf(*words, "-o", target).returncode == 0
-    text = target.read_text(encoding="utf-8")
+    assert {row["path"] for row in rows} == {"O(1)", "O(n)", "O(n/k)", "O(n/r)", "O(log_k(n))"}
+    text = layers_text(table, "latex")
     assert text.count(r"\begin{tabular}") == 3
     assert "$O(n^{2}\\cdot d)$" in text
-    assert xf(*words, "--format", "markdown").stdout.count("|---") > 3
+    assert layers_text(table, "markdown").count("| layer type") == 3
 
 
-@pytest.mark.parametrize("width", ["80", "100"])
-def test_no_word_is_cut(width):
-    text = xf("layers", "--N", "1024", "--d", "512", COLUMNS=width).stdout
+def test_the_command_at_80_columns(tmp_path):
+    target = tmp_path / "layers.json"
+    text = xf("layers", "--N", "100", "--d", "8", COLUMNS="80").stdout
     assert "…" not in text
-    assert max(map(len, text.splitlines())) <= int(width)
+    assert max(map(len, text.splitlines())) <= 80
     assert all(title in text for title in BY_TITLE)
+    assert xf("layers", "--N", "2", "--d", "8", "-o", target).returncode == 2
+    assert not target.exists()

@@ -147,8 +147,8 @@ def layers_text(table: LayerTable, form: Format) -> str:
         return plain_text(lambda width: render(table))
     from xfcost.report.latex import latex
 
-    why = [f"{title}: {text}" for title, text in explanations(table)]
-    lines = [*why, *(f"{note}." for note in notes(table))]
+    texts = [f"{title}: {text}" for title, text in explanations(table)]
+    lines = [*texts, *(f"{note}." for note in notes(table))]
     if form == "latex":
         shown = (to_markup(rows, form) for rows in tables(table).values())
         return "\n".join([f"% {latex(heading(table))}", *shown, *(f"{latex(line)}\n" for line in lines)])

@@ -71,4 +71,4 @@ def chain_of(layer: Mixer) -> Chain:
 
 def _module(layer: Mixer, n: int) -> nn.Module:
     place = Place(grid=Grid((n,)), dim=_WIDTH, out_dim=_WIDTH)
-    return MODULES[type(layer)](layer, place).eval()  # type: ignore[call-arg]
+    return MODULES[type(layer)](layer, place).eval()

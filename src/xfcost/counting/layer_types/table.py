@@ -10,7 +10,7 @@ import msgspec
 
 from xfcost.counting.layer_types.paths import layers_until_met, path_order
 from xfcost.counting.layer_types.types import LAYER_TYPES, LayerType, Printed, Sizes
-from xfcost.formulas.component import Grid, Mixer, Operation, Place
+from xfcost.formulas.component import Grid, Mixer, Operation, Place, tag_of
 from xfcost.formulas.lettered import form_of
 from xfcost.formulas.polynomial import Polynomial, exact_quotient
 
@@ -104,7 +104,7 @@ def _line(layer_type: LayerType, sizes: Sizes, chain: Callable[[Mixer], Chain]) 
     window = layer_type.window
     return LayerLine(
         title=layer_type.title,
-        kind=layer.__struct_config__.tag,  # type: ignore[arg-type] - a mixer's tag is a text
+        kind=tag_of(type(layer)),
         printed=layer_type.printed,
         complexity=in_papers_letters((forms[0] + forms[1]).joint_order(), window),
         mixing=in_papers_letters(forms[0].joint_order(), window),
@@ -168,8 +168,8 @@ PATHS: Final = {
     "O(n/k)": "a centred kernel reaches (k − 1)/2 tokens to either side: ⌈2(n − 1)/(k − 1)⌉ layers",
     "O(n/r)": "a centred neighbourhood reaches (r − 1)/2 tokens to either side: ⌈2(n − 1)/(r − 1)⌉ layers",
     "O(log_k(n))": (
-        "causal kernels dilated by 1, k, k², …: L layers read k^L tokens, so ⌈log_k(n)⌉ layers; centred ones take up "
-        "to twice as many, as borders cut the widest"
+        "causal kernels dilated by 1, k, k² and so on: L layers read k^L tokens, so ⌈log_k(n)⌉ layers; centred ones "
+        "take up to twice as many, as borders cut the widest"
     ),
 }
 
