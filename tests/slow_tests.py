@@ -99,6 +99,7 @@ CASES_IN_QUICK: Final = {
     "test_moe_models.py::test_params_of_every_size": 2,
     "test_mvit.py::test_presets_are_what_their_public_configurations_give": 1,
     "test_mvit.py::test_whole_models_give_the_numbers_of_a_plain_one": 1,
+    "test_notebooks.py::test_the_notebook_is_what_its_script_gives_today": 0,
     "test_numbers.py::test_fused_and_eager_cost_the_same_and_keep_another_memory": 1,
     "test_numbers.py::test_swin_on_awkward_images": 1,
     "test_numbers.py::test_whole_models_to_the_unit_in_both_accounts": 0,

@@ -121,7 +121,7 @@ def test_a_result_is_kept_as_html():
 
 
 def test_a_command_that_fails_fails():
-    with pytest.raises(RuntimeError, match="no spec"):
+    with pytest.raises(RuntimeError, match="there is no preset"):
         TOOL.executed("# %%\n# !xfcost show nothing-like-it | head -3\n")
 
 

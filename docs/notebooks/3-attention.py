@@ -175,14 +175,13 @@ for heads, name in ((1, "transformer-base-h1"), (8, "transformer-base"), (32, "t
 #
 # Orders, sequential operations of the running layer, and path lengths composed from what the layers read, beside the
 # printed ones; at n = 256 and d = 512, where n < d as the slide has it.
-
-# %%
-# !xfcost layers --N 256 --d 512 | head -32 | grep -E "^(layer|Self-att|Recur|Convolutional, (dil|cont))"
-
-# %% [markdown]
+#
 # **Error.** The slide's O(log_k n) is the path of dilated convolutions; contiguous ones need O(n/k), as the paper says
 # beside its table. "Lower complexity" holds for the products of pairs, n²·d; the projections' n·d² are more while
 # n < 2·d.
+
+# %%
+# !xfcost layers --N 256 --d 512 | head -32 | grep -E "^(layer|Self-att|Recur|Convolutional, (dil|cont))"
 
 # %% [markdown]
 # ## The transformer from the ground up
