@@ -41,7 +41,7 @@ for model in models:
 for model in models:
     print(model.metadata.name)
     for kind, rows in model.by("mixing").items():
-        titles = dict.fromkeys(row.title for row in rows if row.macs)
+        titles = dict.fromkeys(row.title for row in rows if row.macs and row.in_block)
         print(f"  {kind}: {', '.join(titles) or 'none'}")
 
 # %% [markdown]
@@ -138,8 +138,8 @@ for model in models:
 
 # %%
 for model in models:
-    block = [row for row in model.rows if row.mixes and row.stage == "stage 1" and row.order]
-    print(model.metadata.name, {row.title: row.order for row in block})
+    for title, order in {row.title: row.order for row in model.rows if row.mixes and row.order}.items():
+        print(f"{model.metadata.name:8} {title:24} {order}")
 bias = swin.by("operation")["relative_bias"][0]
 print(f"{bias.title}: {bias.params} parameters = 3 heads × {13 * 13}")
 
@@ -165,8 +165,7 @@ for tokens in (784, 2304, 9216):
 kinds = {"vit": "stage 1 · Self-attention", "swin": "stage 1 · W-MSA"}
 blocks = [model.by("block")[block] for model, block in zip(models, kinds.values(), strict=True)]
 arithmetic = [[row.title for row in block if not row.mixes and not row.only_moves] for block in blocks]
-print("the same per-token operations in the same order:", arithmetic[0] == arithmetic[1])
-print(*dict.fromkeys(arithmetic[0]), sep=", ")
+print(f"{len(arithmetic[0])} per-token operations, the same in the same order: {arithmetic[0] == arithmetic[1]}")
 
 # %% [markdown]
 # `xfcost diagram vit swin --N 784` draws both blocks, coloured by kind:

@@ -230,7 +230,7 @@ for tokens in (1024, 4096):
 try:
     cost("common-linformer", "stages.0.block.0.causal=true", N=1024)
 except xfcost.XfcostError as error:
-    print(str(error).partition("; ")[0])
+    print(str(error).partition("causal: ")[2].partition("; ")[0])
 
 # %% [markdown]
 # **Claim** (low rank). After the softmax the attention matrix does not have full rank.

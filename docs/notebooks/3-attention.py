@@ -200,8 +200,9 @@ print(f"{table.title}: {table.params:,} parameters = 37,000 × 512; look-up: {lo
 
 # %%
 for stage in base.by_stage():
-    block = [row for row in base.by("stage")[stage["stage"]] if row.params and row.role is None]
-    print(f"{stage['stage']}: {stage['blocks']} blocks of", {row.title: row.params for row in block if row.macs})
+    for row in base.by("stage")[stage["stage"]]:
+        if row.params and row.macs:
+            print(f"{stage['stage']}, {row.times} blocks: {row.title:22} {row.params:>9,} parameters")
 
 # %% [markdown]
 # **Claim** (misconception 2). Cross-attention reads the encoder's last output, not the layer beside it.

@@ -63,7 +63,9 @@ for name in ("resnet-50", "sasa-50"):
     block = cost(name).by("block")
     rows = next(rows for title, rows in block.items() if title.startswith("stage 1"))
     chosen = ("conv2", "spatial_qkv", "spatial_scores", "spatial_weighted_sum")
-    print(name, {row.title: f"{row.macs:,} {row.order}" for row in rows if row.operation in chosen})
+    for row in rows:
+        if row.operation in chosen:
+            print(f"{name:10} {row.title:22} {row.macs:>11,} MACs, {row.order}")
 
 # %% [markdown]
 # **Claim** (18.3.4). Local operators reach far only after many layers; global attention at once.
@@ -73,7 +75,7 @@ for name in ("resnet-50", "sasa-50"):
 # %%
 for name in ("resnet-50", "sasa-50", "vit-b16"):
     found = xfcost.reach(name)
-    known = " → ".join(f"{block.met[0].share:.0%}" for block in found.blocks[:8])
+    known = " → ".join(f"{block.met[0].share:.0%}" for block in found.blocks[:6])
     after = "not in its blocks" if found.path_length is None else f"after block {found.path_length}"
     print(f"{name:10} {known}; all {after}; receptive field {found.receptive_field or 'global'}")
 

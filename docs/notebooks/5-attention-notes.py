@@ -170,8 +170,9 @@ for row in cost("common-full", N=64, probe=True).probe.rows:
 # **Claim.** A block has 4·D² parameters in attention and 8·D² in the MLP.
 
 # %%
-rows = [row for row in block if row.params and row.macs]
-print({row.title: round(row.params / 768**2, 1) for row in rows}, "× D²")
+for row in block:
+    if row.params and row.macs:
+        print(f"{row.title:22} {row.params / 768**2:.1f} × D²")
 
 # %% [markdown]
 # **Claim.** The original: 12 blocks, D = 1024, H = 16, N = 512, 213 M parameters. GPT-2: 48, 1600, 25, 1024, 1.5 B.
