@@ -21,10 +21,10 @@ def test_the_answer_comes_first_then_a_line_per_block():
         "Swin-T   3,136 (56×56) tokens",
         "every token has met every other after block 7 of 12",
         "",
-        " no.  block              made of        tokens  smallest  median  largest   share",
-        "   1  stage 1 · block 1  W-MSA           3,136        49      49       49   1.6 %",
-        "   2  stage 1 · block 2  SW-MSA          3,136        49     196      196   6.2 %",
-        "      stage 2 · enter    patch merging     784        49     196      441   6.2 %",
+        "no.  block              made of        tokens  smallest  median  largest   share",
+        "  1  stage 1 · block 1  W-MSA           3,136        49      49       49   1.6 %",
+        "  2  stage 1 · block 2  SW-MSA          3,136        49     196      196   6.2 %",
+        "     stage 2 · enter    patch merging     784        49     196      441   6.2 %",
     ]
 
 
@@ -90,7 +90,7 @@ def test_markdown_and_latex_have_the_answer_and_the_lines():
 
 
 def test_the_ending_says_the_format(tmp_path):
-    for name in ("a.json", "a.csv", "a.md", "a.tex", "a.txt", "a.svg", "a.png", "a.pdf"):
+    for name in ("a.json", "a.md", "a.svg", "a.png"):
         done = xf("reach", "vit", "-o", tmp_path / name)
         assert done.returncode == 0, done.stderr
         assert (tmp_path / name).stat().st_size > 100
@@ -149,7 +149,7 @@ def test_what_is_too_large_is_drawn_coarser_and_said():
 
 
 def test_of_a_volume_the_plane_of_the_token_is_drawn():
-    found = xfcost.reach("mvit-b-16x4")
+    found = xfcost.reach("mvit-b-16x4", size=64)
     panel = _panel(found, found.maps[0])
     assert panel.cells.ndim == 2
     assert any("the plane of the token" in note for note in panel.notes)

@@ -7,7 +7,7 @@ from typing import Final
 import cog
 
 import xfcost
-from xfcost.counting.reach.result import Reach
+from xfcost.counting.reach.result import BlockReach, Reach
 from xfcost.ledger.grid import sides_text
 from xfcost.report.export import to_markdown
 from xfcost.report.reach import input_text
@@ -34,16 +34,19 @@ def write() -> None:
 def _row(name: str, found: Reach) -> dict[str, str]:
     blocks = found.blocks
     some = (blocks[0], blocks[len(blocks) // 2 - 1], blocks[-1])
+    length = f"block {found.path_length} of {len(blocks)}" if found.path_length else f"never, {len(blocks)} blocks"
     return {
         "system": name,
         "input": input_text(found.inputs[0]),
-        **{
-            heading: f"{step.met[0].smallest:,} to {step.met[0].largest:,}"
-            for heading, step in zip(("after block 1", "after half of them", "after the last"), some, strict=True)
-        },
+        **dict(zip(("after block 1", "after half of them", "after the last"), map(_met, some), strict=True)),
         "receptive field": sides_text(found.receptive_field) if found.receptive_field else "–",
-        "all have met": f"block {found.path_length} of {len(blocks)}"
-        if found.path_length
-        else f"never, {len(blocks)} blocks",
+        "all have met": length,
         "in a layer": f"{found.sequential} steps" if found.sequential > 1 else "at once",
     }
+
+
+def _met(step: BlockReach) -> str:
+    met = step.met[0]
+    if met.whole:
+        return "all" if met.smallest == met.units else "all earlier"
+    return f"{met.smallest:,}" + (f" to {met.largest:,}" if met.largest > met.smallest else "")

@@ -72,7 +72,7 @@ class _Panel(NamedTuple):
     def tall(self) -> float:
         """Inches of a map's height, which is `_MAP` wide; a map that is higher than wide is as high."""
         height, width = self.cells.shape
-        return min(_MAP * height / width, _TALLEST)
+        return float(min(_MAP * height / width, _TALLEST))
 
 
 def reach_bytes(reaches: Sequence[Reach], form: str) -> bytes:

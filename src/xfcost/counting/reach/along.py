@@ -49,7 +49,7 @@ def _of_reads(reading: Reading, own: Reads) -> Along | None:
     if len(grid.sides) == 1:
         return Along(((relation_of(map(own, range(out.sides[0]))),),))
     axes = _constant(reading, own) or _found(own, grid.sides, out.sides)
-    return axes and Along((axes,))
+    return None if axes is None else Along((axes,))
 
 
 def _constant(reading: Reading, own: Reads) -> tuple[Relation, ...] | None:
@@ -83,7 +83,7 @@ def _with_special(reading: Reading, own: Reads) -> Along | None:
         return inside if len(read) - len(inside) == count else ()  # another number of special tokens: no product
 
     axes = _found(of_grid, reading.grid.sides, out.sides)
-    return axes and Along((axes,), relation_of(map(own, range(special))), reads_special=count > 0)
+    return None if axes is None else Along((axes,), relation_of(map(own, range(special))), reads_special=count > 0)
 
 
 def _found(reads: Reads, grid: tuple[int, ...], out: tuple[int, ...]) -> tuple[Relation, ...] | None:

@@ -60,12 +60,17 @@ class Bits:
 
     def counts(self) -> np.ndarray:
         """Units of each row."""
-        return _ONES[self.packed.view(np.uint16)].sum(axis=1, dtype=np.int64)
+        counts: np.ndarray = _ONES[self.packed.view(np.uint16)].sum(axis=1, dtype=np.int64)
+        return counts
 
     def own(self) -> np.ndarray:
         """Has each row the unit of its own number?"""
         number = np.arange(self.rows)
         return (self.packed[number, number // 8] >> (7 - number % 8)) & 1
+
+    def any_row(self) -> np.ndarray:
+        """Is each unit in any row?"""
+        return np.unpackbits(np.bitwise_or.reduce(self.packed, axis=0), count=self.units).astype(bool)
 
     def row(self, number: int) -> np.ndarray:
         """Is each unit in the row?"""
@@ -92,7 +97,7 @@ class Bits:
     def _add(self, found: np.ndarray, relation: Relation, step: int) -> None:
         """Add the runs of this step: a run is two runs of 2^k rows that may overlap, of which each row has one."""
         runs = np.flatnonzero(relation.step == step)
-        levels = np.frexp(relation.count[runs].astype(float))[1] - 1
+        levels = np.frexp(relation.length[runs].astype(float))[1] - 1
         table = self.packed
         for level in range(int(levels.max()) + 1):
             if level:
@@ -100,7 +105,7 @@ class Bits:
                 table = table[:-half] | table[half:]
             here = runs[levels == level]
             first = relation.first[here]
-            second = first + (relation.count[here] - (1 << level)) * step
+            second = first + (relation.length[here] - (1 << level)) * step
             _add_rows(found, relation.owner[here], table, (first, second))
 
     def equals(self, other: object) -> bool:

@@ -39,12 +39,27 @@ class Intervals:
 
     def counts(self) -> np.ndarray:
         """Units of each row."""
-        return self.high - self.low
+        counts: np.ndarray = self.high - self.low
+        return counts
 
     def own(self) -> np.ndarray:
         """Has each row the unit of its own number?"""
         number = np.arange(self.rows)
-        return (self.low <= number) & (number < self.high)
+        has: np.ndarray = (self.low <= number) & (number < self.high)
+        return has
+
+    def any_row(self) -> np.ndarray:
+        """Is each unit in any row?"""
+        changes = np.zeros(self.units + 1, np.int64)
+        np.add.at(changes, self.low, 1)
+        np.add.at(changes, self.high, -1)
+        found: np.ndarray = changes[:-1].cumsum() > 0
+        return found
+
+    def is_identity(self) -> bool:
+        """Has each row its own unit alone?"""
+        own = np.arange(self.units)
+        return np.array_equal(self.low, own) and np.array_equal(self.high, own + 1)
 
     def row(self, number: int) -> np.ndarray:
         """Is each unit in the row?"""
@@ -74,7 +89,7 @@ class Intervals:
 
     def _union(self, relation: Relation) -> Intervals | None:
         """The union of a run of rows is from its first row to its last, where rows touch and both ends ascend."""
-        long = relation.count > 1
+        long = relation.length > 1
         if long.any() and not ((relation.step[long] == 1).all() and self._touch):
             return None
         low, high, owner = self.low[relation.first], self.high[relation.last], relation.owner
@@ -96,8 +111,9 @@ class Intervals:
 
     def equals(self, other: object) -> bool:
         """Is it the same, end by end?"""
-        alike = isinstance(other, Intervals)
-        return alike and np.array_equal(self.low, other.low) and np.array_equal(self.high, other.high)
+        if not isinstance(other, Intervals):
+            return False
+        return np.array_equal(self.low, other.low) and np.array_equal(self.high, other.high)
 
     def joined(self, other: Intervals | Bits) -> Intervals | Bits:
         """Row by row, the union with another's."""

@@ -60,7 +60,7 @@ def token_at(token: Sequence[int], sides: Sequence[int], grid: Grid) -> int:
         number = numbers([[place] for place in places], grid.sides)[0]
     else:
         number = numbers([[place] for place in token], sides)[0] * grid.tokens // units
-    return grid.special + number
+    return int(grid.special + number)
 
 
 def checked_token(token: Sequence[int], grid: InputGrid) -> tuple[int, ...]:

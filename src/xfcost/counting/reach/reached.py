@@ -53,6 +53,10 @@ class Reached(NamedTuple):
         """How many tokens have met the unit of their own number, where there are as many."""
         return prod(int(axis.own().sum()) for axis in self.axes)
 
+    def meets_all(self) -> bool:
+        """Has every unit been met by any token?"""
+        return all(bool(axis.any_row().all()) for axis in self.axes)
+
     def row(self, token: int) -> np.ndarray:
         """Has the token met each unit?"""
         places = np.unravel_index(token, [axis.rows for axis in self.axes])
@@ -90,6 +94,8 @@ class Reached(NamedTuple):
         """With one set per token."""
         if len(self.axes) == 1:
             return self._replace(whole=True)
+        if all(isinstance(axis, Intervals) and axis.is_identity() for axis in self.axes):
+            return Reached((Intervals.identity(prod(self.units)),), self.units, whole=True)
         return Reached((self._outer(),), self.units, whole=True)
 
     def _outer(self) -> Bits:
@@ -104,7 +110,11 @@ class Reached(NamedTuple):
 
     def with_special(self, more: int) -> Reached:
         """With `more` special tokens, which have met nothing, before the others."""
-        one = self.as_whole().axes[0].bits()
+        one = self.as_whole().axes[0]
+        if isinstance(one, Intervals):
+            before = Intervals.empty(more, one.units)
+            low, high = np.concatenate([before.low, one.low]), np.concatenate([before.high, one.high])
+            return Reached((Intervals(low, high, one.units),), self.units, whole=True)
         empty = Bits.empty(more + one.rows, one.units)
         empty.packed[more:] = one.packed
         return Reached((empty,), self.units, whole=True)

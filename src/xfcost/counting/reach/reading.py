@@ -185,8 +185,11 @@ def lines(kernel: Kernel, axis: int, side: int, outputs: int) -> Sequence[range]
     return [range(max(0, at * step - pad), min(side, at * step - pad + size)) for at in range(outputs)]
 
 
-def kernel_reads(kernel: Kernel, grid: Grid, out: Grid) -> Reads:
-    """What each output reads through a kernel."""
+def own_reads(reading: Reading) -> Reads:
+    """What each output reads of its own stream."""
+    kernel, grid, out = reading.kernel, reading.grid, reading.out
+    if kernel is None:
+        return reading.own or _itself
     along = [lines(kernel, axis, *sides) for axis, sides in enumerate(zip(grid.sides, out.sides, strict=True))]
     return lambda token: numbers(
         [line[place] for line, place in zip(along, position(token, out.sides), strict=True)], grid.sides

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from xfcost.counting.reach.reading import Reading, kernel_reads, reading_of
+from xfcost.counting.reach.reading import Reading, own_reads, reading_of
 from xfcost.formulas.raster import numbers, position
 from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Architecture, Part
@@ -74,7 +74,7 @@ def _spans(reading: Reading) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """The same, on the grid of the reading; None where a border cuts it off, or where it isn't the same everywhere."""
     sides, out = reading.grid.sides, reading.out.sides
     stride = tuple(-(-side // outputs) for side, outputs in zip(sides, out, strict=True))
-    reads = reading.own or kernel_reads(reading.kernel, reading.grid, reading.out)  # type: ignore[arg-type]
+    reads = own_reads(reading)
     spans = []
     for at in _middle(out):
         places = [position(token, sides) for token in reads(at)]

@@ -16,7 +16,7 @@ _LEAST_IN_RUN: Final = 4
 
 
 class Relation(NamedTuple):
-    """The distinct sets of inputs that outputs read. Run r has `first[r] + i·step[r]` for i < `count[r]`."""
+    """The distinct sets of inputs that outputs read. Run r has `first[r] + i·step[r]` for i < `length[r]`."""
 
     which: np.ndarray
     """Of each output, the number of its set."""
@@ -24,7 +24,7 @@ class Relation(NamedTuple):
     owner: np.ndarray
     """Of each run, the number of its set, ascending."""
     first: np.ndarray
-    count: np.ndarray
+    length: np.ndarray
     step: np.ndarray
 
     @property
@@ -35,7 +35,8 @@ class Relation(NamedTuple):
     @property
     def last(self) -> np.ndarray:
         """The last input of each run."""
-        return self.first + (self.count - 1) * self.step
+        last: np.ndarray = self.first + (self.length - 1) * self.step
+        return last
 
 
 def relation_of(reads: Iterable[Sequence[int]]) -> Relation:

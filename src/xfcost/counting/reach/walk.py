@@ -9,7 +9,7 @@ import numpy as np
 
 from xfcost.counting.reach.along import Along, along_axes
 from xfcost.counting.reach.reached import Reached
-from xfcost.counting.reach.reading import Reading, kernel_reads, reading_of
+from xfcost.counting.reach.reading import Reading, own_reads, reading_of
 from xfcost.counting.reach.relation import Relation, relation_of
 from xfcost.counting.reach.result import InputGrid
 from xfcost.formulas.component import Grid, Mixer, tag_of
@@ -140,8 +140,10 @@ class Walk:
         if reading.own is None and reading.kernel is None:
             more = out.special - grid.special
             return state.with_special(more) if more else state
-        reads = reading.own or kernel_reads(reading.kernel, grid, out)  # type: ignore[arg-type] - one of both is given
+        reads = own_reads(reading)
         if len(reads(0)) and len(reads(out.total - 1)) and state.is_full():
+            return Reached.full(out.total, state.units)
+        if reading.pairs == grid.total * out.total and state.meets_all():  # each reads all
             return Reached.full(out.total, state.units)
         if along := self._along(part, reading):
             return state.union_along(along, grid)

@@ -118,9 +118,9 @@ def _seconds(
     """What all changes will take, from a run of a few samples."""
     total = 0.0
     for units in size.units.values():
-        samples = 1 if 0 in units.axes else min(_SAMPLES, units.count)
+        samples = 1 if 0 in units.axes else min(_SAMPLES, units.total)
         few = repeated(in_doubles(size.given), units, samples)
         began = clock()
         outputs_of(model, few, watched, len(size.calls))
-        total += (clock() - began) / samples * units.count * 2 * seeds
+        total += (clock() - began) / samples * units.total * 2 * seeds
     return total

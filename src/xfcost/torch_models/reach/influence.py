@@ -38,7 +38,7 @@ class Units(NamedTuple):
     """Positions of a unit along each of them."""
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         """Number of units."""
         return prod(self.sides)
 
@@ -122,8 +122,8 @@ class Influences:
         given = random_inputs(self.given, units, noise)
         alone = outputs_of(self.model, given, self.watched, len(self.axes))
         numbers = sum(one.value.numel() for one in alone)
-        samples = 1 if 0 in units.axes else min(max(_MOST_NUMBERS // numbers, 1), _MOST_SAMPLES, units.count)
-        parts = [range(at, min(at + samples, units.count)) for at in range(0, units.count, samples)]
+        samples = 1 if 0 in units.axes else min(max(_MOST_NUMBERS // numbers, 1), _MOST_SAMPLES, units.total)
+        parts = [range(at, min(at + samples, units.total)) for at in range(0, units.total, samples)]
         columns = [self._changed(given, units, part, noise) for part in parts]
         return [np.concatenate(calls, axis=1) for calls in zip(*columns, strict=True)]
 
