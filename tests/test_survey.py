@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.survey import survey_of
 from xfcost.counting.survey.table import explanations, survey
 from xfcost.ledger.errors import UsageError
-from xfcost.report.survey import records
+from xfcost.report.survey import records, survey_text
 from xfcost.spec.load import load, presets_with
 from xfcost.spec.run import Run
 
@@ -148,6 +149,16 @@ def test_times_are_over_full_attention_s_at_the_largest_n_of_both(tmp_path):
     assert found["common-etc"]["time_ratio"] is None
 
 
+def test_times_are_shown_with_their_intervals_and_noisy_rows_are_told(tmp_path):
+    rows = measured_rows(SECONDS)
+    noisy = msgspec.structs.replace(rows[2].outcome.timing, noisy="busy")
+    rows[2] = msgspec.structs.replace(rows[2], outcome=msgspec.structs.replace(rows[2].outcome, timing=noisy))
+    text = survey_text(survey_of(Run(), (), written(tmp_path, rows), print), "markdown", verbose=False)
+    assert re.search(r"Linear Transformer +\| 0.5× +\| 0.434 to 0.576 +\| 1,024", text)
+    assert "Performer" not in text.partition("Measured time")[2].partition("class:")[0]
+    assert "noisy: 1 of the file's 3 rows" in text
+
+
 def test_rows_run_otherwise_than_full_attention_are_not_compared(tmp_path):
     other = [msgspec.structs.replace(one, machine=THERE) for one in measured_rows({("common-axial", 1024): 1.0})]
     rows = [*measured_rows(SECONDS), *other, *measured_rows({("common-etc", 1024): 1.0}, settings=("a=1",))]
@@ -200,3 +211,5 @@ def test_no_word_is_cut(width, lines):
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= int(width)
     assert all(line.entry.system in text for line in lines.values())
+    assert re.search(r"^system +memory 4k +memory 64k +added 4k +added 64k$", text, re.MULTILINE)
+    assert re.search(r"^Reformer +local +2·b·r +content +approximate +yes$", text, re.MULTILINE)

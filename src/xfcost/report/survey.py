@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from xfcost.counting.measured.ratios import Ratio
 from xfcost.counting.survey.table import FULL_ATTENTION, Survey, SurveyLine, explanations
 from xfcost.ledger import units
 from xfcost.report.style import letters_text
@@ -19,16 +20,19 @@ PAPER: Final = "Tay et al. 2022, Efficient Transformers: A Survey, Table 1"
 _WEIGHTS: Final = {True: "content", False: "static", None: "both"}
 _YES: Final = {True: "yes", False: "no", None: units.DASH}
 # Columns of text; the others hold numbers.
+# Columns whose cells may take several lines.
+_FOLDED: Final = ("printed", "derived", "otherwise", "mixing", "reads")
 _TEXTS: Final = ("system", "class", "printed", "derived", "otherwise", "decodes", "mixing", "reads", "weights")
 
 
 def tables(found: Survey) -> dict[str, list[dict[str, str]]]:
     """Title -> its rows, as text."""
-    return {
+    tables = {
         f"Complexity as printed ({PAPER}) and as derived": orders(found),
         "What each does": doings(found),
-        "What each takes": costs(found),
+        "Attention memory, and parameters beyond full attention's": costs(found),
     }
+    return tables | ({"Measured time over full attention's": times(found)} if found.timed is not None else {})
 
 
 def render(found: Survey, *, verbose: bool) -> RenderableType:
@@ -53,7 +57,7 @@ def _table(rows: Sequence[dict[str, str]]) -> RenderableType:
     table = bare_table()
     for head in rows[0]:
         table.add_column(
-            head, justify="left" if head in _TEXTS else "right", overflow="fold", no_wrap=head in ("system", "decodes")
+            head, justify="left" if head in _TEXTS else "right", overflow="fold", no_wrap=head not in _FOLDED
         )
     for row in rows:
         table.add_row(*row.values())
@@ -90,19 +94,25 @@ def doings(found: Survey) -> list[dict[str, str]]:
 
 
 def costs(found: Survey) -> list[dict[str, str]]:
-    """The memory, parameters and time that every system takes."""
-    return [_cost_cells(line, timed=found.timed is not None) for line in found.lines]
+    """The memory and the parameters that every system takes."""
+    return [_cost_cells(line) for line in found.lines]
 
 
-def _cost_cells(line: SurveyLine, *, timed: bool) -> dict[str, str]:
+def _cost_cells(line: SurveyLine) -> dict[str, str]:
     cells = {"system": line.entry.system}
-    cells |= {f"memory at {n // 1024}k": units.size(size, 3) for n, size in line.attention_bytes.items()}
-    cells |= {f"params added at {n // 1024}k": _signed(number) for n, number in line.added_params.items()}
-    if timed:
-        ratio = line.time
-        cells["time"] = units.DASH if ratio is None else f"{ratio.value:.3g}×"
-        cells["at N"] = units.DASH if ratio is None else f"{ratio.x:,}"
+    cells |= {f"memory {n // 1024}k": units.size(size, 3) for n, size in line.attention_bytes.items()}
+    cells |= {f"added {n // 1024}k": _signed(number) for n, number in line.added_params.items()}
     return cells
+
+
+def times(found: Survey) -> list[dict[str, str]]:
+    """The measured times of the systems that the file has rows of."""
+    return [_time_cells(line.entry.system, line.time) for line in found.lines if line.time is not None]
+
+
+def _time_cells(system: str, ratio: Ratio) -> dict[str, str]:
+    interval = f"{ratio.interval.low:.3g} to {ratio.interval.high:.3g}" if ratio.interval else units.DASH
+    return {"system": system, "time": f"{ratio.value:.3g}×", "95 % interval": interval, "at N": f"{ratio.x:,}"}
 
 
 def _signed(number: int) -> str:
@@ -125,7 +135,7 @@ def notes(found: Survey) -> Iterator[str]:
     run = found.run
     yield (
         f"memory: attention matrices alive at once in inference, batch {run.batch}, {run.dtype}, "
-        f"{run.attention} attention; params added: beyond {FULL_ATTENTION}"
+        f"{run.attention} attention; added: parameters beyond {FULL_ATTENTION}"
     )
     if found.timed is not None:
         yield f"time: over full attention's at the largest N of both; {found.timed}"

@@ -10,9 +10,10 @@ import msgspec
 from xfcost.spec.load import lineage, load
 from xfcost.spec.writer import spec_text
 
-# The order in which the presets are written: description, input, layers, head, published figures.
+# The order in which the presets are written: description, input, layers, head, what is published of it.
 _ORDER: Final = (
     "name", "paper", "notes", "input", "residual", "embed", "stages", "encoder", "decoder", "head", "published",
+    "survey",
 )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class SurveyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Complexity that the table prints."""
     decodes: bool | None = None
     """Whether the table says that it can decode autoregressively."""
-    decoder: MechanismKeys = {}
+    decoder: MechanismKeys | None = None
     """Keys of the mechanism in a decoder, where its causal form needs others than this spec has."""
     otherwise: Otherwise | None = None
     """A second choice of the mechanism's keys, with an order of its own."""

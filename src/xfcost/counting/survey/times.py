@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from xfcost.counting.measured.ratios import Ratio, ratios
 from xfcost.counting.measured.readings import READINGS
@@ -26,7 +26,15 @@ def times_over_full(rows: Sequence[Measurement], file: str) -> tuple[TimeRatio, 
         points = [point for one in series if _alike(one, full, preset) for point in ratios(full, one, READINGS["time"])]
         return max(points, key=lambda point: point.x, default=None)
 
-    return ratio, ", ".join([*shared_words([full]), *full.configuration.settings])
+    words = ", ".join([*shared_words([full]), *full.configuration.settings])
+    return ratio, "; ".join([words, *_noisy(series)])
+
+
+def _noisy(series: Sequence[Series]) -> Iterator[str]:
+    """How many of the rows are noisy, where some are."""
+    rows = [row for one in series for row in one.rows]
+    if noisy := sum(row.outcome.timing is not None and row.outcome.timing.noisy is not None for row in rows):
+        yield f"noisy: {noisy} of the file's {len(rows)} rows"
 
 
 def _full(series: Sequence[Series], file: str) -> Series:
