@@ -222,7 +222,7 @@ for name, size in (("transformer-base", {"N": 16}), ("swin-t", {"size": 56})):
 # **Claim.** The panels X → X₁ → X₂ of four tokens with d = 4 show it in numbers.
 
 # %%
-# !xfcost stream tiny | head -19
+# !env -u FORCE_COLOR xfcost stream tiny | head -19
 
 # %% [markdown]
 # ## Where to go next
