@@ -71,7 +71,7 @@ print(f"512·513/2 = {512 * 513 // 2:,}")
 # `xfcost survey` has every system, with the order that the survey prints beside the derived one. One of each class:
 
 # %%
-# !env -u FORCE_COLOR xfcost survey | head -33 | grep -E "^(system|Image|Axial|Sinkhorn|Set|Linformer|Linear|Transformer-XL|Funnel|Switch)"
+# !env -u FORCE_COLOR xfcost survey | head -33 | grep -E "^(sys|Image|Axial|Sink|Set|Lin|Transformer-XL|Fun|Switch)"
 
 # %% [markdown]
 # Not every class avoids N². The exponent of the mixing MACs in N, from 16,384 tokens to twice as many, with all

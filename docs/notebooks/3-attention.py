@@ -181,7 +181,7 @@ for heads, name in ((1, "transformer-base-h1"), (8, "transformer-base"), (32, "t
 # n < 2·d.
 
 # %%
-# !env -u FORCE_COLOR xfcost layers --N 256 --d 512 | head -32 | grep -E "^(layer|Self-att|Recur|Convolutional, (dil|cont))"
+# !env -u FORCE_COLOR xfcost layers --N 256 --d 512 | head -32 | grep -E "^(layer|Self|Recur|Convolutional, (d|co))"
 
 # %% [markdown]
 # ## The transformer from the ground up
