@@ -16,6 +16,7 @@ from helpers import xf
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.ledger.training import Plan
+from xfcost.report.export import ledger_text
 from xfcost.report.table import ledger_plain
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.ledger import module_ledger
@@ -71,6 +72,15 @@ def test_the_tree_of_modules_has_seconds():
     # 4 blocks of 5 operations; a table, 4 sums, a head
     assert (tree["blocks"]["seconds"], tree["table"]["seconds"], tree[""]["seconds"]) == (20.0, 1.0, 26.0)
     assert "not attributed" in tree
+
+
+@pytest.mark.parametrize(("form", "line"), [("markdown", "| Model "), ("latex", "Model & ")])
+def test_the_whole_has_a_name_in_a_paper_s_tree_of_modules(form, line):
+    ledger = timed(Model().eval(), TOKENS)
+    text = ledger_text(ledger, form, "module", depth=1)
+    assert sum(row.startswith(line) for row in text.splitlines()) == 1
+    rows = list(csv.DictReader(io.StringIO(ledger_text(ledger, "csv", "module", depth=1))))
+    assert rows[0]["module"] == ""
 
 
 def test_functions_that_count_as_one():

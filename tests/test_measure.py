@@ -73,7 +73,7 @@ def test_csv_has_a_flat_row_for_each_and_dashes_are_empty() -> None:
     failed = row("B", outcome=Outcome(status="failed", reason="=killed"))
     first, second = csv.DictReader(io.StringIO(measurements_text([row("A"), failed], "csv")))
     assert (first["system"], first["seconds"], first["memory_measured"], first["attention_share"]) == (
-        "A", "0.5", "64", "0.25",
+        "A", "0.5", "64", str(16 / 60),
     )  # fmt: skip
     assert (second["status"], second["reason"], second["seconds"], second["memory_measured"]) == (
         "failed", "'=killed", "", "",
@@ -87,7 +87,7 @@ def test_the_table_has_columns_for_what_differs_and_says_why_rows_are_not_measur
     lines = measurements_text(rows, "table").splitlines()
     assert lines[0] == "float32   eager attention   mode forward   cpu (P, 4 threads)"
     assert lines[2].split() == ["system", "N", "batch", *"MACs time ± mixing peak predicted matrices".split()]  # noqa: SIM905
-    assert lines[3].split() == ["A", "64", "1", "1000", "500", "ms", "–", "–", "64", "B", "60", "B", "25", "%"]
+    assert lines[3].split() == ["A", "64", "1", "1000", "500", "ms", "–", "–", "64", "B", "60", "B", "27", "%"]
     assert lines[4].split() == ["A", "64", "8", "1000", "skipped", "–", "–", "–", "2", "KiB", "–"]
     assert lines[6] == "A, N = 64, batch 8: skipped: A needs 2,048 bytes"
     fused = msgspec.structs.replace(rows[0], configuration=configuration("A", attention="fused"))

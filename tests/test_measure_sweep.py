@@ -109,7 +109,7 @@ def test_a_row_says_where_and_when_it_was_measured(file: RunsFile, path: Path) -
     assert (first.machine, first.device_name, first.versions) == (HERE, "P", VERSIONS)
     assert (first.process_seconds, first.ended) == (2.5, "2025-01-31T12:00:00Z")
     assert first.counted == counted(64)
-    assert first.attention_share == 16 / 64
+    assert first.attention_share == 16 / 60
 
 
 def test_the_same_command_goes_on_where_it_was(file: RunsFile, path: Path) -> None:

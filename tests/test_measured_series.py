@@ -138,6 +138,26 @@ def test_a_slope_that_could_be_anything_is_not_determined():
     assert without.refused == "two points give no interval"
 
 
+def test_a_slope_that_may_be_0_or_is_far_above_what_is_counted_is_not_determined():
+    # medians fall by 1 %, intervals of 2 %: narrow, and about 0
+    falling = one_series({64: (1.0, 0.99, 1.01), 128: (0.99, 0.98, 1.0)})
+    (local,) = local_slopes(falling, TIME)
+    assert local.interval.high - local.interval.low < 0.1
+    assert "holds a cost that does not grow" in local.refused
+    # 8 times the time of twice the tokens, where the MACs are the same: exponent 3 against 0
+    steep = one_series({64: (1.0, 0.99, 1.01), 128: (8.0, 7.9, 8.1)})
+    (local,) = local_slopes(steep, TIME)
+    assert "reaches far above 0.00, the exponent of what is counted" in local.refused
+    quadratic = [
+        msgspec.structs.replace(one, counted=msgspec.structs.replace(one.counted, attention_entries=entries))
+        for one, entries in zip(steep.rows, (1, 4), strict=True)
+    ]
+    (local,) = local_slopes(msgspec.structs.replace(steep, rows=tuple(quadratic)), TIME)
+    assert "far above 2.00" in local.refused
+    nearly = one_series({64: (1.0, 0.99, 1.01), 128: (1.8, 1.79, 1.81)})
+    assert local_slopes(nearly, TIME)[0].refused is None
+
+
 def test_a_peak_is_read_once_and_its_slope_has_no_interval():
     rows = [row("A", N, timed(1.0, peak=peak)) for N, peak in ((64, 100), (128, 200), (256, 800))]
     found = upper_slope(grouped(rows, TOKENS).series[0], MEMORY)
@@ -148,7 +168,13 @@ def test_a_peak_that_did_not_grow_is_no_figure():
     for peak in (0, -4096):
         one = row("A", 64, timed(1.0, peak=peak))
         assert READINGS["memory"].measured(one) is None
-        assert one.attention_share is None
+
+
+def test_the_share_of_matrices_is_of_the_account_that_counts_them():
+    # 16 bytes of matrices, predicted peak 60; the process grew by 8 only, since it had free memory
+    assert row("A", 64, timed(1.0, peak=8)).attention_share == 16 / 60
+    unknown = msgspec.structs.replace(timed(1.0), memory=Memory(measured=8))
+    assert row("A", 64, unknown).attention_share is None
 
 
 def test_weights_are_taken_off_the_peak():
@@ -186,6 +212,16 @@ def test_rows_timed_in_turns_have_the_median_of_paired_ratios():
     other = turns("B", (2.0, 4.0, 8.0, 10.0, 16.0, 36.0), Load(others=0.6, cores=2))
     (apart,) = ratios(series[0], grouped([other], TOKENS).series[0], TIME)
     assert not apart.paired
+
+
+def test_a_ratio_of_noisy_rows_is_noisy():
+    quiet, loud = one_series({64: (2, 1.9, 2.1)}), one_series({64: (4, 3.9, 4.1)}, "B")
+    (found,) = ratios(quiet, loud, TIME)
+    assert (found.noisy, found.order) == (False, 1)
+    noisy = msgspec.structs.replace(loud.rows[0].outcome.timing, noisy="others")
+    row_ = msgspec.structs.replace(loud.rows[0], outcome=Outcome(status="measured", timing=noisy))
+    (found,) = ratios(quiet, msgspec.structs.replace(loud, rows=(row_,)), TIME)
+    assert (found.noisy, found.order) == (True, 1)
 
 
 def ratio(x, value, low=None, high=None) -> Ratio:

@@ -98,6 +98,29 @@ def test_an_image_in_pixels_without_the_pooled_vector():
     ]
 
 
+class Narrow(nn.Module):
+    """Convolutions of two channels behind rectifiers, and a maximum: with these weights most of it is 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1), nn.Conv2d(2, 2, 3, padding=1)
+        )
+        nn.init.constant_(self.layers[0].bias, -1e3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+def test_rectifiers_and_maxima_hide_nothing():
+    found = xfcost.reach(Narrow(), example_inputs=torch.randn(1, 1, 12, 12))
+    assert [(step.path, step.met[0].smallest, step.met[0].largest) for step in found.steps] == [
+        ("layers.0", 4, 9),
+        ("layers.2", 9, 25),  # 3×3 places every two, each of 3×3
+        ("layers.3", 25, 81),  # 3×3 of these: 9×9
+    ]
+
+
 def test_an_encoder_decoder_is_told_by_its_inputs():
     model = nn.Transformer(8, 2, 2, 2, 16, dropout=0.0, batch_first=True)
     given = {"src": torch.randn(1, 6, 8), "tgt": torch.randn(1, 5, 8)}

@@ -41,9 +41,15 @@ CASES = [
         ("stages.0.dim=8", "stages.0.block.0.block=2", "stages.0.block.0.heads=2", "stages.0.block.1.hidden=16"),
         tokens=30,
     ),
-    Case("gpt2", ("stages.0.dim=8", "**.heads=2"), tokens=14),
-    Case("mamba-130m", ("stages.0.dim=8", "**.state=4"), tokens=14),
+    Case("gpt2", ("stages.0.dim=8", "**.heads=2", "**.vocabulary=20"), tokens=14),
+    Case("mamba-130m", ("stages.0.dim=8", "**.state=4", "**.vocabulary=20"), tokens=14),
     Case("mixer-s32", ("stages.0.dim=16", "**.hidden=16"), size=(64, 96)),
+    Case("t5-small", ("**.dim=16", "**.vocabulary=20", "**.hidden=16"), tokens=7),
+    Case("seq2seq-lstm", ("**.dim=8", "**.vocabulary=20"), tokens=5),
+    Case("cait-xxs24", ("**.dim=8", "**.heads=2", "stages.0.depth=3"), size=(48, 64)),
+    Case("common-axial", ("stages.0.dim=24", "stages.0.depth=3", "**.vocabulary=20"), tokens=32),
+    Case("common-set-transformer", ("stages.0.dim=24", "**.vocabulary=20"), tokens=12),
+    Case("poolformer-s12", ("stages.each.dim=[8, 8, 8, 8]", "stages.each.depth=[1, 1, 1, 1]"), size=(32, 32)),
 ]
 
 

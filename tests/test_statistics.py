@@ -108,7 +108,9 @@ def test_a_slope_needs_two_different_points_and_its_interval_three():
         (Estimate(1.0, Interval(0.4, 1.5)), "wider than 1"),
         (Estimate(-0.3, Interval(-0.4, -0.2)), "less time"),
         (Estimate(1.9, Interval(1.5, 2.3)), None),
-        (Estimate(0.0, Interval(-0.1, 0.1)), None),
+        (Estimate(0.0, Interval(-0.1, 0.1)), "does not grow"),
+        (Estimate(0.1, Interval(0.0, 0.2)), "does not grow"),
+        (Estimate(0.1, Interval(0.01, 0.2)), None),
     ],
 )
 def test_a_slope_that_tells_nothing_is_not_determined(fitted, why):

@@ -18,18 +18,20 @@ from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.metadata import Load, Timing
 from xfcost.ledger.objects import grouped, records
+from xfcost.ledger.roofs import Roofs
 from xfcost.ledger.statistics import Estimate, Interval
 from xfcost.ledger.time_ratio import time_ratio
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.report.compare import comparison_plain
 from xfcost.report.export import comparison_text
+from xfcost.report.operations import fitting_columns
 from xfcost.report.scaling import fitted_text
 from xfcost.report.table import ledger_plain
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.memory.limits import Limit
-from xfcost.torch_models.timing import systems
+from xfcost.torch_models.timing import in_turns
 from xfcost.torch_models.timing.compiled import is_compiler_error
 from xfcost.torch_models.timing.refusals import on_device
 from xfcost.torch_models.timing.systems import System, timed_in_turns
@@ -85,6 +87,23 @@ def test_the_rate_of_a_training_step_has_the_work_of_its_backward_pass():
     assert scores.backward_macs == 2 * 480_000
     assert rates([scores], trained=True)["flops_per_second"] == 2 * 3 * 480_000 * 64
     assert rates([scores], trained=False)["flops_per_second"] == 2 * 480_000 * 64
+
+
+ROOFS = Roofs(flops_per_second=10**12, bytes_per_second=10**10)
+
+
+@pytest.mark.parametrize(
+    ("width", "shown", "hidden"),
+    [
+        (80, ["time", "of time", "FLOP/s"], ["of peak", "bytes/s", "share"]),
+        (100, ["time", "of time", "FLOP/s", "of peak"], ["share", "bytes/s"]),
+        (120, ["share", "time", "of time", "FLOP/s", "of peak", "bytes/s"], ["FLOPs"]),
+    ],
+)
+def test_flops_per_second_are_shown_before_the_share_of_the_peak(width, shown, hidden):
+    titles = [column.title for column in fitting_columns(vit_timed(roofs=ROOFS), width)]
+    assert set(shown) <= set(titles)
+    assert not set(hidden) & set(titles)
 
 
 @pytest.mark.parametrize("by", ["mixing", "stage", "block", "operation"])
@@ -165,7 +184,41 @@ def test_systems_that_did_not_take_turns_have_no_interval():
     assert (apart.ratio, apart.different) == (3.0, None)
     text = " ".join(comparison_plain(compared_at((1.0,) * 6, (3.0,) * 6, in_turns=False)).split())
     assert "one after the other" in text
-    assert "3× that of ViT-Ti/32 (not timed in turns, no interval)" in text
+    # of a single measurement each there is no interval: the least and the greatest ratio of any two
+    assert "noisy: between 3× and 3× more than ViT-Ti/32" in text
+
+
+def test_systems_that_did_not_take_turns_have_the_interval_of_both():
+    first, other = timing(1.0, in_turns=False, interval=(1.0, 1.0)), timing(3.0, in_turns=False, interval=(2.0, 4.0))
+    found = time_ratio(first, other)
+    assert (found.ratio, found.interval, found.noisy) == (pytest.approx(3), pytest.approx((2, 4)), None)
+
+
+def ratio_line(first, second, **more):
+    return " ".join(comparison_plain(compared_at(first, second, **more)).split())
+
+
+def test_a_noisy_ratio_is_no_result():
+    # six turns that are all 1.3 or 1.4; others kept the cores busy
+    line = ratio_line((1.0,) * 6, (1.3, 1.3, 1.3, 1.3, 1.3, 1.4), noisy="others")
+    assert "noisy: between 1.3× and 1.4× more than ViT-Ti/32" in line
+    line = ratio_line((1.3, 1.3, 1.3, 1.3, 1.3, 1.3), (1.0,) * 6, noisy="others")
+    assert "noisy: between 1.3× and 1.3× less than ViT-Ti/32" in line
+
+
+def test_a_ratio_of_few_turns_is_no_result():
+    assert "noisy: between 1.2× and 1.5× more than ViT-Ti/32" in ratio_line((1.0,) * 3, (1.2, 1.3, 1.5))
+    # one turn of three says the contrary
+    assert "no difference seen from ViT-Ti/32 (noisy: 0.9× to 1.5×)" in ratio_line((1.0,) * 3, (1.3, 0.9, 1.5))
+
+
+def test_a_noisy_ratio_stands_beside_no_time():
+    def of_time(**more):
+        text = comparison_text(compared_at((1.0,) * 6, (2.0,) * 6, **more), "markdown")
+        return next(line for line in text.splitlines() if line.startswith("| time "))
+
+    assert "(2× more)" in of_time()
+    assert "(2× more)" not in of_time(noisy="others")
 
 
 def test_comparisons_have_times_in_csv_and_json():
@@ -176,14 +229,29 @@ def test_comparisons_have_times_in_csv_and_json():
         ("cpu", "2", "0.5", "0.5", "others")
     }
     assert json.loads(found.to_json())["time_ratios"] == {
-        "ViT-S/32": {"ratio": 2.0, "interval": [2.0, 2.0], "in_turns": True, "different": True}
-    }
+        "ViT-S/32": {
+            "ratio": 2.0, "interval": [2.0, 2.0], "in_turns": True, "between": [2.0, 2.0], "noisy": "others",
+            "different": True,
+        }
+    }  # fmt: skip
+
+
+def test_the_interval_of_a_ratio_is_in_the_csv():
+    found = compared_at((1.0,) * 6, (2.0, 2.0, 2.0, 2.0, 2.0, 3.0))
+    first, second = csv.DictReader(io.StringIO(comparison_text(found, "csv")))
+    columns = ("seconds_ratio", "seconds_ratio_low", "seconds_ratio_high", "in_turns", "seconds_ratio_noisy")
+    assert [first[name] for name in columns] == [""] * 5
+    assert [second[name] for name in columns] == ["2.0", "2.0", "3.0", "True", ""]
 
 
 def test_a_slope_is_printed_with_its_interval_or_not_at_all():
     assert fitted_text(Estimate(1.93, Interval(1.85, 2.01))) == "1.93 (1.85 to 2.01)"
     assert fitted_text(Estimate(1.5, None)) == "not determined: two points give no interval"
     assert fitted_text(Estimate(-0.29, Interval(-0.4, -0.2))).startswith("not determined: its 95 % interval")
+    assert fitted_text(Estimate(0.1, Interval(-0.02, 0.2))).endswith("holds a cost that does not grow")
+    assert fitted_text(Estimate(3.2, Interval(3.0, 3.4)), 2.0) == (
+        "not determined: its 95 % interval, 3.00 to 3.40, reaches far above 2.00, the exponent of what is counted"
+    )
 
 
 def system(spec, **run):
@@ -198,7 +266,7 @@ def test_systems_that_fit_take_turns_and_others_come_one_after_the_other(monkeyp
     assert [ledger.timing.in_turns for ledger in ledgers] == [True, True]
     room = max(ledger.timing.process_memory.high for ledger in ledgers)
     limit = Limit(room, "the test")
-    monkeypatch.setattr(systems, "limit_on", lambda device: limit)
+    monkeypatch.setattr(in_turns, "limit_on", lambda device: limit)
     ledgers = timed_in_turns(both, "cpu", plan, said.append)
     assert [ledger.timing.in_turns for ledger in ledgers] == [False, False]
     assert any("one after the other, not in turns" in text and "the test" in text for text in said)

@@ -77,8 +77,8 @@ def _reach(system: System, run: Run, token: Sequence[int] | None, say: Progress)
         from xfcost.torch_models.reach.any_reach import reach_of_module
 
         say(f"changing one token of {module.name} at a time …")
-        model, given = module.module.on_numbers(lengths_of(run))
-        return reach_of_module(model, given, module.name, token)
+        with module.module.on_cpu(lengths_of(run)) as (model, given):
+            return reach_of_module(model, given, module.name, token)
 
 
 def place_of(given: str | int | Sequence[int] | None) -> tuple[int, ...] | None:

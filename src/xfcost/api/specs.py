@@ -84,6 +84,16 @@ def accounts(  # noqa: PLR0913 - options
         return timed_in_turns(systems, str(device), timing, say)
 
 
+def ready_to_time(loaded: Loaded, run: Run, device: str, *, trace: bool, orders: bool, say: Progress) -> System:
+    """One loaded spec, counted, to be timed on `device`.
+
+    Raises:
+        XfcostError: as `account`.
+    """
+    architecture, ledger = _counted_and_traced(loaded, run, trace=trace, orders=orders, say=say)
+    return _system(loaded, architecture, ledger, run, device)
+
+
 def _predicted(
     placed: Sequence[tuple[Loaded, Architecture, Ledger]], run: Run, device: str, timing: TimingPlan
 ) -> list[tuple[Loaded, Architecture, Ledger]]:

@@ -10,6 +10,7 @@ import msgspec
 
 from xfcost.api.modules import given_module, imported, is_module, named_module
 from xfcost.api.specs import Progress, account, accounts, settings_texts, spec_name
+from xfcost.api.timed_together import Asked, timed_together
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import NoNumbersError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
@@ -111,19 +112,19 @@ def system_ledger(  # noqa: PLR0913 - options
         how |= {"progress": progress}
         return account(system.loaded, run, orders=orders, **how)
     module = cast("ModuleSystem", system)
-    _check_options(module.name, run, device, predict=predict is not None)
+    _check_options(module.name, run, device, predict=predict is not None, trained=True)
     if mixing and progress is not None:
         progress(f"finding how the operations of {module.name} mix tokens …")
     with running(module):
         from xfcost.torch_models.any_model.options import How
 
-        return module.account(run, How(trace, strict, None if orders else False, mixing))
+        return module.account(run, How(trace, strict, None if orders else False, mixing, run.plan))
 
 
 def system_ledgers(
     systems: Sequence[System], run: Run, *, strict: bool = False, mixing: bool = False, **how: Any
 ) -> list[Ledger]:
-    """The ledger of every system at the size of the run, as `system_ledger` gives it; specs are timed in turns.
+    """The ledger of every system at the size of the run, as `system_ledger` gives it; all are timed in turns.
 
     Raises:
         XfcostError: as `system_ledger`.
@@ -131,6 +132,12 @@ def system_ledgers(
     loaded = [one.loaded for one in systems if isinstance(one, SpecSystem)]
     if len(loaded) == len(systems):
         return accounts(loaded, run, **how)
+    if how.get("device") is not None:
+        predict = how.pop("predict", None)
+        for one in systems:
+            if not isinstance(one, SpecSystem):
+                _check_options(one.name, run, None, predict=predict is not None, trained=True)
+        return timed_together(systems, run, Asked(strict=strict, mixing=mixing, **how))
     return [system_ledger(one, run, strict=strict, mixing=mixing, **how) for one in systems]
 
 
@@ -140,6 +147,8 @@ def drawn_ledger(system: System, run: Run, *, strict: bool, mixing: bool, progre
     Raises:
         XfcostError: it can't have that size, or an option is of specs alone.
     """
+    if not isinstance(system, SpecSystem):
+        _check_options(system.name, run, None, predict=False)
     try:
         return system_ledger(system, run, strict=strict, mixing=mixing, progress=progress)
     except NoNumbersError as error:
@@ -191,14 +200,17 @@ def running(system: System) -> AbstractContextManager[None]:
     return memory_may_run_out(system.name, "running it")
 
 
-def _check_options(name: str, run: Run, device: str | None, *, predict: bool) -> None:
-    """Refuse what is of specs alone, where it would make systems incomparable."""
-    of_specs = {"--mode": run.mode if run.mode != "forward" else None, "--device": device}
+def _check_options(name: str, run: Run, device: str | None, *, predict: bool, trained: bool = False) -> None:
+    """Refuse what is of specs alone, where it would make systems incomparable; a step may be `trained`."""
+    counted = ("forward", "train") if trained else ("forward",)
+    of_specs = {"--mode": run.mode if run.mode not in counted else None, "--device": device}
     of_specs["--memory-level"] = None if run.memory_level is None else str(run.memory_level)
+    of_specs["--tokens"] = None if run.plan is None or run.plan.tokens is None else str(run.plan.tokens)
     of_specs["--predict"] = "" if predict else None
     for option, value in of_specs.items():
         if value is not None:
+            what = "one forward or step of training" if trained else "one forward"
             raise UsageError(
-                f"{f'{option} {value}'.rstrip()}: {printable(name, 80)} is a torch module, of which one forward is "
-                f"counted; give specs alone, or leave {option} out"
+                f"{f'{option} {value}'.rstrip()}: {printable(name, 80)} is a torch module, of which {what} is counted; "
+                f"give specs alone, or leave {option} out"
             )

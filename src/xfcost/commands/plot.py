@@ -11,8 +11,9 @@ import typer
 from xfcost.commands import options as shared
 from xfcost.commands.from_file import METRICS_OF_FILES, or_from_file, plot_file
 from xfcost.commands.plotted_modules import Plotted, start_modules
+from xfcost.commands.plotted_points import Pointed, timed_points, traced_points
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
-from xfcost.ledger.errors import DeviceError, UsageError
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.options import Mode
 from xfcost.report.messages import say
@@ -26,11 +27,8 @@ if TYPE_CHECKING:
     from xfcost.spec.run import Run
 
 
-# Traced, measured and predicted points per system, and the seconds above which a forward is not waited for.
-_TRACED_POINTS: Final = 5
-_TIMED_POINTS: Final = 5
+# Predicted points per system.
 _PREDICTED_POINTS: Final = 13
-_MOST_SECONDS: Final = 20.0
 # Modes that are one cost at every N.
 _DRAWN: Final = ("forward", "decode")
 
@@ -85,7 +83,8 @@ def run(  # noqa: PLR0913 - options
 
     One line per system with its fitted slope, beside those of a quadratic and a linear cost, and a mark at N = 784
     where it is in range. Over image sizes (--size) every system takes the square images that its patches fit.
-    With --device, points of the real model stand over the formulas: traced by fvcore, or timed with --metric time.
+    With --device, points of the real model stand over the formulas: traced by fvcore, or timed with --metric time,
+    all systems in turns at each N.
     With --metric time --predict the lines are seconds predicted from the device's calibration.
     A torch module is counted at some N (and its kinds found, for the metric mixing), with polynomials between them.
     """
@@ -116,7 +115,7 @@ def run(  # noqa: PLR0913 - options
     sweeps = _sweeps(systems, how, axis, span, at, narrow=not given)
     if not given:
         at = marked(mark, axis, span_of(sweeps))
-    live = [_live(one, how, metric, device, timing) if device else [] for one in sweeps]
+    sweeps, live = _pointed(sweeps, how, metric, device, timing)
     lines = [_predicted(one, how, device or "cpu", timing) for one in sweeps] if predict else []
     chart = scaling_chart(sweeps, live, metric, mark=at, predicted=lines)
     content = _csv(sweeps, lines or live) if form == ".csv" else chart_bytes(chart, form)
@@ -203,29 +202,11 @@ def _range_lines(wide: Sequence[Sweep], sweeps: Sequence[Sweep]) -> Iterator[str
             yield f"{one.name} ends at {axis.word} = {last:,}: {one.ended}"
 
 
-def _live(one: Sweep, run: Run, metric: str, device: str, timing: TimingPlan) -> list[Ledger]:
-    """The real model at a few points: timed, ascending, until a forward would take too long; else traced."""
-    from xfcost.api.systems import system_ledger
-    from xfcost.counting.sweep import thinned
-
-    timed = metric == "time"
-    ledgers: list[Ledger] = []
-    for x in thinned(one.xs, _TIMED_POINTS if timed else _TRACED_POINTS):
-        counted, word = one.ledgers[one.xs.index(x)], one.axis.word
-        if timed and (why := _too_long(counted, ledgers)):
-            say(f"{one.name}: measured up to {word} = {one.at(ledgers[-1]):,}: at {x:,} {why}")
-            break
-        say(f"{one.name}, {word} = {x:,}")
-        try:
-            at, on = one.axis.run(run, x), device if timed else None
-            how: dict[str, Any] = {"trace": not timed, "device": on, "timing": timing, "progress": say}
-            ledgers.append(system_ledger(one.system, at, **how))
-        except DeviceError as error:
-            if not ledgers:
-                raise
-            say(f"{one.name}: measured up to {word} = {one.at(ledgers[-1]):,}: {error}")
-            break
-    return ledgers
+def _pointed(sweeps: list[Sweep], run: Run, metric: str, device: str | None, timing: TimingPlan) -> Pointed:
+    """The sweeps with their points of the real models, of all systems in turns where they are timed."""
+    if device is None:
+        return Pointed(sweeps, [[] for _ in sweeps])
+    return timed_points(sweeps, run, device, timing) if metric == "time" else traced_points(sweeps, run)
 
 
 def _predicted(one: Sweep, run: Run, device: str, timing: TimingPlan) -> list[Ledger]:
@@ -236,16 +217,6 @@ def _predicted(one: Sweep, run: Run, device: str, timing: TimingPlan) -> list[Le
     say(f"{one.name}: predicting …")
     runs = [one.axis.run(run, x) for x in thinned(one.xs, _PREDICTED_POINTS)]
     return [system_ledger(one.system, at, predict=device, timing=timing) for at in runs]
-
-
-def _too_long(counted: Ledger, before: Sequence[Ledger]) -> str | None:
-    """Why a forward isn't waited for: its MACs, at the rate of the one measured before."""
-    if not before or before[-1].timing is None:
-        return None
-    expected = before[-1].timing.seconds * (counted.total("macs") or 0) / max(before[-1].total("macs") or 0, 1)
-    if expected <= _MOST_SECONDS:
-        return None
-    return f"a forward would take about {expected:.0f} s, and those over {_MOST_SECONDS:.0f} s are not waited for"
 
 
 def _csv(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> str:

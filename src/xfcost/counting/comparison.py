@@ -59,7 +59,7 @@ def compared(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, *, 
     figures = {name: _figures(system, ledger, run) for name, system, ledger in counted}
     base = figures[names[0]]
     ratios = {
-        name: {quantity: _ratio(value, base[quantity]) for quantity, value in values.items()}
+        name: {quantity: _ratio(value, base.get(quantity)) for quantity, value in values.items()}
         for name, values in figures.items()
     }
     time_ratios = _time_ratios(names, ledgers)
@@ -133,8 +133,10 @@ def _time_figures(ledger: Ledger) -> dict[str, int | float | None]:
     if ledger.timing is None:
         return {"seconds": None}
     figures: dict[str, int | float | None] = {"seconds": ledger.timing.seconds}
-    for kind in MIXINGS:
-        figures[f"seconds_{kind}"] = ledger.total("seconds", lambda row, kind=kind: row.mixing == kind)  # type: ignore[misc]
+    found = {kind: ledger.total("seconds", lambda row, kind=kind: row.mixing == kind) for kind in KINDS}  # type: ignore[misc]
+    known = any(found[kind] for kind in MIXINGS) or not found["unknown"]
+    figures |= {f"seconds_{kind}": found[kind] if known else None for kind in MIXINGS}
+    figures |= {"seconds_unknown": found["unknown"]} if found["unknown"] else {}
     figures["seconds_update"] = ledger.timing.update_seconds
     figures["seconds_not_attributed"] = ledger.timing.not_attributed
     return figures

@@ -73,7 +73,7 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
         return _work(row for row in counted.rows if row.component not in encoder)
 
     prefill_work, encoder_work = _work(prefill.rows), _work(row for row in prefill.rows if row.component in encoder)
-    passes = sum_over_sizes(full_pass, prompt, last, _lengths(architecture))
+    passes = sum_over_sizes(full_pass, prompt, last, cost_lengths(architecture))
     generation = Generation(
         prompt=prompt,
         new_tokens=run.new_tokens,
@@ -176,7 +176,7 @@ def _steps(
     def step_costs(tokens: int) -> Costs:
         return tuple(getattr(row, quantity) for row in step(tokens).rows for quantity in _SUMMED)
 
-    sums = sum_over_sizes(step_costs, first, last, _lengths(architecture))
+    sums = sum_over_sizes(step_costs, first, last, cost_lengths(architecture))
     not_summed: dict[str, Any] = dict.fromkeys(("params", "idle_params", "attention_entries"), 0)
     not_summed |= dict.fromkeys(("matrix", "pairs"))
     rows = []
@@ -187,7 +187,7 @@ def _steps(
     return tuple(rows), cache_of(final)
 
 
-def _lengths(architecture: Architecture) -> set[int]:
+def cost_lengths(architecture: Architecture) -> set[int]:
     """Lengths that costs may depend on: whole numbers in the fields of components, and powers of two (defaults)."""
     fields = (msgspec.structs.astuple(part.component) for part, *_ in architecture.parts())
     numbers = (value for values in fields for value in values if isinstance(value, int))

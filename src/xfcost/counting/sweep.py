@@ -108,7 +108,7 @@ def sweep(
         ended=str(errors[beyond[0]]) if beyond else None,
         skipped={x: str(error) for x, error in errors.items() if x not in beyond},
     )
-    return _counted_at(found, extra, run)
+    return counted_at(found, extra, run)
 
 
 def _counted(xs: Iterable[int], ledger_at: Callable[[int], Ledger]) -> tuple[dict[int, Ledger], dict[int, _NoSize]]:
@@ -132,7 +132,7 @@ def common_range(sweeps: Sequence[Sweep], run: Run) -> list[Sweep]:
     result = list(sweeps)
     for _ in range(2):  # the second time at ends that were no squares for some
         low, high = max(each.xs[0] for each in result), min(each.xs[-1] for each in result)
-        result = [_between(_counted_at(each, (low, high), run, only_squares=True), low, high) for each in result]
+        result = [_between(counted_at(each, (low, high), run, only_squares=True), low, high) for each in result]
         if not all(each.xs for each in result):
             break
     if any(len(each.xs) < 2 for each in result):  # noqa: PLR2004 - a line has two ends
@@ -148,7 +148,7 @@ def span_of(sweeps: Sequence[Sweep]) -> tuple[int, int]:
     return min(each.xs[0] for each in sweeps), max(each.xs[-1] for each in sweeps)
 
 
-def _counted_at(each: Sweep, xs: Iterable[int], run: Run, *, only_squares: bool = False) -> Sweep:
+def counted_at(each: Sweep, xs: Iterable[int], run: Run, *, only_squares: bool = False) -> Sweep:
     """The sweep with the points `xs` inside it that the system can have (of an image spec, on a square grid)."""
     points = points_of(each.system, run, each.axis)
     fits = points.is_step if only_squares else points.includes

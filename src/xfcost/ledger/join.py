@@ -116,12 +116,12 @@ def with_operand_bytes(ledger: Ledger, row_bytes: Mapping[str, int]) -> Ledger:
     rows = []
     for row in ledger.rows:
         held = row_bytes.get(row.path)
-        operands = None if held is None else held // row.times + _weights_read(row) * ledger.bytes_per_element
+        operands = None if held is None else held // row.times + weights_read(row) * ledger.bytes_per_element
         rows.append(msgspec.structs.replace(row, operand_bytes=operands))
     return msgspec.structs.replace(ledger, rows=tuple(rows))
 
 
-def _weights_read(row: Operation) -> int:
+def weights_read(row: Operation) -> int:
     """Elements of the weights that a block reads; a slice of a table is its output already."""
     if row.weights_read is not None:
         return int(row.weights_read.elements)

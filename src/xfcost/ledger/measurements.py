@@ -146,11 +146,14 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def attention_share(self) -> float | None:
-        """Attention matrices, as counted, over the measured peak."""
+        """The share of attention matrices in the predicted peak: both are of one account.
+
+        A process that has free memory to begin with grows by less than it uses, and so by less than its matrices.
+        """
         memory = self.outcome.memory
-        if memory is None or memory.measured is None or memory.measured <= 0:
+        if memory is None or not memory.predicted:
             return None
-        return self.counted.attention_bytes / memory.measured
+        return self.counted.attention_bytes / memory.predicted
 
 
 def key_of(configuration: Configuration, machine: Machine | None, device_name: str | None) -> bytes:

@@ -14,6 +14,8 @@ CONFIDENCE: Final = 0.95
 # Slopes of costs are between 0 and 2; an interval that is wider than this tells none of them from another.
 _WIDEST_SLOPE: Final = 1.0
 _QUADRATIC: Final = 2.0
+# Time may grow faster than what is counted, where operands leave a cache; by so much it does not.
+_FAR_ABOVE: Final = 1.0
 _BISECTIONS: Final = 200
 
 
@@ -103,24 +105,30 @@ def fit_slope(xs: Sequence[float], ys: Sequence[float]) -> Estimate | None:
     return Estimate(slope, Interval(slope - reach, slope + reach))
 
 
-def slope_refused(fitted: Estimate | None) -> str | None:
-    """Why a slope is not determined; None of one that is."""
+def slope_refused(fitted: Estimate | None, derived: float | None = None) -> str | None:
+    """Why a slope is not determined; None of one that is. `derived` is the largest exponent of what is counted."""
     if fitted is None:
         return "there is one point"
     interval = fitted.interval
     if interval is None:
         return "two points give no interval"
+    why = _nonsense(interval, derived)
+    return None if why is None else f"its 95 % interval, {interval.low:.2f} to {interval.high:.2f}, {why}"
+
+
+def _nonsense(interval: Interval, derived: float | None) -> str | None:
+    """What an interval does not exclude, and no cost does."""
     if interval.low < 0 and interval.high >= _QUADRATIC:
-        return f"its 95 % interval, {_text(interval)}, holds a falling and a quadratic cost"
+        return "holds a falling and a quadratic cost"
     if interval.high - interval.low > _WIDEST_SLOPE:
-        return f"its 95 % interval, {_text(interval)}, is wider than {_WIDEST_SLOPE:g}"
+        return f"is wider than {_WIDEST_SLOPE:g}"
     if interval.high < 0:
-        return f"its 95 % interval, {_text(interval)}, says that more work takes less time"
+        return "says that more work takes less time"
+    if interval.low <= 0:
+        return "holds a cost that does not grow"
+    if derived is not None and interval.high > derived + _FAR_ABOVE:
+        return f"reaches far above {derived:.2f}, the exponent of what is counted"
     return None
-
-
-def _text(interval: Interval) -> str:
-    return f"{interval.low:.2f} to {interval.high:.2f}"
 
 
 def student_quantile(free: int, confidence: float = CONFIDENCE) -> float:

@@ -1,11 +1,12 @@
-"""How the time of one system stands to another's: the median of turns, with its interval."""
+"""How the time of one system stands to another's: the median of turns, with its interval, and whether that is noisy."""
 
 from __future__ import annotations
 
 import msgspec
 
+from xfcost.ledger.intervals import quotient
 from xfcost.ledger.metadata import Timing
-from xfcost.ledger.statistics import paired_ratio
+from xfcost.ledger.statistics import Estimate, Interval, paired_ratio
 
 
 class TimeRatio(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,21 +15,61 @@ class TimeRatio(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float
     """The median over the turns; of systems that were not timed in turns, the ratio of their medians."""
     interval: tuple[float, float] | None
-    """Of 95 %; None of fewer than six turns, and without turns."""
+    """Of 95 %; None of fewer than six measurements."""
     in_turns: bool
+    between: tuple[float, float]
+    """The interval; without one the least and the greatest ratio that was measured."""
+    noisy: str | None = None
+    """Why the ratio is no result; None where nothing speaks against it."""
 
     @property
     def different(self) -> bool | None:
         """Is one system faster? False where the interval contains 1; None without an interval."""
         if self.interval is None:
             return None
-        low, high = self.interval
-        return not low <= 1 <= high
+        return not _holds_1(self.interval)
+
+    @property
+    def seen(self) -> bool:
+        """Do all ratios that it may be say that the same system is faster?"""
+        return not _holds_1(self.between)
+
+
+def _holds_1(bounds: tuple[float, float]) -> bool:
+    return bounds[0] <= 1 <= bounds[1]
 
 
 def time_ratio(first: Timing, other: Timing) -> TimeRatio:
     """`other` over `first`."""
-    if not (first.in_turns and other.in_turns and len(first.times) == len(other.times)):
-        return TimeRatio(ratio=other.seconds / first.seconds, interval=None, in_turns=False)
-    found = paired_ratio(first.times, other.times)
-    return TimeRatio(ratio=found.value, interval=found.interval, in_turns=True)
+    in_turns = first.in_turns and other.in_turns and len(first.times) == len(other.times) > 0
+    if in_turns:
+        found = paired_ratio(first.times, other.times)
+        each = [theirs / ours for ours, theirs in zip(first.times, other.times, strict=True)]
+        between = found.interval or (min(each), max(each))
+    else:
+        of_medians = quotient(_estimate(first), _estimate(other))
+        found = Estimate(other.seconds / first.seconds, of_medians.interval)
+        between = found.interval or _extremes(first, other)
+    return TimeRatio(
+        ratio=found.value,
+        interval=found.interval,
+        in_turns=in_turns,
+        between=between,
+        noisy=_noisy(first, other, found),
+    )
+
+
+def _estimate(timing: Timing) -> Estimate:
+    return Estimate(timing.seconds, timing.interval and Interval(*timing.interval))
+
+
+def _extremes(first: Timing, other: Timing) -> tuple[float, float]:
+    """The least and the greatest ratio of any two measurements."""
+    ours, theirs = (one.times or (one.seconds,) for one in (first, other))
+    return min(theirs) / max(ours), max(theirs) / min(ours)
+
+
+def _noisy(first: Timing, other: Timing, found: Estimate) -> str | None:
+    if found.interval is None:
+        return "fewer than 6 measurements give no interval"
+    return first.noisy or other.noisy

@@ -34,7 +34,7 @@ def ledger_text(
         return _preamble([ledger], form) + to_markdown(_rounded(ledger, by, counts, depth))
     from xfcost.report.latex_reports import groups_latex, ledger_latex
 
-    table = groups_latex(by, grouped(ledger, by, depth), counts) if by else ledger_latex(ledger, counts)
+    table = groups_latex(by, _named(ledger, by, depth), counts) if by else ledger_latex(ledger, counts)
     return _preamble([ledger], form) + table
 
 
@@ -75,8 +75,12 @@ def comparison_text(comparison: Comparison, form: Format, *, verbose: bool = Fal
             | {name: getattr(ledger.metadata, name) for name in ("batch", "dtype", "attention", "mode")}
             for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
         ]
-        ledgers = zip(inputs, comparison.ledgers, strict=True)
-        return to_csv([row | comparison.figures[str(row["system"])] | _timing_cells(ledger) for row, ledger in ledgers])
+        return to_csv(
+            [
+                row | comparison.figures[name] | _timing_cells(ledger) | _ratio_cells(comparison, name)
+                for name, row, ledger in zip(comparison.names, inputs, comparison.ledgers, strict=True)
+            ]
+        )
     if form == "table":
         from xfcost.report.compare import comparison_plain
 
@@ -97,12 +101,24 @@ def _timing_cells(ledger: Ledger) -> dict[str, Any]:
     return {name: getattr(timing, name) for name in names} | {"seconds_low": low, "seconds_high": high}
 
 
+def _ratio_cells(comparison: Comparison, name: str) -> dict[str, Any]:
+    """How the seconds stand to the first system's: empty of the first; nothing where one was not timed."""
+    if not comparison.time_ratios:
+        return {}
+    found = comparison.time_ratios.get(name)
+    low, high = (found and found.interval) or (None, None)
+    ratio: dict[str, Any] = {"seconds_ratio": found and found.ratio}
+    ratio |= {"seconds_ratio_low": low, "seconds_ratio_high": high}
+    return ratio | {"in_turns": found and found.in_turns, "seconds_ratio_noisy": found and found.noisy}
+
+
 def to_csv(rows: Sequence[dict[str, Any]]) -> str:
     """Raw numbers; a missing value is an empty field, and zero is 0. Text that would be a formula is made text."""
     import csv
 
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(stream, fieldnames=names, lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: csv_cell(value) for key, value in row.items()} for row in rows)
     return stream.getvalue()
@@ -129,11 +145,16 @@ def _rounded(ledger: Ledger, by: AnyView | None, counts: dict[str, str], depth: 
     """Rows for a paper, as text: of groups the totals over all blocks, of operations those of one block."""
     if by:
         rows: list[tuple[dict[str, str], Callable[[str], Any]]]
-        rows = [({by: group[by]}, group.__getitem__) for group in grouped(ledger, by, depth)]
+        rows = [({by: group[by]}, group.__getitem__) for group in _named(ledger, by, depth)]
     else:
         rows = [(_words(row), row.figure) for row in ledger.rows]
         counts = dict(sorted(counts.items(), key=lambda count: count[1] == "backward_macs"))  # behind the others
     return [words | {head: units.count(figure(name)) for head, name in counts.items()} for words, figure in rows]
+
+
+def _named(ledger: Ledger, by: AnyView, depth: int | None) -> list[dict[str, Any]]:
+    """The groups; the module that all others are in has no path, and the name of the ledger."""
+    return [group | {by: group[by] or ledger.metadata.name} for group in grouped(ledger, by, depth)]
 
 
 def _words(row: Operation) -> dict[str, str]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.time_ratio import TimeRatio
 from xfcost.report.console import bare_table
 from xfcost.report.decoding import intensity_number
 from xfcost.report.header import at_least
@@ -48,6 +49,7 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "seconds_per-token": ("  time per-token", TERMINAL["per-token"]),
     "seconds_local": ("  time of local mixing", TERMINAL["local"]),
     "seconds_global": ("  time of global mixing", TERMINAL["global"]),
+    "seconds_unknown": ("  time, mixing not known", TERMINAL["unknown"]),
     "seconds_update": ("  time of the update", ""),
     "seconds_not_attributed": ("  not attributed", ""),
     "backward_macs": ("backward MACs", "bold"),
@@ -75,6 +77,7 @@ _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
     "seconds_per-token": units.seconds,
     "seconds_local": units.seconds,
     "seconds_global": units.seconds,
+    "seconds_unknown": units.seconds,
     "seconds_update": units.seconds,
     "seconds_not_attributed": units.seconds,
     "intensity": intensity_number,
@@ -123,12 +126,18 @@ def bounded(ledger: Ledger, quantity: str) -> str:
 
 
 def _ratio(comparison: Comparison, name: str, quantity: str) -> float | None:
-    """Against the first system; of times whose difference is not seen, none."""
+    """Against the first system; of times whose difference is not seen, or that are noisy, none."""
     if quantity == "seconds_not_attributed":
         return None
     found = comparison.time_ratios.get(name)
-    unseen = quantity == "seconds" and found is not None and not found.different
-    return None if unseen else comparison.ratios[name][quantity]
+    if found is not None and quantity.startswith("seconds") and (found.noisy or _unseen(found, quantity)):
+        return None
+    return comparison.ratios[name][quantity]
+
+
+def _unseen(found: TimeRatio, quantity: str) -> bool:
+    """Is it the ratio of whole times, and no difference seen? The times of kinds have no interval."""
+    return quantity == "seconds" and not found.seen
 
 
 def recurs(ledger: Ledger) -> bool:

@@ -28,8 +28,8 @@ def pair_texts(pair: Pair) -> Iterator[Text]:
     if not pair.ratios:
         yield Text(f"  no {axis.word} was measured of both")
         return
-    for order, group in groupby(pair.ratios, key=lambda one: one.order):
-        yield Text(f"  {_order_text(pair, order, list(group))}")
+    for (order, noisy), group in groupby(pair.ratios, key=lambda one: (one.order, bool(one.order) and one.noisy)):
+        yield Text(f"  {(_noisy_text if noisy else _order_text)(pair, order, list(group))}")
     yield from (Text(f"  {text}") for text in _measured_texts(pair))
     yield from (Text(f"  {text}") for text in counted_texts(pair))
     if pair.peak_ratios:
@@ -54,6 +54,16 @@ def _order_text(pair: Pair, order: int | None, points: Sequence[Ratio]) -> str:
     if not order:
         return f"no difference seen at {span}: {quotient}"
     return f"{(pair.first if order > 0 else pair.second).name} is faster at {span}: {_extremes(points, order)}"
+
+
+def _noisy_text(pair: Pair, order: int | None, points: Sequence[Ratio]) -> str:
+    """`noisy at N = 784 to 3,136: Swin-T over ViT-S/8 between 1.2× and 2.3×`: over all points."""
+    intervals = [one.interval for one in points if one.interval is not None]
+    low, high = min(one.low for one in intervals), max(one.high for one in intervals)
+    span, names = span_text([one.x for one in points], pair.first.axis), f"{pair.second.name} over {pair.first.name}"
+    if order == -1:
+        low, high, names = 1 / high, 1 / low, f"{pair.first.name} over {pair.second.name}"
+    return f"noisy at {span}: {names} between {units.ratio(_three(low))} and {units.ratio(_three(high))}"
 
 
 def _extremes(points: Sequence[Ratio], order: int) -> str:
@@ -103,7 +113,7 @@ def crossing_text(one: Crossing, pair: Pair) -> str:
     below = pair.first if one.first_below else pair.second
     return (
         f"{pair.first.axis.word} ≈ {one.x:,.0f} ({one.interval.low:,.0f} to {one.interval.high:,.0f}), between the "
-        f"points {one.below:,} and {one.above:,}; below it {below.name} is faster"
+        f"points {one.below:,} and {one.above:,}; below it {below.name} is faster{'; noisy' if one.noisy else ''}"
     )
 
 

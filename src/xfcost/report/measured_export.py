@@ -43,7 +43,7 @@ def measured_text(found: Measured, form: Format) -> str:
             "first's time": units.seconds(one.first),
             "second's time": units.seconds(one.second),
             "second over first": ratio_text(one),
-            "faster": faster(pair, one) or ("no difference seen" if one.interval else NOT_DETERMINED),
+            "faster": faster(pair, one) or _why_none(one),
         }
         for pair in found.pairs
         for one in pair.ratios
@@ -52,8 +52,15 @@ def measured_text(found: Measured, form: Format) -> str:
 
 
 def faster(pair: Pair, one: Ratio) -> str | None:
-    """The series that is seen to be faster at a point; None where no difference is."""
-    return {1: pair.first.name, -1: pair.second.name}.get(one.order or 0)
+    """The series that is seen to be faster at a point; None where no difference is, or where a time is noisy."""
+    return None if one.noisy else {1: pair.first.name, -1: pair.second.name}.get(one.order or 0)
+
+
+def _why_none(one: Ratio) -> str:
+    """Why no series is said to be faster."""
+    if one.interval is None:
+        return NOT_DETERMINED
+    return "noisy" if one.order else "no difference seen"
 
 
 def _ratio_record(pair: Pair, one: Ratio) -> dict[str, Any]:
@@ -68,6 +75,7 @@ def _ratio_record(pair: Pair, one: Ratio) -> dict[str, Any]:
         "ratio_low": low,
         "ratio_high": high,
         "paired": one.paired,
+        "noisy": one.noisy,
         "faster": faster(pair, one),
     }
 

@@ -119,8 +119,8 @@ COLUMNS: Final = (
     Column("predicted", 9, 8, lambda row, totals: units.seconds(row.predicted_seconds)),
     Column("time", 8, 8, lambda row, totals: units.seconds(row.seconds)),
     Column("of time", 7, 8, _share_of_time),
-    Column("FLOP/s", 7, 5, lambda row, totals: _per_second(row, totals, "flops_per_second")),
-    Column("of peak", 7, 5, _of_peak),
+    Column("FLOP/s", 7, 7, lambda row, totals: _per_second(row, totals, "flops_per_second")),
+    Column("of peak", 7, 6, _of_peak),
     Column("bytes/s", 7, 3, lambda row, totals: _per_second(row, totals, "bytes_per_second")),
     Column("trace", 5, 4, _agreement),
 )

@@ -94,10 +94,12 @@ def shape_text(step: StreamStep) -> str:
 
 
 def _columns(found: ResidualStream, *, narrow: bool = False) -> list[str]:
-    """The columns that tell something: ‖X + Δ‖ where something follows the sum, cosines between Δ where there are two.
+    """The columns that tell something: of Δ where there is one, between Δ where there are two.
 
-    A `narrow` table leaves ‖X + Δ‖ out.
+    ‖X + Δ‖ is one of them where something follows the sum; a `narrow` table leaves it out.
     """
+    if all(step.norm_delta is None for step in found.steps):
+        return ["‖X‖", "‖X′‖", "rows"]
     sums = any(step.behind for step in found.steps) and not narrow
     pairs = any(step.cosines for step in found.steps)
     return [

@@ -8,13 +8,18 @@ from typing import Final
 from xfcost.counting.sweep import TOKENS, Sweep, slope, traced
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.metadata import Metadata, Timing
 from xfcost.ledger.statistics import Estimate, fit_slope, slope_refused
+from xfcost.ledger.time_ratio import time_ratio
 from xfcost.report.chart import Chart, Line, Points, slope_text
 from xfcost.report.chart_marks import ratio_summary
 from xfcost.report.metrics import METRICS
 from xfcost.report.style import lowered
+from xfcost.report.time_comparison import ratio_text
+from xfcost.report.timing import where_text
 
+# What the bars of a point without an interval are.
+_SPREAD: Final = "the interquartile range"
 # Systems that a footnote names.
 _MOST_NAMED: Final = 4
 
@@ -58,6 +63,7 @@ def scaling_chart(
         else [
             *_predicted_summary(lines if predicted else ()),
             *(one.name for one in points),
+            *_ratio_texts(sweeps, live),
             *_noisy_texts(sweeps, live),
         ],
     )
@@ -89,13 +95,22 @@ def _timed(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> tuple[l
         timings = [(one.at(ledger), ledger.timing) for ledger in ledgers if ledger.timing]
         xs, seconds = [x for x, _ in timings], [timing.seconds for _, timing in timings]
         spread, intervals = [timing.spread for _, timing in timings], [timing.interval for _, timing in timings]
-        name = f"{one.name}, measured, slope {fitted_text(fit_slope(xs, seconds))}"
+        derived = max(_derived(xs, ledgers), default=None)
+        name = f"{one.name}, measured, slope {fitted_text(fit_slope(xs, seconds), derived)}"
         points.append(Points(name, number, xs, seconds, spread, intervals))
         rate = seconds[0] / (ledgers[0].total("macs") or 1)
         values = [(macs or 0) * rate for macs in one.values("macs")]
         fitted = slope(one.xs, values)
         lines.append(Line(f"{one.name}, its MACs at the first point's rate", one.xs, values, fitted, scaled=True))
     return lines, points
+
+
+def _derived(xs: Sequence[int], ledgers: Sequence[Ledger]) -> Iterator[float]:
+    """The exponents of MACs and of attention matrices over the measured points: time can follow either."""
+    for quantity in ("macs", "attention_entries"):
+        exponent = slope(xs, [ledger.total(quantity) for ledger in ledgers if ledger.timing])
+        if exponent is not None:
+            yield exponent
 
 
 def _predicted(
@@ -115,13 +130,28 @@ def _predicted_summary(lines: Sequence[Line]) -> Iterator[str]:
         yield f"{one.name}: slope {slope_text(one.slope)}, {one.values[-1]:.3g} s at {one.xs[-1]:,}"
 
 
-def fitted_text(fitted: Estimate | None) -> str:
-    """`1.93 (1.85 to 2.01)`, or that it is not determined, and why."""
-    why = slope_refused(fitted)
+def fitted_text(fitted: Estimate | None, derived: float | None = None) -> str:
+    """`1.93 (1.85 to 2.01)`, or that it is not determined, and why; `derived` as `slope_refused` takes it."""
+    why = slope_refused(fitted, derived)
     if why is not None or fitted is None or fitted.interval is None:
         return f"not determined: {why}"
     low, high = fitted.interval
     return f"{slope_text(fitted.value)} ({slope_text(low)} to {slope_text(high)})"
+
+
+def _ratio_texts(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> Iterator[str]:
+    """`Swin-T at N = 784: 2.1× less than ViT-S/8 (1.9× to 2.3×)`, of a few systems at each N of both."""
+    if len(sweeps) > _MOST_NAMED:
+        return
+    first, *others = [
+        {one.at(ledger): ledger.timing for ledger in ledgers if ledger.timing}
+        for one, ledgers in zip(sweeps, live, strict=True)
+    ]
+    for one, timings in zip(sweeps[1:], others, strict=True):
+        for x, timing in timings.items():
+            if x in first:
+                against = ratio_text(time_ratio(first[x], timing), sweeps[0].name)
+                yield f"{one.name} at {one.axis.word} = {x:,}: {against}"
 
 
 def _noisy_texts(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> Iterator[str]:
@@ -148,14 +178,24 @@ def _subtitle(metric: str, metadata: Metadata, live: Sequence[Sequence[Ledger]],
     if modules_alone:
         how = how.replace("in closed form", "by torch's dispatcher")
     words = [how, *([] if modules_alone else [f"batch {metadata.batch}"]), f"{metadata.attention} attention"]
-    timing = next((ledger.timing for ledgers in live for ledger in ledgers if ledger.timing), None)
+    timings = [ledger.timing for ledgers in live for ledger in ledgers if ledger.timing]
+    timing = next(iter(timings), None)
     if timing:
-        words += [metadata.dtype, f"{timing.device} ({timing.machine}, {timing.threads} threads)"]
+        words[0] = how.replace(_SPREAD, _bars(timings))
+        words += [metadata.dtype, where_text(timing)]
     elif any(live) and not prediction:
         words.append("points traced by fvcore")
     if metric == "params":
         words = words[:1] + words[3:]
     return " · ".join(words)
+
+
+def _bars(timings: Sequence[Timing]) -> str:
+    """What the error bars are."""
+    if not any(timing.interval for timing in timings):
+        return _SPREAD
+    interval = "its 95 % interval"
+    return interval if all(timing.interval for timing in timings) else f"{interval}, of fewer than 6 runs {_SPREAD}"
 
 
 def _footnote(sweeps: Sequence[Sweep], metric: str) -> str:

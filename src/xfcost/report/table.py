@@ -21,7 +21,7 @@ from xfcost.report.operations import beside_word, filled_columns, fitting_column
 from xfcost.report.prediction import prediction_texts
 from xfcost.report.probe import probe_parts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
-from xfcost.report.timing import RATES, timing_texts
+from xfcost.report.timing import rates_text, timing_texts
 from xfcost.report.training import training_parts
 
 CONVENTION: Final = "1 MAC = 1 multiply-add of the dense matmul; FLOPs = 2·MACs + element-wise"
@@ -166,7 +166,7 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int, verbose: bool) -> Iter
         each = f"operations are per block, {saved}share is of the model's MACs; "
     yield Text(f"{each}{CONVENTION}", style="dim")
     if listed and any(row.seconds for row in ledger.rows):
-        yield Text(RATES, style="dim")
+        yield Text(rates_text(ledger), style="dim")
 
 
 def _notes(ledger: Ledger) -> Iterator[str]:

@@ -52,17 +52,17 @@ def noise_texts(comparison: Comparison) -> Iterator[Text]:
 
 
 def ratio_text(found: TimeRatio, first: str) -> str:
-    """`2.1× less than ViT (1.9× to 2.3×)`, or that no difference from it is seen."""
-    if found.interval is None:
-        why = "too few turns for an interval" if found.in_turns else "not timed in turns, no interval"
-        return f"{_times(found.ratio)} that of {first} ({why})"
-    if not found.different:
-        between = " to ".join(map(_times, found.interval))
-        return f"no difference seen from {first} ({_times(found.ratio)}, 95 % interval {between})"
-    low, high = found.interval
-    if found.ratio < 1:
-        return f"{_times(1 / found.ratio)} less than {first} ({_times(1 / high)} to {_times(1 / low)})"
-    return f"{_times(found.ratio)} more than {first} ({_times(low)} to {_times(high)})"
+    """`2.1× less than ViT (1.9× to 2.3×)`; that it is noisy, or that no difference from it is seen."""
+    low, high = found.between
+    if not found.seen:
+        how = "noisy:" if found.noisy else f"{_times(found.ratio)}, 95 % interval"
+        return f"no difference seen from {first} ({how} {_times(low)} to {_times(high)})"
+    word, ratio = "more", found.ratio
+    if high < 1:
+        word, ratio, low, high = "less", 1 / found.ratio, 1 / high, 1 / low
+    if found.noisy:
+        return f"noisy: between {_times(low)} and {_times(high)} {word} than {first}"
+    return f"{_times(ratio)} {word} than {first} ({_times(low)} to {_times(high)})"
 
 
 def _times(value: float) -> str:

@@ -13,9 +13,10 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.prediction import Prediction
 
-RATES: Final = (
+_RATES: Final = (
     "FLOP/s and bytes/s are achieved: the formulas' FLOPs, and bytes of inputs, outputs and weights read, each once"
 )
+_OF_TRAINING: Final = "; of the backward pass too, with gradients and what was saved for it"
 
 
 def timing_texts(ledger: Ledger) -> Iterator[Text]:
@@ -36,6 +37,11 @@ def timing_texts(ledger: Ledger) -> Iterator[Text]:
         yield Text("memory of the process: about {} more than before the run, between {} and {}".format(*sizes))
     yield from _beside_texts(timing)
     yield from _peak_texts(ledger, timing)
+
+
+def rates_text(ledger: Ledger) -> str:
+    """What the columns FLOP/s and bytes/s are."""
+    return _RATES if ledger.training is None else _RATES + _OF_TRAINING
 
 
 def spread_text(timing: Timing) -> str:

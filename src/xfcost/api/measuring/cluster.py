@@ -1,4 +1,4 @@
-"""Rows on a Dask cluster: each is a task, and a task whose worker is killed runs on another one."""
+"""Rows on a Dask cluster: each is a task, and a task whose worker is killed runs on another one, a few times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xfcost.api.measuring.crews import Ran
 from xfcost.api.measuring.jobs import Described
 from xfcost.api.measuring.worker import Request, Response
 from xfcost.ledger.errors import DeviceError, UsageError, printable
-from xfcost.ledger.measurements import Configuration
+from xfcost.ledger.measurements import Configuration, Outcome
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -26,8 +26,19 @@ if TYPE_CHECKING:
 _SECONDS: Final = 5.0
 # So long an interrupt waits for the workers.
 _LAST_SECONDS: Final = 3.0
+# So long a worker may take to be there again after one was killed.
+_BACK_SECONDS: Final = 60.0
 
 Work = Callable[[str, bytes], bytes]
+
+
+class KilledError(DeviceError):
+    """Every worker that had a row was killed."""
+
+    def __init__(self, host: str, times: int) -> None:
+        counted = "once" if times == 1 else f"{times} times"
+        super().__init__(f"its worker was killed {counted} (out of memory?); the last one was on {host}")
+        self.host = host
 
 
 class Cluster:
@@ -63,22 +74,23 @@ class Cluster:
         telling.start()
         telling.join(_LAST_SECONDS)
 
-    def ask(self, request: Request, work: Work = worker.answer) -> Response:
-        """The answer of some worker.
+    def ask(self, request: Request, work: Work = worker.answer, host: str | None = None) -> Response:
+        """The answer of some worker, of one on `host` where there is one.
 
         Raises:
+            KilledError: each worker that had the request was killed.
             DeviceError: no worker can answer, or the scheduler is gone.
         """
         from distributed import CancelledError
+        from distributed.comm.addressing import get_address_host
         from distributed.scheduler import KilledWorker
 
-        future = self._client.submit(work, __version__, msgspec.json.encode(request), pure=False)
+        preferred: dict[str, Any] = {} if host is None else {"workers": [host], "allow_other_workers": True}
+        future = self._client.submit(work, __version__, msgspec.json.encode(request), pure=False, **preferred)
         try:
             content = future.result()
-        except KilledWorker:
-            raise DeviceError(
-                f"--scheduler {self.address}: each worker that ran this row was killed (out of memory?)"
-            ) from None
+        except KilledWorker as error:
+            raise KilledError(get_address_host(error.last_worker.address), error.allowed_failures + 1) from None
         except CancelledError:
             raise DeviceError(f"--scheduler {self.address}: the scheduler is gone") from None
         except Exception as error:  # whatever a worker raised
@@ -88,12 +100,27 @@ class Cluster:
             raise DeviceError(f"--scheduler {self.address}: a worker refuses: {response.refused}")
         return response
 
-    def described(self, request: Request) -> Described:
-        """The device of the first worker that answers."""
-        described = self.ask(request).described
+    def described(self, request: Request, work: Work = worker.answer, host: str | None = None) -> Described:
+        """The device of the first worker that answers, of one on `host` where there is one.
+
+        Raises:
+            DeviceError: none answers.
+        """
+        described = self.ask(request, work, host).described
         if described is None:
             raise DeviceError(f"--scheduler {self.address}: a worker did not tell its device")
         return described
+
+    def wait_for_a_worker(self) -> None:
+        """After one was killed.
+
+        Raises:
+            DeviceError: none comes back.
+        """
+        try:
+            self._client.wait_for_workers(1, timeout=_BACK_SECONDS)
+        except TimeoutError:
+            raise DeviceError(f"--scheduler {self.address}: its workers were killed, and none has come back") from None
 
     def _checked(self, seconds: float) -> int:
         """The number of workers.
@@ -174,7 +201,12 @@ class ClusterRows:
         request = msgspec.structs.replace(
             self._asked, configuration=configuration, spec=self._specs.get(configuration.system)
         )
-        response = self._cluster.ask(request, self._work)
+        try:
+            response = self._cluster.ask(request, self._work)
+        except KilledError as error:
+            self._cluster.wait_for_a_worker()
+            described = self._cluster.described(self._asked, self._work, error.host)
+            return Ran(Outcome(status="failed", reason=str(error)), described)
         if response.outcome is None:
             raise DeviceError(f"--scheduler {self._cluster.address}: a worker gave no outcome")
         return Ran(response.outcome, response.described, response.seconds)

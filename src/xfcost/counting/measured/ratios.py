@@ -25,6 +25,8 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
     interval: Interval | None
     paired: bool = False
     """Is it the median of ratios turn by turn? Else both figures have been measured apart."""
+    noisy: bool = False
+    """Was one of the two figures noisy? Then the ratio is no result, whatever its interval."""
 
     @property
     def order(self) -> int | None:
@@ -45,6 +47,8 @@ class Crossing(msgspec.Struct, frozen=True, kw_only=True):
     interval: Interval
     first_below: bool
     """Is the first series the smaller one below?"""
+    noisy: bool = False
+    """Was a ratio noisy that it is made of?"""
 
 
 def ratios(first: Series, second: Series, reading: Reading) -> list[Ratio]:
@@ -63,6 +67,7 @@ def _ratio(first: Point, second: Point, reading: Reading) -> Ratio:
         value=estimate.value,
         interval=estimate.interval,
         paired=paired,
+        noisy=any(row.outcome.timing is not None and bool(row.outcome.timing.noisy) for row in (first.row, second.row)),
     )
 
 
@@ -108,6 +113,7 @@ def _crossing(points: Sequence[Ratio]) -> Crossing:
             _reaches_one([(x, late(interval)) for x, interval in spans])[-1],
         ),
         first_below=falls,
+        noisy=any(one.noisy for one in points),
     )
 
 

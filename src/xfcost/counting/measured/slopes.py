@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -73,12 +73,23 @@ def _slope(points: Sequence[Point], reading: Reading) -> Slope | None:
     if not reading.repeated:
         estimate = Estimate(estimate.value, None)
     beside = [reading.beside(point.row) for point in points]
+    derived = max(_derived(points), default=None)
     return Slope(
         first=xs[0],
         last=xs[-1],
         points=len(points),
         value=estimate.value,
         interval=estimate.interval,
-        refused=slope_refused(estimate) if reading.repeated else None,
+        refused=slope_refused(estimate, derived) if reading.repeated else None,
         beside=slope(xs, beside) if all(beside) else None,
     )
+
+
+def _derived(points: Sequence[Point]) -> Iterator[float]:
+    """The exponents of MACs and of attention matrices over the points: time can follow either."""
+    xs = [point.x for point in points]
+    for quantity in ("macs", "attention_entries"):
+        values = [getattr(point.row.counted, quantity) for point in points]
+        exponent = slope(xs, values) if all(values) else None
+        if exponent is not None:
+            yield exponent

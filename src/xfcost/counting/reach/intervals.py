@@ -64,7 +64,8 @@ class Intervals:
     def row(self, number: int) -> np.ndarray:
         """Is each unit in the row?"""
         units = np.arange(self.units)
-        return (units >= self.low[number]) & (units < self.high[number])
+        has: np.ndarray = (units >= self.low[number]) & (units < self.high[number])
+        return has
 
     def taken(self, rows: np.ndarray) -> Intervals:
         """These rows, in this order."""

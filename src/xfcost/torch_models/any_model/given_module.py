@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -25,10 +26,6 @@ class GivenModule:
         self.module, self.inputs, self.keywords = module, inputs, keywords
         self.title = type(module).__name__
 
-    def on_numbers(self, lengths: Lengths) -> Built:
-        """The module, and its inputs of these lengths."""
-        return self.module, inputs_at(self.inputs, lengths, self.keywords)
-
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths.
 
@@ -36,14 +33,19 @@ class GivenModule:
             UsageError: the module does not run on them.
             IncompleteError: an operation is not counted, and `how` is strict.
         """
+        letters = letters_of(self.inputs)
+        return ledger_at_lengths(self.module, self._given_at, lengths, letters, how, lambda: [self._built(lengths)])
 
-        def given_at(at: Lengths) -> Given:
-            return inputs_at(self.inputs, at, self.keywords)
+    @contextmanager
+    def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
+        """The module as it is, with its inputs."""
+        yield self._built(lengths)
 
-        def itself() -> list[Built]:
-            return [self.on_numbers(lengths)]
+    def _built(self, lengths: Lengths) -> Built:
+        return self.module, self._given_at(lengths)
 
-        return ledger_at_lengths(self.module, given_at, lengths, letters_of(self.inputs), how, itself)
+    def _given_at(self, lengths: Lengths) -> Given:
+        return inputs_at(self.inputs, lengths, self.keywords)
 
 
 def ledger_at_lengths(  # noqa: PLR0913 - options
@@ -70,7 +72,7 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
         model, at_number, number, has_n=has_n or images, images=images,
         trace=how.trace, strict=how.strict, name=name, closed_form=how.closed_form,
         mixing=on_cpu if how.mixing else None, plan=how.plan,
-        on=None if how.device is None else OnDevice(str(how.device), on_cpu, how.say, how.timing),
+        on=None if how.device is None else OnDevice(str(how.device), on_cpu, how.say, how.timing, taken=how.taken),
     )  # fmt: skip
     known: dict[str, Any] = {"grid_tokens": lengths.tokens} if has_n else {}
     known |= {"image": lengths.size} if letters & {"H", "W"} else {}

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.ledger.training import Plan
+from xfcost.torch_models.any_model.timing import Taken
 
 
 class How(NamedTuple):
@@ -27,3 +28,5 @@ class How(NamedTuple):
     timing: TimingPlan = USUAL
     say: Callable[[str], None] = lambda text: None
     """Called with a line of text before it is timed."""
+    taken: Taken | None = None
+    """What was measured there already, in turns with other systems."""

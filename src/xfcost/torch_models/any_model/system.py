@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager
 from time import process_time
 from typing import Final, Protocol
 
@@ -43,8 +44,8 @@ class AnyModule(Protocol):
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths."""
 
-    def on_numbers(self, lengths: Lengths) -> Built:
-        """The module on the CPU, and its inputs of these lengths."""
+    def on_cpu(self, lengths: Lengths) -> AbstractContextManager[Built]:
+        """The module with real numbers, with inputs of these lengths."""
 
 
 class ModuleSystem:
@@ -84,7 +85,8 @@ class ModuleSystem:
             self._kinds = {row.path: row for row in ledger.rows}
         if self._own is None:
             tokens = ledger.metadata.grid_tokens or lengths.tokens
-            self._own, self._first = ledger, lengths._replace(tokens=tokens)
+            self._own = ledger if how.plan is None else self._at(lengths)
+            self._first = lengths._replace(tokens=tokens)
         return ledger
 
     @property
@@ -289,7 +291,7 @@ def _patch(own: int, at: Callable[[int], Ledger]) -> int:
 
 
 def lengths_of(run: Run) -> Lengths:
-    """N and the image's size of a run."""
+    """N, and the image's size, of a run."""
     if run.tokens is not None and len(run.tokens) > 1:
         raise UsageError(
             f"--N {shown(','.join(map(str, run.tokens)))}: expected one number, which stands for N in --input"

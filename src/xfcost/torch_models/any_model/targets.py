@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -78,21 +79,18 @@ class NamedModule:
                 return ledger
         raise failed or UsageError(f"{self.name}: it can't be built")
 
-    def on_numbers(self, lengths: Lengths) -> Built:
-        """The module on the CPU, and its inputs of these lengths.
-
-        Raises:
-            UsageError: it can't be built.
-        """
+    @contextmanager
+    def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
+        """The module with real numbers, with its inputs; inside, its code runs as a script."""
         with as_a_script(self.target):
-            return self._with_inputs(lengths)
-
-    def _with_inputs(self, lengths: Lengths) -> Built:
-        model, given_at, first, _ = self._made("cpu", lengths)
-        return model, given_at(first)
+            yield self._on_cpu(lengths)()[0]
 
     def _on_cpu(self, lengths: Lengths) -> OnCPU:
-        return lambda: [self._with_inputs(lengths)]
+        def built_there() -> list[Built]:
+            model, given_at, first, _ = self._made("cpu", lengths)
+            return [(model, given_at(first))]
+
+        return built_there
 
     def _made(
         self, device: str, lengths: Lengths

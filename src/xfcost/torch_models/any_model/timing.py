@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
@@ -21,7 +22,7 @@ from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import OnCPU
 from xfcost.torch_models.any_model.recorder import Recorder, recording
 from xfcost.torch_models.any_model.run import Run, stand_ins
-from xfcost.torch_models.any_model.stand_in import copied_inputs, copier, reached
+from xfcost.torch_models.any_model.stand_in import How, copied_inputs, copier, reached
 from xfcost.torch_models.any_model.stepping import predicted_peak, steps_on
 from xfcost.torch_models.any_model.user_errors import original, refused
 from xfcost.torch_models.any_model.work import Work
@@ -29,11 +30,25 @@ from xfcost.torch_models.memory.peak import check_room, peak_of_call
 from xfcost.torch_models.timing.devices import Clock, check_device, waiting_clock
 from xfcost.torch_models.timing.refusals import on_device
 from xfcost.torch_models.timing.result import timing_of
-from xfcost.torch_models.timing.subjects import UPDATE, peak_on_cuda
-from xfcost.torch_models.timing.turns import REAL, Meters, Subject, take_turns
+from xfcost.torch_models.timing.subjects import UPDATE, Ready, peak_on_cuda
+from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, take_turns
 from xfcost.torch_models.tracing.meta import shapes_on_meta
 
 Key = tuple[Any, ...]
+
+
+# What a module may raise because of its own code.
+OWN_ERRORS: Final = (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
+
+
+class Taken(NamedTuple):
+    """What was measured of a module on a device, before its rows are made."""
+
+    measured: Measured
+    peak: int | None
+    """Bytes of live tensors."""
+    predicted: int | None
+    """The same on `meta`."""
 
 
 class OnDevice(NamedTuple):
@@ -47,6 +62,8 @@ class OnDevice(NamedTuple):
     meters: Meters = REAL
     optimizer: str | None = None
     """Of a step of training; None: a forward is timed."""
+    taken: Taken | None = None
+    """What was measured already, in turns with other systems."""
 
 
 class Timed(NamedTuple):
@@ -65,24 +82,59 @@ def timed(found: Run, name: str, dtype: str, on: OnDevice) -> Timed:
         DeviceError: there is no such device, or the module does not fit.
         UsageError: the module does not run there.
     """
-    check_device(on.device)
     built, given = on.built()[0]
     model = original(built)
-    predicted = _predicted(model, given, found, on.optimizer)
-    what = "one forward" if on.optimizer is None else "a step of training"
-    check_room(_needed(model, given, predicted, on), on.device, name, what)
-    on.say(f"timing {name} on {on.device} …")
-    clock = waiting_clock(on.device, on.meters.clock)
-    try:
-        with on_device(name, on.device, dtype), _ready(model, given, on, clock) as (subject, peak_of):
-            measured = take_turns([subject], on.device, on.plan, on.meters)[0]
-            peak = peak_of()
-    except (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError) as error:
-        raise refused(model, error, f" on {on.device}") from error
-    seconds: dict[Any, float] = dict(measured.row_seconds())
+    taken = on.taken or _taken(model, given, predicted(model, given, found.how, on.optimizer), name, dtype, on)
+    seconds: dict[Any, float] = dict(taken.measured.row_seconds())
     update = seconds.pop(UPDATE, None)
     _give_seconds(found.works, seconds)
-    return Timed(timing_of(measured, on.device, peak, predicted, on.plan), update, tuple(_notes(built, model, on)))
+    timing = timing_of(taken.measured, on.device, taken.peak, taken.predicted, on.plan)
+    return Timed(timing, update, tuple(_notes(built, model, on)))
+
+
+def _taken(model: nn.Module, given: Given, held: int | None, name: str, dtype: str, on: OnDevice) -> Taken:
+    """The module timed alone; `held` is the predicted peak."""
+    check_device(on.device)
+    check_plan(on.plan, name)
+    check_room(needed(model, given, held, on.device, on.optimizer), on.device, name, what_runs(on.optimizer))
+    on.say(f"timing {name} on {on.device} …")
+    clock = waiting_clock(on.device, on.meters.clock)
+    with (
+        told_as_its_own(model, on.device),
+        on_device(name, on.device, dtype),
+        ready_on(on.device, model, given, on.optimizer, clock) as ready,
+    ):
+        measured = take_turns([ready.subject], on.device, on.plan, on.meters)[0]
+        return Taken(measured, ready.peak(), held)
+
+
+@contextmanager
+def told_as_its_own(model: nn.Module, device: str) -> Iterator[None]:
+    """What the module's own code raises on the device is an error with the line of that code.
+
+    Raises:
+        UsageError: the module does not run there.
+    """
+    try:
+        yield
+    except OWN_ERRORS as error:
+        raise refused(model, error, f" on {device}") from error
+
+
+def check_plan(plan: TimingPlan, name: str) -> None:
+    """Refuse ways to run that are of specs alone.
+
+    Raises:
+        UsageError: the plan has one.
+    """
+    for option, given in (("--compile", plan.compile), ("--composed", plan.composed)):
+        if given:
+            raise UsageError(f"{option}: {name} is a torch module, which is timed as it is counted; leave it out")
+
+
+def what_runs(optimizer: str | None) -> str:
+    """What is timed, in words."""
+    return "one forward" if optimizer is None else "a step of training"
 
 
 def with_timing(ledger: Ledger, timed_: Timed) -> Ledger:
@@ -94,9 +146,9 @@ def with_timing(ledger: Ledger, timed_: Timed) -> Ledger:
     return ledger
 
 
-def _predicted(model: nn.Module, given: Given, found: Run, optimizer: str | None) -> int | None:
+def predicted(model: nn.Module, given: Given, how: How, optimizer: str | None) -> int | None:
     """Peak bytes of live tensors in what is timed, on `meta`; None where the module does not run there."""
-    if found.how != "meta":
+    if how != "meta":
         return None
     if optimizer is not None:
         return predicted_peak(model, given, optimizer)
@@ -104,27 +156,26 @@ def _predicted(model: nn.Module, given: Given, found: Run, optimizer: str | None
         return peak_of_call(lambda: model(*args, **kwargs), model, reached((args, kwargs)))
 
 
-def _needed(model: nn.Module, given: Given, predicted: int | None, on: OnDevice) -> int:
+def needed(model: nn.Module, given: Given, held: int | None, device: str, optimizer: str | None) -> int:
     """Bytes that must be free: the peak, without the weights that are there already; a step of training copies them."""
     weights = [*model.parameters(), *model.buffers()]
-    own = torch.empty(0, device=on.device).device
-    there = sum(tensor.nbytes for tensor in weights if tensor.device == own and on.optimizer is None)
+    own = torch.empty(0, device=device).device
+    there = sum(tensor.nbytes for tensor in weights if tensor.device == own and optimizer is None)
     least = sum(tensor.nbytes for tensor in (*weights, *reached((given.args, given.kwargs))))
-    return max(least if predicted is None else predicted, least) - there
+    return max(least if held is None else held, least) - there
 
 
 @contextmanager
-def _ready(model: nn.Module, given: Given, on: OnDevice, clock: Clock) -> Iterator[tuple[Subject, Callable[[], int]]]:
-    """What is timed, and what measures its peak bytes afterwards."""
-    if on.optimizer is None:
-        with _forwards(model, given, on.device) as call:
+def ready_on(device: str, model: nn.Module, given: Given, optimizer: str | None, clock: Clock) -> Iterator[Ready]:
+    """What is timed on the device, and what measures its peak bytes afterwards."""
+    if optimizer is None:
+        with _forwards(model, given, device) as call:
             subject = Subject({"": call}, lambda: _pass(model, call, clock))
-            yield subject, lambda: _peak(call, model, given, on.device)
+            yield Ready(subject, lambda: _peak(call, model, given, device))
         return
-    with steps_on(on.device, model, given, on.optimizer) as steps:
-        cuda = on.device.startswith("cuda")
-        peak = (lambda: peak_on_cuda(steps, on.device)) if cuda else steps.peak
-        yield Subject({"": steps}, lambda: steps.by_operation(clock)), peak
+    with steps_on(device, model, given, optimizer) as steps:
+        peak = (lambda: peak_on_cuda(steps, device)) if device.startswith("cuda") else steps.peak
+        yield Ready(Subject({"": steps}, lambda: steps.by_operation(clock)), peak)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from xfcost.torch_models.memory.process import forward_memory, training_memory
 from xfcost.torch_models.memory.training_step import peak_of_steps
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.rows import row_bytes
+from xfcost.torch_models.timing.step_bytes import generation_bytes, training_bytes
 
 
 class Room(NamedTuple):
@@ -29,7 +30,7 @@ class Room(NamedTuple):
     what: str
     """What is run."""
     row_bytes: dict[str, int]
-    """{} of training steps and generations, whose tensors are not of one forward."""
+    """Without the weights that a forward reads; in decode steps of a generation with them."""
 
 
 def room_for(architecture: Architecture, ledger: Ledger, step: Architecture | None, device: str) -> Room:
@@ -46,9 +47,12 @@ def room_for(architecture: Architecture, ledger: Ledger, step: Architecture | No
                 return _of_training(architecture, ledger.training.step.optimizer, device)
         with no_compiler():
             first = _of_forward(architecture, device)
-            if step is None:
+            text = ledger.generation
+            if step is None or text is None:
                 return first
-            return first._replace(needed=first.needed + _of_forward(step, device).needed, row_bytes={})
+            positions = range(text.prompt, text.prompt + text.new_tokens - 1)
+            held = generation_bytes(first.row_bytes, step, positions)
+            return first._replace(needed=first.needed + _of_forward(step, device).needed, row_bytes=held)
 
 
 def _of_forward(architecture: Architecture, device: str) -> Room:
@@ -62,4 +66,5 @@ def _of_forward(architecture: Architecture, device: str) -> Room:
 def _of_training(architecture: Architecture, optimizer: str, device: str) -> Room:
     predicted = peak_of_steps(build(architecture), optimizer, lists=device.startswith("cuda"))
     process = training_memory(architecture, optimizer) if on_cpu(device) else None
-    return Room(predicted, process, predicted if process is None else process.high, "a step of training", {})
+    needed, held = predicted if process is None else process.high, training_bytes(architecture, optimizer)
+    return Room(predicted, process, needed, "a step of training", held)

@@ -70,7 +70,7 @@ def row_bytes(live: BuiltModel) -> dict[str, int]:
 
     def count(path: str) -> Callable[..., None]:
         def hook(module: nn.Module, inputs: Any, given: Any, outputs: Any) -> None:
-            found[path] = found.get(path, 0) + _bytes((inputs, given, outputs))
+            found[path] = found.get(path, 0) + tensor_bytes((inputs, given, outputs))
 
         return hook
 
@@ -87,7 +87,7 @@ def row_bytes_of(architecture: Architecture) -> dict[str, int]:
         return row_bytes(build(architecture))
 
 
-def _bytes(values: Any) -> int:
+def tensor_bytes(values: Any) -> int:
     """Bytes of all elements of the tensors in a structure, of each tensor once."""
     tensors = {id(one): one for one in tree_iter(values) if isinstance(one, Tensor)}
     return sum(one.numel() * one.element_size() for one in tensors.values())
