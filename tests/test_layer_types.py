@@ -72,7 +72,7 @@ def test_paths_follow_their_closed_forms(sizes, lines):
 
 def test_centred_dilated_kernels_take_up_to_twice_as_many_layers():
     for n, k in ((27, 3), (82, 3), (50, 5)):
-        causal = closed_form("O(log_k(n))", Sizes(n, 2, k, k))
+        causal = closed_form("O(logₖ(n))", Sizes(n, 2, k, k))
         met, layers = [{token} for token in range(n)], 0
         while min(map(len, met)) < n:
             gap = k ** (layers % causal)
@@ -157,7 +157,7 @@ def test_formats(table):
     assert by_layer["Convolutional, contiguous"]["path_length"] == 63
     rows = list(csv.DictReader(io.StringIO(layers_text(table, "csv"))))
     assert [row["layer"] for row in rows] == list(by_layer)
-    assert {row["path"] for row in rows} == {"O(1)", "O(n)", "O(n/k)", "O(n/r)", "O(log_k(n))"}
+    assert {row["path"] for row in rows} == {"O(1)", "O(n)", "O(n/k)", "O(n/r)", "O(logₖ(n))"}
     text = layers_text(table, "latex")
     assert text.count(r"\begin{tabular}") == 3
     assert "$O(n^{2}\\cdot d)$" in text

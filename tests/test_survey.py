@@ -15,10 +15,12 @@ from measured import HEADER, THERE, row
 from test_measured_series import changed, timed
 from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.survey import survey_of
+from xfcost.counting.survey.orders import growth, mixing_parts, with_keys
 from xfcost.counting.survey.table import explanations, survey
 from xfcost.ledger.errors import UsageError
 from xfcost.report.survey import records, survey_text
 from xfcost.spec.load import load, presets_with
+from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
 # preset: derived order, order under the entry's other keys, whether it decodes
@@ -61,6 +63,40 @@ def lines():
 def test_orders_and_decoding(preset, lines):
     line = lines[preset]
     assert (line.derived, line.otherwise, line.decoding.answer) == BY_HAND[preset]
+
+
+def test_two_systems_grow_otherwise_than_printed(lines):
+    found = {preset: line.agrees for preset, line in lines.items() if line.agrees != "yes"}
+    assert found == {
+        "common-full": None,
+        "common-sortcut": None,
+        "common-sparse-fixed": "otherwise",
+        "common-sparse-strided": "otherwise",
+        "common-reformer": "no",  # its N log N is that of sorting
+        "common-sinkhorn": "no",  # its B² is one block
+    }
+
+
+@pytest.mark.parametrize(
+    ("order", "exponent"),
+    [
+        ("O(N√N·d)", 1.5),
+        ("O(N_c²)", 2),
+        ("O(N_g² + N·N_g)", 1),
+        ("O(n(k + m))", 1),
+        ("O(B²)", 0),
+        ("O(h·N·k² + N·w·d)", 1),
+        ("O(h·N²·k + N²·d)", 2),
+    ],
+)
+def test_growth_is_that_in_n(order, exponent):
+    assert growth(order) == exponent
+    assert growth("O(N)") < growth("O(N log N)") < growth("O(N√N)")
+
+
+def test_keys_that_no_mechanism_has_are_refused():
+    with pytest.raises(UsageError, match="got foo"):
+        with_keys(mixing_parts(*2 * [place(load("common-axial"), Run())]), {"foo": 1})
 
 
 def test_every_entry_is_in_the_table_and_full_attention_is_first(lines):

@@ -18,11 +18,23 @@ if TYPE_CHECKING:
 
 PAPER: Final = "Tay et al. 2022, Efficient Transformers: A Survey, Table 1"
 _WEIGHTS: Final = {True: "content", False: "static", None: "both"}
+_AGREES: Final = {"yes": "yes", "otherwise": "if so", "no": "no", None: units.DASH}
 _YES: Final = {True: "yes", False: "no", None: units.DASH}
 # Columns of text; the others hold numbers.
 # Columns whose cells may take several lines.
 _FOLDED: Final = ("printed", "derived", "otherwise", "mixing", "reads")
-_TEXTS: Final = ("system", "class", "printed", "derived", "otherwise", "decodes", "mixing", "reads", "weights")
+_TEXTS: Final = (
+    "system",
+    "class",
+    "printed",
+    "derived",
+    "agrees",
+    "otherwise",
+    "decodes",
+    "mixing",
+    "reads",
+    "weights",
+)
 
 
 def tables(found: Survey) -> dict[str, list[dict[str, str]]]:
@@ -57,7 +69,10 @@ def _table(rows: Sequence[dict[str, str]]) -> RenderableType:
     table = bare_table()
     for head in rows[0]:
         table.add_column(
-            head, justify="left" if head in _TEXTS else "right", overflow="fold", no_wrap=head not in _FOLDED
+            head,
+            justify="left" if head in _TEXTS else "right",
+            overflow="fold",
+            no_wrap=head not in _FOLDED and not ("derived" in rows[0] and head == "system"),
         )
     for row in rows:
         table.add_row(*row.values())
@@ -72,7 +87,8 @@ def orders(found: Survey) -> list[dict[str, str]]:
             "class": " + ".join(line.entry.classes) or units.DASH,
             "printed": line.entry.complexity or units.DASH,
             "derived": line.derived,
-            "otherwise": f"{line.otherwise}: {line.entry.otherwise.where}" if line.entry.otherwise else "",
+            "agrees": _AGREES[line.agrees],
+            "otherwise": line.otherwise or "",
         }
         for line in found.lines
     ]
@@ -124,8 +140,8 @@ def notes(found: Survey) -> Iterator[str]:
     shown = {kind for line in found.lines for kind in line.entry.classes}
     yield "class: " + ", ".join(f"{kind} {meaning}" for kind, meaning in CLASSES.items() if kind in shown)
     yield (
-        "derived: the leading term in N of all MACs but the projections', from the formulas of each preset; otherwise: "
-        "under other keys of the mechanism"
+        "derived: the leading term in N of all MACs but the projections', from the formulas of each preset; agrees: "
+        "does it grow with N as the printed one (if so: otherwise)? otherwise: under other keys, " + _where(found)
     )
     yield (
         "decodes: made causal, its decode step reads a cache or a state (cached), or it has none (uncached); "
@@ -143,6 +159,15 @@ def notes(found: Survey) -> Iterator[str]:
     yield f"letters: {letters_text(texts)}"
 
 
+def _where(found: Survey) -> str:
+    """Under which other keys, in words, the systems of each."""
+    places: dict[str, list[str]] = {}
+    for line in found.lines:
+        if line.entry.otherwise is not None:
+            places.setdefault(line.entry.otherwise.where, []).append(line.entry.system)
+    return "; ".join(f"{where} ({' and '.join(systems)})" for where, systems in places.items())
+
+
 def records(found: Survey) -> list[dict[str, Any]]:
     """One plain dict of raw values per system."""
     return [_record(line, timed=found.timed is not None) for line in found.lines]
@@ -153,6 +178,7 @@ def _record(line: SurveyLine, *, timed: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"system": entry.system, "preset": line.preset, "kind": " ".join(line.kinds)}
     row |= {"class": " ".join(entry.classes), "printed": entry.complexity, "derived": line.derived}
     row |= {"otherwise": line.otherwise, "where": entry.otherwise.where if entry.otherwise else None}
+    row["agrees"] = line.agrees
     row |= {"printed_decodes": entry.decodes, "decodes": line.decoding.answer}
     row |= {"mixing": " ".join(line.mixing), "reads": ", ".join(line.reads)}
     row["content_dependent"] = "both" if line.content_dependent is None else line.content_dependent

@@ -86,13 +86,13 @@ def _taps(mixer: Mixer, n: int) -> Relation:
 
 
 def path_order(layer_type: LayerType, length: Callable[[Sizes], int]) -> str:
-    """O(…) of a path: constant, or as n, n/k or log_k(n) where a kernel's or neighbourhood's width shortens it."""
+    """O(…) of a path: constant, or as n, n/k or logₖ(n) where a kernel's or neighbourhood's width shortens it."""
     narrow, wide = ([length(_at(width, 3**power)) for power in _POWERS] for width in _WIDTHS)
     if len({*narrow, *wide}) == 1:
         return "O(1)"
     letter = layer_type.window
     if narrow[-1] - narrow[-2] == narrow[-2] - narrow[-3]:  # as much more for every factor of n
-        return f"O(log_{letter}(n))"
+        return "O(logₖ(n))"
     if narrow[-1] < _LINEAR * narrow[-2]:
         raise ArithmeticError(
             f"{layer_type.title}: paths of {narrow} layers grow neither with n nor with its logarithm"

@@ -167,8 +167,8 @@ PATHS: Final = {
     "O(n)": "one layer, whose n steps wait for one another",
     "O(n/k)": "a centred kernel reaches (k − 1)/2 tokens to either side: ⌈2(n − 1)/(k − 1)⌉ layers",
     "O(n/r)": "a centred neighbourhood reaches (r − 1)/2 tokens to either side: ⌈2(n − 1)/(r − 1)⌉ layers",
-    "O(log_k(n))": (
-        "causal kernels dilated by 1, k, k² and so on: L layers read k^L tokens, so ⌈log_k(n)⌉ layers; centred ones "
+    "O(logₖ(n))": (
+        "causal kernels dilated by 1, k, k² and so on: L layers read k^L tokens, so ⌈logₖ(n)⌉ layers; centred ones "
         "take up to twice as many, as borders cut the widest"
     ),
 }

@@ -70,7 +70,7 @@ LAYER_TYPES: Final = (
     LayerType(
         "Convolutional, dilated",
         lambda sizes: Conv(size=sizes.k, causal=True),
-        Printed(complexity=_CONVOLUTION, sequential="O(1)", path="O(log_k(n))"),
+        Printed(complexity=_CONVOLUTION, sequential="O(1)", path="O(logₖ(n))"),
         window="k",
         dilated=True,
     ),
@@ -89,7 +89,7 @@ LAYER_TYPES: Final = (
     LayerType(
         "Convolutional, with 1×1",
         lambda sizes: ByteNet(size=sizes.k, causal=True),
-        Printed(complexity=_CONVOLUTION, sequential="O(1)", path="O(log_k(n))", where="§4, its reference ByteNet"),
+        Printed(complexity=_CONVOLUTION, sequential="O(1)", path="O(logₖ(n))", where="§4, its reference ByteNet"),
         window="k",
         dilated=True,
     ),

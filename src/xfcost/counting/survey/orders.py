@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.component import Component, Mixer, Place
 from xfcost.formulas.lettered import form_of, lettered
 from xfcost.formulas.lettering import grid_in_letters
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.operation import Operation
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.survey import ROOT_OF_TOKENS, MechanismKeys
+
+# Of log N, between no growth and any power.
+_LOG: Final = 0.01
 
 
 class MixingPart(NamedTuple):
@@ -47,8 +51,29 @@ def derived_order(parts: list[MixingPart]) -> str:
 
 
 def with_keys(parts: list[MixingPart], keys: MechanismKeys) -> list[MixingPart]:
-    """The parts with other values of the mechanism's keys, in every mixer that has them."""
-    return [_with_keys(part, keys) for part in parts]
+    """The parts with other values of the mechanism's keys, in every mixer that has them.
+
+    Raises:
+        UsageError: no mixer has them.
+    """
+    changed = [_with_keys(part, keys) for part in parts]
+    if keys and all(new is old for new, old in zip(changed, parts, strict=True)):
+        raise UsageError(f"survey: expected keys of one of its mechanisms, got {', '.join(keys)}")
+    return changed
+
+
+def growth(order: str) -> float:
+    """The exponent of N in an order, printed or derived: 1.5 of `O(N√N·d)`; log N is a little above 0.
+
+    In print N_c is a compressed length, which grows with N; N_g global tokens, which do not; n is N too.
+    """
+    plain = order.replace("N_c", "N").replace("N_g", "g").replace("O(n", "O(N")
+    return max(_exponent(term) for term in plain.removeprefix("O(").removesuffix(")").split(" + "))
+
+
+def _exponent(term: str) -> float:
+    powers = {"N²": 2.0, "N√N": 1.5, "N log N": 1 + _LOG, "N": 1.0}
+    return next((power for text, power in powers.items() if text in term), 0.0)
 
 
 def _beside_projections(part: MixingPart) -> Iterator[Operation]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.counting.forward import count
 from xfcost.counting.measured.ratios import Ratio
 from xfcost.counting.survey.decoding import Decoding, decoding
-from xfcost.counting.survey.orders import derived_order, mixing_parts, with_keys
+from xfcost.counting.survey.orders import derived_order, growth, mixing_parts, with_keys
 from xfcost.formulas.component import tag_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import MIXINGS, Mixing, Operation
@@ -49,6 +49,16 @@ class SurveyLine(msgspec.Struct, frozen=True, kw_only=True):
     """N -> parameters beyond those of the same encoder with full attention."""
     time: Ratio | None = None
     """Measured time over full attention's, at the largest N that both were timed at."""
+
+    @property
+    def agrees(self) -> Literal["yes", "otherwise", "no"] | None:
+        """Does the derived order grow with N as the printed one, as it stands or otherwise? None without a print."""
+        if self.entry.complexity is None:
+            return None
+        printed = growth(self.entry.complexity)
+        if printed == growth(self.derived):
+            return "yes"
+        return "otherwise" if self.otherwise is not None and printed == growth(self.otherwise) else "no"
 
 
 class Survey(NamedTuple):
