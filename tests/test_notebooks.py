@@ -125,6 +125,11 @@ def test_a_command_that_fails_fails():
         TOOL.executed("# %%\n# !xfcost show nothing-like-it | head -3\n")
 
 
+def test_a_command_may_write_a_file_and_print_nothing():
+    cell = TOOL.executed('# %%\n# !xfcost --version > x.txt\nprint(open("x.txt").read()[:6])\n')["cells"][0]
+    assert cell["outputs"][0]["text"] == ["xfcost\n"]
+
+
 def test_a_stale_notebook_is_found(tmp_path, capsys):
     script = tmp_path / "one.py"
     script.write_text("# %%\nprint(1)\n")

@@ -101,7 +101,7 @@ def _outputs(source: str, namespace: dict[str, Any]) -> list[dict[str, Any]]:
 def _shell(command: str) -> None:
     """Run a command as `!command` does in a notebook."""
     done = subprocess.run(command, shell=True, capture_output=True, text=True, encoding="utf-8", check=False)  # noqa: S602
-    if done.returncode or not done.stdout:
+    if done.returncode or ("|" in command and not done.stdout):  # of a pipe only the last code is known
         raise RuntimeError(f"{command}: exit code {done.returncode}\n{done.stderr}")
     print(done.stdout, end="")
 

@@ -9,6 +9,7 @@
 import functools
 import math
 
+import pandas as pd
 import torch
 
 import xfcost
@@ -181,7 +182,11 @@ for heads, name in ((1, "transformer-base-h1"), (8, "transformer-base"), (32, "t
 # n < 2·d.
 
 # %%
-# !env -u FORCE_COLOR xfcost layers --N 256 --d 512 | head -32 | grep -E "^(layer|Self|Recur|Convolutional, (d|co))"
+# !xfcost layers --N 256 --d 512 --format csv > layers.csv
+layers = pd.read_csv("layers.csv", index_col="layer").rename_axis(None).iloc[[0, 1, 2, 3, 6]]
+for columns in (["printed_complexity", "complexity", "macs"], ["printed_path", "path", "path_length"]):
+    print(layers[columns].to_string())
+print(layers[["printed_sequential", "sequential", "sequential_operations"]].to_string())
 
 # %% [markdown]
 # ## The transformer from the ground up
