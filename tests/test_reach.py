@@ -164,6 +164,13 @@ def test_blocks_alone_without_a_memory_never_meet(tmp_path):
     assert found.path_length is None
 
 
+def test_pixels_that_the_stem_leaves_out_are_no_reason_never_to_meet():
+    found = xfcost.reach("conformer-s")  # two convolutions without padding: 1000×80 to 249×19, which read 999×79
+    grid = found.inputs[0]
+    assert (grid.units, grid.read) == (1000 * 80, 999 * 79)
+    assert (found.path_length, found.steps[-1].met[0].largest) == (1, 999 * 79)
+
+
 def test_a_place_outside_the_grid_is_refused():
     with pytest.raises(UsageError, match=r"--token 56,3: outside the grid of 56×56 tokens; expected 0,0 to 55,55"):
         xfcost.reach("swin-t", token=(56, 3))

@@ -219,6 +219,17 @@ stages: [{dim: 16, depth: 1, block: [{kind: class_attention, heads: 2}, {kind: m
     assert attention.formula == "X₁ = X + ΔA(X) on the special tokens alone"
 
 
+def test_a_token_that_pushes_another_out_of_an_expert_contradicts_nothing(tmp_path):
+    # 24 tokens, ⌈24/4⌉ = 6 slots an expert; of eight seeds some make a token that comes to an expert push one out
+    experts = "{kind: moe, experts: 4, active: 1, capacity: 1.0, expert: {kind: mlp, ratio: 1}}"
+    file = spec_file(tmp_path, f"{WORDS}\n{stage(FULL, experts, dim=8)}")
+    found = [xfcost.stream(file, seed=seed) for seed in range(8)]
+    pushed = [one for one in found if any(step.tokens_compete and step.changed.others for step in one.steps)]
+    assert pushed
+    assert [text for one in found for text in one.contradictions] == []
+    assert "one can push another out of a full expert" in " ".join(sentences(pushed[0]))
+
+
 def test_a_token_that_no_other_reads_contradicts_nothing(tmp_path):
     found = xfcost.stream(spec_file(tmp_path, BLOCKS["causal"][0]), N=2)  # the middle token of two is the last
     assert (found.steps[0].changed.token, found.steps[0].changed.others) == (1, 0)

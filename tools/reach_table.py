@@ -48,5 +48,5 @@ def _row(name: str, found: Reach) -> dict[str, str]:
 def _met(step: BlockReach) -> str:
     met = step.met[0]
     if met.whole:
-        return "all" if met.smallest == met.units else "all earlier"
+        return "all" if met.smallest == met.largest else "all earlier"
     return f"{met.smallest:,}" + (f" to {met.largest:,}" if met.largest > met.smallest else "")

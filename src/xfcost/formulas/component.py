@@ -165,6 +165,11 @@ class SubLayer(Component, frozen=True):
         return False
 
     @property
+    def tokens_compete(self) -> bool:
+        """Can a token be dropped because others fill the room that it would take (experts with a capacity)?"""
+        return False
+
+    @property
     def special_tokens_only(self) -> bool:
         """Does it update the special tokens alone (class attention), and pass the grid's tokens through?"""
         return False

@@ -215,6 +215,11 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         sums = 2 * n * groups.count * FLOPS_PER_ELEMENT["sum"]
         return msgspec.structs.replace(of_groups, comparisons=of_groups.comparisons + within, flops=sums)
 
+    @property
+    def tokens_compete(self) -> bool:
+        """With a capacity a token whose expert is full is dropped."""
+        return self.capacity is not None
+
     def notes(self, place: Place) -> Iterator[str]:
         if self.correction:
             yield (

@@ -80,6 +80,8 @@ class StreamStep(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     """Rows of Δ: those of the special tokens alone, where the sub-layer updates only these."""
     width: int
+    tokens_compete: bool = False
+    """Can a token push another out, as experts with a capacity let them?"""
     special_only: bool = False
     """Does it update the special tokens alone?"""
     shortcut: bool = False
@@ -123,7 +125,7 @@ class StreamStep(msgspec.Struct, frozen=True, kw_only=True):
     def contradiction(self) -> str | None:
         """How the rows that changed contradict the declared mixing; None where they don't."""
         others = self.changed.others
-        if self.mixing == "per-token" and others:
+        if self.mixing == "per-token" and others and not self.tokens_compete:
             return f"declared per-token, and {others:,} row{'s' if others > 1 else ''} of other tokens changed"
         memory = self.changed_by_memory
         silent = others == 0 and (memory is None or not memory.rows) and self.changed.of_rows > 1

@@ -123,6 +123,9 @@ def _all_blocks(count: int) -> str:
 
 
 def _details(found: Reach) -> Iterator[str]:
+    for one in found.inputs:
+        if one.unit == "pixel" and one.read < one.units:
+            yield f"the stem reads {one.read:,} of the {one.units:,} pixels; its kernels leave out the others"
     if found.receptive_field is not None:
         field, sides = sides_text(found.receptive_field), found.inputs[0].sides
         beyond = any(one > side for one, side in zip(found.receptive_field, sides, strict=False))
@@ -174,7 +177,7 @@ def _cells(line: Line, *, several: bool, stages: bool) -> dict[str, str]:
     met = line.met
     share = units.percent(met.median, met.units)
     if met.whole:
-        share = "all" if met.smallest == met.units else "all earlier"
+        share = "all" if met.smallest == met.largest else "all earlier"
     return (
         ({"no.": line.number} if stages else {})
         | {"block": line.label, "made of": ", ".join(line.first.kinds)}

@@ -40,6 +40,8 @@ def sentences(found: ResidualStream) -> Iterator[str]:
     yield from _moves([step for step in found.steps if step.norm_delta != 0])
     if silent := list(dict.fromkeys(step.title for step in found.steps if step.norm_delta == 0)):
         yield f"{', '.join(silent)}: Δ is 0 with these weights."
+    if pushed := [step for step in found.steps if step.tokens_compete and step.changed.others]:
+        yield f"{_names(pushed)}: each token is computed alone, and one can push another out of a full expert."
     yield from (f"note: {note}" for note in found.notes)
 
 

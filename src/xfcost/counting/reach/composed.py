@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from xfcost.counting.reach.bits import TooManyTokens
@@ -11,7 +10,7 @@ from xfcost.counting.reach.maps import Drawn
 from xfcost.counting.reach.notes import notes_of
 from xfcost.counting.reach.reached import Reached
 from xfcost.counting.reach.receptive import receptive_field
-from xfcost.counting.reach.result import BlockReach, Met, Reach, met_of
+from xfcost.counting.reach.result import BlockReach, InputGrid, Met, Reach, met_of
 from xfcost.counting.reach.walk import Step, Walk
 from xfcost.formulas.component import Mixer
 from xfcost.formulas.recurrent import Recurrent
@@ -62,7 +61,7 @@ def _reach(architecture: Architecture, token: Sequence[int] | None, notes: Seque
         drawn.add(step, len(steps) + 1)
         numbers[step.stream] += step.is_block
         number = numbers[step.stream] if step.is_block else None
-        steps.append(_block(step, number, causal=causal[step.stream]))
+        steps.append(_block(step, walk.inputs, number, causal=causal[step.stream]))
     return Reach(
         name=architecture.spec.name,
         inputs=tuple(walk.inputs.values()),
@@ -85,7 +84,7 @@ def _is_causal(stream: Stream) -> bool:
     return bool(own) and all(mixer.causality != "none" for mixer in own)
 
 
-def _block(step: Step, number: int | None, *, causal: bool) -> BlockReach:
+def _block(step: Step, inputs: Mapping[str, InputGrid], number: int | None, *, causal: bool) -> BlockReach:
     own_first = sorted(step.states, key=lambda name: name != step.stream)
     return BlockReach(
         path=step.path,
@@ -96,11 +95,11 @@ def _block(step: Step, number: int | None, *, causal: bool) -> BlockReach:
         number=number,
         tokens=step.grid.total,
         sequential=step.sequential,
-        met=tuple(_met(name, step.states[name], causal=causal and name == step.stream) for name in own_first),
+        met=tuple(_met(inputs[name], step.states[name], causal=causal and name == step.stream) for name in own_first),
     )
 
 
-def _met(name: str, state: Reached, *, causal: bool) -> Met:
-    counts, units = state.counts(), prod(state.units)
-    own = state.own() if causal and len(counts) == units else 0
-    return met_of(name, counts, units, own, causal=causal)
+def _met(grid: InputGrid, state: Reached, *, causal: bool) -> Met:
+    counts = state.counts()
+    own = state.own() if causal and len(counts) == grid.units else 0
+    return met_of(grid, counts, own, causal=causal)

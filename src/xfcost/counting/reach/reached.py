@@ -53,9 +53,9 @@ class Reached(NamedTuple):
         """How many tokens have met the unit of their own number, where there are as many."""
         return prod(int(axis.own().sum()) for axis in self.axes)
 
-    def meets_all(self) -> bool:
-        """Has every unit been met by any token?"""
-        return all(bool(axis.any_row().all()) for axis in self.axes)
+    def met_by_any(self) -> int:
+        """How many units any token has met."""
+        return prod(int(axis.any_row().sum()) for axis in self.axes)
 
     def row(self, token: int) -> np.ndarray:
         """Has the token met each unit?"""

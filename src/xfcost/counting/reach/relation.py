@@ -70,10 +70,13 @@ def _runs(read: Sequence[int]) -> list[tuple[int, int, int]]:
         return [(read.start, len(read), read.step if len(read) > 1 else 1)] if len(read) else []
     if len(read) and read[-1] - read[0] == len(read) - 1 and read == list(range(read[0], read[-1] + 1)):
         return [(read[0], len(read), 1)]
-    places = np.unique(np.asarray(read, dtype=np.int64))
+    places = np.asarray(read, dtype=np.int64)
     if not len(places):
         return []
     steps = np.diff(places)
+    if not (steps > 0).all():
+        places = np.unique(places)
+        steps = np.diff(places)
     ends = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
     runs, covered = [], 0
     for start, end in pairwise(ends):

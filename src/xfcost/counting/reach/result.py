@@ -11,6 +11,21 @@ import numpy as np
 from xfcost.ledger import notebook
 
 
+class InputGrid(msgspec.Struct, frozen=True, kw_only=True):
+    """One input and its units."""
+
+    name: str
+    sides: tuple[int, ...]
+    unit: Literal["token", "pixel"]
+    read: int
+    """Units that the stem reads; a convolution without padding may leave out the last ones."""
+
+    @property
+    def units(self) -> int:
+        """Number of units."""
+        return prod(self.sides)
+
+
 class Met(msgspec.Struct, frozen=True, kw_only=True):
     """Of how many units of one input the tokens of a block can be influenced."""
 
@@ -30,13 +45,14 @@ class Met(msgspec.Struct, frozen=True, kw_only=True):
         return self.median / self.units
 
 
-def met_of(name: str, counts: np.ndarray, units: int, own: int, *, causal: bool) -> Met:
+def met_of(grid: InputGrid, counts: np.ndarray, own: int, *, causal: bool) -> Met:
     """From the units that each token has met; of `own` tokens, of as many as units, the one of their own number."""
-    whole = bool((counts == units).all())
+    units = grid.units
+    whole = bool((counts == grid.read).all())
     if causal and len(counts) == units and not whole:  # of each two tokens, the later one has met the earlier
         whole = int(counts.sum()) - own == units * (units - 1) // 2
     smallest, median, largest = int(counts.min()), float(np.median(counts)), int(counts.max())
-    return Met(input=name, units=units, smallest=smallest, median=median, largest=largest, whole=whole)
+    return Met(input=grid.name, units=units, smallest=smallest, median=median, largest=largest, whole=whole)
 
 
 class BlockReach(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,19 +84,6 @@ class BlockReach(msgspec.Struct, frozen=True, kw_only=True):
     def whole(self) -> bool:
         """Has every token met every other, of all inputs?"""
         return all(one.whole for one in self.met)
-
-
-class InputGrid(msgspec.Struct, frozen=True, kw_only=True):
-    """One input and its units."""
-
-    name: str
-    sides: tuple[int, ...]
-    unit: Literal["token", "pixel"]
-
-    @property
-    def units(self) -> int:
-        """Number of units."""
-        return prod(self.sides)
 
 
 class Map(msgspec.Struct, frozen=True, kw_only=True):

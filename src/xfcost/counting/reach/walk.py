@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import NamedTuple
+from math import prod
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -77,7 +78,8 @@ class Walk:
             grid = reading.out
         states = {name: state}
         is_pixel = isinstance(stream.input, ImageInput | VideoInput) and state.units == stream.input.sides
-        self.inputs[name] = InputGrid(name=name, sides=state.units, unit="pixel" if is_pixel else "token")
+        unit: Literal["token", "pixel"] = "pixel" if is_pixel else "token"
+        self.inputs[name] = InputGrid(name=name, sides=state.units, unit=unit, read=state.met_by_any())
         if mixed:
             where = (f"{stream.path}embed", stream.name or "", "stem")
             yield self._step(where, name, stream.embed, grid, states, is_block=False)
@@ -143,7 +145,7 @@ class Walk:
         reads = own_reads(reading)
         if len(reads(0)) and len(reads(out.total - 1)) and state.is_full():
             return Reached.full(out.total, state.units)
-        if reading.pairs == grid.total * out.total and state.meets_all():  # each reads all
+        if reading.pairs == grid.total * out.total and state.met_by_any() == prod(state.units):  # each reads all
             return Reached.full(out.total, state.units)
         if along := self._along(part, reading):
             return state.union_along(along, grid)

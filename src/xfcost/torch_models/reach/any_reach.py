@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from math import prod
 from time import process_time
@@ -22,7 +22,7 @@ from xfcost.torch_models.any_model.run import Run, run
 from xfcost.torch_models.any_model.token_axes import Axes, axes_of, inputs_of
 from xfcost.torch_models.any_model.user_errors import original
 from xfcost.torch_models.reach.affordable import Size, affordable
-from xfcost.torch_models.reach.influence import Influences
+from xfcost.torch_models.reach.influence import Influences, Units
 from xfcost.torch_models.reach.module_blocks import blocks_of
 from xfcost.torch_models.reach.positions import grid_of
 from xfcost.torch_models.reach.smooth import Smooth
@@ -113,23 +113,27 @@ def _composed(name: str, size: Size, steps: Sequence[_Step], token: Sequence[int
     causal = {
         name for name in size.units if _is_causal([s for s, of in zip(steps, streams, strict=True) if of == name])
     }
+    inputs = {name: _input(name, units, steps) for name, units in size.units.items()}
     numbers: Counter[str] = Counter()
     blocks = []
     for step, stream in zip(steps, streams, strict=True):
         numbers[stream] += 1
-        blocks.append(_block(step, stream, numbers[stream], causal=stream in causal))
-    inputs = tuple(
-        InputGrid(name=name, sides=units.sides, unit="pixel" if len(units.sides) > 1 else "token")
-        for name, units in size.units.items()
-    )
+        blocks.append(_block(step, stream, inputs, numbers[stream], causal=stream in causal))
+    grids = tuple(inputs.values())
     return Reach(
         name=name,
-        inputs=inputs,
-        maps=tuple(_maps(inputs, steps, streams, token)),
+        inputs=grids,
+        maps=tuple(_maps(grids, steps, streams, token)),
         steps=tuple(blocks),
         causal_streams=tuple(causal),
-        notes=(*size.notes, _how(inputs[0].unit)),
+        notes=(*size.notes, _how(grids[0].unit)),
     )
+
+
+def _input(name: str, units: Units, steps: Sequence[_Step]) -> InputGrid:
+    seen = next((step.influences[name] for step in steps if step.influences[name].any()), None)
+    read = units.total if seen is None else int(seen.any(axis=0).sum())
+    return InputGrid(name=name, sides=units.sides, unit="pixel" if len(units.sides) > 1 else "token", read=read)
 
 
 def _how(unit: str) -> str:
@@ -160,7 +164,7 @@ def _is_causal(steps: Sequence[_Step]) -> bool:
     return mixes and len(square) == len(own) and not any(np.triu(seen, 1).any() for seen in square)
 
 
-def _block(step: _Step, stream: str, number: int, *, causal: bool) -> BlockReach:
+def _block(step: _Step, stream: str, inputs: Mapping[str, InputGrid], number: int, *, causal: bool) -> BlockReach:
     group, _, last = step.name.rpartition(".")
     part = f"block {int(last) + 1}" if last.isdecimal() else last
     names = [stream, *(name for name, seen in step.influences.items() if name != stream and seen.any())]
@@ -168,7 +172,7 @@ def _block(step: _Step, stream: str, number: int, *, causal: bool) -> BlockReach
     for name in names:
         seen = step.influences[name]
         own = int(np.trace(seen)) if seen.shape[0] == seen.shape[1] else 0
-        met.append(met_of(name, seen.sum(axis=1), seen.shape[1], own, causal=causal and name == stream))
+        met.append(met_of(inputs[name], seen.sum(axis=1), own, causal=causal and name == stream))
     return BlockReach(
         path=step.name,
         group=group,

@@ -38,9 +38,8 @@ class Smooth(TorchFunctionMode):
 
 
 def _mean(pool: Callable[..., Tensor], args: tuple[Any, ...], given: Mapping[str, Any]) -> Tensor:
-    named = (
-        dict(zip(("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode"), args, strict=False)) | given
-    )
+    order = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+    named = {**dict(zip(order, args, strict=False)), **given}
     names = ("input", "kernel_size", "stride", "padding", "ceil_mode")
     return pool(**{name: named[name] for name in names if name in named})
 

@@ -159,6 +159,7 @@ class _SubLayerWatch:
             out_name=called.out,
             tokens=out_BND.shape[1],
             width=out_BND.shape[2],
+            tokens_compete=isinstance(part.component, SubLayer) and part.component.tokens_compete,
             special_only=isinstance(part.component, SubLayer) and part.component.special_tokens_only,
             shortcut=add.shortcut,
             behind=names.behind(add),
