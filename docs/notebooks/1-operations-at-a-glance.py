@@ -3,7 +3,8 @@
 #
 # Which operations of a transformer move information between tokens, and what does that cost?
 # This notebook follows the lecture *Notebook 7: Operations at a Glance*, claim by claim.
-# Every number comes from a model that xfcost builds in torch and traces; nothing is typed in from the lecture.
+# Numbers come from models that xfcost builds in torch and traces; those of cells with `trace=False` from its formulas
+# alone.
 #
 # You need a clone of this repository with `make demo` run once, and a notebook: `.venv/bin/pip install jupyterlab`.
 

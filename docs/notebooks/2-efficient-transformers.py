@@ -3,7 +3,8 @@
 #
 # Full attention costs N². What do the alternatives cost, what do their tokens read, and what do they give up?
 # This notebook follows notes on the survey of Tay et al. (*Efficient Transformers: A Survey*, ACM Computing Surveys
-# 55(6), 2022), claim by claim. Every number comes from a model that xfcost builds in torch and traces.
+# 55(6), 2022), claim by claim. Numbers come from models that xfcost builds in torch and traces; those of cells with
+# `trace=False` from its formulas alone.
 #
 # The presets `common-…` are one encoder (12 blocks, d = 768, 12 heads) in which only the mixer differs.
 
@@ -281,9 +282,9 @@ for name in ("gpt2", "linear-transformer-mnist"):
     print(f"{name:24} keeps {memory[0]:,} bytes after 256 tokens, {memory[1]:,} after 512")
 
 # %% [markdown]
-# **Claim.** With φ(x) = elu(x) + 1, whose width is that of the keys, the cost is O(N·d²) in all heads' widths.
+# **Claim.** With φ(x) = elu(x) + 1, whose width is that of the keys, the cost is O(N·d²).
 #
-# xfcost says the same per head: O(N·d·d_k), with d_k = d/h.
+# Of one head of width d; of h heads O(N·d·d_k), with d_k = d/h.
 
 # %%
 rows = cost("common-linear", N=4096).by("operation")

@@ -3,7 +3,8 @@
 #
 # From recurrent encoders and decoders to the transformer, and from there to images.
 # This notebook follows lecture 8 of *COMP541 Deep Learning* (A. Erdem, Koç University, 2025), slide by slide.
-# Every number comes from a model that xfcost builds in torch and traces.
+# Numbers come from models that xfcost builds in torch and traces; those of cells with `trace=False` from its formulas
+# alone.
 
 # %%
 import functools
@@ -212,7 +213,7 @@ for stage in base.by_stage():
 # %% [markdown]
 # **Claim** (misconception 2). Cross-attention reads the encoder's last output, not the layer beside it.
 #
-# In the running model: blocks of the encoder whose output changes the decoder only through the last one.
+# In the running model, what the decoder gets is the tensor that leaves the encoder's last block.
 
 # %%
 torch.manual_seed(0)

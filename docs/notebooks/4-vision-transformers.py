@@ -3,7 +3,8 @@
 #
 # Attention in CNNs and in place of convolution, patches, distillation, windows, pooling, and no attention at all.
 # This notebook follows the chapter *Lecture 18: Vision Transformers*, section by section.
-# Every number comes from a model that xfcost builds in torch and traces.
+# Numbers come from models that xfcost builds in torch and traces; those of cells with `trace=False` from its formulas
+# alone.
 
 # %%
 import functools

@@ -3,7 +3,8 @@
 #
 # Self-attention is four matrix multiplications, a block six. What do they cost in compute and in memory?
 # This notebook follows notes *Attention and Transformers* on the lecture of that name (J. Johnson's slides), claim by
-# claim. Every number comes from a model that xfcost builds in torch and traces.
+# claim. Numbers come from models that xfcost builds in torch and traces; those of cells with `trace=False` from its
+# formulas alone.
 
 # %%
 import functools
