@@ -28,12 +28,12 @@ lint: $(VENV)/dev ## ruff, mypy --strict, the import contracts, the generated pa
 	$(BIN)/cog --check --diff -I tools $(COGGED)
 	$(BIN)/python tools/gallery.py --check
 
-docs: $(VENV)/dev ## write the generated parts of the docs and the README's pictures again
+docs: $(VENV)/dev ## write the generated parts of the docs, the README's pictures and the notebooks again
 	$(BIN)/cog -r -I tools $(COGGED)
 	$(BIN)/python tools/gallery.py
 	$(BIN)/python tools/transformers_table.py
 	$(BIN)/python tools/pictures.py
-	$(BIN)/python tools/notebook.py docs/tutorials/operations_at_a_glance.ipynb
+	$(BIN)/python tools/notebook.py
 
 bench: $(VENV)/test ## run the benchmarks and print the table of docs/benchmarks.md
 	$(BIN)/python benchmarks/run.py

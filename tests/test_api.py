@@ -18,6 +18,7 @@ def test_the_public_names():
         "ResidualStream",
         "XfcostError",
         "analyze",
+        "build",
         "calibrate",
         "compare",
         "reach",
@@ -48,10 +49,26 @@ def test_a_ledger_becomes_a_frame():
 
 def test_a_notebook_shows_tables():
     html = xfcost.analyze("vit", trace=False)._repr_html_()
-    assert html.startswith("<pre")
+    assert html.startswith("<style>")
     assert "Attention scores" in html
     html = xfcost.compare("vit", "swin", N=784)._repr_html_()
     assert "614,656" in html
+
+
+def test_build_gives_the_running_model_of_a_spec():
+    built = xfcost.build("common-full", N=8, settings=["stages.0.depth=1"], dtype="float64")
+    output = built.model(*built.inputs)
+    assert (output.shape, output.dtype) == ((1, 8, 768), torch.float64)
+    assert sum(one.numel() for one in built.model.parameters()) == 30522 * 768 + 12 * 768**2 + 13 * 768
+    assert built.rows["streams.0.stages.0.run.0.0"] == "stages.0.block.0"
+
+
+def test_a_model_that_does_not_fit_is_not_built():
+    with pytest.raises(xfcost.XfcostError, match="no preset"):
+        xfcost.build("vitt")
+    with pytest.raises(xfcost.XfcostError, match="the weights alone"):
+        xfcost.build("gpt3")
+    assert xfcost.build("gpt2", N=4, device="meta").inputs[0].is_meta
 
 
 def test_compare_in_python():

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xfcost.api import analyze, compare, register, trace
+    from xfcost.api import analyze, build, compare, register, trace
     from xfcost.api.predictions import calibrate
     from xfcost.api.reach import reach
     from xfcost.api.residual_stream import stream
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "calibrate", "compare", "reach", "register",
-    "stream", "trace",
+    "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "compare", "reach",
+    "register", "stream", "trace",
 ]  # fmt: skip
 
 _MODULES = {
     "analyze": "xfcost.api",
+    "build": "xfcost.api",
     "calibrate": "xfcost.api.predictions",
     "compare": "xfcost.api",
     "reach": "xfcost.api.reach",

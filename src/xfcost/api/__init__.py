@@ -18,7 +18,7 @@ from xfcost.api.modules import (
     named_module,
     refuse_class,
 )
-from xfcost.api.specs import Progress, account, settings_texts, spec_name, with_probe
+from xfcost.api.specs import Progress, account, built, settings_texts, spec_name, with_probe
 from xfcost.counting.run_options import make_run
 from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
     from xfcost.counting.comparison_result import Comparison
     from xfcost.counting.reach.result import Reach
+    from xfcost.torch_models.build import BuiltModel
     from xfcost.torch_models.tracing.trace import Traced
 
-__all__ = ["account", "analyze", "compare", "register", "trace"]
+__all__ = ["account", "analyze", "build", "compare", "register", "trace"]
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
@@ -227,6 +228,30 @@ def compare(  # noqa: PLR0913 - options
     ledgers = system_ledgers(systems, run, strict=strict, mixing=mixing, **how)
     noted = [with_remarks(one, ledger) for one, ledger in zip(systems, ledgers, strict=True)]
     return compared(systems, noted, run, thorough=thorough)
+
+
+def build(
+    spec: str | os.PathLike[str],
+    *,
+    settings: Sequence[str] | None = (),
+    device: str = "cpu",
+    **options: Unpack[RunOptions],
+) -> BuiltModel:
+    """The torch model of a spec, in evaluation mode with random weights, and example inputs.
+
+    Args:
+        spec: a preset's name or a path to a YAML file.
+        settings: overrides, `key.path=value` each.
+        device: `cpu`, `cuda`, `mps`, or `meta`, where tensors have shapes and no memory.
+        **options: the run's, as for `analyze`.
+
+    Returns:
+        BuiltModel: `model`, `inputs`, and `rows`, the path of the rows that each component's module is counted in.
+
+    Raises:
+        XfcostError: bad input; a NoRoomError where the weights don't fit, with bytes.
+    """
+    return built(load(spec_name(spec), settings_texts(settings)), make_run(**options), device)
 
 
 def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:

@@ -13,12 +13,14 @@ from xfcost.counting.training import with_training
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_options import USUAL, TimingPlan
+from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
+    from xfcost.torch_models.build import BuiltModel
     from xfcost.torch_models.timing.systems import System
 
 Progress = Callable[[str], None]
@@ -161,6 +163,25 @@ def with_probe(loaded: Loaded, run: Run, ledger: Ledger, say: Progress) -> Ledge
         from xfcost.torch_models.probing.account import probed
 
         return probed(place(loaded, run), ledger, say)
+
+
+def built(loaded: Loaded, run: Run, device: str) -> BuiltModel:
+    """The torch model of one loaded spec on `device`, with example inputs.
+
+    Raises:
+        XfcostError: bad input; a NoRoomError where the weights don't fit.
+    """
+    with _torch(loaded, "building it"):
+        from xfcost.torch_models.build import build
+        from xfcost.torch_models.memory.peak import check_room
+        from xfcost.torch_models.timing.devices import check_device
+
+        architecture = place(loaded, run)
+        if device != "meta":
+            check_device(device)
+            weights = (count(architecture, orders=False).total("params") or 0) * BYTES_PER_ELEMENT[run.dtype]
+            check_room(weights, device, loaded.spec.name, "the weights alone")
+        return build(architecture, device)
 
 
 def _torch(loaded: Loaded, doing: str) -> AbstractContextManager[None]:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xfcost.ledger.visible import visible
+from xfcost.report.html import html
 from xfcost.report.style import PLAIN_WIDTH
 
 # No text is read as colours or pictures.
@@ -75,6 +76,5 @@ def plain_text(render: Callable[[int], RenderableType]) -> str:
 
 def rich_html(render: Callable[[int], RenderableType]) -> str:
     """A coloured <pre> for notebooks."""
-    console = Console(file=io.StringIO(), record=True, width=PLAIN_WIDTH + 20, **_PLAIN)
-    console.print(Visible(render(PLAIN_WIDTH + 20)))
-    return console.export_html(inline_styles=True, code_format='<pre style="line-height:1.2">{code}</pre>')
+    console = Console(file=io.StringIO(), width=PLAIN_WIDTH + 20, **_PLAIN)
+    return html(console.render(Visible(render(PLAIN_WIDTH + 20))))

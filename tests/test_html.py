@@ -1,0 +1,84 @@
+"""Results in a notebook are read on light and dark themes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from rich.text import Text
+
+import xfcost
+from test_colours import linear
+from xfcost.report.console import rich_html
+from xfcost.report.html import COLOURS, style_sheet
+from xfcost.report.style import TERMINAL
+
+# Backgrounds of outputs: the browser, JupyterLab, VS Code and GitHub.
+LIGHT = ("#ffffff", "#f8f8f8")
+DARK = ("#111111", "#1e1e1e", "#0d1117")
+
+
+def contrast(one, other):
+    """The contrast ratio of WCAG 2.1, 1 to 21."""
+    low, high = sorted(
+        sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear(colour), strict=True))
+        for colour in (one, other)
+    )
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_the_measure_is_wcag_s():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)
+
+
+@pytest.mark.parametrize("name", COLOURS)
+def test_colours_are_readable_on_their_theme_and_without_one(name):
+    light, dark, either = COLOURS[name]
+    assert min(contrast(light, paper) for paper in LIGHT) >= 4.5
+    assert min(contrast(dark, paper) for paper in DARK) >= 4.5
+    assert min(contrast(either, paper) for paper in (*LIGHT, *DARK)) >= 3
+
+
+def variables(selector):
+    """The colours that a rule of the style sheet sets."""
+    (body,) = re.findall(re.escape(selector) + r"\{([^{}]*)\}", style_sheet())
+    return [colour for _, colour in sorted(re.findall(r"--xfcost-(\w+):(#\w{6})", body))]
+
+
+@pytest.mark.parametrize(
+    ("selector", "at"),
+    [
+        ('[data-jp-theme-light="true"] .xfcost,.vscode-light .xfcost', 0),
+        ('[data-jp-theme-light="false"] .xfcost,.vscode-dark .xfcost', 1),
+        ("@media (prefers-color-scheme:dark){.xfcost", 1),
+    ],
+)
+def test_every_theme_has_its_colours(selector, at):
+    assert variables(selector) == [COLOURS[name][at] for name in sorted(COLOURS)]
+
+
+def test_without_a_theme_colours_are_the_light_ones():
+    assert style_sheet().startswith(f".xfcost{{--xfcost-blue:{COLOURS['blue'][0]};")
+
+
+def test_every_kind_has_a_colour():
+    assert {colour for colour in TERMINAL.values() if colour} <= set(COLOURS)
+
+
+def test_styles_become_css_and_text_stays_text():
+    text = Text.assemble(("a<b", "bold red"), ("&", "dim"), " plain")
+    body = rich_html(lambda width: text).partition("<pre")[2].partition(">")[2]
+    assert body == (
+        '<span style="color:var(--xfcost-red,#cc5200);font-weight:bold">a&lt;b</span>'
+        '<span style="opacity:.75">&amp;</span> plain\n</pre>'
+    )
+
+
+@pytest.mark.parametrize("result", [lambda: xfcost.analyze("swin", trace=False), lambda: xfcost.compare("vit", "swin")])
+def test_a_result_has_no_colour_of_its_own(result):
+    """The page's own text and background, and of ours only variables with what stands in for them."""
+    page = result()._repr_html_().partition("</style>")[2]
+    assert re.findall(r"background:(\w+)", page) == ["transparent"]
+    assert len(re.findall(r"color:", page)) == 1 + len(re.findall(r"color:var\(--xfcost-\w+,#\w{6}\)", page))
+    assert "color:var(" in page

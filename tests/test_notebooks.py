@@ -1,0 +1,141 @@
+"""The notebooks of docs/notebooks/: they are what their scripts give today, with the numbers of the lectures."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def tool():
+    spec = importlib.util.spec_from_file_location("notebook", ROOT / "tools" / "notebook.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+TOOL = tool()
+every_script = pytest.mark.parametrize("script", TOOL.scripts(), ids=lambda script: script.stem)
+
+
+def stored(script):
+    return json.loads(script.with_suffix(".ipynb").read_text(encoding="utf-8"))
+
+
+def printed(made):
+    """All text that the cells print."""
+    outputs = [one for cell in made["cells"] for one in cell.get("outputs", ())]
+    return "".join(line for one in outputs for line in one.get("text", ()))
+
+
+@every_script
+def test_the_notebook_is_what_its_script_gives_today(script):
+    fresh = TOOL.executed(script.read_text(encoding="utf-8"))
+    for cell, kept in zip(fresh["cells"], stored(script)["cells"], strict=True):
+        assert cell == kept, "".join(cell["source"])
+
+
+@every_script
+def test_the_notebook_has_the_cells_of_its_script(script):
+    made = TOOL.notebook(script.read_text(encoding="utf-8"))
+    for cell, kept in zip(made["cells"], stored(script)["cells"], strict=True):
+        assert (cell["cell_type"], cell["source"]) == (kept["cell_type"], kept["source"])
+
+
+@every_script
+def test_outputs_are_small_and_the_same_everywhere(script):
+    """No picture, no seconds, no path of a machine; at most 20 lines of output in a cell."""
+    made = stored(script)
+    outputs = [cell["outputs"] for cell in made["cells"] if cell["cell_type"] == "code"]
+    assert {one["output_type"] for cell in outputs for one in cell} == {"stream"}
+    assert max(len(one["text"]) for cell in outputs for one in cell) <= 20
+    assert re.findall(r"\d ?(?:ms|µs|s)\b|/(?:home|tmp|work|usr)\b", printed(made)) == []
+
+
+@every_script
+def test_every_error_of_a_lecture_is_shown(script):
+    """The cell after the text that names an error prints something."""
+    cells = stored(script)["cells"]
+    after = [cells[number + 1] for number, cell in enumerate(cells) if "**Error" in "".join(cell["source"])]
+    assert after
+    assert all(cell.get("outputs") for cell in after)
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("1-operations-at-a-glance", ("all pairs 614,656, in windows 38,416, ratio 16", "616,225 scores per head")),
+        ("3-attention", ("768 GiB", "38,416 entries, 150.06 KiB; all 112.55 MiB", "all 192.00 MiB")),
+        ("5-attention-notes", ("Q, K, V projections", "Output projection W_O", "MLP down-projection")),
+    ],
+)
+def test_the_numbers_of_the_lectures_come_out(name, numbers):
+    text = printed(stored(ROOT / "docs" / "notebooks" / f"{name}.py"))
+    assert [number for number in numbers if number not in text] == []
+
+
+SCRIPT = """# %% [markdown]
+# # Title
+#
+# a # b
+
+# %%
+x = 2  # two
+# !xfcost --version
+
+# %%
+x * 3
+"""
+
+
+def test_a_percent_script_becomes_cells():
+    text, code, value = TOOL.notebook(SCRIPT)["cells"]
+    assert "".join(text["source"]) == "# Title\n\na # b"
+    assert "".join(code["source"]) == "x = 2  # two\n!xfcost --version"
+    assert (text["cell_type"], code["cell_type"], value["cell_type"]) == ("markdown", "code", "code")
+
+
+def test_a_script_that_starts_without_a_cell_is_refused():
+    with pytest.raises(ValueError, match="starts with a cell"):
+        TOOL.notebook("x = 1\n# %%\n")
+
+
+def test_a_cell_s_prints_commands_and_value_are_its_outputs(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    code, value = TOOL.executed(SCRIPT)["cells"][1:]
+    (output,) = code["outputs"]
+    assert re.fullmatch(r"xfcost \d+\.\d+\.\d+\n", "".join(output["text"]))
+    assert value["outputs"][0]["data"] == {"text/plain": ["6"]}
+    assert (code["execution_count"], value["execution_count"]) == (1, 2)
+
+
+def test_a_result_is_kept_as_html():
+    (cell,) = TOOL.executed("# %%\nimport xfcost\nxfcost.analyze('vit', trace=False)\n")["cells"]
+    (output,) = cell["outputs"]
+    assert list(output["data"]) == ["text/html"]
+
+
+def test_a_command_that_fails_fails():
+    with pytest.raises(RuntimeError, match="there is no preset"):
+        TOOL.executed("# %%\n# !xfcost show nothing-like-it | head -3\n")
+
+
+def test_a_command_may_write_a_file_and_print_nothing():
+    cell = TOOL.executed("# %%\nimport pathlib\n# !echo one > x\nprint(pathlib.Path('x').read_text())\n")["cells"][0]
+    assert "".join(cell["outputs"][0]["text"]).split() == ["one"]
+
+
+def test_a_stale_notebook_is_found(tmp_path, capsys):
+    script = tmp_path / "one.py"
+    script.write_text("# %%\nprint(1)\n")
+    assert TOOL.main([str(script), "--check"]) == 1
+    assert TOOL.main([str(script)]) == 0
+    assert TOOL.main([str(script), "--check"]) == 0
+    script.write_text("# %%\nprint(2)\n")
+    assert TOOL.main([str(script), "--check"]) == 1
+    assert "one.ipynb is not what its script gives today" in capsys.readouterr().err
