@@ -21,9 +21,11 @@ def test_the_public_names():
         "build",
         "calibrate",
         "compare",
+        "layer_types",
         "reach",
         "register",
         "stream",
+        "survey",
         "trace",
     ]
     for name in xfcost.__all__:

@@ -172,3 +172,7 @@ def test_the_command_at_80_columns(tmp_path):
     assert all(title in text for title in BY_TITLE)
     assert xf("layers", "--N", "2", "--d", "8", "-o", target).returncode == 2
     assert not target.exists()
+
+
+def test_a_notebook_shows_the_tables(table):
+    assert "Sequential operations" in (table._repr_html_() or "")

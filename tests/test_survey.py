@@ -10,6 +10,7 @@ import re
 import msgspec
 import pytest
 
+import xfcost
 from helpers import xf
 from measured import HEADER, THERE, row
 from test_measured_series import changed, timed
@@ -249,3 +250,9 @@ def test_no_word_is_cut(width, lines):
     assert all(line.entry.system in text for line in lines.values())
     assert re.search(r"^system +memory 4k +memory 64k +added 4k +added 64k$", text, re.MULTILINE)
     assert re.search(r"^Reformer +local +2·b·r +content +approximate +yes$", text, re.MULTILINE)
+
+
+def test_the_python_function_gives_the_same_lines_and_a_notebook_s_tables():
+    found = xfcost.survey(batch=2)
+    assert records(found) == records(survey_of(Run(batch=2), (), None, print))
+    assert "Linformer" in (found._repr_html_() or "")

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from xfcost.api import analyze, build, compare, register, trace
+    from xfcost.api.layer_types import layer_types
     from xfcost.api.predictions import calibrate
     from xfcost.api.reach import reach
     from xfcost.api.residual_stream import stream
+    from xfcost.api.survey import survey
     from xfcost.ledger.errors import XfcostError
     from xfcost.ledger.ledger import Ledger
     from xfcost.ledger.operation import Operation
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "compare", "reach",
-    "register", "stream", "trace",
+    "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "compare",
+    "layer_types", "reach", "register", "stream", "survey", "trace",
 ]  # fmt: skip
 
 _MODULES = {
@@ -32,9 +34,11 @@ _MODULES = {
     "build": "xfcost.api",
     "calibrate": "xfcost.api.predictions",
     "compare": "xfcost.api",
+    "layer_types": "xfcost.api.layer_types",
     "reach": "xfcost.api.reach",
     "register": "xfcost.api",
     "stream": "xfcost.api.residual_stream",
+    "survey": "xfcost.api.survey",
     "trace": "xfcost.api",
     "Ledger": "xfcost.ledger.ledger",
     "Operation": "xfcost.ledger.ledger",

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from xfcost.counting.layer_types.table import LayerTable, layer_table
 from xfcost.counting.layer_types.types import Sizes
+from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import whole_number
 
@@ -15,7 +16,13 @@ _MOST_WIDTH: Final = 2**20
 
 
 def layer_types(*, N: Any, d: Any, k: Any = 3, r: Any = None) -> LayerTable:
-    """The layer types at N tokens of width d, with kernels of k and neighbourhoods of r tokens.
+    """The layer-type table of Vaswani et al. 2017 (Table 1), derived beside the print.
+
+    Args:
+        N: tokens.
+        d: their width, even.
+        k: tokens of a convolution's kernel, odd.
+        r: tokens of a neighbourhood of restricted self-attention, odd; about √N by default.
 
     Raises:
         UsageError: one of them can't be.
@@ -34,6 +41,16 @@ def layer_types(*, N: Any, d: Any, k: Any = 3, r: Any = None) -> LayerTable:
         from xfcost.torch_models.chains import chain_of
 
         return layer_table(sizes, chain_of)
+
+
+def _layers_html(found: LayerTable) -> str:
+    from xfcost.report.console import rich_html
+    from xfcost.report.layer_types import render
+
+    return rich_html(lambda width: render(found))
+
+
+notebook.register("LayerTable", _layers_html)
 
 
 def _near_root(n: int) -> int:

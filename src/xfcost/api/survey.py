@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from xfcost.api.measured import rows_of_file
-from xfcost.counting.survey.table import Survey, survey
+from xfcost.counting.run_options import make_run
+from xfcost.counting.survey import table
+from xfcost.counting.survey.table import Survey
 from xfcost.counting.survey.times import times_over_full
+from xfcost.ledger import notebook
 from xfcost.ledger.errors import shown
 from xfcost.spec.run import Run
+
+
+def survey(*, runs: str | os.PathLike[str] | None = None, settings: Sequence[str] = (), **options: Any) -> Survey:
+    """The table of Tay et al. 2022, Efficient Transformers: A Survey (Table 1), derived beside the print.
+
+    Args:
+        runs: a file of `xfcost measure`, whose times over full attention's are added.
+        settings: overrides of every system, `key.path=value` each.
+        **options: `batch`, `dtype` and `attention`, as for `analyze`.
+
+    Raises:
+        XfcostError: a setting fits not every system; the file can't be read, or has no row of full attention.
+    """
+    return survey_of(make_run(**options), settings, None if runs is None else Path(runs), lambda text: None)
 
 
 def survey_of(run: Run, settings: Sequence[str], file: Path | None, say: Callable[[str], None]) -> Survey:
@@ -19,6 +38,16 @@ def survey_of(run: Run, settings: Sequence[str], file: Path | None, say: Callabl
         XfcostError: a setting fits not every system; the file can't be read, or has no row of full attention.
     """
     if file is None:
-        return Survey(survey(run, settings), run)
+        return Survey(table.survey(run, settings), run)
     ratio, timed = times_over_full(rows_of_file(file, say), shown(file, 200))
-    return Survey(survey(run, settings, ratio), run, timed)
+    return Survey(table.survey(run, settings, ratio), run, timed)
+
+
+def _survey_html(found: Survey) -> str:
+    from xfcost.report.console import rich_html
+    from xfcost.report.survey import render
+
+    return rich_html(lambda width: render(found, verbose=False))
+
+
+notebook.register("Survey", _survey_html)

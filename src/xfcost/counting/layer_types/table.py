@@ -13,6 +13,7 @@ from xfcost.counting.layer_types.types import LAYER_TYPES, LayerType, Printed, S
 from xfcost.formulas.component import Grid, Mixer, Operation, Place, tag_of
 from xfcost.formulas.lettered import form_of
 from xfcost.formulas.polynomial import Polynomial, exact_quotient
+from xfcost.ledger import notebook
 
 # The paper's order of factors: k·n·d².
 _FACTORS: Final = "krnd"
@@ -88,6 +89,10 @@ class LayerTable(msgspec.Struct, frozen=True, kw_only=True):
     k: int
     r: int
     lines: tuple[LayerLine, ...]
+
+    def _repr_html_(self) -> str | None:
+        """The tables that a notebook shows."""
+        return notebook.html(self)
 
 
 def layer_table(sizes: Sizes, chain: Callable[[Mixer], Chain]) -> LayerTable:

@@ -12,6 +12,7 @@ from xfcost.counting.measured.ratios import Ratio
 from xfcost.counting.survey.decoding import Decoding, decoding
 from xfcost.counting.survey.orders import derived_order, growth, mixing_parts, with_keys
 from xfcost.formulas.component import tag_of
+from xfcost.ledger import notebook
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import MIXINGS, Mixing, Operation
 from xfcost.spec.load import Loaded, load, presets_with
@@ -67,6 +68,10 @@ class Survey(NamedTuple):
     lines: list[SurveyLine]
     run: Run
     timed: str | None = None
+
+    def _repr_html_(self) -> str | None:
+        """The tables that a notebook shows."""
+        return notebook.html(self)
 
 
 def survey(run: Run, settings: Sequence[str] = (), time: TimeRatio = lambda preset: None) -> list[SurveyLine]:
