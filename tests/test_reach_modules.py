@@ -161,6 +161,42 @@ def test_a_module_without_tokens_is_refused(tmp_path):
     )
 
 
+class Summed(nn.Module):
+    """No module inside."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.cumsum(1)
+
+
+class WeightRead(nn.Module):
+    """A block whose weight is read, and which is never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.layers[0].weight)
+
+
+class Emptied(nn.Module):
+    """A block that returns no numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("model", [Summed, WeightRead, Emptied])
+def test_a_module_that_runs_no_block_is_refused(model: type[nn.Module]) -> None:
+    with pytest.raises(UsageError, match=f"reach: {model.__name__} runs none of its blocks"):
+        xfcost.reach(model(), example_inputs=torch.randn(1, 6, 4))
+
+
 def ticking(step: float) -> Callable[[], float]:
     """A clock that goes on by `step` seconds each time it is read."""
     times: Iterator[int] = iter(range(10**9))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -68,6 +69,29 @@ def differing(one: Steps, other: Steps) -> list[str]:
 def test_the_composed_sets_are_those_of_the_running_model(case: Case) -> None:
     architecture = small(case.preset, case.settings, tokens=case.tokens, size=case.size)
     assert differing(composed(architecture), running(architecture, range(case.seeds))) == []
+
+
+# Queries and keys that skip tokens: only the shortcut, a pool of three, reads these.
+POOLED = """\
+name: Pools that skip tokens
+input: {kind: image, size: [6, 8]}
+embed: [{kind: patch, size: 1}]
+stages: [{dim: 8, depth: 1, block: [{kind: pooling, heads: 2, q_size: 1, q_stride: 2, kv_size: 1, kv_stride: 2}]}]
+"""
+
+
+def test_what_pools_skip_is_handed_on_by_the_residual(tmp_path: Path) -> None:
+    (tmp_path / "pooled.yaml").write_text(POOLED)
+    architecture = small(str(tmp_path / "pooled.yaml"))
+    steps = composed(architecture)
+    assert sorted({int(count) for count in steps[0][1]["input"].sum(1)}) == [15, 17, 20]
+    assert differing(steps, running(architecture, range(2))) == []
+
+
+def test_what_compressed_keys_leave_out_is_handed_on_by_the_residual() -> None:
+    settings = ("stages.0.dim=8", "**.heads=2", "**.block=3", "**.hidden=16", "**.vocabulary=20")
+    architecture = small("t-dmca", settings, tokens=14)
+    assert differing(composed(architecture), running(architecture, range(2))) == []
 
 
 def test_a_window_off_its_place_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

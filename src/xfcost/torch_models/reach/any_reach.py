@@ -56,7 +56,7 @@ def reach_of_module(
         clock: gives seconds of work.
 
     Raises:
-        UsageError: none of its inputs has tokens; it does not run; it has no such token.
+        UsageError: none of its inputs has tokens; it does not run, or none of its blocks does; it has no such token.
     """
     model = original(model)
     check_parameters(model, name)
@@ -66,6 +66,11 @@ def reach_of_module(
         raise UsageError(f"reach: no input of {name} has an axis of tokens, as in --input 1xNx768 or 1x3xHxW")
     watched = blocks_of(model)
     size = affordable(model, given, _named(given, axes, model), full, watched, SEEDS, clock)
+    if not size.calls:
+        raise UsageError(
+            f"reach: {name} runs none of its blocks: expected layers, or numbered children of its lists, that the "
+            "forward pass calls and that return floats"
+        )
     steps = list(_steps(model, size, watched, full))
     return _composed(name, size, steps, token)
 

@@ -72,7 +72,7 @@ def outputs_of(model: nn.Module, given: Given, watched: Mapping[str, nn.Module],
     def note(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             tensors = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
-            floats = [leaf for leaf in tensors if leaf.is_floating_point()]
+            floats = [leaf for leaf in tensors if leaf.is_floating_point() and leaf.numel()]
             if floats:
                 found.append(Output(name, floats[0].detach()))
             if calls and len(found) == calls:
