@@ -10,11 +10,14 @@ from matplotlib.patches import FancyBboxPatch
 
 from helpers import xf
 from xfcost.api import analyze
-from xfcost.counting.boxes import sublayer_boxes
+from xfcost.counting.boxes import component_title, sublayer_boxes
 from xfcost.counting.diagram import diagram
 from xfcost.counting.run_options import make_run
 from xfcost.formulas.component import Place, Residual
+from xfcost.layers.context import Context
 from xfcost.layers.mlp import Mlp
+from xfcost.layers.moe import Moe
+from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms.full import Full
@@ -272,3 +275,10 @@ def test_of_one_system_every_stage_that_is_built_otherwise_is_drawn():
     text = " ".join(many.notes)
     for number in range(1, 10):
         assert f"stage {number} of 9" in drawn or re.search(rf"stages? [^:]*\b{number}\b", text)
+
+
+@pytest.mark.parametrize(
+    ("component", "title"), [(Mlp(), "MLP"), (Moe(), "MoE"), (Swiglu(), "SwiGLU"), (Context(), "Context")]
+)
+def test_a_sublayer_that_mixes_no_tokens_has_its_kind_as_title(component, title):
+    assert component_title(component) == title

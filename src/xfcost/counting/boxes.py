@@ -150,12 +150,15 @@ def _per_token(part: Part, rows: Sequence[Operation]) -> Iterator[Box]:
     yield box_of(tag, title, _ACTIVATIONS.get(act, str(act)) if act else "", rows)
 
 
+_ABBREVIATIONS: Final = {"mlp": "MLP", "moe": "MoE", "swiglu": "SwiGLU", "geglu": "GEGLU"}
+
+
 def component_title(component: Component) -> str:
     """A sub-layer in a word or two: a mixer's short name in the literature (`W-MSA`), another's kind (`MLP`)."""
     if isinstance(component, Mixer):
         return component.label()
     tag = tag_of(type(component))
-    return tag.upper() if len(tag) <= 3 else tag.replace("_", " ").capitalize()  # noqa: PLR2004 - MLP, MoE
+    return _ABBREVIATIONS.get(tag) or tag.replace("_", " ").capitalize()
 
 
 def box_of(slot: str, title: str, detail: str, rows: Sequence[Operation]) -> Box:
