@@ -5,15 +5,12 @@ Usage: python benchmarks/clock.py [bare | busy | attributed | slopes | composed 
 bare        xfcost's median of a forward over that of a bare torch.utils.benchmark script on the same model, in turns
 busy        the same while another process keeps one core busy
 attributed  the share of a forward that no operation accounts for, N ≥ 784 and d ≥ 384
-slopes      log-log slopes of the time of token mixing between large N: full attention 2, windows 1; twice: as the
-            process is, and with an allocator that keeps what is freed (glibc gives matrices above 32 MiB back to the
-            system after each use, and taking them again costs page faults)
+slopes      log-log slopes of the time of token mixing between large N: full attention 2, windows 1
 composed    a model composed of its distinct blocks, over the whole model, in turns
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -43,8 +40,7 @@ SLOPES = (
     ("vit-s16", (1024, 2116, 4096), {"settings": ["stages.0.depth=1"]}),
     ("swin-t", (12544, 28224, 50176), {"settings": ["stages.2.depth=2"]}),
 )
-# glibc keeps what is freed: no mapping of its own for large blocks, nothing returned from the end of the heap.
-KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+
 COMPOSED = (("vit-s16", 784), ("swin-t", 3136), ("gpt2", 196), ("mamba-130m", 64))
 
 
@@ -107,13 +103,6 @@ def attributed() -> None:
 
 
 def slopes() -> None:
-    """The slopes twice, each in a process of its own."""
-    for name, environment in (("as it is", {}), ("memory kept", KEPT)):
-        print(f"slopes, {name}:", flush=True)
-        subprocess.run([sys.executable, __file__, "slopes-here"], env={**os.environ, **environment}, check=True)
-
-
-def slopes_here() -> None:
     """Slopes of the time of token mixing."""
     for name, sizes, options in SLOPES:
         ledgers = [ours(name, tokens, max_time=20, **options) for tokens in sizes]
@@ -131,15 +120,8 @@ def composed() -> None:
         print(f"composed: {name} N={tokens}: {paired(once, lambda n=name, t=tokens: ours(n, t).timing.seconds)}")
 
 
-PARTS = {
-    "bare": against_bare,
-    "busy": busy,
-    "attributed": attributed,
-    "slopes": slopes,
-    "slopes-here": slopes_here,
-    "composed": composed,
-}
+PARTS = {"bare": against_bare, "busy": busy, "attributed": attributed, "slopes": slopes, "composed": composed}
 
 if __name__ == "__main__":
-    for part in sys.argv[1:] or [name for name in PARTS if name not in ("busy", "slopes-here")]:
+    for part in sys.argv[1:] or [name for name in PARTS if name != "busy"]:
         PARTS[part]()

@@ -215,6 +215,21 @@ def test_no_overhead_is_below_zero():
     assert max(found.call, found.view, found.module) >= 0.0
 
 
+def test_networks_cut_to_few_blocks_say_nothing_of_overhead():
+    overhead = Overhead(call=2e-6, view=1e-6, module=5e-6)
+    networks = runs(overhead)
+    cut = [one._replace(whole=2 * one.whole, cut=True) for one in networks]
+    found = fitted(MACHINE, BASELINE, [*networks, *cut], Run("operations", {}, {}, 0, 0, 0.0)).overhead
+    assert found.seconds(calls=10, views=10, modules=10) == pytest.approx(80e-6, rel=1e-6)
+
+
+def test_what_is_called_before_each_run_is_not_recorded():
+    before, model = [], nn.ReLU()
+    found = recorded(model, (torch.zeros(3),), Ticks(), times=2, before=lambda: before.append(torch.ones(2) + 1))
+    assert len(before) == 2
+    assert [call.operation for _, call in found.calls] == ["aten.relu"]
+
+
 def test_a_disturbed_network_is_measured_again():
     (quiet, *_) = runs(Overhead(call=0.0, view=0.0, module=0.0))
     slow, slower = (quiet._replace(whole=factor * quiet.whole) for factor in (2, 3))

@@ -41,6 +41,8 @@ _PEAK_BYTES: Final = 2**27
 _PEAK_RUNS: Final = 20
 _SMALL_CALLS: Final = 200
 _SHORTEST: Final = 2e-7
+# More than the caches of processors and GPUs hold.
+_EVICTING_BYTES: Final = 2**28
 # A disturbed network is measured so many times at most.
 _TRIES: Final = 3
 
@@ -54,6 +56,8 @@ class Run(NamedTuple):
     views: int
     modules: int
     whole: float
+    cut: bool = False
+    """Has it fewer blocks than its preset? It is then run from empty caches."""
 
     @property
     def spent(self) -> float:
@@ -82,16 +86,35 @@ def calibrated(
     single = Operations(getattr(torch, dtype), device)
     operations = run_of("single operations", recorded(single, (), ticks, _FEWEST), 0.0, extra)
     runs = []
-    for number, (name, architecture) in enumerate(networks, 3):
+    evicted = Evicted(device)
+    for number, (name, architecture, cut) in enumerate(networks, 3):
         say(number, steps, name)
-        runs.append(steady(partial(_run, name, build(architecture, device), ticks, extra)))
+        run = steady(partial(_run, name, build(architecture, device), ticks, extra, evicted if cut else _nothing))
+        runs.append(run._replace(cut=cut))
     return fitted(this_machine(device, dtype), baseline, runs, operations)
 
 
-def _run(name: str, live: BuiltModel, clock: Clock, extra: float) -> Run:
+class Evicted:
+    """Called, it empties the processor's caches.
+
+    The blocks that a network lacks would have done so: in a whole model every block finds its weights in memory.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._bytes = torch.zeros(_EVICTING_BYTES, dtype=torch.uint8, device=device)
+
+    def __call__(self) -> None:
+        self._bytes.add_(1)
+
+
+def _nothing() -> None:
+    """Nothing is to be done before a run."""
+
+
+def _run(name: str, live: BuiltModel, clock: Clock, extra: float, before: Callable[[], None]) -> Run:
     """The network run whole, then with a clock around each call."""
-    whole, times = _whole(live, clock)
-    return run_of(name, recorded(live.model, live.inputs, clock, times), whole, extra)
+    whole, times = _whole(live, clock, before)
+    return run_of(name, recorded(live.model, live.inputs, clock, times, before), whole, extra)
 
 
 def steady(measure: Callable[[], Run]) -> Run:
@@ -107,7 +130,8 @@ def steady(measure: Callable[[], Run]) -> Run:
 def fitted(where: Machine, baseline: Baseline, runs: Sequence[Run], operations: Run) -> Calibration:
     """The calibration of measured networks."""
     measured = merged([*runs, operations])
-    overhead = overhead_of([outside(one) for one in runs])
+    # Empty caches slow Python down too, once a run: not a part of what a call costs.
+    overhead = overhead_of([outside(one) for one in runs if not one.cut])
     return Calibration(
         machine=where,
         measured=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -158,12 +182,13 @@ def recording_seconds(device: str, clock: Clock) -> float:
     return max(statistics.median(alone) - plain, 0.0)
 
 
-def _whole(live: BuiltModel, clock: Clock) -> tuple[float, int]:
+def _whole(live: BuiltModel, clock: Clock, before: Callable[[], None]) -> tuple[float, int]:
     """The median seconds of a whole forward, and the number of runs that it was taken from."""
     times: list[float] = []
     with torch.no_grad():
         live.model(*live.inputs)
         while len(times) < _FEWEST or (sum(times) < _SECONDS and len(times) < _MOST):
+            before()
             started = clock()
             live.model(*live.inputs)
             times.append(clock() - started)

@@ -58,8 +58,17 @@ class Recorded(NamedTuple):
     """Of a run with a clock."""
 
 
-def recorded(model: nn.Module, inputs: tuple[Any, ...], clock: Clock | None = None, times: int = 1) -> Recorded:
-    """The calls of `model(*inputs)`; with a `clock` its real tensors are run `times` times, and every call is timed."""
+def recorded(
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    clock: Clock | None = None,
+    times: int = 1,
+    before: Callable[[], object] | None = None,
+) -> Recorded:
+    """The calls of `model(*inputs)`; with a `clock` its real tensors are run `times` times, and every call is timed.
+
+    `before` is called before each run, and is not recorded.
+    """
     recorder = _Recorder(clock)
     with _counted_modules(model, recorder), ExitStack() as stack:
         if clock is None:
@@ -68,6 +77,9 @@ def recorded(model: nn.Module, inputs: tuple[Any, ...], clock: Clock | None = No
         for context in (_FusedAttention(recorder), recorder):
             stack.enter_context(context)
         for _ in range(times):
+            if before is not None:
+                with _disable_current_modes():
+                    before()
             model(*inputs)
     return recorder.result(times)
 

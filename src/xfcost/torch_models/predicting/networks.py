@@ -93,13 +93,14 @@ NETWORKS: Final = (
 )  # fmt: skip
 
 
-def architectures(dtype: str) -> Iterator[tuple[str, Architecture]]:
-    """Every network at every N, with its name."""
+def architectures(dtype: str) -> Iterator[tuple[str, Architecture, bool]]:
+    """Every network at every N, with its name; and whether it has fewer blocks than its preset."""
     for one in NETWORKS:
         loaded = load(one.preset, one.settings)
         for tokens, attention in product(one.tokens, one.attention):
             words = [one.preset, *([] if tokens is None else [f"N={tokens}"]), *one.settings, attention, one.mode]
-            yield " ".join(words), place(loaded, make_run(N=tokens, dtype=dtype, attention=attention, mode=one.mode))
+            run = make_run(N=tokens, dtype=dtype, attention=attention, mode=one.mode)
+            yield " ".join(words), place(loaded, run), bool(one.settings)
 
 
 # Sizes of single operations; none of more MACs than this.
