@@ -82,8 +82,8 @@ def against_bare() -> None:
             noisy += [timing.noisy] if timing.noisy else []
             return timing.seconds
 
-        told = f"; said to be noisy {len(noisy)} times" if noisy else ""
-        print(f"bare: {name} N={tokens}: {paired(timed, lambda name=name, tokens=tokens: bare(name, tokens))}{told}")
+        ratio = paired(timed, lambda name=name, tokens=tokens: bare(name, tokens))
+        print(f"bare: {name} N={tokens}: {ratio}; said to be noisy {len(noisy)} of {PAIRS} times")
 
 
 def busy() -> None:
