@@ -18,9 +18,9 @@ from xfcost.api.modules import (
     named_module,
     refuse_class,
 )
+from xfcost.api.notebooks import show_as
 from xfcost.api.specs import Progress, account, built, settings_texts, spec_name, with_probe
 from xfcost.counting.run_options import make_run
-from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import OPTION_TYPES, RunOptions, spelled_out
@@ -30,10 +30,10 @@ from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:
     import torch
+    from rich.console import RenderableType
     from typing_extensions import Unpack
 
     from xfcost.counting.comparison_result import Comparison
-    from xfcost.counting.reach.result import Reach
     from xfcost.torch_models.build import BuiltModel
     from xfcost.torch_models.tracing.trace import Traced
 
@@ -42,30 +42,20 @@ __all__ = ["account", "analyze", "build", "compare", "register", "trace"]
 Made = TypeVar("Made", bound=Callable[..., Any])
 
 
-def _ledger_html(ledger: Ledger) -> str:
-    from xfcost.report.console import rich_html
+def _ledger(ledger: Ledger, width: int) -> RenderableType:
     from xfcost.report.table import report
 
-    return rich_html(lambda width: report(ledger, None, width))
+    return report(ledger, None, width)
 
 
-def _comparison_html(comparison: Comparison) -> str:
+def _comparison(comparison: Comparison, width: int) -> RenderableType:
     from xfcost.report.compare import report
-    from xfcost.report.console import rich_html
 
-    return rich_html(lambda width: report(comparison, width))
-
-
-def _reach_html(found: Reach) -> str:
-    from xfcost.report.console import rich_html
-    from xfcost.report.reach import report
-
-    return rich_html(lambda width: report([found], width))
+    return report(comparison, width)
 
 
-notebook.register("Ledger", _ledger_html)
-notebook.register("Reach", _reach_html)
-notebook.register("Comparison", _comparison_html)
+show_as("Ledger", _ledger)
+show_as("Comparison", _comparison)
 
 
 class _Options(RunOptions, TimingOptions, total=False):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from xfcost.api.notebooks import show_as
 from xfcost.counting.layer_types.table import LayerTable, layer_table
 from xfcost.counting.layer_types.types import Sizes
-from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import whole_number
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 # Paths are composed token by token.
 MOST_TOKENS: Final = 2**16
@@ -43,14 +46,13 @@ def layer_types(*, N: Any, d: Any, k: Any = 3, r: Any = None) -> LayerTable:
         return layer_table(sizes, chain_of)
 
 
-def _layers_html(found: LayerTable) -> str:
-    from xfcost.report.console import rich_html
+def _render(found: LayerTable, width: int) -> RenderableType:
     from xfcost.report.layer_types import render
 
-    return rich_html(lambda width: render(found))
+    return render(found)
 
 
-notebook.register("LayerTable", _layers_html)
+show_as("LayerTable", _render)
 
 
 def _near_root(n: int) -> int:

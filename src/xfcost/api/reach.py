@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from xfcost.api.notebooks import show_as
 from xfcost.api.specs import Progress
 from xfcost.api.systems import OfModules, open_systems, running
 from xfcost.counting.reach.composed import reach as composed
@@ -17,6 +18,7 @@ from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
     import torch
+    from rich.console import RenderableType
 
     from xfcost.torch_models.any_model.system import ModuleSystem
 
@@ -97,3 +99,12 @@ def place_of(given: str | int | Sequence[int] | None) -> tuple[int, ...] | None:
             f"--token {shown(given)}: expected whole numbers, a row and a column (--token 3,4), or the place in a "
             "sequence (--token 100)"
         ) from None
+
+
+def _render(found: Reach, width: int) -> RenderableType:
+    from xfcost.report.reach import report
+
+    return report([found], width)
+
+
+show_as("Reach", _render)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from xfcost.api.modules import imported, is_module, refuse_class
+from xfcost.api.notebooks import show_as
 from xfcost.api.specs import Progress, settings_texts, spec_name
 from xfcost.counting.forward import count
 from xfcost.counting.run_options import make_run
-from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.quantities import whole_number
 from xfcost.ledger.residual_stream import ResidualStream
 from xfcost.spec.load import Loaded, load
 from xfcost.spec.placement import place
 from xfcost.spec.targets import module_target
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _MOST_SEED: Final = 2**63 - 1
 
@@ -88,11 +91,10 @@ def _loaded(spec: Any, settings: Sequence[str] | None, progress: Progress | None
 _OF_SPECS: Final = "only a spec says which of its sums are residual adds (`xfcost list` shows presets)"
 
 
-def _stream_html(found: ResidualStream) -> str:
-    from xfcost.report.console import rich_html
+def _render(found: ResidualStream, width: int) -> RenderableType:
     from xfcost.report.residual_stream import report
 
-    return rich_html(lambda width: report(found, width))
+    return report(found, width)
 
 
-notebook.register("ResidualStream", _stream_html)
+show_as("ResidualStream", _render)

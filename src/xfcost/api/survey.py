@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xfcost.api.measured import rows_of_file
+from xfcost.api.notebooks import show_as
 from xfcost.counting.run_options import make_run
 from xfcost.counting.survey import table
 from xfcost.counting.survey.table import Survey
 from xfcost.counting.survey.times import times_over_full
-from xfcost.ledger import notebook
 from xfcost.ledger.errors import shown
 from xfcost.spec.run import Run
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 def survey(*, runs: str | os.PathLike[str] | None = None, settings: Sequence[str] = (), **options: Any) -> Survey:
@@ -43,11 +46,10 @@ def survey_of(run: Run, settings: Sequence[str], file: Path | None, say: Callabl
     return Survey(table.survey(run, settings, ratio), run, timed)
 
 
-def _survey_html(found: Survey) -> str:
-    from xfcost.report.console import rich_html
+def _render(found: Survey, width: int) -> RenderableType:
     from xfcost.report.survey import render
 
-    return rich_html(lambda width: render(found, verbose=False))
+    return render(found, verbose=False)
 
 
-notebook.register("Survey", _survey_html)
+show_as("Survey", _render)
