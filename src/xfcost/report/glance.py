@@ -11,6 +11,7 @@ import msgspec
 from xfcost.counting.glance import MIXING_FIRST, Entry, Glance
 from xfcost.ledger import units
 from xfcost.ledger.operation import Mixing
+from xfcost.report.formats import formatted
 from xfcost.report.input_description import circumstances, image_cell, input_object, input_warnings
 from xfcost.report.style import TERMINAL, WORDS, letters_text, lowered
 
@@ -137,16 +138,18 @@ def _object(page: Glance) -> dict[str, Any]:
 def glance_text(page: Glance, form: Format) -> str:
     """The page in a format."""
     from xfcost.ledger.objects import json_text
-    from xfcost.report.export import to_csv, to_markup
 
-    if form == "json":
-        return json_text(_object(page))
-    if form == "csv":
-        return to_csv(records(page))
-    if form == "table":
-        from xfcost.report.console import plain_text
+    return formatted(
+        form,
+        json=lambda: json_text(_object(page)),
+        rows=lambda: records(page),
+        table=lambda width: render(page),
+        markup=lambda: _markup(page, form),
+    )
 
-        return plain_text(lambda width: render(page))
+
+def _markup(page: Glance, form: Format) -> str:
+    from xfcost.report.export import to_markup
     from xfcost.report.latex import latex
 
     texts = [*_input_lines(page), *_mixing_lines(page), parameter_sentence(page)]

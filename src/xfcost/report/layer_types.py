@@ -9,6 +9,7 @@ import msgspec
 
 from xfcost.counting.layer_types.table import LayerLine, LayerTable, explanations
 from xfcost.ledger import units
+from xfcost.report.formats import formatted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -133,18 +134,25 @@ def _record(line: LayerLine, n: int) -> dict[str, Any]:
 def layers_text(table: LayerTable, form: Format) -> str:
     """The table in a format."""
     from xfcost.ledger.objects import json_text
-    from xfcost.report.export import to_csv, to_markup
 
-    if form == "json":
-        sizes = {name: getattr(table, name) for name in ("n", "d", "k", "r")}
-        why = [{"layer": title, "text": text} for title, text in explanations(table)]
-        return json_text(sizes | {"source": PAPER, "layers": records(table), "explanations": why})
-    if form == "csv":
-        return to_csv(records(table))
-    if form == "table":
-        from xfcost.report.console import plain_text
+    return formatted(
+        form,
+        json=lambda: json_text(_object(table)),
+        rows=lambda: records(table),
+        table=lambda width: render(table),
+        markup=lambda: _markup(table, form),
+    )
 
-        return plain_text(lambda width: render(table))
+
+def _object(table: LayerTable) -> dict[str, Any]:
+    """The object of `--format json`."""
+    sizes = {name: getattr(table, name) for name in ("n", "d", "k", "r")}
+    why = [{"layer": title, "text": text} for title, text in explanations(table)]
+    return sizes | {"source": PAPER, "layers": records(table), "explanations": why}
+
+
+def _markup(table: LayerTable, form: Format) -> str:
+    from xfcost.report.export import to_markup
     from xfcost.report.latex import latex
 
     texts = [f"{title}: {text}" for title, text in explanations(table)]

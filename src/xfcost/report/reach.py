@@ -11,6 +11,7 @@ from xfcost.counting.reach.result import BlockReach, InputGrid, Met, Reach
 from xfcost.ledger import units
 from xfcost.ledger.grid import sides_text
 from xfcost.report.console import bare_table
+from xfcost.report.formats import formatted
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -251,16 +252,18 @@ def _reached(first: np.ndarray) -> dict[str, int]:
 def reach_text(reaches: Sequence[Reach], form: Format) -> str:
     """The report in a format."""
     from xfcost.ledger.objects import json_text
-    from xfcost.report.export import to_csv, to_markup
 
-    if form == "json":
-        return json_text(objects(reaches))
-    if form == "csv":
-        return to_csv(records(reaches))
-    if form == "table":
-        from xfcost.report.console import plain_text
+    return formatted(
+        form,
+        json=lambda: json_text(objects(reaches)),
+        rows=lambda: records(reaches),
+        table=lambda width: report(reaches, width),
+        markup=lambda: _markup(reaches, form),
+    )
 
-        return plain_text(lambda width: report(reaches, width))
+
+def _markup(reaches: Sequence[Reach], form: Format) -> str:
+    from xfcost.report.export import to_markup
     from xfcost.report.latex import latex
 
     texts = [f"{one.name}, {inputs_text(one)}: {'; '.join(answers(one))}" for one in reaches]

@@ -12,6 +12,7 @@ from rich.text import Text
 from xfcost.ledger import units
 from xfcost.ledger.residual_stream import ChangedRows, ResidualStream, StreamStep, records
 from xfcost.report.console import bare_table
+from xfcost.report.formats import formatted
 from xfcost.report.input_description import input_text
 from xfcost.report.output import Format
 from xfcost.report.residual_matrices import matrix_texts
@@ -48,16 +49,17 @@ def _convention(found: ResidualStream) -> str:
 
 def stream_text(found: ResidualStream, form: Format) -> str:
     """The report in a format."""
-    from xfcost.report.export import to_csv, to_markup
+    return formatted(
+        form,
+        json=found.to_json,
+        rows=lambda: records(found),
+        table=lambda width: report(found, width),
+        markup=lambda: _markup(found, form),
+    )
 
-    if form == "json":
-        return found.to_json()
-    if form == "csv":
-        return to_csv(records(found))
-    if form == "table":
-        from xfcost.report.console import plain_text
 
-        return plain_text(lambda width: report(found, width))
+def _markup(found: ResidualStream, form: Format) -> str:
+    from xfcost.report.export import to_markup
     from xfcost.report.latex import latex
 
     lines = [*block_sums(found), *sentences(found), *contradiction_texts(found), _convention(found)]

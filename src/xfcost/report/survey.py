@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from xfcost.counting.measured.ratios import Ratio
 from xfcost.counting.survey.table import FULL_ATTENTION, Survey, SurveyLine, explanations
 from xfcost.ledger import units
+from xfcost.report.formats import formatted
 from xfcost.report.style import letters_text
 from xfcost.spec.survey import CLASSES
 
@@ -195,16 +196,18 @@ def _record(line: SurveyLine, *, timed: bool) -> dict[str, Any]:
 def survey_text(found: Survey, form: Format, *, verbose: bool) -> str:
     """The table in a format."""
     from xfcost.ledger.objects import json_text
-    from xfcost.report.export import to_csv, to_markup
 
-    if form == "json":
-        return json_text(_object(found))
-    if form == "csv":
-        return to_csv(records(found))
-    if form == "table":
-        from xfcost.report.console import plain_text
+    return formatted(
+        form,
+        json=lambda: json_text(_object(found)),
+        rows=lambda: records(found),
+        table=lambda width: render(found, verbose=verbose),
+        markup=lambda: _markup(found, form, verbose=verbose),
+    )
 
-        return plain_text(lambda width: render(found, verbose=verbose))
+
+def _markup(found: Survey, form: Format, *, verbose: bool) -> str:
+    from xfcost.report.export import to_markup
     from xfcost.report.latex import latex
 
     lines = [f"{text}." for text in notes(found)]
