@@ -1,7 +1,7 @@
 """The costs of a system at many N, and closed forms that give exactly these.
 
-Every N is counted. A form is read from the same formulas, evaluated in a letter (`formulas/exact_form.py`), and kept for
-the N at which it gives the counted integer; where none does, the integer itself stands. So a reader who evaluates
+Every N is counted. A form is read from the same formulas, evaluated in a letter (`formulas/exact_form.py`), and kept
+for the N at which it gives the counted integer; where none does, the integer itself stands. So a reader who evaluates
 them at one of these N gets what was counted there.
 """
 
@@ -9,26 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isqrt
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from xfcost.counting.comparison import mixing_macs
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem, System
 from xfcost.formulas.exact_form import ExactForms, Form, constant
 from xfcost.formulas.lettered import LetteredInt, lettered
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.operation import KINDS, Operation
 from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
 # Of every operation, over all its blocks.
 ROW_QUANTITIES: Final = ("params", "macs", "attention_bytes")
-# Of the whole, the quantities of a plot.
-TOTALS: Final = ("macs", "mixing_macs", "attention_bytes", "cache_bytes")
+# Of the whole.
+TOTALS: Final = ("macs", "mixing_macs", "attention_bytes", "cache_bytes", "params")
 # The path of an operation, or a word in place of it, and the quantity.
 Key = tuple[str, str]
 TOTAL: Final = "total"
+BY_KIND: Final = ("macs", "params")
+_WHOLE: Final = frozenset((TOTAL, *KINDS))
+# 1 at an N where the operations are those of the own N, else 0.
+OWN_OPERATIONS: Final[Key] = (TOTAL, "own_operations")
 
 
 class Piece(NamedTuple):
@@ -36,7 +41,7 @@ class Piece(NamedTuple):
 
     first: int
     form: Form | None
-    """None where the system can't have these N."""
+    """None where the system can't have these N, or, of an operation, has other operations there."""
 
 
 class SizeForms(NamedTuple):
@@ -46,56 +51,75 @@ class SizeForms(NamedTuple):
     """`N`, or `s`, the side of a square grid."""
     letters: tuple[int, ...]
     """The letter at every N."""
+    steps: int
+    """N over s², the time steps of a video; 0 where the letter is N."""
     forms: ExactForms
     pieces: dict[Key, tuple[Piece, ...]]
 
     def value(self, key: Key, place: int) -> int | None:
         """The figure at the N at `place`; None where the system can't have it."""
-        form = next(piece.form for piece in reversed(self.pieces[key]) if piece.first <= place)
+        form = self._piece(key, place).form
         return None if form is None else self.forms.value(form, self.letters[place], {})
 
     def form_text(self, key: Key, place: int) -> str | None:
-        """The form that holds at `place`, in letters; None where a count stands."""
-        form = next(piece.form for piece in reversed(self.pieces[key]) if piece.first <= place)
+        """The form that holds at `place`, in letters; None where it is a number."""
+        form = self._piece(key, place).form
         if form is None or not any(product for product, _ in form):
             return None
         return self.forms.text(form, self.letter, square="N" if self.letter == "s" else None)
 
+    def held(self, key: Key, place: int) -> tuple[int, int]:
+        """The first and the last place at which the form of `place` holds."""
+        pieces, piece = self.pieces[key], self._piece(key, place)
+        number = pieces.index(piece)
+        return piece.first, pieces[number + 1].first - 1 if number + 1 < len(pieces) else len(self.letters) - 1
 
-def size_forms(system: System, run: Run, tokens: Sequence[int], own: int) -> SizeForms:
-    """The costs of `system` at every N of `tokens`, in as few forms as give them; that of N = `own` is tried first.
+    def _piece(self, key: Key, place: int) -> Piece:
+        return next(piece for piece in reversed(self.pieces[key]) if piece.first <= place)
+
+
+def size_forms(system: System, run: Run, tokens: Sequence[int], own: Ledger) -> SizeForms:
+    """The costs of `system` at every N of `tokens`, in as few forms as give them.
+
+    Operations are those of `own`, its ledger. Where other ones run at an N (a window that holds all tokens), the totals
+    are counted there, and the operations have no figures.
 
     Raises:
         XfcostError: its inputs have no N.
     """
     steps = system.time_steps() if system.axes(run) > 1 else 0
     letters = tuple(isqrt(n // steps) if steps else n for n in tokens)
-    counted = [_figures(_ledger_at(system, run, n)) for n in tokens]
+    counted = [_figures(_ledger_at(system, run, n), own) for n in tokens]
     read = _Forms(system, run, steps)
-    for n in (own, *tokens[-1:]):
+    for n in (own.metadata.grid_tokens, *tokens[-1:]):
         read.at(n)
-    pieces: dict[Key, list[Piece]] = {key: [] for figures in counted for key in figures or ()}
+    keys = dict.fromkeys(key for figures in counted for key in figures or ())
+    pieces: dict[Key, list[Piece]] = {key: [] for key in keys}
     for number, (n, letter, figures) in enumerate(zip(tokens, letters, counted, strict=True)):
         parts: dict[int, int] = {}
         for key, found in pieces.items():
-            value = None if figures is None else figures.get(key, 0)
+            value = _value(key, figures)
             if found and _gives(read.forms, found[-1].form, letter, parts, value):
                 continue
             found.append(Piece(number, None if value is None else read.form(key, n, letter, parts, value)))
-    single = {key: tuple(_counts_of_single(found, figures_of(key, counted))) for key, found in pieces.items()}
-    return SizeForms("s" if steps else "N", letters, read.forms, single)
+    single = {key: tuple(_counts_of_single(found, key, counted)) for key, found in pieces.items()}
+    return SizeForms("s" if steps else "N", letters, steps, read.forms, single)
 
 
-def figures_of(key: Key, counted: Sequence[Mapping[Key, int] | None]) -> list[int | None]:
-    """One figure at every N."""
-    return [None if figures is None else figures.get(key, 0) for figures in counted]
+def _value(key: Key, figures: Mapping[Key, int | None] | None) -> int | None:
+    """A figure; None where the system, or its operation, is not there. An operation's zeros are not listed."""
+    if figures is None or (key[0] not in _WHOLE and not figures[OWN_OPERATIONS]):
+        return None
+    return figures.get(key, 0)
 
 
-def _counts_of_single(pieces: Sequence[Piece], counted: Sequence[int | None]) -> Iterator[Piece]:
+def _counts_of_single(
+    pieces: Sequence[Piece], key: Key, counted: Sequence[Mapping[Key, int | None] | None]
+) -> Iterator[Piece]:
     """The pieces; a form that holds at a single N is no form, and the count stands there."""
     ends = [*(piece.first for piece in pieces[1:]), len(counted)]
     for piece, end in zip(pieces, ends, strict=True):
-        value = counted[piece.first]
+        value = _value(key, counted[piece.first])
         yield piece if end - piece.first > 1 or value is None else Piece(piece.first, constant(value))
 
 
@@ -125,8 +149,8 @@ class _Forms:
         """The forms of all figures, read at N = `n`; nothing where that is no size for letters."""
         if n not in self._read:
             ledger = self._lettered_ledger(n)
-            figures = {} if ledger is None else _figures(ledger) or {}
-            self._read[n] = {key: self.forms.of(number) for key, number in figures.items()}
+            figures = {} if ledger is None else _figures(ledger, ledger) or {}
+            self._read[n] = {key: self.forms.of(number) for key, number in figures.items() if number is not None}
         return self._read[n]
 
     def _lettered_ledger(self, n: int) -> Ledger | None:
@@ -160,20 +184,28 @@ def _ledger_at(system: System, run: Run, tokens: int) -> Ledger | None:
         return None
 
 
-def _figures(ledger: Ledger | None) -> dict[Key, int] | None:
-    """Every figure of every operation, and the totals."""
+def _figures(ledger: Ledger | None, own: Ledger) -> dict[Key, int | None] | None:
+    """The totals, and every figure of every operation where these are those of `own`."""
     if ledger is None:
         return None
-    totals = dict.fromkeys(TOTALS, 0)
-    found: dict[Key, int] = {}
+    found: dict[Key, Any] = {(TOTAL, name): 0 for name in TOTALS}
+    found |= {(kind, name): 0 for kind in KINDS for name in BY_KIND}
+    found[OWN_OPERATIONS] = alike = int(_operations(ledger) == _operations(own))
     for row in ledger.rows:
         figures = row_figures(row, ledger.bytes_per_element)
-        found |= {(row.path, name): value for name, value in figures.items() if value}
-        totals["macs"] = totals["macs"] + figures["macs"]
-        totals["mixing_macs"] = totals["mixing_macs"] + (figures["macs"] if row.mixes else 0)
-        totals["attention_bytes"] = totals["attention_bytes"] + figures["attention_bytes"]
-        totals["cache_bytes"] = totals["cache_bytes"] + row.cached * row.times * ledger.bytes_per_element
-    return found | {(TOTAL, name): value for name, value in totals.items()}
+        cached = row.cached * row.times * ledger.bytes_per_element
+        for name, value in (*figures.items(), ("cache_bytes", cached)):
+            found[TOTAL, name] = found[TOTAL, name] + value
+        for name in BY_KIND:
+            found[row.mixing, name] = found[row.mixing, name] + figures[name]
+        if alike:
+            found |= {(row.path, name): value for name, value in figures.items() if value}
+    found[TOTAL, "mixing_macs"] = mixing_macs(ledger)
+    return found
+
+
+def _operations(ledger: Ledger) -> dict[str, str]:
+    return {row.path: row.mixing for row in ledger.rows}
 
 
 def row_figures(row: Operation, bytes_per_element: int) -> dict[str, int]:

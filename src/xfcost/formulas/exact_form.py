@@ -8,6 +8,7 @@ remainder, a branch) is the number that it was; the form then holds near that si
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any, Final, Literal, NamedTuple
 
 from xfcost.formulas.lettered import LetteredInt
@@ -44,17 +45,26 @@ class ExactForms:
 
     def of(self, number: int) -> Form:
         """The form of a number; of a plain int itself."""
-        if not isinstance(number, LetteredInt):
-            return constant(number)
-        if id(number) not in self._known:
-            self._known[id(number)] = (number, self._read(number))
-        return self._known[id(number)][1]
+        pending = [number]
+        while pending:  # no recursion: a sum over the rows of a model is as deep as these are many
+            last = pending.pop()
+            if not isinstance(last, LetteredInt) or id(last) in self._known:
+                continue
+            inner = [one for one in _made_of(last) if isinstance(one, LetteredInt) and id(one) not in self._known]
+            if inner:
+                pending += [last, *reversed(inner)]
+            else:
+                self._known[id(last)] = (last, self._read(last))
+        return self._form(number)
+
+    def _form(self, number: int) -> Form:
+        return self._known[id(number)][1] if isinstance(number, LetteredInt) else constant(number)
 
     def _read(self, number: LetteredInt) -> Form:
         step, arguments = number.step
         if step is None:
             return constant(int(number))
-        first, second = self.of(arguments[0]), self.of(arguments[1])
+        first, second = map(self._form, arguments[:2])
         if step == "sum":
             return added(first, second)
         if step == "product":
@@ -71,7 +81,9 @@ class ExactForms:
         if whole > 0 and (left := _constant_of(rest)) is not None:
             return added(exact, constant(left // whole))
         if all(each < 0 for _, each in rest):
-            return added(exact, multiplied(self._rounded("ceil", multiplied(rest, constant(-1)), divisor), constant(-1)))
+            return added(
+                exact, multiplied(self._rounded("ceil", multiplied(rest, constant(-1)), divisor), constant(-1))
+            )
         return added(exact, self._rounded("floor", rest, divisor))
 
     def _rounded(self, kind: Literal["floor", "ceil"], number: Form, divisor: Form) -> Form:
@@ -85,7 +97,7 @@ class ExactForms:
         """The part that a form is; None of any other form."""
         if len(form) != 1 or form[0][1] != 1 or len(form[0][0]) != 1:
             return None
-        (factor, power), = form[0][0]
+        ((factor, power),) = form[0][0]
         return self.parts[factor - 1] if factor != LETTER and power == 1 else None
 
     def _extreme(self, first: Form, second: Form, kind: Literal["min", "max"]) -> Form:
@@ -102,12 +114,10 @@ class ExactForms:
 
     def value(self, form: Form, letter: int, known: dict[int, int]) -> int:
         """The form where its letter is `letter`; `known` holds the parts' values there, and gets more."""
-        total = 0
-        for product, coefficient in form:
-            for factor, power in product:
-                coefficient *= self._factor(factor, letter, known) ** power
-            total += coefficient
-        return total
+        return sum(
+            coefficient * prod(self._factor(factor, letter, known) ** power for factor, power in product)
+            for product, coefficient in form
+        )
 
     def _factor(self, factor: int, letter: int, known: dict[int, int]) -> int:
         if factor == LETTER:
@@ -146,6 +156,12 @@ class ExactForms:
             return f"{kind}({first}, {second})"
         left, right = "⌊⌋" if kind == "floor" else "⌈⌉"
         return f"{left}{first if len(both[0]) == 1 else f'({first})'}/{second}{right}"
+
+
+def _made_of(number: LetteredInt) -> tuple[int, ...]:
+    """The two numbers of the last step of its computation; none of a letter, and of a step that rounds."""
+    step, arguments = number.step
+    return arguments[:2] if step else ()
 
 
 def constant(number: int) -> Form:

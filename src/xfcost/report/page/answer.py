@@ -1,0 +1,79 @@
+"""The first lines of the page: what the systems cost, where the cost sits, how it grows, which costs less."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from typing import Final
+
+from rich.text import Text
+
+from xfcost.counting.comparison_result import Comparison
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import KINDS
+from xfcost.report.comparison_answer import answer_texts, exponent_text
+from xfcost.report.crossovers import CURVE_WORDS, crossover_texts, forward_part, size_crossover_texts
+from xfcost.report.header import header
+from xfcost.report.input_description import input_warnings
+from xfcost.report.prediction import compared_prediction_texts
+from xfcost.report.style import WORDS, lowered
+
+# Operations that are named as the dearest.
+_DEAREST: Final = 3
+
+
+def comparison_lines(comparison: Comparison) -> list[str]:
+    """Which system costs less and by how much, and the N at which one overtakes another; nothing of one system."""
+    if len(comparison.names) == 1:
+        return []
+    metadata = {name: ledger.metadata for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)}
+    lines = list(takewhile(lambda line: not line.startswith("growth"), _plain(answer_texts(comparison))))
+    lines += _plain(compared_prediction_texts(comparison))
+    lines += _plain(crossover_texts(comparison, verbose=False))
+    lines += _plain(size_crossover_texts(comparison, verbose=False))
+    return [*lines, *input_warnings(metadata)]
+
+
+def _plain(texts: Iterable[Text]) -> Iterator[str]:
+    for text in texts:
+        yield text.plain.strip()
+
+
+def system_lines(comparison: Comparison, place: int) -> list[str]:
+    """One system: its input, what its mode asks, its totals, where its cost sits, how it grows."""
+    ledger = comparison.ledgers[place]
+    _, *lines = header(ledger).plain.split("\n")
+    return [*map(spaced, lines), *_where(ledger), *_growth(comparison, comparison.names[place])]
+
+
+def spaced(line: str) -> str:
+    """A line of a terminal, whose figures blanks keep apart, as text of a page, which would join them."""
+    return re.sub(r"\s{2,}", "; ", line.strip())
+
+
+def _where(ledger: Ledger) -> Iterator[str]:
+    """`MACs: 74.7 % per-token, 25.3 % global mixing; most in MLP up-projection (25.8 %), …`."""
+    macs = ledger.total("macs")
+    if not macs:
+        return
+    of_kind = {kind: sum(row.macs * row.times for row in ledger.rows if row.mixing == kind) for kind in KINDS}
+    kinds = ", ".join(f"{units.percent(value, macs)} {WORDS[kind]}" for kind, value in of_kind.items() if value)
+    titles: dict[str, int] = {}
+    for row in ledger.rows:
+        titles[row.title] = titles.get(row.title, 0) + row.macs * row.times
+    dearest = sorted(titles, key=lambda title: -titles[title])[:_DEAREST]
+    most = ", ".join(f"{lowered(title)} ({units.percent(titles[title], macs)})" for title in dearest)
+    yield f"MACs: {kinds}; most in {most}"
+
+
+def _growth(comparison: Comparison, name: str) -> Iterator[str]:
+    """`growth, e of cost ~ N^e from N to 4·N: MACs 1.41, …`; nothing where no other N fits."""
+    growth = comparison.growth[name]
+    factor = growth["factor"]
+    if factor is None:
+        return
+    span = f"from N to {units.ratio(factor)[:-1]}·N" if factor > 1 else f"from N/{units.ratio(1 / factor)[:-1]} to N"
+    exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in CURVE_WORDS.items())
+    yield f"growth{forward_part(comparison)}, e of cost ~ N^e {span}: {exponents}"
