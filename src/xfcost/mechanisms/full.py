@@ -11,7 +11,7 @@ from xfcost.formulas.attention import attention_of
 from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Width, check_output
 from xfcost.formulas.grouped_query import GroupedQueryMixer
 from xfcost.formulas.position_buckets import Buckets, bucket_table, last_token_buckets
-from xfcost.formulas.rows import cache_write, linear, move
+from xfcost.formulas.rows import ROTATED_KEYS, cache_write, linear, move
 from xfcost.ledger.matrices import matrix
 
 
@@ -138,6 +138,7 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
             biased=self.biased,
             masked=masked,
             scaled=self.scaled,
+            operands=("rotary", ROTATED_KEYS, "qkv") if self.position == "rope" else ("qkv", "qkv", "qkv"),
         )
         yield from self._talking(rows, n) if self.talking_heads else rows
 
