@@ -12,9 +12,8 @@ import argparse
 from collections.abc import Iterator
 
 from xfcost.counting.forward import count
-from xfcost.counting.saved_activations import saved_activations
+from xfcost.counting.saved_activations import Undeclared, followed
 from xfcost.formulas.component import tag_of
-from xfcost.ledger.join import weights_read
 from xfcost.ledger.errors import XfcostError
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load, preset_names
@@ -45,8 +44,12 @@ def architectures(options: argparse.Namespace) -> Iterator[Architecture]:
 def compare(architecture: Architecture, *, every: bool) -> None:
     """Print the rows of one preset."""
     ledger = count(architecture, orders=False)
-    closed = saved_activations(ledger, architecture)
-    undeclared = [row.path for row in ledger.rows if row.tensors is None and row.component != "shared"]
+    try:
+        closed = followed(ledger, architecture)
+    except Undeclared as why:
+        undeclared = [row.path for row in ledger.rows if row.tensors is None and row.component != "shared"]
+        print(f"{architecture.spec.name}: {why}; not declared: {', '.join(undeclared)}")
+        return
     with no_compiler(), batch_statistics(architecture.spec.name):
         live = build(architecture)
         moved = row_bytes(live)
@@ -54,16 +57,14 @@ def compare(architecture: Architecture, *, every: bool) -> None:
         found = walk(live.model, live.inputs)
         _, saved, _ = costs_by_row(live, found)
     total = sum(found.saved.values())
-    if closed is None:
-        print(f"{architecture.spec.name}: not declared: {', '.join(undeclared)}")
-        return
     wrong = 0
     for row in ledger.rows:
         figures = (closed.saved[row.path], saved.get(row.path, 0), closed.operands[row.path], moved.get(row.path, 0))
         marks = (" " if figures[0] == figures[1] else "S") + (" " if figures[2] == figures[3] else "O")
         wrong += marks != "  "
         if every or marks != "  ":
-            print(f"  {marks} {row.path:45} saved {figures[0]:>15,} {figures[1]:>15,}   operands {figures[2]:>15,} {figures[3]:>15,}")
+            saved_text, moved_text = (f"{one:>19,} {other:>19,}" for one, other in (figures[:2], figures[2:]))
+            print(f"  {marks} {row.path:45} saved {saved_text}   operands {moved_text}")
     same = "=" if sum(closed.saved.values()) == total else "≠"
     print(f"{architecture.spec.name}: {sum(closed.saved.values()):,} {same} {total:,} saved, {wrong} rows differ")
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Final, NamedTuple
 
+from xfcost.counting.undeclared import UNDECLARED, file_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, RESIDUAL, SECOND, Saved, Tensor, Widened, width_of
@@ -68,10 +69,21 @@ class SavedActivations(NamedTuple):
 
 def saved_activations(ledger: Ledger, architecture: Architecture) -> SavedActivations | None:
     """The saved activations of a training step; None where a row does not declare its tensors."""
+    if any(file_of(part.component) in UNDECLARED for part, *_ in architecture.parts()):
+        return None
     try:
-        return _Following(ledger, architecture).found()
+        return followed(ledger, architecture)
     except Undeclared:
         return None
+
+
+def followed(ledger: Ledger, architecture: Architecture) -> SavedActivations:
+    """The same.
+
+    Raises:
+        Undeclared: a row does not declare its tensors, or reads one that no row writes.
+    """
+    return _Following(ledger, architecture).found()
 
 
 def run_rows(rows: Iterable[Operation], scope: dict[str, Storage], batch: int, element: int) -> Run:
@@ -97,6 +109,9 @@ class _Row:
             raise Undeclared(row.path)
         self.tensors, self.scope, self.element = row.tensors, scope, element
         self.name, self.batch, self.once = row.operation, batch, row.once
+        missing = next((each.name for each in self.tensors.reads if not (each.held or each.name in scope)), None)
+        if missing is not None:
+            raise Undeclared(f"{row.path} reads {missing!r}, which no row before it writes")
         read = [scope[each.name] for each in self.tensors.reads if each.name in scope]
         self.gradient = bool(row.params or row.shared) or any(each.gradient for each in read)
         self.written = [self._new(each) for each in self.tensors.writes]
@@ -169,6 +184,10 @@ class _State(NamedTuple):
     memory: Held | None
 
 
+def _state(stream: Storage, memory: Storage | None) -> _State:
+    return _State(stream.held, None if memory is None else memory.held)
+
+
 class _Costs(NamedTuple):
     """Bytes by row."""
 
@@ -237,11 +256,11 @@ class _Following:
                 costs = _Costs(Counter(), Counter())
                 for part in stage.blocks[index].parts:
                     after = self._run(costs, part, after, reads)
-                numbers[index, state] = len(ran), _State(after.held, reads and reads.held)
+                numbers[index, state] = len(ran), _state(after, reads)
                 ran.append(costs)
             return numbers[index, state]
 
-        order, (stream, held) = stage.order.mapped(_State(x.held, memory and memory.held), step)
+        order, (stream, held) = stage.order.mapped(_state(x, memory), step)
         for number, times in order.counts().items():
             recomputed = 0 if stage.exit else times  # a reversible stage saves nothing inside its blocks
             self._add(ran[number].saved, self.saved, recomputed)

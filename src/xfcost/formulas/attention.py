@@ -137,7 +137,10 @@ class DenseAttention(msgspec.Struct, frozen=True):
             facts = {"flops": bias, "matrix": later, "tensors": tensors.add_bias}
             yield Operation(path="add_bias", title="Add position bias", symbol="+ bias", **facts, **positional)
         if self.masked:
-            facts = {"matrix": None if self.mask_in_place else later, "tensors": tensors.mask(in_place=self.mask_in_place)}
+            facts = {
+                "matrix": None if self.mask_in_place else later,
+                "tensors": tensors.mask(in_place=self.mask_in_place),
+            }
             yield Operation(path="mask", title="Mask", symbol="mask", **facts, **positional)
         weights = later._replace(saved=entries)
         facts = {"flops": softmax, "matrix": weights, "tensors": tensors.softmax}

@@ -102,3 +102,11 @@ class CoreTensors(NamedTuple):
         saves = (*(Saved(each.name) for each in reads), Saved(OUTPUT))
         joined = Exchanged(self._written, (self.heads, self.queries))
         return Tensors(reads, (Tensor(OUTPUT, self._written),), saves, (statistics,), joined)
+
+
+def masked_bias(bias: Tensor, heads: Number, tokens: Number) -> Tensors:
+    """A bias that is masked in place of the scores: the same for all samples, and beside the stream."""
+    shape = (heads, tokens, tokens)
+    writes = Tensor(OUTPUT, shape, once=True)
+    mask = Tensor("mask", (tokens, tokens), "bool", once=True)
+    return Tensors((bias._replace(shape=shape),), (writes,), (), (mask,), beside=True)

@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.component import Component, Grid, Joining, Mixer, Number, Operation, Place, Residual, SubLayer
 from xfcost.formulas.rows import elementwise, move, norm
-from xfcost.formulas.tensors import copied, reading, scaled_by_weights
+from xfcost.formulas.tensors import reading, scaled_by_weights
 from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, RESIDUAL, SECOND, Saved, Tensor, Tensors
 
 
@@ -57,7 +57,9 @@ def residual_rows(
     branch = [*normed, *scaled] if residual.place == "res_post" else scaled
     if branch:
         branch[0] = reading(branch[0], inner)
-    add = elementwise("residual_add", "Residual add", "add", elements, of=(BEFORE if branch else inner, stream), role="add")
+    add = elementwise(
+        "residual_add", "Residual add", "add", elements, of=(BEFORE if branch else inner, stream), role="add"
+    )
     yield from [*branch, add, *(normed if residual.place == "post" else []), *rejoined]
 
 

@@ -161,7 +161,7 @@ def letter_power(letter: str, rank: int) -> str:
     return letter + {1: "", 2: "²", 3: "³"}.get(rank, f"^{rank}")
 
 
-def elementwise(  # noqa: PLR0913 - one operation, in full
+def elementwise(
     path: str,
     title: str,
     work: str,

@@ -56,7 +56,7 @@ def by_element(work: str, elements: Number, names: tuple[str, ...]) -> Tensors |
     """
     reads = tuple(Tensor(name, (elements,)) for name in names)
     if work == "multiply" and len(reads) > 1:
-        return product(*reads, (elements,))
+        return product(reads[0], reads[1], (elements,))
     found = (work in _OF_INPUT, work in _OF_OUTPUT, work in _OF_NEITHER)
     if not any(found):
         return None

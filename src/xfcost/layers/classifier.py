@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.component import ComponentError, Letter, NormKind, Number, Operation, Place, Rows
 from xfcost.formulas.layer import Head
-from xfcost.formulas.rows import elementwise, linear, move, norm, on_raw_input
+from xfcost.formulas.rows import elementwise, linear, move, norm
 from xfcost.formulas.tensors import copied, view
 from xfcost.ledger.tensors import INPUT
 

@@ -75,7 +75,7 @@ class Merged(NamedTuple):
 
     def copies(self, batch: int, elements: int) -> bool:
         """Is a copy made, of a storage with `elements` of one sample?"""
-        return self.heads > 1 and batch * self.groups > 1 and (self.tokens > 1 or prod(self.shape) < elements)
+        return bool(self.heads > 1 and batch * self.groups > 1 and (self.tokens > 1 or prod(self.shape) < elements))
 
 
 class Exchanged(NamedTuple):
@@ -86,7 +86,7 @@ class Exchanged(NamedTuple):
 
     def copies(self, batch: int, elements: int) -> bool:
         """Is a copy made?"""
-        return min(self.axes) > 1
+        return bool(min(self.axes) > 1)
 
 
 class Widened(NamedTuple):
