@@ -1,5 +1,6 @@
-"""The page of `xfcost report` in a real browser: tables sort, the slider's figures are the counted integers, no script
-of a name runs. It needs Playwright and a Chromium: docs/report.md tells how to get them.
+"""The page of `xfcost report` in a real browser: tables sort, the slider's figures are counted, names are inert.
+
+It needs Playwright and a Chromium: docs/report.md tells how to get them.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def test_at_every_n_of_the_slider_the_page_has_python_s_integers(opened, words):
     options = {"mode": "decode", "batch": 3} if "decode" in words else {}
     # all totals at all N, as the page's script evaluates them
     found = page.evaluate(
-        """() => xfcost.page.systems.map((system) => xfcost.page.sizes.map((_, place) => ["macs", "attention_bytes", "cache_bytes"]
+        """() => xfcost.page.systems.map((system) => xfcost.page.sizes.map((_, place) =>
+             ["macs", "attention_bytes", "cache_bytes"]
              .map((quantity) => xfcost.whole(system, "total", quantity, place)?.toString() ?? null)))"""
     )
     sizes = page.evaluate("() => xfcost.page.sizes")
@@ -131,6 +133,11 @@ def test_the_slider_changes_every_figure_and_its_words_are_python_s(opened):
             per_token = ledger.total("macs", lambda row: row.mixing == "per-token")
             share = page.locator("#kinds table").nth(system).locator("[data-share]").first
             assert share.text_content() == units.percent(per_token, macs)
+            stages = page.locator(f"#tree-{system} > details > summary")
+            parts = [ledger.part(rows).total("macs") for rows in ledger.by("stage").values()]
+            assert stages.locator('data[data-quantity="macs"]').all_text_contents() == [*map(units.count, parts)]
+            shares = [units.percent(part, macs) for part in parts]
+            assert stages.locator("[data-share]").all_text_contents() == shares
             exact = page.locator("#growth tbody tr").nth(system).locator(".exact").nth(1)
             assert exact.text_content() == f"{macs:,}"
         assert f"N = {sizes[place]:,}" in page.locator("#operations caption").first.text_content()
@@ -138,7 +145,8 @@ def test_the_slider_changes_every_figure_and_its_words_are_python_s(opened):
 
 def test_numbers_read_as_in_python(opened):
     page = opened(TWO)
-    numbers = [0, 1, 999, 9999, 10_000, 99_995, 999_949, 999_950, 12_345_678, 10**15 - 1, 2**53 + 1, 10**26, 10**28, 1536, 2**20, 2**20 + 1, 10_485_759]  # fmt: skip
+    numbers = [0, 1, 999, 9999, 10_000, 99_995, 999_949, 999_950, 12_345_678, 10**15 - 1, 2**53 + 1, 10**26, 10**28]
+    numbers += [1536, 2**20, 2**20 + 1, 10_485_759]
     texts = page.evaluate(
         "numbers => numbers.map((one) => [xfcost.textOf('macs', BigInt(one)), xfcost.textOf('x_bytes', BigInt(one))])",
         [str(number) for number in numbers],

@@ -1,4 +1,4 @@
-"""`xfcost report`: one HTML file that is whole, loads nothing, escapes names and holds exact forms; without a browser."""
+"""`xfcost report`: one HTML file that is whole, loads nothing, escapes names and holds exact forms; no browser."""
 
 from __future__ import annotations
 
