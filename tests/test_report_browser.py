@@ -146,7 +146,7 @@ def test_the_slider_changes_every_figure_and_its_words_are_python_s(opened):
 def test_numbers_read_as_in_python(opened):
     page = opened(TWO)
     numbers = [0, 1, 999, 9999, 10_000, 99_995, 999_949, 999_950, 12_345_678, 10**15 - 1, 2**53 + 1, 10**26, 10**28]
-    numbers += [1536, 2**20, 2**20 + 1, 10_485_759]
+    numbers += [10_125, 10_375, 1536, 2**20, 2**20 + 1, 10_485_759]
     texts = page.evaluate(
         "numbers => numbers.map((one) => [xfcost.textOf('macs', BigInt(one)), xfcost.textOf('x_bytes', BigInt(one))])",
         [str(number) for number in numbers],

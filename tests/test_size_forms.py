@@ -86,6 +86,15 @@ def test_where_other_operations_run_the_totals_stand_and_the_operations_do_not()
     assert None not in {forms.value((TOTAL, "macs"), place) for place in others}
 
 
+def test_a_form_of_a_single_n_is_the_count_itself():
+    _, _, tokens, forms = found("common-routing")
+    pieces = [*forms.pieces[TOTAL, "macs"]]
+    ends = [*(piece.first for piece in pieces[1:]), len(tokens)]
+    alone = [piece for piece, end in zip(pieces, ends, strict=True) if end == piece.first + 1]
+    assert len(alone) > 50
+    assert all(product == () for piece in alone for product, _ in piece.form)
+
+
 def test_a_decode_step_has_forms_too():
     system, run, tokens, forms = found("llama3-8b", mode="decode")
     assert len(forms.pieces[TOTAL, "cache_bytes"]) == 1
