@@ -128,6 +128,17 @@ def test_the_figures_that_are_written_are_those_of_the_ledger():
     assert "MACs: Swin-T has the least at N = 784" in page
 
 
+def test_of_many_systems_the_least_and_the_most_come_first():
+    page = page_of("common-fnet", "common-full", "common-linear", "common-axial", "common-perceiver", "--N", "4096")
+    texts = Strict(page).texts
+    assert (
+        "attention memory: none in FNet · common and Linear Transformer · common; of the others "
+        "Perceiver latents · common has the least, 84 MiB, Full attention · common the most, 9 GiB (109.7×)"
+    ) in texts
+    assert "Crossovers, each against FNet · common" in texts
+    assert "not drawn, for so many columns do not fit side by side: the last 1 of the systems" in texts
+
+
 def test_systems_at_different_n_open_at_their_own():
     data = Strict(page := page_of("vit-s8", "gpt2")).data
     assert data["common"] is False

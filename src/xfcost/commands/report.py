@@ -49,7 +49,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.counting.run_options import make_run
     from xfcost.ledger.timing_options import TIMING_OPTIONS, timing_plan
     from xfcost.report.output import check_target, ending_of
-    from xfcost.report.page.answer import comparison_lines, system_lines
+    from xfcost.report.page.answer import comparison_lines, crossover_lines, system_lines
     from xfcost.report.page.page import page_html
 
     target = output or shared.default_target(specs, "report").with_suffix(".html")
@@ -63,7 +63,7 @@ def run(  # noqa: PLR0913 - options
     systems = open_systems(specs, OfModules(inputs, build, batch=options.get("batch", 1)), settings, say)
     content = page_content(systems, how, Wanted(trace, device, predict, timing, strict, mixing, span), say)
     comparison = content.comparison
-    lines = comparison_lines(comparison) or system_lines(comparison, 0)
+    lines = [*comparison_lines(comparison), *crossover_lines(comparison)] or system_lines(comparison, 0)
     shared.deliver("\n".join(lines), None, force=force)
     shared.deliver(page_html(content), target, force=force)
     shared.verdict(comparison.ledgers)

@@ -10,13 +10,16 @@ from typing import Final
 from rich.text import Text
 
 from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.system_crossovers import MOST_PAIRED
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS
 from xfcost.report.comparison_answer import answer_texts, exponent_text
 from xfcost.report.crossovers import CURVE_WORDS, crossover_texts, forward_part, size_crossover_texts
+from xfcost.report.figures import figure_text
 from xfcost.report.header import header
-from xfcost.report.input_description import input_warnings
+from xfcost.report.input_description import input_warnings, names_text
+from xfcost.report.page.figures import TOTAL_WORDS
 from xfcost.report.prediction import compared_prediction_texts
 from xfcost.report.style import WORDS, lowered
 
@@ -25,15 +28,38 @@ _DEAREST: Final = 3
 
 
 def comparison_lines(comparison: Comparison) -> list[str]:
-    """Which system costs less and by how much, and the N at which one overtakes another; nothing of one system."""
+    """Which system costs less and by how much; nothing of one system. Of many, the least and the most."""
     if len(comparison.names) == 1:
         return []
     metadata = {name: ledger.metadata for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)}
+    if len(comparison.names) > MOST_PAIRED:
+        return [*_extremes(comparison), *input_warnings(metadata)]
     lines = list(takewhile(lambda line: not line.startswith("growth"), _plain(answer_texts(comparison))))
-    lines += _plain(compared_prediction_texts(comparison))
-    lines += _plain(crossover_texts(comparison, verbose=False))
-    lines += _plain(size_crossover_texts(comparison, verbose=False))
-    return [*lines, *input_warnings(metadata)]
+    return [*lines, *_plain(compared_prediction_texts(comparison)), *input_warnings(metadata)]
+
+
+def crossover_lines(comparison: Comparison) -> list[str]:
+    """The N, and the image sizes, at which one system overtakes another; nothing of one system."""
+    if len(comparison.names) == 1:
+        return []
+    return [
+        *_plain(crossover_texts(comparison, verbose=False)),
+        *_plain(size_crossover_texts(comparison, verbose=False)),
+    ]
+
+
+def _extremes(comparison: Comparison) -> Iterator[str]:
+    """`attention memory: none in FNet; Perceiver has the least, 84 MiB, GShard the most, 9 GiB (110×)`."""
+    for quantity, word in TOTAL_WORDS.items():
+        values = {name: comparison.figures[name].get(quantity) for name in comparison.names}
+        zero = [name for name, value in values.items() if value == 0]
+        some = {name: value for name, value in values.items() if value}
+        if len(some) > 1:
+            least, most = min(some, key=lambda name: some[name]), max(some, key=lambda name: some[name])
+            low, high = (figure_text(quantity, some[name]) for name in (least, most))
+            none = f"none in {names_text(zero)}; of the others " if zero else ""
+            times = units.ratio(some[most] / some[least])
+            yield f"{word}: {none}{least} has the least, {low}, {most} the most, {high} ({times})"
 
 
 def _plain(texts: Iterable[Text]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from xfcost.counting.comparison import mixing_macs
 from xfcost.counting.size_forms import TOTAL, row_figures
@@ -12,6 +12,16 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Mixing
 
 Quantity = Literal["params", "macs", "attention_bytes", "mixing_macs", "cache_bytes"]
+
+
+# The quantities of a whole system, with their words.
+TOTAL_WORDS: Final[dict[Quantity, str]] = {
+    "params": "parameters",
+    "macs": "MACs",
+    "mixing_macs": "mixing MACs",
+    "attention_bytes": "attention memory",
+    "cache_bytes": "KV cache",
+}
 
 
 class Figure(NamedTuple):

@@ -169,10 +169,14 @@
     for (let power = Math.max(first, 0); power <= last; power += step) found.push(BigInt(base) ** BigInt(power));
     return found;
   };
-  const apart = (labels, gap) => {
-    labels.sort((a, b) => a.y - b.y);
-    labels.forEach((label, number) => {
-      if (number) label.y = Math.max(label.y, labels[number - 1].y + gap);
+  // Labels moved down off each other; those that would end far from their lines are left out.
+  const apart = (labels, gap, furthest) => {
+    let free = -Infinity;
+    return labels.sort((a, b) => a.y - b.y).filter((label) => {
+      const y = Math.max(label.y, free);
+      if (y - label.y > furthest) return false;
+      [label.y, free] = [y, y + gap];
+      return true;
     });
   };
   const scales = (curves, width, height) => {
@@ -220,9 +224,8 @@
       const [n, value] = curve.at(-1);
       labels.push({ x: scale.across(n) + 8, y: scale.up(Number(value)) + 4, name: page.systems[number].name });
     });
-    apart(labels, 15);
     const most = Math.max(4, Math.floor((width - scale.right - 8) / 7.5));
-    for (const { x: at, y, name } of labels) {
+    for (const { x: at, y, name } of apart(labels, 15, 40)) {
       svg.append(make("text", { x: at, y }, name.length > most ? `${name.slice(0, most - 1)}…` : name));
     }
     const word = metric.selectedOptions[0].textContent;

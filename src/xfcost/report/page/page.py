@@ -14,19 +14,21 @@ from markupsafe import Markup
 from xfcost import __version__
 from xfcost.counting.diagram import Diagram
 from xfcost.counting.size_forms import TOTALS
+from xfcost.counting.system_crossovers import MOST_PAIRED
 from xfcost.ledger import units
 from xfcost.report.input_description import names_text, run_text
-from xfcost.report.page.answer import comparison_lines, spaced
+from xfcost.report.page.answer import comparison_lines, crossover_lines, spaced
 from xfcost.report.page.content import PageContent, Sizes
+from xfcost.report.page.figures import TOTAL_WORDS
 from xfcost.report.page.method import method_notes
 from xfcost.report.page.roofline_view import roofline_view
 from xfcost.report.page.script_data import script_data, shown_totals, size_label
-from xfcost.report.page.system_view import TOTAL_WORDS, system_view
+from xfcost.report.page.system_view import system_view
 from xfcost.report.style import WORDS
 
 _FOLDER: Final = Path(__file__).parent
-# More lines on several systems are folded.
-_MOST_LINES: Final = 8
+# More lines on crossovers are folded.
+_MOST_LINES: Final = 6
 _SECTIONS: Final = (
     ("answer", "Answer"),
     ("growth", "Growth with N"),
@@ -56,6 +58,7 @@ def _values(content: PageContent) -> dict[str, Any]:
     comparison, sizes = content.comparison, content.sizes
     style, script = ((_FOLDER / name).read_text("utf-8") for name in ("page.css", "page.js"))
     streams = any(len(ledger.metadata.streams) > 1 for ledger in comparison.ledgers)
+    crossovers, few = crossover_lines(comparison), len(comparison.names) <= MOST_PAIRED
     systems = [system_view(content, place) for place in range(len(comparison.names))]
     specs = [ledger.metadata for ledger in comparison.ledgers if ledger.module is None]
     return {
@@ -68,7 +71,9 @@ def _values(content: PageContent) -> dict[str, Any]:
         "data": script_data(content),
         "sections": _SECTIONS,
         "comparison_lines": comparison_lines(comparison),
-        "most_lines": _MOST_LINES,
+        "crossovers": crossovers[:_MOST_LINES] if few else [],
+        "more_crossovers": crossovers[_MOST_LINES:] if few else crossovers,
+        "few": few,
         "systems": systems,
         "totals": _totals(content),
         "slider": None if isinstance(sizes, str) else _slider(sizes) | {"streams": streams},
@@ -126,4 +131,4 @@ def _diagram(found: Diagram, not_drawn: int) -> dict[str, Any]:
 
 def _left_out(number: int) -> Iterator[str]:
     if number:
-        yield f"{number} more systems are not drawn: more columns would not fit side by side."
+        yield f"not drawn, for so many columns do not fit side by side: the last {number} of the systems"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from xfcost.counting.size_forms import TOTAL, SizeForms
 from xfcost.ledger import units
@@ -12,18 +12,9 @@ from xfcost.ledger.operation import KINDS, Mixing
 from xfcost.report.operations import order_cell
 from xfcost.report.page.answer import system_lines
 from xfcost.report.page.content import PageContent, Sizes
-from xfcost.report.page.figures import Figure, Figures, Quantity
+from xfcost.report.page.figures import TOTAL_WORDS, Figure, Figures
 from xfcost.report.page.tree import Node, tree
 from xfcost.report.style import WORDS, letters_text
-
-# The quantities of a whole system, with their words.
-TOTAL_WORDS: Final[dict[Quantity, str]] = {
-    "params": "parameters",
-    "macs": "MACs",
-    "mixing_macs": "mixing MACs",
-    "attention_bytes": "attention memory",
-    "cache_bytes": "KV cache",
-}
 
 
 class OperationLine(NamedTuple):
