@@ -53,6 +53,12 @@ def _options(declared: Mapping[str, Any], helps: Mapping[str, str]) -> Callable[
     return decorated
 
 
+def is_given(context: typer.Context, name: str) -> bool:
+    """Was the option written on the command line, and not left to its default?"""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name not in {"DEFAULT", "DEFAULT_MAP"}
+
+
 def any_of(words: Sequence[str]) -> str:
     """`table, json or csv`."""
     return f"{', '.join(words[:-1])} or {words[-1]}"
