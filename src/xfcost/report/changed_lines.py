@@ -100,7 +100,7 @@ def _total_line(diff: Diff, total: Total) -> TotalLine:
     blocks = without_repeated_stage([part.block for part in named])
     pairs = zip(blocks, named, strict=True)
     where = ", ".join(f"{block} {signed(total.quantity, part.difference)}" for block, part in pairs)
-    return TotalLine(word, change_text(total.ratio), f"{before} → {after}", f"of which {where}" if where else "")
+    return TotalLine(word, change_text(total.ratio), f"{before} → {after}", f"in {where}" if where else "")
 
 
 def without_repeated_stage(blocks: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from xfcost.api import analyze
 from xfcost.api.difference import How, opened
 from xfcost.api.notebooks import show_as
+from xfcost.api.revisions.git import commit_of
 from xfcost.api.specs import Progress, spec_name
 from xfcost.counting.checking.figures import figure_of, growing, weights
 from xfcost.counting.checking.result import Checked, CheckResult, Held, heaviest
@@ -91,7 +92,7 @@ def checked(target: Any, asked: Asked) -> Checked:
     label = spec_name(target) if isinstance(target, str | os.PathLike) else ledger.metadata.name
     found = [(budget, figure_of(ledger, budget)) for budget in asked.budgets]
     over = any(not budget.allows(figure.value) for budget, figure in found)
-    before, notes = _before(label, ledger, asked) if over and asked.against is not None else (None, ())
+    before, notes = _before(label, ledger, asked, over=over) if asked.against is not None else (None, ())
     held = []
     for budget, figure in found:
         one = Held(budget=budget, figure=figure)
@@ -139,8 +140,10 @@ def _against_text(against: Any) -> str:
     return against.metadata.name if isinstance(against, Ledger) else os.fspath(against)
 
 
-def _before(label: str, ledger: Ledger, asked: Asked) -> tuple[Report | None, tuple[str, ...]]:
+def _before(label: str, ledger: Ledger, asked: Asked, *, over: bool) -> tuple[Report | None, tuple[str, ...]]:
     """The run to compare with, and notes; none where the target is new.
+
+    Where nothing is over a budget, a revision needs only to be one.
 
     Raises:
         UsageError: there is no such revision or file, or its run is another.
@@ -152,6 +155,9 @@ def _before(label: str, ledger: Ledger, asked: Asked) -> tuple[Report | None, tu
         name = os.fspath(against) if against is not None else ""
         saved = name.endswith(".json") or os.path.exists(name)
         text = name if saved else f"{name}:{_from_here(label)}"
+        if not saved and not over:
+            commit_of(name)
+            return None, ()
         try:
             with ExitStack() as stack:
                 side = opened(text, 1, (text,), _how(asked), stack)

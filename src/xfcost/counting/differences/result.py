@@ -182,7 +182,7 @@ def _ratio_object(found: TimeRatio | None, before: Any, after: Any) -> dict[str,
     if found is None:
         return None
     told: dict[str, Any] = {"before": before.seconds, "after": after.seconds}
-    return told | msgspec.to_builtins(found) | {"different": found.different}
+    return {**told, **msgspec.to_builtins(found), "different": found.different}
 
 
 def change_object(change: Change) -> dict[str, Any]:

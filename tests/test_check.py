@@ -1,0 +1,369 @@
+"""`xfcost check`: budgets of the command line and of pyproject.toml, what is over them, and the hook of pre-commit."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import xfcost
+from helpers import environment, xf
+from repositories import LAYERS, MODEL, commit, git, repository, spec, write
+from xfcost.api.checking.plan import check_all, planned
+from xfcost.api.checking.project import find_project, read_project
+from xfcost.api.revisions.child import check_imports, import_folders
+from xfcost.cli import command
+from xfcost.ledger.budgets import BUDGETS
+from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.report.budgets import check_text, explained, why_rows
+
+TOP = Path(__file__).parents[1]
+# Of the toy: 16 tokens of width 8, 2 blocks, an MLP of twice the width.
+MACS = xfcost.analyze("vit", trace=False).total("macs")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def held(found, number=0):
+    return {one.budget.quantity: one for one in found.checked[number].held}
+
+
+# Budgets ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_budget_is_kept_to_the_last_mac():
+    assert xfcost.check("vit", max_macs=MACS).within
+    over = xfcost.check("vit", max_macs=MACS - 1)
+    assert not over.within
+    assert held(over)["macs"].difference == 1
+    assert xfcost.check("vit", max_macs=MACS, max_params="1k").within is False
+
+
+def test_the_figures_are_those_of_analyze():
+    found = held(
+        xfcost.check(
+            "gpt2", N=64, batch=2, mode="decode", max_macs=1, max_flops=1, max_params=1, max_kv_cache="1B",
+            max_memory="1B",
+        )
+    )  # fmt: skip
+    ledger = xfcost.analyze("gpt2", N=64, batch=2, mode="decode", trace=False)
+    for quantity in ("macs", "flops", "params"):
+        assert found[quantity].figure.value == ledger.total(quantity)
+    assert found["kv_cache"].figure.value == ledger.cache.bytes
+    parts = found["memory"].figure.parts
+    assert parts["weights"] == 4 * ledger.total("params")
+    assert parts["KV cache"] == ledger.cache.bytes
+    assert found["memory"].figure.value == sum(parts.values())
+
+
+def test_a_generation_and_a_training_step_are_held_whole():
+    generation = xfcost.analyze("gpt2", N=32, mode="generate", new_tokens=4, trace=False).generation
+    found = held(xfcost.check("gpt2", N=32, mode="generate", new_tokens=4, max_macs=1, max_flops=1))
+    assert found["macs"].figure.value == generation.with_cache.macs
+    assert found["flops"].figure.value == generation.with_cache.flops
+    step = xfcost.analyze("vit", mode="train", trace=False).training.step
+    trained = held(xfcost.check("vit", mode="train", max_macs=1, max_flops=1))
+    assert trained["macs"].figure.value == step.forward_macs + step.backward_macs
+    assert trained["flops"].figure.value == step.model_flops
+
+
+def test_the_heaviest_operations_are_named():
+    found = held(xfcost.check("swin", max_macs="1G", max_memory="1MiB"))
+    macs = found["macs"].heaviest
+    rows = xfcost.analyze("swin", trace=False).rows
+    assert [weight.value for weight in macs] == sorted((row.macs * row.times for row in rows), reverse=True)[:5]
+    assert macs[0].share == pytest.approx(macs[0].value / found["macs"].figure.value)
+    memory = found["memory"].heaviest
+    assert memory[0].value == 4 * max(row.params * row.times for row in rows)
+
+
+def test_the_cache_is_explained_once():
+    found = xfcost.check("gpt2", N=1024, batch=64, mode="decode", max_kv_cache="1MiB", max_memory="1MiB")
+    assert [one.budget.quantity for one in explained(found.checked[0])] == ["memory"]
+    assert "cache" in why_rows(explained(found.checked[0])[0])[0]["operation"].lower()
+
+
+def test_a_module_with_something_uncounted_is_not_within():
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            return torch.linalg.svdvals(x @ x)
+
+    found = xfcost.check(Odd(), example_inputs=torch.zeros(4, 4), max_macs="1G", max_params="1G")
+    assert [one.verdict for one in found.checked[0].held] == ["not known", "within"]
+    assert not found.within
+    text = check_text(found, "table")
+    assert "at least 64" in text
+    assert "lower bounds" in text
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown", "latex"])
+def test_every_format(form):
+    found = xfcost.check("swin", max_macs="1G", max_params="30M")
+    text = check_text(found, form)
+    if form == "json":
+        fields = json.loads(text)
+        assert fields["within"] is False
+        over, within = fields["targets"][0]["budgets"]
+        assert (over["verdict"], within["verdict"]) == ("over", "within")
+        assert over["ours"] - over["limit"] == over["difference"]
+        assert over["heaviest"]
+        assert within["heaviest"] == []
+    elif form == "csv":
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert [row["verdict"] for row in rows] == ["over", "within"]
+    else:
+        assert "over" in text
+        assert "MLP up-projection" in text
+
+
+def test_exit_codes(here):
+    assert xf("check", "vit", "--max-macs", "100G").returncode == 0
+    over = xf("check", "vit", "--max-macs", "10G", COLUMNS="80")
+    assert over.returncode == 1
+    lines = over.stdout.splitlines()
+    assert lines[0] == "over 1 of 1 budget"
+    assert lines[5].split() == ["over", "MACs", "22.41", "G", "10", "G", "12.41", "G", "over", "(124", "%)"]
+    assert max(map(len, lines)) <= 80
+    assert xf("check", "vit", "--max-macs", "10G", "--format", "json").returncode == 1
+    assert xf("check", "vit").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["vit"], "vit: has no budget"),
+        ([], "nothing to check"),
+        (["vit", "--max-macs", "-5G"], "--max-macs -5G: expected a number of MACs"),
+        (["vit", "--max-macs", "nan"], "--max-macs nan: expected a number"),
+        (["vit", "--max-macs", "0"], "expected a number of MACs from 1"),
+        (["vit", "--max-memory", "2"], "has no unit"),
+        (["vit", "--max-memory", "2GMACs"], "expected bytes with their unit"),
+        (["vit", "--max-params", "2GiB"], "expected a number of parameters"),
+        (["vit", "--max-kv-cache", "2GiB"], "--mode forward keeps no cache"),
+        (["vit", "--max-memory", "2GiB", "--mode", "train"], "saved activations are seen on the real model"),
+        (["nope", "--max-macs", "1G"], "there is no preset 'nope'"),
+        (["vit", "--max-macs", "1G", "--input", "1x3"], "are of torch modules"),
+        (["vit", "--max-macs", "1G", "--against", "HEAD"], "is a preset of xfcost"),
+        (["vit", "--max-macs", "1G", "--against", "a.json"], "a.json: no such file"),
+        (["vit", "--max-macs", "1G", "--config", "x.toml"], "x.toml: no such file"),
+    ],
+)
+def test_bad_input_is_one_message(here, words, told):
+    done = xf("check", *words, cwd=here)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_every_budget_has_its_option():
+    flags = {option.opts[0] for option in command("check").params}
+    assert {one.option for one in BUDGETS.values()} <= flags
+
+
+# pyproject.toml ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+PROJECT = """
+[tool.xfcost]
+max-params = "30M"
+
+[[tool.xfcost.check]]
+target = "specs/toy.yaml"
+max-macs = 10_000
+batch = 2
+
+[[tool.xfcost.check]]
+target = "swin"
+size = 448
+max-params = "28M"
+set = "stages.2.depth=2"
+"""
+
+
+def checks(targets=(), budgets=(), options=None):
+    return check_all(planned(targets, budgets, options or {}, find_project(Path.cwd())), None, lambda text: None)
+
+
+def test_every_table_is_checked_with_its_budgets_and_options(here, monkeypatch):
+    write(here, {"pyproject.toml": PROJECT, "specs/toy.yaml": spec(), "sub/x.txt": ""})
+    found = checks()
+    toy = xfcost.analyze("./specs/toy.yaml", batch=2, trace=False)
+    assert held(found)["macs"].figure.value == toy.total("macs")
+    assert held(found)["macs"].verdict == "over"
+    assert held(found)["params"].budget.limit == 30_000_000
+    swin = held(found, 1)
+    assert swin["params"].budget.limit == 28_000_000
+    assert "image 448×448" in found.checked[1].run
+    assert swin["params"].figure.value == xfcost.analyze("swin", trace=False, settings=["stages.2.depth=2"]).total(
+        "params"
+    )
+    monkeypatch.chdir(here / "sub")
+    assert checks() == found
+
+
+def test_a_named_target_takes_its_table_and_the_command_line_goes_first(here, monkeypatch):
+    write(here, {"pyproject.toml": PROJECT, "specs/toy.yaml": spec()})
+    monkeypatch.chdir(here / "specs")
+    done = xf("check", "toy.yaml", "--max-macs", "1M", "--batch", "4", "--format", "json", cwd=here / "specs")
+    (one,) = json.loads(done.stdout)["targets"]
+    macs = {budget["quantity"]: budget for budget in one["budgets"]}
+    assert (macs["macs"]["limit"], macs["params"]["limit"]) == (1_000_000, 30_000_000)
+    assert macs["macs"]["ours"] == xfcost.analyze("./toy.yaml", batch=4, trace=False).total("macs")
+    other = json.loads(xf("check", "vit", "--format", "json", cwd=here / "specs").stdout)
+    assert [budget["quantity"] for budget in other["targets"][0]["budgets"]] == ["params"]
+
+
+def test_an_n_of_the_command_line_takes_the_place_of_a_size(here):
+    write(here, {"pyproject.toml": PROJECT})
+    assert "tokens 784" in checks(["swin"], options={"N": "784"}).checked[0].run
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[tool.xfcost]\n", "nothing to check"),
+        ("[tool.xfcost]\nmax-mac = 3\n", r"\[tool.xfcost\]: unknown key 'max-mac'; did you mean 'max-macs'"),
+        ("[[tool.xfcost.check]]\n", r"\[\[tool.xfcost.check\]\] 1: has no target"),
+        ('[[tool.xfcost.check]]\ntarget = "vit"\n', "1: vit has no budget"),
+        ('[[tool.xfcost.check]]\ntarget = 3\nmax-macs = "1G"\n', "target: expected a text, got 3"),
+        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-macs = -1\n', "max-macs -1: expected a number"),
+        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-macs = nan\n', "max-macs nan: expected a number"),
+        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-macs = true\n', "max-macs True: expected a number"),
+        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-memory = 2\n', "max-memory 2: has no unit"),
+        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-macs = "1G"\nbatch = "x"\n', "1: --batch x: expected"),
+        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-macs = "1G"\nbatch = true\n', "batch: expected a number or a text"),
+        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-macs = "1G"\ninput = [3]\n', "input: expected a text or a list"),
+        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-macs = "1G"\ntrace = "no"\n', "trace: expected true or false"),
+        ('[tool.xfcost]\ncheck = "vit"\n', r"tool.xfcost.check: expected tables"),
+        ('[tool]\nxfcost = "vit"\n', r"expected a table, \[tool.xfcost\]"),
+        ("[tool.xfcost\n", "is no TOML"),
+    ],
+)  # fmt: skip
+def test_a_table_that_can_not_be_is_refused_with_file_and_key(here, text, told):
+    write(here, {"pyproject.toml": text})
+    with pytest.raises(UsageError, match=told) as caught:
+        checks()
+    assert "pyproject.toml" in str(caught.value)
+
+
+def test_a_pyproject_without_a_table_is_passed_over(here, monkeypatch):
+    write(here, {"pyproject.toml": PROJECT, "specs/toy.yaml": spec(), "sub/pyproject.toml": "[tool.other]\n"})
+    assert read_project(here / "sub" / "pyproject.toml") is None
+    assert find_project(here / "sub").folder == here
+    monkeypatch.chdir(here)
+    done = xf("check", "--config", "sub/pyproject.toml", cwd=here)
+    assert (done.returncode, "has no table [tool.xfcost]" in done.stderr) == (2, True)
+
+
+def test_a_module_takes_its_inputs_from_the_table(here):
+    table = '[[tool.xfcost.check]]\ntarget = "model.py:build"\ninput = "Bx5x8"\nbatch = 3\nbuild = ["depth=4"]\nmax-macs = 1'
+    write(here, {"pyproject.toml": table, "model.py": MODEL, "layers.py": LAYERS.format(width=16)})
+    done = xf("check", "--format", "json", cwd=here)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["targets"][0]["budgets"][0]["ours"] == 3 * 4 * 2 * 5 * 8 * 16
+
+
+# Against ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_against_a_revision_the_operations_that_grew_are_named(tmp_path, monkeypatch):
+    folder = repository(tmp_path, {"specs/toy.yaml": spec(ratio=2)})
+    write(folder, {"specs/toy.yaml": spec(ratio=3), "specs/new.yaml": spec(ratio=3)})
+    monkeypatch.chdir(folder / "specs")
+    found = xfcost.check("toy.yaml", max_macs="1k", against="HEAD")
+    grown = held(found)["macs"].grown
+    assert [(change.row.title, change.differences["macs"]) for change in grown] == [
+        ("MLP up-projection", 2048), ("MLP down-projection", 2048),
+    ]  # fmt: skip
+    assert "operations that grew in MACs since HEAD" in check_text(found, "markdown")
+    new = xfcost.check("new.yaml", max_macs="1k", against="HEAD")
+    assert held(new)["macs"].grown is None
+    assert new.checked[0].notes == ("new.yaml is new: HEAD has no such file",)
+    commit(folder, {})
+    same = xfcost.check("toy.yaml", max_macs="1k", against="HEAD")
+    assert held(same)["macs"].grown == ()
+    assert "no operation grew in MACs since HEAD; those that weigh most:" in check_text(same, "table")
+    for limit in ("1k", "1G"):  # over the budget and within
+        with pytest.raises(UsageError, match="no such revision"):
+            xfcost.check("toy.yaml", max_macs=limit, against="nope")
+
+
+def test_against_a_saved_report(here):
+    (here / "a.json").write_text(xfcost.analyze("swin-t", trace=False).to_json(), encoding="utf-8")
+    found = held(xfcost.check("swin-s", max_macs="5G", against="a.json"))
+    assert found["macs"].grown[0].differences["macs"] > 0
+    with pytest.raises(UsageError, match="not the same run: batch 1 and 8"):
+        xfcost.check("swin-s", max_macs="5G", batch=8, against="a.json")
+    assert xfcost.check("swin-s", max_macs="50G", against="a.json").within
+
+
+# The hook ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def hook():
+    (one,) = yaml.safe_load((TOP / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    return one
+
+
+def test_the_manifest_is_one_that_pre_commit_reads(hook):
+    clientlib = pytest.importorskip("pre_commit.clientlib")
+    (read,) = clientlib.load_manifest(TOP / ".pre-commit-hooks.yaml")
+    assert read["id"] == hook["id"] == "xfcost-check"
+
+
+def test_the_entry_is_a_command_that_is_there(hook):
+    script, *words = shlex.split(hook["entry"])
+    assert script == "xfcost"
+    assert command(words[0]).name == "check"
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+@pytest.mark.parametrize(("limit", "passes"), [(100_000, True), (1_000, False)])
+def test_pre_commit_runs_it_on_staged_files(tmp_path, hook, limit, passes):
+    pytest.importorskip("pre_commit")
+    entry = f"{shlex.quote(sys.executable)} -m {hook['entry']}"
+    ours = hook | {"language": "system", "entry": entry}
+    table = f'[[tool.xfcost.check]]\ntarget = "toy.yaml"\nmax-macs = {limit}\n'
+    config = yaml.safe_dump({"repos": [{"repo": "local", "hooks": [ours]}]})
+    folder = repository(tmp_path / "repo", {"pyproject.toml": table, ".pre-commit-config.yaml": config})
+    write(folder, {"toy.yaml": spec()})
+    git(folder, "add", "toy.yaml")
+    quiet = environment(PRE_COMMIT_HOME=str(tmp_path / "home"), GIT_CONFIG_GLOBAL="/dev/null")
+    done = subprocess.run(
+        [sys.executable, "-m", "pre_commit", "run"], cwd=folder, env=quiet, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == (0 if passes else 1), done.stdout + done.stderr
+    assert ("Passed" if passes else "over 1 of 1 budget") in done.stdout
+
+
+# Code of a revision ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_folders_of_the_working_tree_are_replaced_by_those_of_the_revision(tmp_path):
+    top, folder = tmp_path / "top", tmp_path / "rev"
+    for path in (top / "src", top / "lib", folder / "src", tmp_path / "elsewhere"):
+        path.mkdir(parents=True)
+    entries = [str(top / "src"), str(top / "lib"), str(tmp_path / "elsewhere"), str(top)]
+    assert import_folders(entries, folder, top) == [str(folder), str(folder / "src"), str(tmp_path / "elsewhere")]
+
+
+def test_an_import_from_the_working_tree_is_refused(tmp_path, monkeypatch):
+    check_imports(tmp_path)
+    module = type(sys)("editable")
+    module.__file__ = str(tmp_path / "editable.py")
+    monkeypatch.setitem(sys.modules, "editable", module)
+    with pytest.raises(XfcostError, match=r"imports editable from the working tree \(editable.py\)"):
+        check_imports(tmp_path)
