@@ -75,8 +75,8 @@ class TotalLine(NamedTuple):
 
 
 def total_lines(diff: Diff) -> Iterator[TotalLine]:
-    """The totals, then the seconds."""
-    for total in diff.totals:
+    """The totals, where any operation changed; then the seconds."""
+    for total in diff.totals if diff.operations else ():
         yield _total_line(diff, total)
     timed = ((diff.seconds, diff.before.timing, diff.after.timing), "time", "noise")
     predicted = (

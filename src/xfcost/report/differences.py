@@ -55,7 +55,9 @@ def render(found: Diff | RunsDiff, width: int, *, verbose: bool = False) -> Rend
         return render_runs(found, width)
     lines, more = _lines(found, verbose=verbose)
     parts: list[RenderableType] = [Text(title(found), style="bold"), Text(run_text(found.after)), Text()]
-    parts += [_totals(list(total_lines(found)))] if found.changes else [Text(no_difference(found))]
+    parts += [] if found.operations else [Text(no_difference(found))]
+    totals = list(total_lines(found))
+    parts += [_totals(totals)] if totals else []
     if lines:
         parts += [Text(), *_operations(lines, width)]
     notes = [Text(text, style="dim") for text in more]
@@ -94,7 +96,7 @@ def _lines(found: Diff, *, verbose: bool) -> tuple[list[ChangeLine], list[str]]:
     lines = change_lines(found.changes)
     shown = lines if verbose else lines[:_MOST]
     told = [f"{len(lines) - len(shown)} smaller changes more: --verbose"] if len(shown) < len(lines) else []
-    if found.changes:
+    if found.operations:
         same = f"{found.same} operation{' costs' if found.same == 1 else 's cost'} the same"
         told.append(f"{same}; differences are of all blocks together")
     return shown, told
@@ -159,14 +161,15 @@ def _markup(found: Diff, form: Format, *, verbose: bool) -> str:
 
     lines, more = _lines(found, verbose=verbose)
     texts = [title(found), " ".join(run_text(found.after).split())]
-    if not found.changes:
-        return _written([*texts, no_difference(found), *found.notes], form)
+    texts += [] if found.operations else [no_difference(found)]
     totals = [
         {"": line.quantity, "change": line.change, "before → after": line.values, "where": line.where}
         for line in total_lines(found)
     ]
-    tables = [to_markup(totals, form)] + ([to_markup([_named(row) for row in cells(lines)], form)] if lines else [])
-    return _written(texts, form) + "\n" + "\n".join(tables) + "\n" + _written([*more, *found.notes], form)
+    rows = [_named(row) for row in cells(lines)] if lines else []
+    tables = [to_markup(table, form) for table in (totals, rows) if table]
+    notes = [*more, *found.notes]
+    return "\n".join([_written(texts, form), *tables, *([_written(notes, form)] if notes else [])])
 
 
 def _named(row: dict[str, str]) -> dict[str, str]:
