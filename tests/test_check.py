@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from msgspec.structs import replace
 
 import xfcost
 from helpers import environment, xf
@@ -21,6 +22,7 @@ from repositories import commit, git, repository, spec, write
 from xfcost.cli import command
 from xfcost.ledger.budgets import BUDGETS
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.metadata import Agreement
 from xfcost.report.budgets import check_text, explained, why_rows
 
 TOP = Path(__file__).parents[1]
@@ -72,9 +74,13 @@ def test_a_generation_and_a_training_step_are_held_whole():
     assert found["macs"].figure.value == generation.with_cache.macs
     assert found["flops"].figure.value == generation.with_cache.flops
     step = xfcost.analyze("vit", mode="train", trace=False).training.step
-    trained = held(xfcost.check("vit", mode="train", max_macs=1, max_flops=1))
+    trained = held(xfcost.check("vit", mode="train", max_macs=1, max_flops=1, max_memory="1B"))
     assert trained["macs"].figure.value == step.forward_macs + step.backward_macs
     assert trained["flops"].figure.value == step.model_flops
+    assert trained["memory"].figure.value == step.total_bytes
+    rows = xfcost.analyze("vit", mode="train", trace=False).rows
+    kept = sorted((row.figure("kept_bytes") for row in rows), reverse=True)
+    assert [weight.value for weight in trained["memory"].heaviest] == kept[:5]
 
 
 def test_the_heaviest_operations_are_named():
@@ -150,7 +156,7 @@ def test_exit_codes(here):
         (["vit", "--max-memory", "2GMACs"], "expected bytes with their unit"),
         (["vit", "--max-params", "2GiB"], "expected a number of parameters"),
         (["vit", "--max-kv-cache", "2GiB"], "--mode forward keeps no cache"),
-        (["vit", "--max-memory", "2GiB", "--mode", "train"], "saved activations are seen on the real model"),
+        (["vit", "--max-memory", "2GiB", "--mode", "train", "--optimizer", "adafactor"], "not known in closed form"),
         (["nope", "--max-macs", "1G"], "there is no preset 'nope'"),
         (["vit", "--max-macs", "1G", "--input", "1x3"], "are of torch modules"),
         (["vit", "--max-macs", "1G", "--against", "HEAD"], "is a preset of xfcost"),
@@ -168,6 +174,17 @@ def test_bad_input_is_one_message(here, words, told):
 def test_every_budget_has_its_option():
     flags = {option.opts[0] for option in command("check").params}
     assert {one.option for one in BUDGETS.values()} <= flags
+
+
+def test_a_trace_that_disagrees_is_not_within(monkeypatch):
+    ledger = xfcost.analyze("vit", trace=False)
+    wrong = Agreement(exact=False, accounts=("traced",))
+    monkeypatch.setattr("xfcost.api.checking.check.analyze", lambda *given, **how: replace(ledger, agreement=wrong))
+    found = xfcost.check("vit", trace=True, max_macs="100G")
+    assert not found.within
+    assert "counted and traced disagree" in check_text(found, "table")
+    monkeypatch.setattr("xfcost.api.checking.check.analyze", lambda *given, **how: ledger)
+    assert xfcost.check("vit", max_macs="100G").within
 
 
 # Against ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

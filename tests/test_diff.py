@@ -97,6 +97,10 @@ def test_every_mode_has_its_totals(options):
         "macs": lambda ledger: ledger.generation.with_cache.macs,
     }[wanted]
     assert totals(found)[wanted] == tuple(map(theirs, ledgers))
+    if wanted == "backward_macs":
+        kept = [ledger.total("kept_bytes") for ledger in ledgers]
+        assert totals(found)["kept_bytes"] == tuple(kept)
+        assert sum(change.differences["kept_bytes"] for change in found.changes) == kept[1] - kept[0]
     if wanted != "macs":
         assert sum(change.differences[wanted] for change in found.changes) == theirs(ledgers[1]) - theirs(ledgers[0])
 

@@ -69,9 +69,9 @@ def run(  # noqa: PLR0913 - options
     force: shared.Force = False,
     **options: Any,
 ) -> None:
-    """Hold systems against budgets, for continuous integration: exit code 1 where one is over.
+    """Are models within their budgets? Exit code 1 where not.
 
-    Budgets and options also stand in a pyproject.toml, one [[tool.xfcost.check]] table for each target. What is over
+    For continuous integration. Budgets and options also stand in a pyproject.toml, one [[tool.xfcost.check]] table for each target. What is over
     its budget is told with the operations that weigh most, or with --against those that grew.
     """
     from xfcost.api.checking.plan import check_all, planned

@@ -43,7 +43,7 @@ def run(  # noqa: PLR0913 - options
     force: shared.Force = False,
     **options: Any,
 ) -> None:
-    """What changed between two specs, modules, saved runs or git revisions, operation by operation.
+    """What changed between two models, runs or revisions.
 
     Totals first, then the operations that were added, removed or changed, sorted by what they cost. Blocks are matched
     by what is inside them, so that an inserted block is one change. A revision of code runs in a folder of its own; the

@@ -44,6 +44,8 @@ class ReportOperation(msgspec.Struct, frozen=True, kw_only=True):
     matrix_statistics: Count = 0
     backward_macs: Count | None = None
     backward_saved: Count = 0
+    kept_bytes: Count | None = None
+    """Saved activations of all its blocks."""
     seconds: float | None = None
     predicted_seconds: float | None = None
 

@@ -20,6 +20,7 @@ WORDS: Final = {
     "attention_peak_bytes": "attention memory, peak",
     "cache_bytes": "KV cache and state",
     "backward_macs": "backward MACs",
+    "kept_bytes": "saved activations",
 }
 # Columns of the operations, and their quantities.
 COLUMNS: Final = {
@@ -29,6 +30,7 @@ COLUMNS: Final = {
     "attention memory": "attention_bytes",
     "cache": "cache_bytes",
     "backward MACs": "backward_macs",
+    "saved": "kept_bytes",
     "time": "seconds",
     "predicted": "predicted_seconds",
 }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Changes that are listed where the report isn't verbose.
 _MOST: Final = 20
 # Columns that a narrow screen has no room for, the first ones hidden first.
-_HIDDEN_FIRST: Final = ("FLOPs", "backward MACs", "attention memory", "cache")
+_HIDDEN_FIRST: Final = ("FLOPs", "backward MACs", "attention memory", "saved", "cache")
 _GAP: Final = 2
 # What the names of blocks and operations take at least.
 _NAMES: Final = 44

@@ -112,7 +112,8 @@ def checked(target: Any, asked: Asked) -> Checked:
         run=_run_text(ledger),
         held=tuple(held),
         against=None if before is None else _against_text(asked.against),
-        notes=(*notes, *_uncounted(ledger)),
+        agrees=_agrees(ledger),
+        notes=(*notes, *_doubts(ledger)),
     )
 
 
@@ -127,8 +128,15 @@ def _run_text(ledger: Ledger) -> str:
     return " ".join(circumstances(ledger.metadata).split())
 
 
-def _uncounted(ledger: Ledger) -> list[str]:
-    """What makes figures lower bounds."""
+def _agrees(ledger: Ledger) -> bool:
+    """Do counted and traced agree, where there is a closed form and it was traced?"""
+    return ledger.module is not None or ledger.agreement is None or ledger.agreement.exact
+
+
+def _doubts(ledger: Ledger) -> list[str]:
+    """What speaks against the figures: accounts that disagree, or operations that make them lower bounds."""
+    if not _agrees(ledger):
+        return ["counted and traced disagree; `xfcost analyze` shows where"]
     if ledger.module is None or ledger.module.complete:
         return []
     names = ", ".join(ledger.module.uncounted)

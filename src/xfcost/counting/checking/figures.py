@@ -75,7 +75,8 @@ def _memory(ledger: Ledger, budget: Budget) -> Figure:
         step = ledger.training.step
         if step.total_bytes is None:
             raise UsageError(
-                f"{budget.option} of --mode train: saved activations are seen on the real model; add --trace"
+                f"{budget.option} of --mode train: the optimizer's states or the saved activations are not known in "
+                "closed form; add --trace"
             )
         parts = {"parameters, gradients and optimizer": step.fixed_bytes or 0, "saved activations": step.kept_bytes}
         return Figure(step.total_bytes, "memory of a training step", _some(parts))
@@ -109,7 +110,7 @@ GROWING: Final = {
     "macs": "macs",
     "flops": "flops",
     "params": "params",
-    "memory": "params",
+    "memory": "params",  # or that of its largest part
     "kv_cache": "cache_bytes",
 }
 
@@ -119,15 +120,29 @@ def growing(figure: Figure, budget: Budget) -> str:
     if budget.quantity != "memory" or not figure.parts:
         return GROWING[budget.quantity]
     largest = max(figure.parts, key=lambda name: (figure.parts or {})[name])
-    return {"attention matrices": "attention_bytes", "KV cache": "cache_bytes"}.get(largest, "params")
+    return _OF_PARTS.get(largest, "params")
+
+
+_OF_PARTS: Final = {
+    "attention matrices": "attention_bytes",
+    "KV cache": "cache_bytes",
+    "saved activations": "kept_bytes",
+}
 
 
 def weights(ledger: Ledger, figure: Figure, budget: Budget) -> list[Weight]:
     """What every operation adds to a figure; of memory to its largest part."""
-    in_bytes = ledger.bytes_per_element if budget.quantity == "memory" else 1
-    found = list(_values(ledger, growing(figure, budget), in_bytes))
+    found = list(_values(ledger, growing(figure, budget), _bytes_of_a_parameter(ledger, budget)))
     whole = figure.value if budget.quantity == "memory" else sum(value for _, value in found) or 1
     return [Weight(row.block, row.title, row.path, row.times, value, value / whole) for row, value in found]
+
+
+def _bytes_of_a_parameter(ledger: Ledger, budget: Budget) -> int:
+    """In memory: its own, and in training those of its gradient and its states; 1 where parameters are counted."""
+    if budget.quantity != "memory":
+        return 1
+    fixed = None if ledger.training is None else ledger.training.step.fixed_bytes
+    return ledger.bytes_per_element if fixed is None else fixed // (ledger.total("params") or 1)
 
 
 def _values(ledger: Ledger, quantity: str, param: int) -> Iterator[tuple[Operation, int]]:

@@ -51,12 +51,14 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[Held, ...]
     against: str | None = None
     """The run that it was compared with."""
+    agrees: bool = True
+    """Do the accounts agree, where a trace checked them? Else no figure is to be trusted."""
     notes: tuple[str, ...] = ()
 
     @property
     def within(self) -> bool:
         """Is every figure within its budget?"""
-        return all(one.verdict == "within" for one in self.held)
+        return self.agrees and all(one.verdict == "within" for one in self.held)
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +87,7 @@ def _checked_object(checked: Checked) -> dict[str, Any]:
         "run": checked.run,
         "within": checked.within,
         "against": checked.against,
+        "agrees": checked.agrees,
         "budgets": [held_object(one) | _why(one) for one in checked.held],
         "notes": list(checked.notes),
     }

@@ -20,6 +20,7 @@ COUNTED: Final[Mapping[str, Callable[[ReportOperation, int], int]]] = {
     "attention_bytes": lambda row, element: row.attention_bytes(element),
     "cache_bytes": lambda row, element: row.cached * row.times * element,
     "backward_macs": lambda row, element: (row.backward_macs or 0) * row.times - row.backward_saved,
+    "kept_bytes": lambda row, element: row.kept_bytes or 0,
     "comparisons": lambda row, element: row.comparisons * row.times,
     "moved": lambda row, element: row.moved * row.times,
 }

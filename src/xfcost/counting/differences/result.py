@@ -18,7 +18,7 @@ from xfcost.ledger.time_ratio import TimeRatio, time_ratio
 # Totals that are compared, in the order of the report; the last ones are of some modes.
 TOTALS: Final = (
     "macs", "flops", "params", "active_params", "attention_bytes", "attention_peak_bytes", "cache_bytes",
-    "backward_macs",
+    "backward_macs", "kept_bytes",
 )  # fmt: skip
 _FIGURES: Final = ("times", "params", "macs", "flops", "seconds", "predicted_seconds")
 
