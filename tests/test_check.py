@@ -251,8 +251,8 @@ def test_pre_commit_runs_it_on_staged_files(tmp_path, hook, limit, passes):
     table = f'[[tool.xfcost.check]]\ntarget = "toy.yaml"\nmax-macs = {limit}\n'
     config = yaml.safe_dump({"repos": [{"repo": "local", "hooks": [ours]}]})
     folder = repository(tmp_path / "repo", {"pyproject.toml": table, ".pre-commit-config.yaml": config})
-    write(folder, {"toy.yaml": spec()})
-    git(folder, "add", "toy.yaml")
+    write(folder, {"toy.yaml": spec(), "layers.py": "# a file that is no target\n"})
+    git(folder, "add", "toy.yaml", "layers.py")
     quiet = environment(PRE_COMMIT_HOME=str(tmp_path / "home"), GIT_CONFIG_GLOBAL="/dev/null")
     done = subprocess.run(
         [sys.executable, "-m", "pre_commit", "run"], cwd=folder, env=quiet, capture_output=True, text=True, check=False

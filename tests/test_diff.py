@@ -55,6 +55,9 @@ def test_changes_are_sorted_by_what_they_cost():
     found = diff("vit", "swin")
     macs = [abs(change.differences["macs"]) for change in found.changes]
     assert macs == sorted(macs, reverse=True)
+    work = [(abs(change.differences["macs"]), abs(change.differences["flops"])) for change in found.changes]
+    assert work == sorted(work, reverse=True)
+    assert len({flops for macs, flops in work if not macs}) > 1
     params = [abs(change.differences["params"]) for change in diff("vit", "swin", sort="params").changes]
     assert params == sorted(params, reverse=True)
     assert params[0] > 0
@@ -103,6 +106,20 @@ def test_every_mode_has_its_totals(options):
         assert sum(change.differences["kept_bytes"] for change in found.changes) == kept[1] - kept[0]
     if wanted != "macs":
         assert sum(change.differences[wanted] for change in found.changes) == theirs(ledgers[1]) - theirs(ledgers[0])
+
+
+def test_a_first_block_without_a_gradient_of_its_input_is_counted_once(here):
+    post = "residual: {place: post}\n"  # so that the first projection multiplies the input itself
+    write(here, {"a.yaml": spec(depth=3), "b.yaml": spec(depth=3) + post})
+    found = diff("a.yaml", "b.yaml", mode="train")
+    (before, after), rows = totals(found)["backward_macs"], [change.after for change in found.changes]
+    assert any(row.backward_saved for row in rows)
+    assert sum(change.differences["backward_macs"] for change in found.changes) == after - before
+
+
+def test_results_show_as_tables_in_notebooks():
+    assert "MLP up-projection" in diff("swin-t", "swin-s")._repr_html_()
+    assert "over 1 of 1 budget" in xfcost.check("swin-t", max_macs="1G")._repr_html_()
 
 
 def test_an_image_of_another_size_and_another_n_are_said(here):

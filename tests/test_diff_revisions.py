@@ -83,9 +83,12 @@ def test_code_that_imports_from_the_working_tree_is_refused(tmp_path):
     assert "No module named 'layers'" in done.stderr  # the folder of the working tree is not searched
 
 
-def test_an_error_at_a_revision_has_its_name_and_not_the_folder_s(inside):
+def test_an_error_of_code_at_a_revision_has_its_name(inside):
     with pytest.raises(UsageError, match=r"^HEAD:model.py:nothing: "):
         diff("HEAD:model.py:nothing", "vit")
+
+
+def test_an_error_at_a_revision_has_its_name_and_not_the_folder_s(inside):
     git(inside, "checkout", "-q", "-b", "broken")
     try:
         commit(inside, {"specs/base.yaml": "name: [\n"})
