@@ -134,10 +134,10 @@ def test_no_repository_and_no_git(here, monkeypatch):
         diff("HEAD:a.yaml", "a.yaml")
 
 
-def test_specs_are_compared_without_torch(inside):
+def test_specs_are_compared_and_checked_without_torch(inside):
     code = (
-        "import sys; from xfcost.api.difference import diff;"
-        "diff('HEAD~1:specs/toy.yaml', 'specs/toy.yaml'); print('torch' in sys.modules)"
+        "import sys, xfcost; xfcost.diff('HEAD~1:specs/toy.yaml', 'specs/toy.yaml');"
+        "xfcost.check('specs/toy.yaml', max_macs=1, against='HEAD~1'); print('torch' in sys.modules)"
     )
     done = subprocess.run([*words_of()[:1], "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

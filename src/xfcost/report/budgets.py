@@ -107,7 +107,7 @@ def _budget_cells(held: Held) -> dict[str, str]:
 def _share(held: Held) -> str:
     """`4 %`, or of what is far over the limit `11.1×`."""
     excess = held.budget.excess(held.figure.value)
-    return f"{abs(excess) * 100:.3g} %" if excess < _FAR else f"{1 + excess:.3g}×"
+    return f"{abs(excess) * 100:.3g} %" if excess < _FAR else units.ratio(1 + excess)
 
 
 # An excess beyond so many times the limit reads better as a factor.

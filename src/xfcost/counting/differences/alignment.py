@@ -161,4 +161,6 @@ def _likeness(one: Inside, other: Inside) -> float:
 
 def _share(one: Counter[Any], other: Counter[Any]) -> float:
     """Twice what both have over what each has (Dice's coefficient)."""
+    if one == other:
+        return 1.0
     return 2 * (one & other).total() / (one.total() + other.total())
