@@ -144,6 +144,8 @@ def run(  # noqa: PLR0913 - options
         if scheduler is None
         else cluster_team(scheduler, how, systems) as team
     ):
+        for note in plan.default_notes:
+            say(note)
         for line in left_out_texts(plan.grids, axis.word):
             say(line)
         rows = _swept(plan.with_threads(team.threads), team, save, retry=retry, any_machine=any_machine)
