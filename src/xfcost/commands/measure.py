@@ -92,8 +92,8 @@ AnyMachine = Annotated[bool, typer.Option("--any-machine", help="Add rows to a f
     "logits",
     "optimizer",
     batch="Samples, as in 1,8.",
-    dtype="float32, float16, bfloat16 or float64, or several with commas.",
-    attention="eager (keeps the score matrix) or fused (one kernel), or eager,fused.",
+    dtype="float32, float16, bfloat16 or float64, or several with commas. Default: as of `analyze`.",
+    attention="eager (keeps the score matrix) or fused (one kernel), or eager,fused. Default: as of `analyze`.",
     mode="forward, prefill, decode, generate or train (a step), or several with commas.",
 )
 def run(  # noqa: PLR0913 - options

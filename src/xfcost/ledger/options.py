@@ -73,18 +73,16 @@ class RunOptions(TypedDict, total=False):
     dtype: Annotated[
         str | None,
         Option(
-            "float32, float16, bfloat16 or float64. Default: float32; of language models in other modes than forward "
-            "bfloat16.",
-            metavar="NAME",
+            "float32, float16, bfloat16 or float64. Default: float32; of language models bfloat16, in every mode but "
+            "forward.",
             read=read.dtype_name,
         ),
     ]
     attention: Annotated[
         Execution | None,
         Option(
-            "eager (keeps the score matrix) or fused (one kernel). Default: eager; of language models in other modes "
-            "than forward fused.",
-            metavar="eager|fused",
+            "eager (keeps the score matrix) or fused (one kernel). Default: eager; of language models fused, in every "
+            "mode but forward.",
             read=read.one_of("--attention", get_args(Execution)),
         ),
     ]
