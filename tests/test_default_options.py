@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import xfcost
 from helpers import PLAIN, xf
@@ -132,6 +134,14 @@ def test_a_comparison_has_one_dtype_and_one_attention(text: str) -> None:
 def test_a_module_without_a_spec_is_no_language_model() -> None:
     run = with_defaults(make_run(mode="train"), [load("gpt2").spec, None])
     assert (run.dtype, run.attention) == USUAL
+
+
+def test_a_module_keeps_the_dtype_of_its_weights_and_specs_beside_it_are_float32(text: str) -> None:
+    module = nn.Linear(4, 5).to(torch.float16)
+    mixed = xfcost.compare(text, (module, torch.zeros(2, 4, dtype=torch.float16)), mode="train")
+    assert ran(mixed.ledgers[0]) == USUAL
+    assert mixed.ledgers[1].metadata.dtype == "float16"
+    assert mixed.growth["Text"]["attention_bytes"] == pytest.approx(2.0)  # of matrices
 
 
 def test_many_systems_have_one_note(text: str) -> None:
