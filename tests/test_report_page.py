@@ -102,7 +102,7 @@ def test_every_table_has_a_caption_and_every_header_its_scope():
 def test_the_forms_in_the_page_give_the_counted_integers(name):
     words = PAGES[name]
     data = Strict(page_of(*words)).data
-    mode = "decode" if "decode" in words else "forward"
+    mode = words[words.index("--mode") + 1] if "--mode" in words else "forward"
     specs = takewhile(lambda word: not word.startswith("-"), words)
     assert len(data["sizes"]) == len(data["labels"]) > 50
     for spec, system in zip(specs, data["systems"], strict=True):
@@ -175,6 +175,11 @@ def test_text_is_readable_in_both_themes():
             for ground in ("paper", "panel"):
                 assert contrast(colours[ink][theme], colours[ground][theme]) >= 4.5, (ink, ground, theme)
     assert set(re.findall(r"#[0-9a-f]{6}", css)) == {one for pair in colours.values() for one in pair} | {"#ffffff"}
+
+
+def test_defaults_of_language_models_are_told():
+    page = page_of(*PAGES["decode"])
+    assert "<li>bfloat16 and fused attention: the default of language models in decode; or give --dtype" in page
 
 
 def test_the_roofline_is_told_how_to_get():

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from xfcost.api.roofline import under_roofs
 from xfcost.api.specs import Progress
-from xfcost.api.systems import system_ledgers, with_remarks
+from xfcost.api.systems import shared_run, system_ledgers, with_remarks
 from xfcost.counting.comparison import compared
 from xfcost.counting.diagram import Diagram, diagram
 from xfcost.counting.size_forms import TOTAL, size_forms
@@ -53,7 +53,7 @@ def page_content(systems: Sequence[System], run: Run, wanted: Wanted, progress: 
     Raises:
         XfcostError: a system can't have the size of the run, or an option can't be.
     """
-    on = wanted.device or "cpu"
+    on, run = wanted.device or "cpu", shared_run(run, systems)
     ledgers = system_ledgers(
         systems,
         run,

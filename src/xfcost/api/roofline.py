@@ -58,7 +58,6 @@ def rooflines(
     Raises:
         XfcostError: bad input, no such device, a system that doesn't fit on it, no calibration to predict from.
     """
-    dtype = chosen_for([one.spec for one in loaded], run).dtype
     ledgers = accounts(
         loaded,
         run,
@@ -82,6 +81,7 @@ def under_roofs(
     """
     if all(ledger.timing is None for ledger in ledgers):
         ledgers = [_with_bytes(ledger, one, run) for ledger, one in zip(ledgers, loaded, strict=True)]
+    dtype = chosen_for([one.spec for one in loaded], run).dtype
     found = calibrated_roofs(device, dtype, timing.threads)
     if found.why is not None:
         progress(f"{found.why}; its peaks alone are measured now …")

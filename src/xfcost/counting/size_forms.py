@@ -210,5 +210,5 @@ def _operations(ledger: Ledger) -> dict[str, str]:
 
 def row_figures(row: Operation, bytes_per_element: int) -> dict[str, int]:
     """What an operation costs in all its blocks."""
-    kept = row.matrix.kept_bytes(bytes_per_element) if row.matrix is not None else 0
+    kept = row.matrix.kept(bytes_per_element) if row.matrix is not None else 0
     return {"params": row.params * row.times, "macs": row.macs * row.times, "attention_bytes": kept * row.times}

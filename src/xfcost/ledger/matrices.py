@@ -36,8 +36,12 @@ class Matrix(NamedTuple):
         """Bytes alive at once; `element` is the size of the dtype."""
         return int(self.alive * element + self.statistics * max(_STATISTIC, element))
 
-    def kept_bytes(self, element: int) -> Number:
-        """Bytes saved for the backward pass; in letters, where the entries are."""
+    def kept_bytes(self, element: int) -> int:
+        """Bytes saved for the backward pass."""
+        return int(self.kept(element))
+
+    def kept(self, element: int) -> Number:
+        """The same, in letters where its entries are."""
         return self.saved * element + self.statistics * max(_STATISTIC, element)
 
 

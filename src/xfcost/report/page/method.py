@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xfcost.report.crossovers import search_text
+from xfcost.report.input_description import default_notes
 from xfcost.report.page.content import PageContent
 from xfcost.report.table import CONVENTION
 
@@ -13,6 +14,7 @@ def method_notes(content: PageContent) -> Iterator[str]:
     """Conventions, how the forms were made, which versions counted."""
     comparison = content.comparison
     yield f"{CONVENTION}."
+    yield from (f"{note}." for note in default_notes(ledger.metadata for ledger in comparison.ledgers))
     if any(ledger.module is None for ledger in comparison.ledgers):
         yield (
             "Specs are counted in closed form: every operation has a formula, evaluated in whole numbers. "
