@@ -16,7 +16,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS
 from xfcost.report.comparison_answer import answer_texts, exponent_text
 from xfcost.report.crossovers import CURVE_WORDS, crossover_texts, forward_part, size_crossover_texts
-from xfcost.report.figures import figure_text
+from xfcost.report.figures import figure_text, recurs
 from xfcost.report.header import header
 from xfcost.report.input_description import input_warnings, names_text
 from xfcost.report.page.figures import TOTAL_WORDS
@@ -71,7 +71,7 @@ def system_lines(comparison: Comparison, place: int) -> list[str]:
     """One system: its input, what its mode asks, its totals, where its cost sits, how it grows."""
     ledger = comparison.ledgers[place]
     _, *lines = header(ledger).plain.split("\n")
-    return [*map(spaced, lines), *_where(ledger), *_growth(comparison, comparison.names[place])]
+    return [*map(spaced, lines), *_where(ledger), *_growth(comparison, place)]
 
 
 def spaced(line: str) -> str:
@@ -94,12 +94,14 @@ def _where(ledger: Ledger) -> Iterator[str]:
     yield f"MACs: {kinds}; most in {most}"
 
 
-def _growth(comparison: Comparison, name: str) -> Iterator[str]:
+def _growth(comparison: Comparison, place: int) -> Iterator[str]:
     """`growth, e of cost ~ N^e from N to 4·N: MACs 1.41, …`; nothing where no other N fits."""
-    growth = comparison.growth[name]
+    growth, ledger = comparison.growth[comparison.names[place]], comparison.ledgers[place]
     factor = growth["factor"]
     if factor is None:
         return
     span = f"from N to {units.ratio(factor)[:-1]}·N" if factor > 1 else f"from N/{units.ratio(1 / factor)[:-1]} to N"
-    exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in CURVE_WORDS.items())
+    words = CURVE_WORDS | ({"cache_bytes": "KV cache"} if ledger.step else {})
+    words |= {"sequential_steps": "sequential steps"} if recurs(ledger) else {}
+    exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words.items())
     yield f"growth{forward_part(comparison)}, e of cost ~ N^e {span}: {exponents}"

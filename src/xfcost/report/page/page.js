@@ -161,13 +161,22 @@
     .map((size, place) => [size, whole(system, "total", quantity, place), place])
     .filter(([, value]) => value));
   // Powers of `base` between two numbers, at most `most` of them.
-  const ticks = (low, high, base, most) => {
+  const powers = (low, high, base, most) => {
     const first = Math.ceil(Math.log(low) / Math.log(base) - 1e-9);
     const last = Math.floor(Math.log(high) / Math.log(base) + 1e-9);
     const step = Math.max(1, Math.ceil((last - first + 1) / most));
     const found = [];
     for (let power = Math.max(first, 0); power <= last; power += step) found.push(BigInt(base) ** BigInt(power));
     return found;
+  };
+  const countTicks = (low, high) => {
+    const tens = powers(low, high, 10, 7);
+    return tens.length > 1 ? tens : powers(low, high, 2, 7);
+  };
+  // Powers of ten, or both ends of a narrow range.
+  const sizeTicks = (first, last) => {
+    const tens = powers(first, last, 10, 6);
+    return tens.length > 1 ? tens : [first, last].map(BigInt);
   };
   // Labels moved down off each other; those that would end far from their lines are left out.
   const apart = (labels, gap, furthest) => {
@@ -189,13 +198,13 @@
     return { low, high, first, last, left, right, top, bottom, across, up };
   };
   const axes = (to, quantity, scale) => {
-    for (const value of ticks(scale.low, scale.high, quantity.endsWith("bytes") ? 32 : 10, 7)) {
+    for (const value of quantity.endsWith("bytes") ? powers(scale.low, scale.high, 4, 7) : countTicks(scale.low, scale.high)) {
       const y = scale.up(Number(value));
       const text = textOf(quantity, value).replace(/\.0+(?= |$)/, "");
       to.append(make("line", { class: "grid", x1: scale.left, x2: scale.right, y1: y, y2: y }));
       to.append(make("text", { class: "tick", x: scale.left - 6, y: y + 4, "text-anchor": "end" }, text));
     }
-    for (const n of ticks(scale.first, scale.last, 10, 6)) {
+    for (const n of sizeTicks(scale.first, scale.last)) {
       const x = scale.across(Number(n));
       to.append(make("line", { class: "grid", x1: x, x2: x, y1: scale.top, y2: scale.bottom }));
       to.append(make("text", { class: "tick", x, y: scale.bottom + 17, "text-anchor": "middle" }, grouped(n)));
