@@ -74,6 +74,27 @@ def apply_file_settings(data: dict[str, Any], source: Source) -> list[SpecError]
     return errors
 
 
+def assignments(data: dict[str, Any], key: str, value: Any) -> dict[YamlPath, Any]:
+    """The paths of `data` that `key` leads to, each with the value that it gets; mappings on the way are added.
+
+    Raises:
+        UsageError: it leads nowhere.
+    """
+    words = _words(key)
+    try:
+        if words[0] in _FILE_KEYS:
+            raise _PathError(f"`{words[0]}` belongs to a file")
+        if words.count(_ANYWHERE) > 1 or words[-1] == _ANYWHERE:
+            raise _PathError("'**' stands once, before the key that it looks for, as in **.heads")
+        each = list(_expanded_each(data, words, value)) if _EACH in words else [(words, value)]
+        found = {target.path: item for item_words, item in each for target in _targets(data, data, item_words, ())}
+        if not found:
+            raise _PathError(f"nothing in the spec is at {printable(key)}")
+    except _PathError as error:
+        raise UsageError(str(error)) from None
+    return found
+
+
 class _PathError(Exception):
     """A path that matches nothing, and why."""
 
