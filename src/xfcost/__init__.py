@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from xfcost.api import analyze, build, compare, register, trace
+    from xfcost.api.find import find
     from xfcost.api.layer_types import layer_types
     from xfcost.api.predictions import calibrate
     from xfcost.api.reach import reach
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "compare",
+    "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "compare", "find",
     "layer_types", "reach", "register", "stream", "survey", "trace",
 ]  # fmt: skip
 
@@ -34,6 +35,7 @@ _MODULES = {
     "build": "xfcost.api",
     "calibrate": "xfcost.api.predictions",
     "compare": "xfcost.api",
+    "find": "xfcost.api.find",
     "layer_types": "xfcost.api.layer_types",
     "reach": "xfcost.api.reach",
     "register": "xfcost.api",

@@ -150,9 +150,7 @@ class Placement:
         text = ".".join(map(str, path))
         return Stage(text, label, stage.dim, grid, tuple(enter), blocks, order, end), leaving
 
-    def entry(
-        self, path: YamlPath, stage: StageSpec, shape: Shape, earlier: list[Shape]
-    ) -> tuple[list[Part], Shape]:
+    def entry(self, path: YamlPath, stage: StageSpec, shape: Shape, earlier: list[Shape]) -> tuple[list[Part], Shape]:
         """The layers before a stage's first block, and the shape that leaves them."""
         entrance = Place(grid=shape[0], dim=shape[1], out_dim=stage.dim)
         enter, (grid, entering) = self._layers((*path, "enter"), stage.enter, entrance, earlier)

@@ -14,6 +14,7 @@ import numpy as np
 
 from xfcost.counting.find import units
 from xfcost.counting.find.costs import Costs
+from xfcost.counting.find.reasons import ReasonNumbers
 from xfcost.counting.find.tables import Array, Term, Terms, check_cells, exact_array, joined, spread
 from xfcost.counting.find.units import ChangesShapeError, Outcome, State, Unit, touches
 from xfcost.counting.find.variables import Assigned, Variable, assigned
@@ -77,7 +78,7 @@ class Builder:
             for one in self._assigned
             for place, (container, step, _) in enumerate(one.places)
         }
-        self._reasons: dict[str, int] = {"": 0}
+        self._reasons = ReasonNumbers()
         self._terms: list[Term] = []
         self._tables: dict[str, list[tuple[tuple[int, ...], Array]]] = {}
         self._touched: set[YamlPath] = set()
@@ -98,7 +99,7 @@ class Builder:
             if path not in self._touched:
                 raise UsageError(f"--vary: no cost depends on {path_text(path)}; leave it out")
         self._add_shared()
-        return Space(joined(self._terms, self._sizes), tuple(self._reasons), self.counted)
+        return Space(joined(self._terms, self._sizes), tuple(self._reasons.texts), self.counted)
 
     def _streams(self, paths: Sequence[YamlPath]) -> None:
         states = _States((), np.zeros((), int), [State()])
@@ -190,7 +191,7 @@ class Builder:
                     loaded, refused = self._with_values(own, local), None
                 except msgspec.ValidationError as error:
                     refused = _grammar_message(str(error))
-            yield Outcome(refused=refused) if refused else unit.count(Placement(loaded, self._run), states[state])
+            yield Outcome(refused=refused) if refused else unit.run(Placement(loaded, self._run), states[state])
 
     def _with_values(self, own: Sequence[Assigned], local: int) -> Loaded:
         """The spec with these values of a unit's own keys, and the others as the spec has them."""
@@ -215,15 +216,22 @@ class Builder:
             repeats = spread(table[of_stage.numbers], of_stage.axes, axes, self._sizes)
             numbers = spread(numbers, counted.axes, axes, self._sizes)
         most = int(repeats.max())
-        columns = {name: exact_times((getattr(one.costs, name) for one in counted.outcomes), most) for name in Costs._fields}
-        tables = {name: column[numbers] * (repeats if name != "attention" else repeats > 0) for name, column in columns.items()}
-        reasons = np.array([self._reasons.setdefault(one.refused or "", len(self._reasons)) for one in counted.outcomes])
+        columns = {
+            name: exact_times((getattr(one.costs, name) for one in counted.outcomes), most) for name in Costs._fields
+        }
+        tables = {
+            name: column[numbers] * (repeats if name != "attention" else repeats > 0)
+            for name, column in columns.items()
+        }
+        reasons = np.array([self._reasons.number(one.refused) for one in counted.outcomes])
         self._terms.append(Term(axes, Costs(**tables), np.where(repeats > 0, reasons[numbers], 0)))
         for name in dict.fromkeys(name for one in counted.outcomes for name in one.tables):
             rows = exact_array(one.tables.get(name, (0, 0))[0] for one in counted.outcomes)
             columns_ = exact_array(one.tables.get(name, (0, 0))[1] for one in counted.outcomes)
             present = repeats > 0
-            self._tables.setdefault(name, []).append((axes, np.stack([rows[numbers] * present, columns_[numbers] * present])))
+            self._tables.setdefault(name, []).append(
+                (axes, np.stack([rows[numbers] * present, columns_[numbers] * present]))
+            )
 
     def _add_shared(self) -> None:
         """Terms of the shared tables: each counts once, and all parts that use one must agree."""
@@ -236,7 +244,7 @@ class Builder:
                 shape = np.where(shape[:1] > 0, shape, other)
             differs = sum(((one[0] > 0) & (one != shape).any(axis=0)) for one in shapes) > 0
             reason = f"the table {name!r} has different shapes in parts that share it; shared tables must agree"
-            number = self._reasons.setdefault(reason, len(self._reasons)) if differs.any() else 0
+            number = self._reasons.number(reason) if differs.any() else 0
             zeros = np.zeros(shape.shape[1:], dtype=np.int64)
             costs = Costs(shape[0] * shape[1], zeros, zeros, zeros, zeros)
             self._terms.append(Term(axes, costs, np.where(differs, number, 0)))

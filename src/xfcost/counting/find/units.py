@@ -57,7 +57,8 @@ class Unit(NamedTuple):
 
     reads: tuple[YamlPath, ...]
     """The paths below which a key may change it."""
-    count: Callable[[Placement, State], Outcome]
+    run: Callable[[Placement, State], Outcome]
+    """Counts it in one spec, for the tokens that enter it."""
     block: YamlPath | None = None
     """The block that it is in, of a stage that is counted sub-layer by sub-layer."""
     kinds_below: tuple[YamlPath, ...] = ()
@@ -212,9 +213,7 @@ def stage(path: YamlPath, number: int, index: int) -> Unit:
     def count(placement: Placement, state: State) -> Outcome:
         stream = _stream(placement, number)
         placement.components.encoder_output = state.memory
-        placed, shape = placement.stage(
-            stage_path, "", stream.stages[index], _entering(state), list(state.earlier)
-        )
+        placed, shape = placement.stage(stage_path, "", stream.stages[index], _entering(state), list(state.earlier))
         if placement.components.errors:
             return Outcome(refused=message(placement.components.errors[0]))
         parts = Stream("", stream.input or placement.spec.input, (), (placed,)).labelled_parts()
