@@ -15,7 +15,7 @@ import numpy as np
 from xfcost.counting.find import units
 from xfcost.counting.find.costs import Costs
 from xfcost.counting.find.reasons import ReasonNumbers
-from xfcost.counting.find.tables import Array, Term, Terms, check_cells, exact_array, joined, spread
+from xfcost.counting.find.tables import Array, Term, Terms, array_of, check_cells, exact_array, joined, spread
 from xfcost.counting.find.units import ChangesShapeError, Outcome, State, Unit, touches
 from xfcost.counting.find.variables import Assigned, Variable, assigned
 from xfcost.formulas.layer import Enter
@@ -216,21 +216,21 @@ class Builder:
             repeats = spread(table[of_stage.numbers], of_stage.axes, axes, self._sizes)
             numbers = spread(numbers, counted.axes, axes, self._sizes)
         most = int(repeats.max())
-        columns = {
+        figures = {
             name: exact_times((getattr(one.costs, name) for one in counted.outcomes), most) for name in Costs._fields
         }
         tables = {
-            name: column[numbers] * (repeats if name != "attention" else repeats > 0)
-            for name, column in columns.items()
+            name: array_of(column[numbers] * (repeats if name != "attention" else repeats > 0))
+            for name, column in figures.items()
         }
         reasons = np.array([self._reasons.number(one.refused) for one in counted.outcomes])
         self._terms.append(Term(axes, Costs(**tables), np.where(repeats > 0, reasons[numbers], 0)))
         for name in dict.fromkeys(name for one in counted.outcomes for name in one.tables):
             rows = exact_array(one.tables.get(name, (0, 0))[0] for one in counted.outcomes)
-            columns_ = exact_array(one.tables.get(name, (0, 0))[1] for one in counted.outcomes)
+            columns = exact_array(one.tables.get(name, (0, 0))[1] for one in counted.outcomes)
             present = repeats > 0
             self._tables.setdefault(name, []).append(
-                (axes, np.stack([rows[numbers] * present, columns_[numbers] * present]))
+                (axes, np.stack([rows[numbers] * present, columns[numbers] * present]))
             )
 
     def _add_shared(self) -> None:

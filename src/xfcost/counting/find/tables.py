@@ -84,6 +84,11 @@ def exact_array(values: Iterable[int]) -> Array:
     return np.array(every, dtype=np.int64 if max(every, default=0) < _LARGEST else object)
 
 
+def array_of(value: Any) -> Array:
+    """An array; numpy makes a number of one without axes."""
+    return exact_array([value]).reshape(()) if isinstance(value, int) else np.asarray(value)
+
+
 def check_cells(axes: Iterable[int], sizes: Sequence[int], keys: Sequence[str]) -> int:
     """The cells of a table.
 
