@@ -123,7 +123,14 @@ GIVEN = {
     "vit": ["stages.0.dim=192,384,768", "stages.0.depth=1:24", "**.heads=3,4,6,12", "embed.0.size=8,14,16"],
     "mobilenetv2-1.0": ["stages.1.dim=24,32,40", "stages.2.blocks.1.repeat=2,3,4"],
     "gpt2": ["stages.0.dim=768,1024,1000", "**.heads=8,12,16", "input.vocabulary=1000,50257"],
-    "t5-small": ["decoder.stages.0.dim=512,640", "encoder.stages.0.dim=512,640", "encoder.stages.0.depth=2:6"],
+    "t5-small": [
+        "decoder.stages.0.dim=512,640",
+        "encoder.stages.0.dim=512,640",
+        "encoder.stages.0.blocks.0.repeat=2:6",
+    ],
+    "seq2seq-lstm": ["decoder.stages.0.dim=1000,500", "encoder.stages.0.dim=1000,500", "**.depth=2,4"],
+    "funnel-base": ["**.heads=12,16", "stages.0.dim=768,512"],
+    "mvit-b-16": ["stages.0.blocks.0.0.kv_stride=2,4", "stages.1.blocks.0.0.q_stride=1,2", "input.size=224,256"],
     "rnnsearch": ["decoder.stages.0.dim=1000,500", "encoder.stages.0.dim=1000,500"],
     "reformer-enwik8": ["stages.0.depth=1:6", "stages.0.dim=512,1024"],
 }
@@ -162,13 +169,28 @@ def test_tables_that_are_shared_must_agree() -> None:
     assert large - small == 1000 * 768
 
 
-def test_what_passes_int64_is_exact() -> None:
+def test_blocks_that_a_short_depth_cuts_off_cost_nothing_and_refuse_nothing() -> None:
+    second = "stages.0.pattern.1.0"
+    found = xfcost.find("swin-t", vary={"stages.0.depth": [1, 2], f"{second}.size": [7, 28]}, sort="attention_bytes")
+    for row in found.rows:
+        texts = [f"{key}={value}" for key, value in zip(found.keys, row.values, strict=True)]
+        ledger = xfcost.analyze("swin-t", settings=texts, trace=False)
+        assert row.figures["attention_bytes"] == inference_memory(ledger).attention
+    assert found.rows[0].figures["attention_bytes"] < found.rows[-1].figures["attention_bytes"]
+    refused = xfcost.find("swin-t", vary={"stages.0.depth": [1, 2], f"{second}.heads": [5]})
+    assert [row.values for row in refused.rows] == [(1, 5)]
+
+
+# MACs of each part stay below 2⁶³ and their sum doesn't; then parameters do, and their bytes don't.
+@pytest.mark.parametrize("options", [{"N": 1024, "batch": 2**20}, {"N": 7}, {"N": 2, "dtype": "float64"}])
+def test_what_passes_int64_is_exact(options: dict[str, Any]) -> None:
     vary = {"stages.0.dim": [2**20], "stages.0.depth": [100_000], "**.heads": [16]}
-    row = xfcost.find("vit", vary=vary, N=2**16, batch=2**20).rows[0]
+    row = xfcost.find("gpt2", vary=vary, **options).rows[0]
     texts = ["stages.0.dim=1048576", "stages.0.depth=100000", "**.heads=16"]
-    ledger = xfcost.analyze("vit", settings=texts, N=2**16, batch=2**20, trace=False)
-    assert row.figures["macs"] == ledger.total("macs") > 2**63
+    ledger = xfcost.analyze("gpt2", settings=texts, trace=False, **options)
+    assert row.figures["macs"] == ledger.total("macs")
     assert row.figures["memory"] == inference_memory(ledger).total
+    assert max(row.figures.values()) > 2**63
 
 
 def test_lists_and_blocks_are_values_too() -> None:
