@@ -220,7 +220,7 @@ class Builder:
             name: exact_times((getattr(one.costs, name) for one in counted.outcomes), most) for name in Costs._fields
         }
         tables = {
-            name: array_of(column[numbers] * (repeats if name != "attention" else repeats > 0))
+            name: array_of(array_of(column[numbers]) * (repeats if name != "attention" else repeats > 0))
             for name, column in figures.items()
         }
         reasons = np.array([self._reasons.number(one.refused) for one in counted.outcomes])

@@ -64,7 +64,8 @@ def flat_cells(indices: Sequence[Array], axes: Sequence[int], sizes: Sequence[in
 
 def _added(one: Costs, other: Costs) -> Costs:
     sums = {name: getattr(one, name) + getattr(other, name) for name in SUMMED}
-    return Costs(**sums, attention=np.maximum(one.attention, other.attention))
+    most = np.maximum(one.attention, other.attention)
+    return Costs(*(array_of(sums[name]) for name in SUMMED), array_of(most))
 
 
 def first_reason(one: Array, other: Array) -> Array:
@@ -85,8 +86,8 @@ def exact_array(values: Iterable[int]) -> Array:
 
 
 def array_of(value: Any) -> Array:
-    """An array; numpy makes a number of one without axes."""
-    return exact_array([value]).reshape(()) if isinstance(value, int) else np.asarray(value)
+    """An array; of one without axes numpy makes a number, of Python's integers a Python integer."""
+    return np.asarray(value, dtype=object) if isinstance(value, int) else np.asarray(value)
 
 
 def check_cells(axes: Iterable[int], sizes: Sequence[int], keys: Sequence[str]) -> int:
