@@ -21,6 +21,7 @@ def test_the_public_names():
         "build",
         "calibrate",
         "compare",
+        "find",
         "layer_types",
         "reach",
         "register",

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import xfcost
 from helpers import xf
-from xfcost.counting.find.result import Question
-from xfcost.counting.find.search import Progress, Varied, find_in_ranges
+from xfcost.counting.find.result import Found, Question
+from xfcost.counting.find.search import Progress, Varied, find_in_ranges, value_text
 from xfcost.counting.find.space import Builder
 from xfcost.counting.find.variables import Variable, read_variables
 from xfcost.counting.forward import count
@@ -314,15 +314,29 @@ def test_the_command() -> None:
     assert alone.total("macs") == best["macs"]
 
 
-def test_no_line_is_wider_than_the_terminal() -> None:
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    found = xfcost.find("swin-t", vary=GIVEN["swin-t"], max_macs="5G")
+    assert max(map(len, plain_lines(found, width))) <= width
+
+
+def test_keys_that_do_not_fit_the_terminal_are_one_column() -> None:
+    found = xfcost.find("swin-t", vary=GIVEN["swin-t"], top=1)
+    values = " · ".join(map(value_text, found.rows[0].values))
+    narrow, wide = (plain_lines(found, width) for width in (70, 100))
+    assert any(f" {values}  " in line for line in narrow)
+    assert "values: dim · depth · size · ratio" in narrow
+    assert wide[3].split()[:4] == ["dim", "depth", "size", "ratio"]
+
+
+def plain_lines(found: Found, width: int) -> list[str]:
+    """The report's lines on a terminal of a width."""
     from rich.console import Console
 
-    found = xfcost.find("swin-t", vary=GIVEN["swin-t"], max_macs="5G")
-    for width in (80, 100):
-        console = Console(width=width)
-        with console.capture() as text:
-            console.print(render(found, width))
-        assert max(map(len, text.get().splitlines())) <= width
+    console = Console(width=width)
+    with console.capture() as text:
+        console.print(render(found, width))
+    return text.get().splitlines()
 
 
 def test_a_long_search_says_how_long() -> None:

@@ -30,7 +30,10 @@ def render(found: Found, width: int, *, front_only: bool = False, left_out: bool
 
     rows = _rows(found, front_only=front_only)
     parts: list[RenderableType] = [Text(line, style="bold") for line in answer(found)]
-    parts += [Text(), _table(found, rows)] if rows else []
+    lines = cells(found, rows)
+    joined = bool(rows) and _width(lines) > width
+    parts += [Text(), _table(found, rows, joined_values(found, lines) if joined else lines)] if rows else []
+    parts += [Text(f"values: {' · '.join(short_keys(found.keys))}")] if joined and found.keys else []
     parts += [Text(line) for line in _below(found, rows, front_only=front_only)]
     reasons = list(reason_lines(found, every=left_out))
     parts += [Text(), Text("left out", style="bold"), *map(Text, reasons)] if reasons else []
@@ -128,12 +131,28 @@ def cells(found: Found, rows: Sequence[Row]) -> list[dict[str, str]]:
     return result
 
 
-def _table(found: Found, rows: Sequence[Row]) -> RenderableType:
+def _width(lines: Sequence[dict[str, str]]) -> int:
+    """Columns of the terminal that the table takes."""
+    return sum(max(len(head), *(len(line[head]) for line in lines)) + 2 for head in lines[0]) - 2
+
+
+def joined_values(found: Found, lines: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """The table with all varied keys in one column, `values`: for narrow terminals."""
+    keys = short_keys(found.keys)
+    if not keys:
+        return list(lines)
+    return [
+        {"front": line["front"], "values": " · ".join(line[key] for key in keys)}
+        | {head: cell for head, cell in line.items() if head not in keys and head != "front"}
+        for line in lines
+    ]
+
+
+def _table(found: Found, rows: Sequence[Row], lines: Sequence[dict[str, str]]) -> RenderableType:
     from rich.text import Text
 
     from xfcost.report.console import bare_table
 
-    lines = cells(found, rows)
     table = bare_table()
     figures = {quantity.title for quantity in QUANTITIES.values()}
     for head in lines[0]:

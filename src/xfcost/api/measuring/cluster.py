@@ -120,7 +120,7 @@ class Cluster:
         first = [
             self._client.submit(_answered, there, task, pure=False) for task in islice(waiting, _AHEAD * self.workers)
         ]
-        running = as_completed(first)
+        running = as_completed(first, loop=self._client.loop)
         for future in running:
             try:
                 yield future.result()
