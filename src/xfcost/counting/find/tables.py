@@ -63,9 +63,8 @@ def flat_cells(indices: Sequence[Array], axes: Sequence[int], sizes: Sequence[in
 
 
 def _added(one: Costs, other: Costs) -> Costs:
-    sums = {name: getattr(one, name) + getattr(other, name) for name in SUMMED}
-    most = np.maximum(one.attention, other.attention)
-    return Costs(*(array_of(sums[name]) for name in SUMMED), array_of(most))
+    sums = {name: array_of(getattr(one, name) + getattr(other, name)) for name in SUMMED}
+    return Costs(**sums, attention=array_of(np.maximum(one.attention, other.attention)))
 
 
 def first_reason(one: Array, other: Array) -> Array:
