@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import xfcost
 from helpers import xf
+from xfcost.counting.find import space
 from xfcost.counting.find.result import Found, Question
 from xfcost.counting.find.search import Progress, Varied, find_in_ranges, value_text
 from xfcost.counting.find.space import Builder
@@ -79,14 +80,14 @@ def alone(name: str, texts: list[str], run: Run) -> tuple[int, ...] | None:
 def check(name: str, variables: tuple[Variable, ...], run: Run, draw: random.Random, number: int = 6) -> None:
     """Configurations drawn from the space are those that are counted alone."""
     sizes = tuple(len(variable.values) for variable in variables)
-    space = Builder(load(name), run, list(enumerate(variables)), sizes).space()
+    built = Builder(load(name), run, list(enumerate(variables)), sizes).space()
     drawn = [tuple(draw.randrange(size) for size in sizes) for _ in range(number)]
-    costs, reasons = space.terms.at([np.array(column) for column in zip(*drawn, strict=True)])
+    costs, reasons = built.terms.at([np.array(column) for column in zip(*drawn, strict=True)])
     element = {"float32": 4, "bfloat16": 2}[run.dtype]
     for at, one in enumerate(drawn):
         texts = [f"{v.key}={json.dumps(v.values[n])}" for v, n in zip(variables, one, strict=True)]
         counted = alone(name, texts, run)
-        assert (counted is None) == bool(reasons[at]), (name, texts, space.reasons[reasons[at]])
+        assert (counted is None) == bool(reasons[at]), (name, texts, built.reasons[reasons[at]])
         if counted is not None:
             found = tuple(int(column[at]) for column in costs)
             assert (*found[:3], found[3] * element, found[4]) == counted, (name, texts)
@@ -179,6 +180,8 @@ def test_blocks_that_a_short_depth_cuts_off_cost_nothing_and_refuse_nothing() ->
     assert found.rows[0].figures["attention_bytes"] < found.rows[-1].figures["attention_bytes"]
     refused = xfcost.find("swin-t", vary={"stages.0.depth": [1, 2], f"{second}.heads": [5]})
     assert [row.values for row in refused.rows] == [(1, 5)]
+    # a block that is no block at all is refused, cut off or not
+    assert xfcost.find("swin-t", vary={"stages.0.depth": [1, 2], f"{second}.headz": [5]}).refused == 2
 
 
 # MACs of each part stay below 2⁶³ and their sum doesn't; then parameters do, and their bytes don't.
@@ -287,8 +290,8 @@ CLASSES = ("--vary", "head.classes=1:2000")
             "--vary: 19,999,600,002,000 configurations of 3 keys, more than 1,000,000,000,000; take longer steps, or",
         ),
         (
-            ["vit", "--vary", "stages.0.dim=1:9999", "--vary", "**.heads=1:9999"],
-            "--vary: 99,980,001 combinations of stages.0.dim, **.heads meet in one part",
+            ["vit", "--vary", "stages.0.dim=1:300", "--vary", "**.heads=1:60000"],
+            "--vary: 18,000,000 combinations of stages.0.dim, **.heads meet in one part",
         ),
     ],
 )  # fmt: skip
@@ -355,6 +358,15 @@ def test_a_short_search_says_nothing() -> None:
     for done in (50, 100):
         expected.done(done, 100)
     assert said == []
+
+
+def test_a_part_that_is_counted_often_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space, "_MANY", 5)
+    said: list[str] = []
+    varied = Varied("vit", (), read_variables(["stages.0.dim=192,384", "**.heads=3,4,6"]))
+    find_in_ranges(varied, Run(), Question(), progress=Progress(said.append))
+    part = "6 combinations of stages.0.dim, **.heads in one part of the model are counted one by one"
+    assert said == ["6 configurations of 2 keys", part]
 
 
 def test_options_are_those_of_analyze() -> None:

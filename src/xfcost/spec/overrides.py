@@ -102,6 +102,11 @@ class _Target(NamedTuple):
     path: YamlPath
 
 
+def has_each(key: str) -> bool:
+    """Does the key take a list of values, one for each item?"""
+    return _EACH in _words(key)
+
+
 def _words(key: str) -> list[str]:
     """`stages[0].depth` -> stages, 0, depth."""
     return re.sub(r"\[([0-9]+|\*|each)\]", r".\1", key.strip()).split(".")

@@ -151,7 +151,7 @@ def find_in_ranges(
     sampled = limit is not None and limit < total
     searched = limit if sampled and limit is not None else total
     progress.said(f"{total:,} configurations of {keys}" + (f", {searched:,} drawn at random" if sampled else ""))
-    specs = tuple(_specs(varied, run))
+    specs = tuple(_specs(varied, run, progress.said))
     work = Work(sizes=varied.sizes, specs=specs, run=run, question=question)
     part = Part()
     for one in mapper(work, list(_chunks(varied, specs, limit if sampled else None))):
@@ -160,7 +160,7 @@ def find_in_ranges(
     return _found(varied, part, run, question)
 
 
-def _specs(varied: Varied, run: Run) -> Iterator[Specs]:
+def _specs(varied: Varied, run: Run, said: Callable[[str], None]) -> Iterator[Specs]:
     """The spec with every choice of the keys whose values are lists or mappings."""
     base = load(varied.name, varied.settings)
     structural = [is_structural(_copied(base.data), variable) for variable in varied.variables]
@@ -184,8 +184,8 @@ def _specs(varied: Varied, run: Run) -> Iterator[Specs]:
             continue
         cache = None
         if run.mode == "prefill":
-            cache = Builder(loaded, run._replace(mode="decode"), free, varied.sizes).space()
-        yield Specs(fixed, Builder(loaded, run, free, varied.sizes).space(), cache)
+            cache = Builder(loaded, run._replace(mode="decode"), free, varied.sizes, said).space()
+        yield Specs(fixed, Builder(loaded, run, free, varied.sizes, said).space(), cache)
 
 
 def _copied(data: dict[str, Any]) -> Any:

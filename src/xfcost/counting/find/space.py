@@ -30,6 +30,8 @@ from xfcost.spec.run import Run
 
 # Units are counted so many times at most; each takes about 0.1 ms.
 MOST_COUNTED: Final = 3_000_000
+# A part that is counted more often says so.
+_MANY: Final = 20_000
 _ABSENT: Final = object()
 
 
@@ -179,6 +181,11 @@ class Builder:
                 f"--vary: parts of the model would be counted more than {MOST_COUNTED:,} times; vary fewer keys of "
                 "one stage at once, or with longer steps"
             )
+        if len(different) > _MANY:
+            names = ", ".join(self._keys[one.number] for one in own) or "the tokens that enter"
+            self._progress(
+                f"{len(different):,} combinations of {names} in one part of the model are counted one by one"
+            )
         last, loaded = -1, Loaded(self._loaded.spec, self._data, self._loaded.source, self._loaded.name)
         refused: str | None = None
         for pair in different.tolist():
@@ -191,7 +198,11 @@ class Builder:
                     loaded, refused = self._with_values(own, local), None
                 except msgspec.ValidationError as error:
                     refused = _grammar_message(str(error))
-            yield Outcome(refused=refused) if refused else unit.run(Placement(loaded, self._run), states[state])
+            yield (
+                Outcome(refused=refused, invalid=True)
+                if refused
+                else unit.run(Placement(loaded, self._run), states[state])
+            )
 
     def _with_values(self, own: Sequence[Assigned], local: int) -> Loaded:
         """The spec with these values of a unit's own keys, and the others as the spec has them."""
@@ -224,7 +235,8 @@ class Builder:
             for name, column in figures.items()
         }
         reasons = np.array([self._reasons.number(one.refused) for one in counted.outcomes])
-        self._terms.append(Term(axes, Costs(**tables), np.where(repeats > 0, reasons[numbers], 0)))
+        stands = (repeats > 0) | np.array([one.invalid for one in counted.outcomes])[numbers]
+        self._terms.append(Term(axes, Costs(**tables), np.where(stands, reasons[numbers], 0)))
         for name in dict.fromkeys(name for one in counted.outcomes for name in one.tables):
             rows = exact_array(one.tables.get(name, (0, 0))[0] for one in counted.outcomes)
             columns = exact_array(one.tables.get(name, (0, 0))[1] for one in counted.outcomes)

@@ -50,6 +50,8 @@ class Outcome(NamedTuple):
     """How often the blocks of a stage repeat."""
     refused: str | None = None
     """Why the model can't be so."""
+    invalid: bool = False
+    """Is it refused as a spec, even where a block that a short depth cuts off is?"""
 
 
 class Unit(NamedTuple):

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
-from xfcost.spec.overrides import assignments
+from xfcost.spec.overrides import assignments, has_each
 from xfcost.spec.reader import YamlPath, path_text, read_value
 
 _NUMBER: Final = r"-?\d+(?:\.\d+)?"
@@ -117,16 +117,13 @@ def assigned(data: dict[str, Any], variables: Sequence[tuple[int, Variable]]) ->
     """
     found, owners = [], dict[YamlPath, str]()
     for number, variable in variables:
-        try:
-            each = [assignments(data, variable.key, value) for value in variable.values]
-        except UsageError as error:
-            raise UsageError(f"--vary {printable(variable.key)}: {error}") from None
-        for path in each[0]:
+        paths, values = _put(data, variable)
+        for path in paths:
             if owners.setdefault(path, variable.key) != variable.key:
                 both = f"{printable(owners[path])} and --vary {printable(variable.key)}"
                 raise UsageError(f"--vary {both}: both set {path_text(path)}; give one of them")
-        places = tuple((_at(data, path[:-1]), path[-1], path) for path in each[0])
-        found.append(Assigned(number, places, tuple(tuple(one.values()) for one in each)))
+        places = tuple((_at(data, path[:-1]), path[-1], path) for path in paths)
+        found.append(Assigned(number, places, values))
     return found
 
 
@@ -138,12 +135,15 @@ def _at(data: Any, path: YamlPath) -> Any:
 
 def is_structural(data: dict[str, Any], variable: Variable) -> bool:
     """Does one of its values put a mapping or a list into the spec, which changes what other keys there are?"""
-    return any(isinstance(item, dict | list) for item in _put(data, variable))
+    return any(isinstance(item, dict | list) for items in _put(data, variable)[1] for item in items)
 
 
-def _put(data: dict[str, Any], variable: Variable) -> Iterable[Any]:
-    for value in variable.values:
-        try:
-            yield from assignments(data, variable.key, value).values()
-        except UsageError as error:
-            raise UsageError(f"--vary {printable(variable.key)}: {error}") from None
+def _put(data: dict[str, Any], variable: Variable) -> tuple[tuple[YamlPath, ...], tuple[tuple[Any, ...], ...]]:
+    """The paths that a variable sets, and what each of its values puts there: the same, unless its key has `each`."""
+    try:
+        paths = tuple(assignments(data, variable.key, variable.values[0]))
+        if has_each(variable.key):
+            return paths, tuple(tuple(assignments(data, variable.key, one).values()) for one in variable.values)
+    except UsageError as error:
+        raise UsageError(f"--vary {printable(variable.key)}: {error}") from None
+    return paths, tuple((value,) * len(paths) for value in variable.values)
