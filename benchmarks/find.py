@@ -106,6 +106,7 @@ def main() -> None:
 
 def checked(varied: Varied, run: Run) -> float:
     """Count a sample one configuration at a time: the seconds; a difference ends the benchmark."""
+    dtype = run.dtype or "float32"
     draw = random.Random(0)  # noqa: S311 - no secret
     drawn = [tuple(draw.randrange(size) for size in varied.sizes) for _ in range(SAMPLE)]
     start, alone = time.process_time(), []
@@ -115,7 +116,7 @@ def checked(varied: Varied, run: Run) -> float:
             for variable, number in zip(varied.variables, one, strict=True)
         ]
         try:
-            alone.append(totals(model_costs(load(varied.name, texts), run), run))
+            alone.append(totals(model_costs(load(varied.name, texts), run), dtype))
         except XfcostError:
             alone.append(None)
     seconds = time.process_time() - start
@@ -125,7 +126,7 @@ def checked(varied: Varied, run: Run) -> float:
         if (counted is None) != bool(reasons[0]):
             raise SystemExit(f"{varied.name} {one}: refused in one way and not in the other")
         if counted is not None:
-            added = totals(costs, run)
+            added = totals(costs, dtype)
             for quantity in QUANTITIES.values():
                 if int(quantity.of(added)[0]) != quantity.of(counted):
                     raise SystemExit(f"{varied.name} {one}: {quantity.title} differ")

@@ -26,8 +26,10 @@ from xfcost.counting.forward import count
 from xfcost.counting.run_options import make_run
 from xfcost.ledger.budgets import inference_memory, read_budgets
 from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.report.find import render
 from xfcost.report.find_progress import Expected
+from xfcost.spec.default_options import chosen_for
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -83,7 +85,7 @@ def check(name: str, variables: tuple[Variable, ...], run: Run, draw: random.Ran
     built = Builder(load(name), run, list(enumerate(variables)), sizes).space()
     drawn = [tuple(draw.randrange(size) for size in sizes) for _ in range(number)]
     costs, reasons = built.terms.at([np.array(column) for column in zip(*drawn, strict=True)])
-    element = {"float32": 4, "bfloat16": 2}[run.dtype]
+    element = BYTES_PER_ELEMENT[chosen_for([load(name).spec], run).dtype]
     for at, one in enumerate(drawn):
         texts = [f"{v.key}={json.dumps(v.values[n])}" for v, n in zip(variables, one, strict=True)]
         counted = alone(name, texts, run)
@@ -97,9 +99,9 @@ RUNS = st.fixed_dictionaries(
     {
         "mode": st.sampled_from(["forward", "forward", "decode"]),
         "batch": st.sampled_from([1, 3]),
-        "attention": st.sampled_from(["eager", "fused"]),
+        "attention": st.sampled_from([None, "eager", "fused"]),
         "tokens": st.sampled_from([None, None, (64,)]),
-        "dtype": st.sampled_from(["float32", "bfloat16"]),
+        "dtype": st.sampled_from([None, "float32", "bfloat16"]),
     }
 )
 

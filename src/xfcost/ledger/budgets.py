@@ -107,6 +107,8 @@ BUDGETS: Final[Mapping[str, BudgetOption]] = {
     "macs": BudgetOption("--max-macs", "MACs", count_limit("MAC", "MACs", "25G"), _short, "25G"),
     "params": BudgetOption("--max-params", "parameters", count_limit("param", "parameters", "30M"), _short, "30M"),
     "memory": BudgetOption("--max-memory", "bytes of memory", byte_limit, units.size, "2GiB"),
+    "flops": BudgetOption("--max-flops", "FLOPs", count_limit("FLOP", "FLOPs", "50G"), _short, "50G"),
+    "kv_cache": BudgetOption("--max-kv-cache", "bytes of KV cache", byte_limit, units.size, "4GiB"),
 }
 
 

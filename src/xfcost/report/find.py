@@ -39,7 +39,7 @@ def render(found: Found, width: int, *, front_only: bool = False, left_out: bool
     parts += [Text(), Text("left out", style="bold"), *map(Text, reasons)] if reasons else []
     if left_out and found.not_fitting:
         parts += [Text(), _left_out_table(found)]
-    return Group(*parts, Text(), Text(memory_note(found), style="dim"))
+    return Group(*parts, Text(), *(Text(line, style="dim") for line in notes(found)))
 
 
 def answer(found: Found) -> list[str]:
@@ -211,6 +211,12 @@ def _left_out_table(found: Found) -> RenderableType:
     return table
 
 
+def notes(found: Found) -> list[str]:
+    """What memory is, and why dtype and attention are what they are."""
+    default = found.run.default_note
+    return [memory_note(found), *([f"note: {default}"] if default else [])]
+
+
 def memory_note(found: Found) -> str:
     """What memory is here."""
     run = found.run
@@ -241,7 +247,7 @@ def _markup(found: Found, form: Format, *, front_only: bool, left_out: bool) -> 
     rows = _rows(found, front_only=front_only)
     lines = [*answer(found), *_below(found, rows, front_only=front_only), *reason_lines(found, every=left_out)]
     table = to_markup(cells(found, rows), form) if rows else ""
-    written = [latex(line) if form == "latex" else line.replace("*", "\\*") for line in [*lines, memory_note(found)]]
+    written = [latex(line) if form == "latex" else line.replace("*", "\\*") for line in [*lines, *notes(found)]]
     return table + "\n" + "\n\n".join(written) + "\n"
 
 

@@ -58,13 +58,13 @@ def check_mode(run: Run) -> None:
         )
 
 
-def parts_costs(parts: Iterable[LabelledPart], run: Run) -> Costs:
+def parts_costs(parts: Iterable[LabelledPart], mode: Mode, batch: int, dtype: str) -> Costs:
     """The costs of some parts of a model."""
     params = macs = flops = cache = attention = 0
-    element = BYTES_PER_ELEMENT[run.dtype]
+    element = BYTES_PER_ELEMENT[dtype]
     for labelled in parts:
-        for row in part_rows(labelled, run.mode):
-            times, samples = labelled.times * row.times, 1 if row.once else run.batch
+        for row in part_rows(labelled, mode):
+            times, samples = labelled.times * row.times, 1 if row.once else batch
             params += row.params * times
             macs += row.macs * times * samples
             flops += row.flops * times * samples
@@ -75,16 +75,16 @@ def parts_costs(parts: Iterable[LabelledPart], run: Run) -> Costs:
     return Costs(params, macs, flops, cache, attention)
 
 
-def architecture_costs(architecture: Architecture, run: Run) -> Costs:
+def architecture_costs(architecture: Architecture) -> Costs:
     """The costs of a model, with the tables that its parts share."""
-    costs = parts_costs(architecture.parts(), run)
+    costs = parts_costs(architecture.parts(), architecture.mode, architecture.batch, architecture.dtype)
     shared = sum(rows * columns for rows, columns in architecture.tables.values())
     return costs._replace(params=costs.params + shared)
 
 
-def totals(costs: Costs, run: Run) -> Totals:
+def totals(costs: Costs, dtype: str) -> Totals:
     """The figures of a pass; `costs` may be arrays."""
-    element = BYTES_PER_ELEMENT[run.dtype]
+    element = BYTES_PER_ELEMENT[dtype]
     memory = InferenceMemory(costs.params * element, costs.attention, costs.cache * element)
     return Totals(costs.params, costs.macs, costs.flops, memory)
 
@@ -95,11 +95,11 @@ def model_costs(loaded: Loaded, run: Run) -> Costs:
     Raises:
         XfcostError: the spec can't be run so.
     """
-    costs = architecture_costs(place(loaded, run), run)
+    costs = architecture_costs(place(loaded, run))
     if run.mode != "prefill":
         return costs
     step = run._replace(mode="decode")
     try:
-        return costs._replace(cache=architecture_costs(place(loaded, step), step).cache)
+        return costs._replace(cache=architecture_costs(place(loaded, step)).cache)
     except SpecError:  # no decode step, and so no cache
         return costs

@@ -15,9 +15,11 @@ from xfcost.counting.find.selection import Candidate, Reasons, left_out, selecte
 from xfcost.counting.find.tables import exact_array
 from xfcost.counting.find.units import message
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, shown
+from xfcost.spec.default_options import LANGUAGE_MODEL_MODES, chosen_for, with_defaults
 from xfcost.spec.grammar import ImageInput
 from xfcost.spec.inputs import takes_images
-from xfcost.spec.load import expanded, is_path, load, preset_files
+from xfcost.spec.load import Loaded, expanded, is_path, load, preset_files
+from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
 # A spectrogram: not every image is a picture.
@@ -59,11 +61,14 @@ def find_in_gallery(names: Sequence[str], run: Run, question: Question, settings
         XfcostError: a spec can't be read, where it is named.
     """
     check_mode(run)
-    counted = [_counted(name, run, settings) for name in names]
+    specs = [load(name, settings) for name in names]
+    run = with_defaults(run, [one.spec for one in specs if run.mode not in LANGUAGE_MODEL_MODES or _runs(one, run)])
+    dtype = chosen_for([], run).dtype
+    counted = [_counted(loaded, run) for loaded in specs]
     reasons = ReasonNumbers()
     numbers = np.array([reasons.number(one.refused) for one in counted], dtype=np.int64)
     costs = Costs(*(exact_array(column) for column in zip(*(one.costs for one in counted), strict=True)))
-    all_totals = totals(_wide(costs), run)
+    all_totals = totals(_wide(costs), dtype)
     every = question._replace(top=max(len(names), 1))  # the report lists the first of them
     part = selected(all_totals, Reasons(numbers, reasons.texts), lambda place: place, every)
     on_front = {candidate.number for candidate in part.front}
@@ -83,12 +88,21 @@ def find_in_gallery(names: Sequence[str], run: Run, question: Question, settings
         front=tuple(map(row, part.front)),
         left_out=tuple(left_out(part, question, row)),
         cloud=tuple((one.figures[more], one.figures[less]) for one in rows),
-        not_fitting=tuple(_not_fitting(counted, run, question)),
+        not_fitting=tuple(_not_fitting(counted, dtype, question)),
     )
 
 
-def _counted(name: str, run: Run, settings: Sequence[str]) -> _Counted:
-    loaded = load(name, settings)
+def _runs(loaded: Loaded, run: Run) -> bool:
+    """Does it run so at all? Others have no say in the default dtype."""
+    try:
+        place(loaded, run)
+    except XfcostError:
+        return False
+    return True
+
+
+def _counted(loaded: Loaded, run: Run) -> _Counted:
+    name = loaded.name
     if run.size is not None and isinstance(loaded.spec.input, ImageInput) and not takes_images(loaded):
         return _Counted(name, _family(name), Costs(), _FOLDED)
     try:
@@ -103,14 +117,14 @@ def _wide(costs: Costs) -> Costs:
     return costs if largest < 2**63 else Costs(*(column.astype(object) for column in costs))
 
 
-def _not_fitting(counted: Sequence[_Counted], run: Run, question: Question) -> list[NotFitting]:
+def _not_fitting(counted: Sequence[_Counted], dtype: str, question: Question) -> list[NotFitting]:
     found = []
     for one in counted:
         family = one.family or ""
         if one.refused is not None:
             found.append(NotFitting(name=one.name, family=family, reason=one.refused))
             continue
-        figures = {name: quantity.of(totals(one.costs, run)) for name, quantity in QUANTITIES.items()}
+        figures = {name: quantity.of(totals(one.costs, dtype)) for name, quantity in QUANTITIES.items()}
         over = [budget for budget in question.budgets if not budget.allows(figures[budget.quantity])]
         if over:
             reason = "; ".join(

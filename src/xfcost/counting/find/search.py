@@ -20,7 +20,8 @@ from xfcost.counting.find.space import Builder, Space
 from xfcost.counting.find.units import message
 from xfcost.counting.find.variables import Variable, is_structural
 from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.spec.load import load
+from xfcost.spec.default_options import chosen_for, with_defaults
+from xfcost.spec.load import Loaded, load
 from xfcost.spec.run import Run
 
 MOST_CONFIGURATIONS: Final = 10**12
@@ -74,7 +75,7 @@ class Work(msgspec.Struct, frozen=True):
 
     sizes: tuple[int, ...]
     specs: tuple[Specs, ...]
-    run: Run
+    dtype: str
     question: Question
 
     def __call__(self, chunk: Chunk) -> Part:
@@ -93,7 +94,7 @@ class Work(msgspec.Struct, frozen=True):
                 lambda so_far, one: so_far * one[1] + int(one[0][place]), zip(indices, self.sizes, strict=True), 0
             )
 
-        return selected(totals(costs, self.run), Reasons(numbers, spec.space.reasons), number, self.question)
+        return selected(totals(costs, self.dtype), Reasons(numbers, spec.space.reasons), number, self.question)
 
     def _indices(self, spec: Specs, chunk: Chunk) -> list[Any]:
         """For every key the numbers of its values, in the configurations of a chunk."""
@@ -151,8 +152,11 @@ def find_in_ranges(
     sampled = limit is not None and limit < total
     searched = limit if sampled and limit is not None else total
     progress.said(f"{total:,} configurations of {keys}" + (f", {searched:,} drawn at random" if sampled else ""))
-    specs = tuple(_specs(varied, run, progress.said))
-    work = Work(sizes=varied.sizes, specs=specs, run=run, question=question)
+    base = load(varied.name, varied.settings)
+    run = with_defaults(run, [base.spec])
+    dtype = chosen_for([base.spec], run).dtype
+    specs = tuple(_specs(base, varied, run, progress.said))
+    work = Work(sizes=varied.sizes, specs=specs, dtype=dtype, question=question)
     part = Part()
     for one in mapper(work, list(_chunks(varied, specs, limit if sampled else None))):
         part = merged(part, one, question)
@@ -160,9 +164,8 @@ def find_in_ranges(
     return _found(varied, part, run, question)
 
 
-def _specs(varied: Varied, run: Run, said: Callable[[str], None]) -> Iterator[Specs]:
+def _specs(base: Loaded, varied: Varied, run: Run, said: Callable[[str], None]) -> Iterator[Specs]:
     """The spec with every choice of the keys whose values are lists or mappings."""
-    base = load(varied.name, varied.settings)
     structural = [is_structural(_copied(base.data), variable) for variable in varied.variables]
     choices = [
         range(len(variable.values)) if own else (None,)

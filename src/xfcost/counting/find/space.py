@@ -20,6 +20,7 @@ from xfcost.counting.find.units import ChangesShapeError, Outcome, State, Unit, 
 from xfcost.counting.find.variables import Assigned, Variable, assigned
 from xfcost.formulas.layer import Enter
 from xfcost.ledger.errors import UsageError, printable
+from xfcost.spec.default_options import chosen_for
 from xfcost.spec.grammar import Spec
 from xfcost.spec.inputs import streams_of
 from xfcost.spec.kinds import converted, split_path
@@ -71,6 +72,7 @@ class Builder:
         progress: Callable[[str], None] = lambda text: None,
     ) -> None:  # fmt: skip
         self._run, self._sizes, self._progress = run, sizes, progress
+        self._chosen = chosen_for([loaded.spec], run)
         self._keys = {number: variable.key for number, variable in variables}
         self._data = msgspec.json.decode(msgspec.json.encode(loaded.data))
         self._loaded = loaded
@@ -201,7 +203,7 @@ class Builder:
             yield (
                 Outcome(refused=refused, invalid=True)
                 if refused
-                else unit.run(Placement(loaded, self._run), states[state])
+                else unit.run(Placement(loaded, self._run, self._chosen), states[state])
             )
 
     def _with_values(self, own: Sequence[Assigned], local: int) -> Loaded:

@@ -104,7 +104,8 @@ def guarded(count: Callable[[Placement, State], Outcome]) -> Callable[[Placement
 
 
 def _counted(placement: Placement, parts: Iterable[LabelledPart], state: State | None = None) -> Outcome:
-    return Outcome(parts_costs(parts, placement.run), dict(placement.components.tables), state)
+    costs = parts_costs(parts, placement.run.mode, placement.run.batch, placement.chosen.dtype)
+    return Outcome(costs, dict(placement.components.tables), state)
 
 
 def _labelled(placement: Placement, path: YamlPath, parts: Iterable[Part]) -> Iterator[LabelledPart]:
@@ -120,7 +121,7 @@ def whole() -> Unit:
     """The whole model."""
 
     def count(placement: Placement, state: State) -> Outcome:
-        return Outcome(architecture_costs(place(placement.loaded, placement.run), placement.run))
+        return Outcome(architecture_costs(place(placement.loaded, placement.run)))
 
     return Unit(((),), guarded(count))
 
