@@ -21,7 +21,6 @@ from xfcost.ledger.budgets import Budget, inference_memory
 from xfcost.ledger.errors import UsageError
 from xfcost.report.console import plain_text
 from xfcost.report.find import find_text, render, short_keys
-from xfcost.spec.run import Run
 
 SMALL = ("vit", "swin-t", "gpt2", "bert-base", "mobilenetv2-1.0")
 
@@ -51,6 +50,17 @@ def test_a_cache_is_memory(mode):
     assert row.figures["memory"] == inference_memory(ledger).total
     # a recurrent network without a decode step has no cache
     assert xfcost.find("vit", mode="prefill").rows[0].figures["cache_bytes"] == 0
+
+
+def test_a_budget_of_the_cache_and_of_flops():
+    options = {"N": 1000, "mode": "decode", "max_kv_cache": "40MiB"}
+    found = xfcost.find("gpt2", "gpt2-medium", **options)
+    assert [row.name for row in found.rows] == ["gpt2"]
+    assert found.left_out[0].nearest.figures["cache_bytes"] > 40 * 2**20 > found.rows[0].figures["cache_bytes"]
+    assert found.run.dtype == "bfloat16"
+    assert "bfloat16 and fused attention: the default of language models in decode" in find_text(found, "table")
+    flops = xfcost.find("gpt2", "gpt2-medium", max_flops="400G").rows
+    assert [row.name for row in flops] == ["gpt2"]
 
 
 def test_every_model_fits_or_has_a_reason(found):
@@ -231,6 +241,7 @@ def test_keys_are_as_short_as_tells_them_apart():
         (["--family", "swim"], "--family swim: did you mean 'swin' or"),
         (["swim-t"], "there is no preset 'swim-t'; did you mean 'swin-t'"),
         (["--mode", "train"], "--mode train: find counts one pass"),
+        (["--max-kv-cache", "2GiB"], "--max-kv-cache: --mode forward keeps no cache"),
         (["--limit", "5"], "--limit: it is of a search over ranges"),
         (["--jobs", "2"], "--jobs: it is of a search over ranges"),
         (["--top", "0"], "--top 0: expected a whole number"),

@@ -71,6 +71,8 @@ def find(  # noqa: PLR0913 - options
     max_params: float | str | None = None,
     max_macs: float | str | None = None,
     max_memory: int | str | None = None,
+    max_flops: float | str | None = None,
+    max_kv_cache: int | str | None = None,
     sort: str = "params",
     descending: bool | None = None,
     top: int = 20,
@@ -97,6 +99,8 @@ def find(  # noqa: PLR0913 - options
         max_macs: the most MACs, `"25G"`.
         max_memory: the most memory of inference, `"2GiB"`, or a number of bytes: weights, attention matrices alive at
             once, and the cache.
+        max_flops: the most FLOPs, `"50G"`.
+        max_kv_cache: the most bytes of KV cache and state, `"4GiB"`, in the modes prefill and decode.
         sort: the quantity to sort by: params, macs, flops, memory, …
         descending: from the most to the least; by default so for params.
         top: how many models of a search over ranges are listed.
@@ -111,7 +115,8 @@ def find(  # noqa: PLR0913 - options
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
-    budgets = {"params": max_params, "macs": max_macs, "memory": max_memory}
+    budgets = {"params": max_params, "macs": max_macs, "memory": max_memory, "flops": max_flops}
+    budgets |= {"kv_cache": max_kv_cache}
     asked = Asked(budgets, sort, descending, top, front)
     families = [family] if isinstance(family, str) else list(family)
     texts = settings_texts(settings)

@@ -21,10 +21,6 @@ Vary = Annotated[
         help="Search one spec over all values of a key, as after --set: 96,128 or 2:18:2 (2, 4, … 18). Repeatable.",
     ),
 ]
-MaxMacs = Annotated[str | None, typer.Option("--max-macs", metavar="NUMBER", help="The most MACs, as in 25G.")]
-MaxParams = Annotated[
-    str | None, typer.Option("--max-params", metavar="NUMBER", help="The most parameters, as in 30M.")
-]
 MaxMemory = Annotated[
     str | None,
     typer.Option(
@@ -72,9 +68,11 @@ Output = Annotated[
 def run(  # noqa: PLR0913 - options
     specs: Specs = None,
     vary: Vary = None,
-    max_macs: MaxMacs = None,
-    max_params: MaxParams = None,
+    max_macs: shared.MaxMacs = None,
+    max_params: shared.MaxParams = None,
     max_memory: MaxMemory = None,
+    max_flops: shared.MaxFlops = None,
+    max_kv_cache: shared.MaxKvCache = None,
     family: Family = None,
     sort: Sort = "params",
     descending: Order = None,
@@ -106,7 +104,8 @@ def run(  # noqa: PLR0913 - options
     check_target(output, force=force)
     ending = ending_of(output, (*FIGURES, *ENDINGS)) if output and format_ is None else ""
     form = shared.chosen_format(format_, None if ending in FIGURES else output)
-    budgets = {"macs": max_macs, "params": max_params, "memory": max_memory}
+    budgets = {"macs": max_macs, "params": max_params, "memory": max_memory, "flops": max_flops}
+    budgets |= {"kv_cache": max_kv_cache}
     asked = Asked(budgets, sort, descending, top, front)
     search = Search(vary or (), family or (), limit)
     with find_progress(say) as progress:

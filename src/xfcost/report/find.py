@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.counting.find.quantities import QUANTITIES
+from xfcost.counting.find.quantities import QUANTITIES, limited
 from xfcost.counting.find.result import Found, LeftOut, Row, records
 from xfcost.counting.find.search import value_text
 from xfcost.ledger import units
@@ -118,7 +118,7 @@ def _rows(found: Found, *, front_only: bool) -> list[Row]:
 def cells(found: Found, rows: Sequence[Row]) -> list[dict[str, str]]:
     """The table as text."""
     question = found.question
-    asked = (*_COLUMNS, question.sort, *question.front, *(budget.quantity for budget in question.budgets))
+    asked = (*_COLUMNS, question.sort, *question.front, *map(limited, question.budgets))
     columns = [name for name in QUANTITIES if name in asked]
     families = found.spec is None and any(row.family for row in rows)
     result = []

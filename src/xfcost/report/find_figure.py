@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from xfcost.counting.find.quantities import QUANTITIES
+from xfcost.counting.find.quantities import QUANTITIES, limited
 from xfcost.counting.find.result import Found, Row
 from xfcost.counting.find.search import value_text
 from xfcost.ledger import units
@@ -118,13 +118,13 @@ def _draw_budgets(axes: Axes, found: Found) -> None:
     """The limits of the two quantities, where they are in sight."""
     more, less = found.question.front
     for budget in found.question.budgets:
-        if budget.quantity == less and axes.get_xlim()[0] < budget.limit < axes.get_xlim()[1]:
+        if limited(budget) == less and axes.get_xlim()[0] < budget.limit < axes.get_xlim()[1]:
             axes.axvline(budget.limit, color=QUIET, linewidth=0.9, linestyle="--", gid=budget.text(), zorder=1)
             axes.annotate(
                 budget.text(), (budget.limit, 0.02), xycoords=("data", "axes fraction"), xytext=(-3, 0),
                 textcoords="offset points", rotation=90, ha="right", va="bottom", fontsize=_NAME_SIZE, color=QUIET,
             )  # fmt: skip
-        if budget.quantity == more and axes.get_ylim()[0] < budget.limit < axes.get_ylim()[1]:
+        if limited(budget) == more and axes.get_ylim()[0] < budget.limit < axes.get_ylim()[1]:
             axes.axhline(budget.limit, color=QUIET, linewidth=0.9, linestyle="--", gid=budget.text(), zorder=1)
             axes.annotate(
                 budget.text(), (0.01, budget.limit), xycoords=("axes fraction", "data"), xytext=(0, 3),
@@ -182,10 +182,10 @@ def _lines(axes: Axes, found: Found) -> Iterator[Box]:
     frame = Box(*axes.bbox.extents)
     for budget in found.question.budgets:
         x, y = _pixels(axes, max(budget.limit, 1), max(budget.limit, 1))
-        if budget.quantity == less:
+        if limited(budget) == less:
             yield Box(x - _ROOM, frame.bottom, x + _ROOM, frame.top)
             yield Box(x - 5 * _ROOM, frame.bottom, x, frame.bottom + _TEXT * (frame.top - frame.bottom))
-        if budget.quantity == more:
+        if limited(budget) == more:
             yield Box(frame.left, y - _ROOM, frame.right, y + _ROOM)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from xfcost.counting.forward import part_rows
-from xfcost.ledger.budgets import InferenceMemory
+from xfcost.ledger.budgets import Budget, InferenceMemory
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.options import Mode
 from xfcost.ledger.units import BYTES_PER_ELEMENT
@@ -45,12 +45,15 @@ class Totals(NamedTuple):
         return self.inference.total
 
 
-def check_mode(run: Run) -> None:
-    """Refuse modes of more than one pass.
+def check_asked(run: Run, budgets: Iterable[Budget]) -> None:
+    """Refuse modes of more than one pass, and a budget of a cache in a mode that has none.
 
     Raises:
         UsageError: it is one.
     """
+    for budget in budgets:
+        if budget.quantity == "kv_cache" and run.mode == "forward":
+            raise UsageError(f"{budget.option}: --mode forward keeps no cache; add --mode prefill or decode")
     if run.mode not in MODES:
         raise UsageError(
             f"--mode {run.mode}: find counts one pass; expected {', '.join(MODES)} "

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from xfcost.counting.find.costs import Costs, check_mode, model_costs, totals
-from xfcost.counting.find.quantities import QUANTITIES
+from xfcost.counting.find.costs import Costs, check_asked, model_costs, totals
+from xfcost.counting.find.quantities import QUANTITIES, limited
 from xfcost.counting.find.reasons import ReasonNumbers
 from xfcost.counting.find.result import Found, NotFitting, Question, Row
 from xfcost.counting.find.selection import Candidate, Reasons, left_out, selected
@@ -60,7 +60,7 @@ def find_in_gallery(names: Sequence[str], run: Run, question: Question, settings
         UsageError: the mode has several passes.
         XfcostError: a spec can't be read, where it is named.
     """
-    check_mode(run)
+    check_asked(run, question.budgets)
     specs = [load(name, settings) for name in names]
     run = with_defaults(run, [one.spec for one in specs if run.mode not in LANGUAGE_MODEL_MODES or _runs(one, run)])
     dtype = chosen_for([], run).dtype
@@ -125,10 +125,10 @@ def _not_fitting(counted: Sequence[_Counted], dtype: str, question: Question) ->
             found.append(NotFitting(name=one.name, family=family, reason=one.refused))
             continue
         figures = {name: quantity.of(totals(one.costs, dtype)) for name, quantity in QUANTITIES.items()}
-        over = [budget for budget in question.budgets if not budget.allows(figures[budget.quantity])]
+        over = [budget for budget in question.budgets if not budget.allows(figures[limited(budget)])]
         if over:
             reason = "; ".join(
-                f"{100 * budget.excess(figures[budget.quantity]):.3g} % over {budget.text()}" for budget in over
+                f"{100 * budget.excess(figures[limited(budget)]):.3g} % over {budget.text()}" for budget in over
             )
             found.append(NotFitting(name=one.name, family=family, reason=reason, figures=figures))
     return found

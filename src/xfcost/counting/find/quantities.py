@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from xfcost.counting.find.costs import Totals
 from xfcost.ledger import units
+from xfcost.ledger.budgets import Budget
 from xfcost.ledger.errors import UsageError, nearest, shown
 
 
@@ -31,6 +32,15 @@ QUANTITIES: Final[dict[str, Quantity]] = {
     "attention_bytes": Quantity("attention", lambda totals: totals.inference.attention, units.size),
     "cache_bytes": Quantity("cache", lambda totals: totals.inference.cache, units.size),
 }
+
+
+# The budget -> the quantity that it limits, where these have different names.
+_LIMITED: Final = {"kv_cache": "cache_bytes"}
+
+
+def limited(budget: Budget) -> str:
+    """The quantity that a budget limits."""
+    return _LIMITED.get(budget.quantity, budget.quantity)
 
 
 def quantity_name(option: str, given: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from xfcost.counting.find.costs import check_mode, totals
+from xfcost.counting.find.costs import check_asked, totals
 from xfcost.counting.find.result import Found, Question, Row
 from xfcost.counting.find.selection import Candidate, Part, Reasons, left_out, merged, selected
 from xfcost.counting.find.space import Builder, Space
@@ -141,7 +141,7 @@ def find_in_ranges(
     Raises:
         UsageError: the space is too large without `limit`, or a key leads nowhere.
     """
-    check_mode(run)
+    check_asked(run, question.budgets)
     total = varied.size
     keys = f"{len(varied.variables)} key{'s' if len(varied.variables) > 1 else ''}"
     if limit is None and total > MOST_CONFIGURATIONS:

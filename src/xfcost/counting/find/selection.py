@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from xfcost.counting.find.costs import Totals
-from xfcost.counting.find.quantities import QUANTITIES
+from xfcost.counting.find.quantities import QUANTITIES, limited
 from xfcost.counting.find.result import LeftOut, Question, Row
 from xfcost.ledger.budgets import Budget
 
@@ -54,7 +54,7 @@ def selected(totals: Totals, reasons: Reasons, number: Callable[[int], int], que
     """The answer for some models; `number` is the place in the whole search of a place among these."""
     valid = reasons.numbers == 0
     values = {name: quantity.of(totals) for name, quantity in QUANTITIES.items()}
-    over = [valid & ~budget.allows(values[budget.quantity]) for budget in question.budgets]
+    over = [valid & ~budget.allows(values[limited(budget)]) for budget in question.budgets]
     excesses = sum((one.astype(np.int8) for one in over), np.zeros(len(valid), np.int8))
     fits = np.flatnonzero(valid & (excesses == 0))
 
@@ -66,7 +66,7 @@ def selected(totals: Totals, reasons: Reasons, number: Callable[[int], int], que
     nearest = []
     for budget, one in zip(question.budgets, over, strict=True):
         alone = np.flatnonzero(one & (excesses == 1))
-        best = candidates([alone[np.argmin(values[budget.quantity][alone])]]) if len(alone) else (None,)
+        best = candidates([alone[np.argmin(values[limited(budget)][alone])]]) if len(alone) else (None,)
         nearest.append((int(one.sum()), len(alone), best[0]))
     keys = ranks(values[question.sort][fits])
     more, less = (ranks(values[name][fits]) for name in question.front)
@@ -137,7 +137,7 @@ def _different(rows: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 def _nearer(budget: Budget, one: Any, other: Any) -> tuple[int, int, Candidate | None]:
     both = [candidate for candidate in (one[2], other[2]) if candidate is not None]
-    nearest = min(both, key=lambda row: row.figures[budget.quantity], default=None)
+    nearest = min(both, key=lambda row: row.figures[limited(budget)], default=None)
     return one[0] + other[0], one[1] + other[1], nearest
 
 
@@ -145,7 +145,7 @@ def left_out(part: Part, question: Question, row: Callable[[Candidate], Row]) ->
     """Why models don't fit: every budget with its nearest, then errors, the most frequent first."""
     found = []
     for budget, (count, alone, nearest) in zip(question.budgets, part.over, strict=bool(part.over)):
-        excess = None if nearest is None else budget.excess(nearest.figures[budget.quantity])
+        excess = None if nearest is None else budget.excess(nearest.figures[limited(budget)])
         near = None if nearest is None else row(nearest)
         found.append(LeftOut(reason=budget.text(), count=count, alone=alone, nearest=near, excess=excess, budget=True))
     errors = sorted(part.reasons.items(), key=lambda item: (-item[1], item[0]))
