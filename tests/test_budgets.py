@@ -59,6 +59,8 @@ def test_what_is_not_given_is_no_budget() -> None:
 def test_a_budget_says_what_is_over_it() -> None:
     budget = Budget("memory", 2**31)
     assert budget.text() == "--max-memory 2 GiB"
+    assert Budget("memory", 80 * 10**9).text() == "--max-memory 80 GB"
+    assert Budget("memory", 3 * 2**29).text() == "--max-memory 1.500 GiB"
     assert Budget("macs", 25 * 10**9).text() == "--max-macs 25 G"
     assert [budget.allows(value) for value in (2**31, 2**31 + 1)] == [True, False]
     assert budget.excess(3 * 2**30) == 0.5
