@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "compare": "compare",
     "find": "find",
     "plot": "plot",
+    "report": "report",
     "measure": "measure",
     "diagram": "diagram",
     "glance": "glance",
