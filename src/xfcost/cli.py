@@ -31,6 +31,8 @@ COMMANDS: Final = {
     "stream": "stream",
     "layers": "layers",
     "survey": "survey",
+    "diff": "diff",
+    "check": "check",
     "roofline": "roofline",
     "calibrate": "calibrate",
     "list": "list_",
