@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 COMMANDS: Final = {
     "analyze": "analyze",
     "compare": "compare",
+    "find": "find",
     "plot": "plot",
+    "report": "report",
     "measure": "measure",
     "diagram": "diagram",
     "glance": "glance",
