@@ -175,6 +175,7 @@ CASES_IN_QUICK: Final = {
     "test_roofline.py::test_the_percent_of_peak_is_told_of_every_operation_and_in_all": 0,
     "test_roofline.py::test_the_same_numbers_give_the_same_bytes": 1,
     "test_roofline.py::test_without_a_calibration_one_line_says_how_to_get_it": 0,
+    "test_saved_activations_options.py::test_every_option_of_a_mechanism": 40,
     "test_scaling.py::test_stages_by_alias_are_as_many_as_they_say": 0,
     "test_scaling.py::test_thousands_of_rows_are_printed_as_few_are": 0,
     "test_show.py::test_the_expanded_text_of_every_preset_is_the_same_model": 0,
