@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from xfcost.formulas.conventions import OPTIMIZERS
+from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.options import read_option
 from xfcost.ledger.training import Plan
@@ -29,8 +30,10 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     sustained: Any = None,
     devices: Any = None,
     rate: Any = None,
+    on: DeviceGroup | None = None,
+    dtype: str = "float32",
 ) -> Plan | None:
-    """The checked plan of `--mode train`; None in other modes, which take none of these options.
+    """The checked plan of `--mode train`; None in other modes, which take none of these options but `on`.
 
     Raises:
         UsageError: any of them can't be.
@@ -45,19 +48,35 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
             return None
         verb = "it is" if len(named) == 1 else "they are"
         raise UsageError(f"{', '.join(named)}: {verb} of training; add --mode train, or leave it out")
+    if on is not None:
+        peak, devices = _of_devices(on, dtype, {"peak": peak, "sustained": sustained, "devices": devices}), on.count
+        peak = peak if mfu is not None else None
     name = "adamw" if optimizer is None else str(optimizer)
     if name not in OPTIMIZERS:
         raise UsageError(f"--optimizer {shown(optimizer)}: {nearest(name, OPTIMIZERS)}")
     if tokens is None and any(value is not None for value in speed.values()):
         raise UsageError(f"{named[-1]}: a rate makes days of a whole run; say how long it is, as in --tokens 300e9")
-    if devices is not None and peak is None and sustained is None:
+    if devices is not None and on is None and peak is None and sustained is None:
         raise UsageError(_DEVICES_WITHOUT_RATE)
     return Plan(
         optimizer=name,
         tokens=read_option("tokens", tokens),
         **_rates(peak, mfu, sustained),
         devices=read_option("devices", 1 if devices is None else devices),
+        on=on,
     )
+
+
+def _of_devices(on: DeviceGroup, dtype: str, given: dict[str, Any]) -> float:
+    """The peak of one of them.
+
+    Raises:
+        UsageError: `--on` says what another option says too, or has no peak of the dtype.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f"--{name}: --on {on.name} says it already; give one of the two")
+    return on.device.peak(dtype)
 
 
 def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
