@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceSource, Figure, Link
-from xfcost.ledger.errors import SpecError, nearest, printable
+from xfcost.ledger.errors import nearest, printable
 from xfcost.ledger.quantities import read_number
-from xfcost.spec.reader import Source, YamlPath, read, shown_value
+from xfcost.spec.reader import YamlPath, read, shown_value
 
 _KEYS: Final = ("title", "vendor", "year", "memory", "bandwidth", "peaks", "link", "price_per_hour", "notes")
 _NEEDED: Final = ("bandwidth", "peaks")
