@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
 from xfcost.counting.forward import count, with_rebuilt_note
+from xfcost.counting.on_devices.bounds import with_devices
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
@@ -113,12 +114,13 @@ def _counted_and_traced(
     with _torch(loaded, "tracing it") if trace else nullcontext():
         architecture = place(loaded, run)
         check_generation(loaded, run, architecture)
+        given = (loaded, run, architecture)
         ledger = with_rebuilt_note(count(architecture, orders=orders), loaded, architecture)
         if run.plan is not None:
             ledger = with_training(ledger, architecture, run.plan)
         if trace:
-            return architecture, _traced(ledger, loaded, run, architecture, say)
-        return architecture, with_mode(ledger, loaded, run, architecture)
+            return architecture, with_devices(_traced(ledger, loaded, run, architecture, say), *given)
+        return architecture, with_devices(with_mode(ledger, *given), *given)
 
 
 def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:
