@@ -79,7 +79,7 @@ class RowBound(NamedTuple):
     least_bytes: int
     intensity: float
     """FLOPs per byte."""
-    bound: Bound
+    roofline_bound: Bound
     least_seconds: float
     """On all devices together."""
 

@@ -115,10 +115,11 @@ def _assumed(found: OnDevices, mode: str) -> str:
     """What the lower bound counts, and what it leaves out."""
     cache = {"decode": " and KV cache once", "prefill": " once, KV cache written", "generate": " and KV cache"}
     device, dtype = found.on.device, found.dtype
-    rates = (
-        f"{units.count(device.peak(dtype), 4)}FLOP/s {dtype} and {units.count(device.bytes_per_second, 4)}B/s"
-        f"{'' if found.on.count == 1 else ' each'}"
+    measured = "" if device.calibrated is None else ", as calibrated"
+    shared = (
+        "" if found.on.count == 1 else f", if perfectly divided among {found.on.count:,}; communication not counted"
     )
-    rates = rates if device.calibrated is None else f"{rates}, as calibrated"
-    shared = "" if found.on.count == 1 else f"; if perfectly divided among {found.on.count:,}, communication not counted"
-    return f"bound of {rates}: weights{cache.get(mode, ' once')}, products{shared}"
+    return (
+        f"bound: products at {units.count(device.peak(dtype))}FLOP/s {dtype}, weights{cache.get(mode, ' once')} at "
+        f"{units.count(device.bytes_per_second)}B/s{measured}{shared}"
+    )

@@ -101,7 +101,7 @@ def _intensity(row: Operation, totals: Totals) -> str:
 def _bound(row: Operation, totals: Totals) -> str:
     """What the operation waits for on the devices: memory below the ridge point, else arithmetic."""
     found = totals.bounds.get(row.path)
-    return units.DASH if found is None else found.bound.removesuffix("-bound")
+    return units.DASH if found is None else found.roofline_bound.removesuffix("-bound")
 
 
 def _agreement(row: Operation, totals: Totals) -> str:

@@ -1,4 +1,4 @@
-"""Does a run fit on devices, and up to which batch and N: weights, KV cache, attention matrices against their memory."""
+"""Does a run fit on devices, and up to which batch and N: weights, KV cache and attention matrices."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def with_largest(need: MemoryNeed, loaded: Loaded, run: Run, architecture: Archi
 def _largest_batch(need: MemoryNeed, run: Run) -> int | None:
     """Cache and matrices are as many times larger as the batch; None where there are none."""
     each = (need.cache + need.attention) // run.batch
-    return None if not each or need.available is None else max(0, min((need.available - need.weights) // each, MOST_BATCH))
+    return (
+        None if not each or need.available is None else max(0, min((need.available - need.weights) // each, MOST_BATCH))
+    )
 
 
-def _largest_tokens(
-    need: MemoryNeed, loaded: Loaded, run: Run, architecture: Architecture
-) -> tuple[int | None, bool]:
+def _largest_tokens(need: MemoryNeed, loaded: Loaded, run: Run, architecture: Architecture) -> tuple[int | None, bool]:
     """The largest N that fits; None where every N does. And whether the model has no more positions."""
     available, ended = need.available or 0, False
 
@@ -68,7 +68,7 @@ def _largest_tokens(
 
 
 def _last_true(holds: Callable[[int], bool], start: int) -> int | None:
-    """The largest number for which it holds, by doubling and halving; 0 where it never does, None where it always does."""
+    """The largest number for which it holds, by doubling and halving; 0 where it never does, None where always."""
     low, high = 0, start
     while holds(high):
         low, high = high, 2 * high
