@@ -47,7 +47,8 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
         if not named:
             return None
         verb = "it is" if len(named) == 1 else "they are"
-        raise UsageError(f"{', '.join(named)}: {verb} of training; add --mode train, or leave it out")
+        devices = ", or --on with the devices" if named == ["--mfu"] else ""
+        raise UsageError(f"{', '.join(named)}: {verb} of training; add --mode train{devices}, or leave it out")
     if on is not None:
         peak, devices = _of_devices(on, dtype, {"peak": peak, "sustained": sustained, "devices": devices}), on.count
         peak = peak if mfu is not None else None

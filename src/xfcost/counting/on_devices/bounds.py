@@ -35,7 +35,8 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
         return ledger
     on, dtype = run.on, run.dtype
     on.peak(dtype)
-    need, phases, closing = memory_need(ledger, on.memory_bytes), (), None
+    need, closing = memory_need(ledger, on.memory_bytes), None
+    phases: tuple[Phase, ...] = ()
     if run.mode == "generate":
         phases = tuple(_phases(loaded, run, architecture, on))
         time = _bound(on, dtype, sum(one.time.flops for one in phases), sum(one.time.bytes for one in phases))
