@@ -82,7 +82,8 @@ def served_lines() -> list[dict[str, str]]:
             "run": _run(one.line),
             "in print": _value(one, one.value),
             "bound": f"{_value(one, one.bound)}{' (FLOPs)' if one.line['compute_only'] else ''}",
-            "of bound": f"{100 * one.share:.0f} %" + (" **impossible**" if one.share > 1 and one.line["what"] == "impossible" else ""),
+            "of bound": f"{100 * one.share:.0f} %"
+            + (" **impossible**" if one.share > 1 and one.line["what"] == "impossible" else ""),
             "source": one.line["source"].partition(" benchmark tables")[0],
         }
         for one in served()
