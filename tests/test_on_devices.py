@@ -306,3 +306,29 @@ def test_python_takes_devices():
     assert decode(on=read_devices("h100-sxmx8")).on.seconds == decode().on.seconds
     with pytest.raises(UsageError, match="which of h100-pcie"):
         decode(on="h100")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama3.2-1b", "t5-small"])
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+def test_bytes_of_rows_are_those_of_the_real_model(name, attention):
+    """The operands of every operation of the torch model on `meta`, each tensor once."""
+    from xfcost.counting.run_options import make_run
+    from xfcost.ledger.join import with_operand_bytes
+    from xfcost.spec.load import load
+    from xfcost.spec.placement import place
+    from xfcost.torch_models.timing.rows import row_bytes_of
+
+    run = make_run(N=96, batch=2, attention=attention, on="a100-sxm-80")
+    ledger = xfcost.analyze(name, N=96, batch=2, attention=attention, on="a100-sxm-80", trace=False)
+    plain = xfcost.analyze(name, N=96, batch=2, attention=attention, trace=False)
+    real = with_operand_bytes(plain, row_bytes_of(place(load(name), run)))
+    both = [(ours, theirs) for ours, theirs in zip(ledger.rows, real.rows, strict=True) if not ours.only_moves]
+    assert [(one.path, one.operand_bytes) for one, _ in both] == [(one.path, one.operand_bytes) for _, one in both]
+    assert sum(one.operand_bytes is not None for one, _ in both) > 10
+
+
+def test_a_forward_has_bounds_of_its_operations_where_all_kinds_declare_tensors():
+    words = ["analyze", "gpt2", "--N", "1k", "--batch", "8", "--dtype", "bf16", "--attention", "fused", "--no-trace"]
+    rows = {row["operation"]: row for row in _rows(*words, "--on", "a100-sxm-80")}
+    assert rows["attention"]["roofline_bound"] == "compute-bound"
+    assert rows["residual_add"]["roofline_bound"] == "memory-bound"

@@ -30,8 +30,9 @@ def run(
 ) -> None:
     """The devices that `--on` knows, with their figures.
 
-    Memory, bandwidth, dense peaks per dtype, links. Of one device all figures with their sources. Your own devices and prices are read from devices.yaml in the folder
-    of the program's settings; this machine is listed once it is calibrated (`xfcost calibrate`).
+    Memory, bandwidth, dense peaks per dtype, links. Of one device all figures with their sources. Your own devices and
+    prices are read from devices.yaml in the folder of the program's settings; this machine is listed once it is
+    calibrated (`xfcost calibrate`).
     """
     from xfcost.counting.devices.find import device, device_names, read_devices
     from xfcost.report.devices import devices_text, render

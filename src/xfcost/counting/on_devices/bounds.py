@@ -11,6 +11,7 @@ import msgspec
 from xfcost.counting.decoding import cost_lengths, run_at
 from xfcost.counting.forward import count
 from xfcost.counting.on_devices.fit import memory_need, with_largest
+from xfcost.counting.on_devices.row_bytes import with_row_bytes
 from xfcost.counting.sums import Costs, sum_over_sizes
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.least_work import all_weights, least_macs, least_weights
@@ -35,6 +36,7 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
         return ledger
     on, dtype = run.on, run.dtype
     on.peak(dtype)
+    ledger = with_row_bytes(ledger, architecture)
     need, closing = memory_need(ledger, on.memory_bytes), None
     phases: tuple[Phase, ...] = ()
     if run.mode == "generate":
