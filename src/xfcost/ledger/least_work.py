@@ -46,14 +46,14 @@ def least_weights(rows: Iterable[Operation]) -> int:
 
 def all_weights(rows: Iterable[Operation]) -> int:
     """Weights that a pass with many samples reads: of experts all, of tables the rows that are used."""
-    return sum(row.times * (row.params if row.idle_params else weights_read(row)) for row in rows)
+    return sum(row.times * (row.params if row.idle_params else _read(row)) for row in rows)
 
 
 def _least_weights(row: Operation) -> int:
-    return min(weights_read(row), row.active_params) if row.idle_params else weights_read(row)
+    return min(_read(row), row.active_params) if row.idle_params else _read(row)
 
 
-def weights_read(row: Operation) -> int:
+def _read(row: Operation) -> int:
     """Weights that one block's operation reads, each once for the whole batch."""
     return int(row.weights_read.elements) if row.weights_read else row.params
 
