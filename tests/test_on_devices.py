@@ -332,3 +332,33 @@ def test_a_forward_has_bounds_of_its_operations_where_all_kinds_declare_tensors(
     rows = {row["operation"]: row for row in _rows(*words, "--on", "a100-sxm-80")}
     assert rows["attention"]["roofline_bound"] == "compute-bound"
     assert rows["residual_add"]["roofline_bound"] == "memory-bound"
+
+
+def test_the_roofline_of_a_device(tmp_path):
+    words = ["roofline", "llama3-8b", "--mode", "decode", "--N", "8k", "--batch", "32", "--on", "h100-sxmx2"]
+    found = xf(*words, "-o", tmp_path / "roofs.csv")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith("roofs: peak 1.98 PFLOP/s, memory 6.70 TB/s, ridge point 295 FLOP/byte (nominal)")
+    assert "on 2 × NVIDIA H100 SXM 80 GB: every operation at its roof, one by one" in found.stdout
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "roofs.csv").read_text("utf-8"))))
+    assert all(float(row["of_roof"] or 1) == pytest.approx(1) for row in rows)
+    assert rows[0]["device"] == "h100-sxm x2"
+    assert rows[0]["operation"] == "Fused attention softmax(QKᵀ)V"
+    picture = xf(*words, "-o", tmp_path / "roofs.svg")
+    assert picture.returncode == 0, picture.stderr
+    assert "Roofline, bounds: Llama 3 8B" in (tmp_path / "roofs.svg").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["bert-base", "--on", "t4"], "bytes of its operations are not known in closed form (Q, K, V projections, "),
+        (["gpt2", "--on", "t4", "--device", "cpu"], "--device with --on: nothing is run or timed"),
+        (["gpt2", "--on", "t4", "--predict"], "--predict with --on: nothing is run or timed"),
+        (["gpt2", "--on", "t4", "--threads", "2"], "--threads with --on: nothing is run or timed"),
+    ],
+)
+def test_bad_rooflines(words, message, tmp_path):
+    found = xf("roofline", *words, "-o", tmp_path / "x.svg")
+    assert found.returncode == 2
+    assert message in found.stderr

@@ -31,7 +31,6 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     devices: Any = None,
     rate: Any = None,
     on: DeviceGroup | None = None,
-    dtype: str = "float32",
 ) -> Plan | None:
     """The checked plan of `--mode train`; None in other modes, which take none of these options but `on`.
 
@@ -50,34 +49,34 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
         devices = ", or --on with the devices" if named == ["--mfu"] else ""
         raise UsageError(f"{', '.join(named)}: {verb} of training; add --mode train{devices}, or leave it out")
     if on is not None:
-        peak, devices = _of_devices(on, dtype, {"peak": peak, "sustained": sustained, "devices": devices}), on.count
-        peak = peak if mfu is not None else None
+        _check_alone(on, peak=peak, sustained=sustained, devices=devices)
     name = "adamw" if optimizer is None else str(optimizer)
     if name not in OPTIMIZERS:
         raise UsageError(f"--optimizer {shown(optimizer)}: {nearest(name, OPTIMIZERS)}")
     if tokens is None and any(value is not None for value in speed.values()):
         raise UsageError(f"{named[-1]}: a rate makes days of a whole run; say how long it is, as in --tokens 300e9")
-    if devices is not None and on is None and peak is None and sustained is None:
+    if on is not None:
+        share = read_option("mfu", mfu)
+        return Plan(optimizer=name, tokens=read_option("tokens", tokens), devices=on.count, on=on, mfu=share)
+    if devices is not None and peak is None and sustained is None:
         raise UsageError(_DEVICES_WITHOUT_RATE)
     return Plan(
         optimizer=name,
         tokens=read_option("tokens", tokens),
         **_rates(peak, mfu, sustained),
         devices=read_option("devices", 1 if devices is None else devices),
-        on=on,
     )
 
 
-def _of_devices(on: DeviceGroup, dtype: str, given: dict[str, Any]) -> float:
-    """The peak of one of them.
+def _check_alone(on: DeviceGroup, **rates: Any) -> None:
+    """Refuse what `--on` says itself.
 
     Raises:
-        UsageError: `--on` says what another option says too, or has no peak of the dtype.
+        UsageError: one of them is given.
     """
-    for name, value in given.items():
+    for name, value in rates.items():
         if value is not None:
             raise UsageError(f"--{name}: --on {on.name} says it already; give one of the two")
-    return on.device.peak(dtype)
 
 
 def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
