@@ -79,7 +79,7 @@ def _check_alone(on: DeviceGroup, **rates: Any) -> None:
             raise UsageError(f"--{name}: --on {on.name} says it already; give one of the two")
 
 
-def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
+def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, Any]:
     """`rate`, a sustained rate as given or peak · mfu, and in the second case `peak` and `mfu`.
 
     Raises:

@@ -83,10 +83,8 @@ def _head(one: Roofline) -> Iterator[Text]:
     yield Text.assemble((one.name, "bold"), f"   {circumstances(one.ledger.metadata)}")
     timing = one.ledger.timing
     if one.bounded:
-        text = (
-            f"bound: {units.seconds(one.seconds)} on {place_text(one)}, if every operation ran at its roof, one by one"
-        )
-        yield Text(f"{text}; nothing was run")
+        where = f"{units.seconds(one.seconds)} on {place_text(one)}"
+        yield Text(f"bound: {where}: every operation at its roof, one by one; fused ones can take less")
         return
     if timing is None:
         yield Text(f"predicted: {units.seconds(one.seconds)} on {place_text(one)}; nothing was run")

@@ -104,7 +104,7 @@ def _label_axes(axes: Axes, one: Roofline) -> None:
     axes.grid(visible=True, which="major", color="#e6e6e6", linewidth=0.6, zorder=0)
     for name in ("top", "right"):
         axes.spines[name].set_visible(False)
-    word = "at least " if one.bounded else "predicted " if one.predicted else ""
+    word = "bound " if one.bounded else "predicted " if one.predicted else ""
     noisy = ", noisy" if one.ledger.timing is not None and one.ledger.timing.noisy else ""
     axes.set_title(f"{one.name}, {word}{units.seconds(one.seconds)}{noisy}", loc="left", fontsize=10, fontweight="bold")
 
