@@ -102,7 +102,7 @@ def _notes(one: Roofline) -> Iterator[Text]:
 
 
 def _table(one: Roofline) -> Table:
-    time = "bound" if one.bounded else "predicted" if one.predicted else "time"
+    time = "least time" if one.bounded else "predicted" if one.predicted else "time"
     table = bare_table("operation")
     table.add_column("mixing")
     for title in (time, "of time", "FLOP/byte", "FLOP/s", "of roof"):
@@ -110,6 +110,8 @@ def _table(one: Roofline) -> Table:
     table.add_column("bound", no_wrap=True)
     for point in one.points:
         table.add_row(*_cells(one, point), style=TERMINAL[point.mixing])
+    if one.bounded:
+        return table
     rest = one.not_attributed
     dashes = (units.DASH,) * 3
     share = units.percent(rest, one.seconds)
