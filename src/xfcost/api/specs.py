@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
 from xfcost.counting.forward import count, with_rebuilt_note
-from xfcost.counting.on_devices.bounds import with_devices
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
@@ -121,8 +120,17 @@ def _counted_and_traced(
         if run.plan is not None:
             ledger = with_training(ledger, architecture, run.plan)
         if trace:
-            return architecture, with_devices(_traced(ledger, loaded, run, architecture, say), *given)
-        return architecture, with_devices(with_mode(ledger, *given), *given)
+            return architecture, _on_devices(_traced(ledger, *given, say), *given)
+        return architecture, _on_devices(with_mode(ledger, *given), *given)
+
+
+def _on_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
+    """`ledger` with its bounds on the devices of `--on`, where they are given."""
+    if run.on is None:
+        return ledger
+    from xfcost.counting.on_devices.bounds import with_devices
+
+    return with_devices(ledger, loaded, run, architecture)
 
 
 def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:
