@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "stream": "stream",
     "layers": "layers",
     "survey": "survey",
+    "devices": "devices",
     "diff": "diff",
     "check": "check",
     "roofline": "roofline",
