@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
+from xfcost.counting.distributed.plan import with_training_plan
 from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import UsageError, shown
@@ -115,10 +116,12 @@ def _counted_and_traced(
         check_generation(loaded, run, architecture)
         ledger = with_rebuilt_note(count(architecture, orders=orders), loaded, architecture)
         if run.plan is not None:
-            ledger = with_training(ledger, architecture, run.plan)
+            ledger = with_training_plan(with_training(ledger, architecture, run.plan), architecture, run.plan)
         if trace:
-            return architecture, _traced(ledger, loaded, run, architecture, say)
-        return architecture, with_mode(ledger, loaded, run, architecture)
+            ledger = _traced(ledger, loaded, run, architecture, say)
+        else:
+            ledger = with_mode(ledger, loaded, run, architecture)
+        return architecture, ledger if run.plan is None else with_training_plan(ledger, architecture, run.plan)
 
 
 def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from xfcost.counting.distributed.options import MESH_OPTIONS
 from xfcost.counting.training_plan import make_plan
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.options import MOST_NEW, OPTIONS, Logits, RunOptions, read_option
@@ -13,7 +14,7 @@ from xfcost.spec.run import Run
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_TRAINING = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", "rate")
+_TRAINING = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", "rate", *MESH_OPTIONS)
 
 
 def make_run(**options: Unpack[RunOptions]) -> Run:

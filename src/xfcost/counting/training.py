@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from xfcost.counting.distributed.divisibility import check_mesh, step_batch
+from xfcost.counting.distributed.recomputation import recomputed_macs
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.conventions import OPTIMIZERS, STATE_BYTES
 from xfcost.formulas.residual import component_rows
@@ -32,7 +34,7 @@ def with_training(ledger: Ledger, architecture: Architecture, plan: Plan) -> Led
     tokens = ledger.metadata.batch * sum(stream["tokens"] for stream in ledger.metadata.streams)
     again = ledger.total("macs", lambda row: row.recomputed) or 0
     step = training_step(ledger, plan.optimizer, _parameters(ledger), tokens=tokens, recomputed=again)
-    run = None if plan.tokens is None else _run(ledger, plan, plan.tokens, tokens)
+    run = None if plan.tokens is None else _run(ledger, plan, plan.tokens, tokens, _passes(architecture, plan, tokens))
     return msgspec.structs.replace(ledger, training=Training(step=step, run=run))
 
 
@@ -127,19 +129,32 @@ def training_step(
     )
 
 
-def _run(ledger: Ledger, plan: Plan, tokens: int, batch_tokens: int) -> WholeRun:
-    """The whole steps that D tokens need, `batch_tokens` each."""
-    steps = ceil_div(tokens, batch_tokens)
-    model_flops = 2 * ((ledger.total("macs") or 0) + (ledger.total("backward_macs") or 0))
+def _passes(architecture: Architecture, plan: Plan, tokens: int) -> int:
+    """How often a step of the run passes the batch of `tokens` tokens through the model: once, or on every replica.
+
+    Raises:
+        UsageError: the devices can't share the run so.
+    """
+    if plan.mesh is None:
+        return 1
+    check_mesh(plan.mesh, architecture)
+    return step_batch(plan.mesh, architecture.batch, tokens // architecture.batch)[0] * plan.mesh.data
+
+
+def _run(ledger: Ledger, plan: Plan, tokens: int, batch_tokens: int, passes: int) -> WholeRun:
+    """The whole steps that D tokens need, `passes` batches of `batch_tokens` each."""
+    steps = ceil_div(tokens, batch_tokens * passes)
+    model_flops = 2 * passes * ((ledger.total("macs") or 0) + (ledger.total("backward_macs") or 0))
     products = [row for row in ledger.rows if not (row.params or row.shared)]
-    without = 2 * steps * sum(row.macs * row.times + (row.times_over("backward_macs") or 0) for row in products)
+    without = sum(row.macs * row.times + (row.times_over("backward_macs") or 0) for row in products)
     return WholeRun(
         tokens=tokens,
         steps=steps,
         flops=steps * model_flops,
         estimate=6 * (ledger.total("active_params") or 0) * tokens,
-        without_params_flops=without,
-        with_params_flops=steps * model_flops - without,
+        without_params_flops=2 * passes * steps * without,
+        recomputed_flops=2 * passes * steps * sum(recomputed_macs(row) for row in ledger.rows),
+        with_params_flops=steps * model_flops - 2 * passes * steps * without,
         rate=plan.rate,
         devices=plan.devices,
         peak=plan.peak,

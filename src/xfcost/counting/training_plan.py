@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from xfcost.counting.distributed.options import make_mesh
 from xfcost.formulas.conventions import OPTIMIZERS
+from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.options import read_option
 from xfcost.ledger.training import Plan
@@ -29,8 +31,12 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     sustained: Any = None,
     devices: Any = None,
     rate: Any = None,
+    on: DeviceGroup | None = None,
+    **mesh: Any,
 ) -> Plan | None:
     """The checked plan of `--mode train`; None in other modes, which take none of these options.
+
+    `on` are the devices of `--on`, which other modes have too; `mesh` the options of `MESH_OPTIONS`.
 
     Raises:
         UsageError: any of them can't be.
@@ -38,8 +44,8 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     if rate is not None:
         raise UsageError(f"--rate {shown(rate)}: {_RATE_REMOVED}")
     speed = {"peak": peak, "mfu": mfu, "sustained": sustained, "devices": devices}
-    given = {"optimizer": optimizer, "tokens": tokens} | speed
-    named = [f"--{name}" for name, value in given.items() if value is not None]
+    given = {"optimizer": optimizer, "tokens": tokens} | speed | mesh
+    named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, False)]
     if mode != "train":
         if not named:
             return None
@@ -48,7 +54,13 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     name = "adamw" if optimizer is None else str(optimizer)
     if name not in OPTIMIZERS:
         raise UsageError(f"--optimizer {shown(optimizer)}: {nearest(name, OPTIMIZERS)}")
+    if on is not None:
+        _check_alone(peak=peak, sustained=sustained, devices=devices)
+        made = make_mesh(on, mfu, mesh)
+        return Plan(optimizer=name, tokens=read_option("tokens", tokens), devices=on.count, mesh=made)
+    make_mesh(None, None, mesh)
     if tokens is None and any(value is not None for value in speed.values()):
+        named = [f"--{option}" for option, value in speed.items() if value is not None]
         raise UsageError(f"{named[-1]}: a rate makes days of a whole run; say how long it is, as in --tokens 300e9")
     if devices is not None and peak is None and sustained is None:
         raise UsageError(_DEVICES_WITHOUT_RATE)
@@ -58,6 +70,20 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
         **_rates(peak, mfu, sustained),
         devices=read_option("devices", 1 if devices is None else devices),
     )
+
+
+def _check_alone(**rates: Any) -> None:
+    """Refuse what `--on` says itself.
+
+    Raises:
+        UsageError: one of them is given.
+    """
+    for name, value in rates.items():
+        if value is not None:
+            raise UsageError(
+                f"--{name}: --on says which devices, how many and their peak, as in --on a100-sxm-80x8 --mfu 40%; leave "
+                "one of the two out"
+            )
 
 
 def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
@@ -78,6 +104,11 @@ def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
             "--mfu 40% (in print: 21.3% for GPT-3, 46.2% for PaLM; Chowdhery et al. 2022, table 3)"
         )
     if peak is None:
-        raise UsageError("--mfu: a share of what? Give the device's peak, as in --peak 312T (A100, dense bfloat16)")
-    high, share = read_option("peak", peak), read_option("mfu", mfu)
+        raise UsageError(
+            "--mfu: a share of what? Give the device, as in --on a100-sxm-80x8, or its peak, as in --peak 312T (A100, "
+            "dense bfloat16)"
+        )
+    high, (share, *more) = read_option("peak", peak), read_option("mfu", mfu)
+    if more:
+        raise UsageError(f"--mfu {shown(mfu)}: a range is of --on DEVICE; with --peak give one share, as in --mfu 40%")
     return {"rate": high * share, "peak": high, "mfu": share}

@@ -9,6 +9,7 @@ import msgspec
 
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, RAN, TRACED, TRAFFIC
 from xfcost.ledger.achieved import beside_rows, peak_of, rates, row_rates, whole_of_peak
+from xfcost.ledger.distributed import plan_object
 from xfcost.ledger.operation import COUNTED, Operation
 from xfcost.ledger.probe import Mixes, ProbedRow
 from xfcost.ledger.visible import json_visible
@@ -196,10 +197,11 @@ def training_object(ledger: Ledger) -> dict[str, Any] | None:
         return None
     step, run = ledger.training.step, ledger.training.run
     step_object = msgspec.to_builtins(step) | {"fixed_bytes": step.fixed_bytes, "total_bytes": step.total_bytes}
+    plan = {} if ledger.training.plan is None else {"plan": plan_object(ledger.training.plan)}
     if run is None:
-        return {"step": step_object, "run": None}
+        return {"step": step_object, "run": None, **plan}
     days = {"seconds": run.seconds, "days": run.days, "device_days": run.device_days}
-    return {"step": step_object, "run": msgspec.to_builtins(run) | days}
+    return {"step": step_object, "run": msgspec.to_builtins(run) | days, **plan}
 
 
 def json_text(value: Any) -> str:

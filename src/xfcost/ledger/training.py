@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
-DAY: Final = 86400
+from xfcost.ledger.distributed import DAY, Mesh, TrainingPlan
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +20,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     mfu: float | None = None
     """Model FLOPs utilisation, the share of the peak (Chowdhery et al. 2022, §4.1), with `--mfu`."""
     devices: int = 1
+    mesh: Mesh | None = None
+    """The devices of `--on`, and how they share the model."""
 
 
 class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +76,8 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `flops` in products of two activations (attention), which the estimate leaves out."""
     with_params_flops: int
     """The part of `flops` in products with parameters; the estimate takes 6 per parameter and token."""
+    recomputed_flops: int = 0
+    """The part of `flops` that recomputes forward passes (fused attention, reversible residuals)."""
     rate: float | None
     """FLOP/s that one device sustains."""
     devices: int
@@ -100,8 +102,11 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> float | None:
-        """Seconds on all devices at that rate."""
-        return None if self.rate is None else self.flops / (self.rate * self.devices)
+        """Seconds on all devices at that rate; of a utilisation, which leaves out what is recomputed."""
+        if self.rate is None:
+            return None
+        worked = self.flops if self.mfu is None else self.flops - self.recomputed_flops
+        return worked / (self.rate * self.devices)
 
     @property
     def days(self) -> float | None:
@@ -115,7 +120,8 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True):
-    """The training step, and the whole run if its tokens are given."""
+    """The training step, the whole run if its tokens are given, and the plan if its devices are."""
 
     step: TrainingStep
     run: WholeRun | None = None
+    plan: TrainingPlan | None = None

@@ -13,6 +13,7 @@ from xfcost.report.closed_form import closed_form_texts
 from xfcost.report.decoding import decoding_answers
 from xfcost.report.input_description import circumstances
 from xfcost.report.training import training_answers
+from xfcost.report.training_plan import plan_answers
 
 
 def header(ledger: Ledger) -> Text:
@@ -36,6 +37,7 @@ def at_least(ledger: Ledger) -> str:
 
 
 def _answers(ledger: Ledger) -> Iterator[Text]:
+    yield from plan_answers(ledger)
     yield from training_answers(ledger, at_least(ledger))
     yield from decoding_answers(ledger)
     yield _totals(ledger)

@@ -20,6 +20,10 @@ def training_answers(ledger: Ledger, at_least: str) -> Iterator[Text]:
     if ledger.training is None:
         return
     step, run = ledger.training.step, ledger.training.run
+    if ledger.training.plan is not None:  # its lines say the rest
+        if run is not None:
+            yield Text(f"  {_beside_the_estimate(run, several_streams=len(ledger.metadata.streams) > 1)}")
+        return
     yield Text.assemble(
         (f"{_one_step(step)}: ", "bold"),
         f"{at_least}{units.count(step.model_flops)} FLOPs forward and backward ({units.count(step.forward_macs)} + "
@@ -35,7 +39,9 @@ def training_parts(ledger: Ledger) -> Iterator[RenderableType]:
     if ledger.training is None:
         return
     again = "reversible" if ledger.module is None else "checkpointing"
-    yield from (Text(), _work(ledger.training.step, again), Text(), _memory(ledger, ledger.training.step))
+    yield from (Text(), _work(ledger.training.step, again))
+    if ledger.training.plan is None:
+        yield from (Text(), _memory(ledger, ledger.training.step))
 
 
 def _one_step(step: TrainingStep) -> str:
