@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from xfcost.counting.devices.find import read_devices
 from xfcost.counting.distributed.options import MESH_OPTIONS
 from xfcost.counting.training_plan import make_plan
+from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, shown
-from xfcost.ledger.options import MOST_NEW, OPTIONS, Logits, RunOptions, read_option
+from xfcost.ledger.options import MOST_NEW, OPTIONS, Logits, RunOptions, read_option, single_share
 from xfcost.spec.architecture import PROMPTED
 from xfcost.spec.run import Run
 
@@ -32,14 +34,38 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
     checked = {name: read_option(name, given[name]) for name in names}
     if given["N"] is not None and given["size"] is not None:
         raise UsageError("--N and --size: both say how large the input is; give one of them")
+    on = None if given["on"] is None else read_devices(given["on"])
+    training = {name: given[name] for name in _TRAINING}
+    shares = _efficiencies(given, checked["mode"], on)
+    if shares["mfu"] is not None:
+        training["mfu"] = None
     return Run(
         tokens=read_option("N", given["N"]),
         size=read_option("size", given["size"]),
         new_tokens=_new_tokens(given["new_tokens"], checked["mode"]),
         logits=_logits(given["logits"], checked["mode"]),
-        plan=make_plan(checked["mode"], **{name: given[name] for name in _TRAINING}),
+        plan=make_plan(checked["mode"], on=on, **training),
+        on=on,
+        mfu=shares["mfu"],
+        mbu=shares["mbu"],
         **checked,
     )
+
+
+def _efficiencies(given: dict[str, Any], mode: str, on: DeviceGroup | None) -> dict[str, float | None]:
+    """The shares of the devices' peak and bandwidth that an estimate takes; of a training run its plan has them.
+
+    Raises:
+        UsageError: one is no share, or there is nothing that it is a share of.
+    """
+    if given["mbu"] is not None and (on is None or mode == "train"):
+        why = "a training run has no such share" if mode == "train" else "a share of which memory's bandwidth?"
+        mend = "leave it out" if mode == "train" else "name the devices, as in --on h100-sxm"
+        raise UsageError(f"--mbu {shown(given['mbu'])}: {why}; {mend}")
+    if on is None or mode == "train":
+        return {"mfu": None, "mbu": None}
+    mfu = None if given["mfu"] is None else single_share("mfu", given["mfu"], f"in the mode {mode}")
+    return {"mfu": mfu, "mbu": read_option("mbu", given["mbu"])}
 
 
 def _new_tokens(given: Any, mode: str) -> int:

@@ -8,7 +8,7 @@ from xfcost.counting.distributed.options import make_mesh
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
-from xfcost.ledger.options import read_option
+from xfcost.ledger.options import read_option, single_share
 from xfcost.ledger.training import Plan
 
 # `--rate` is refused: it could be a sustained rate or a peak.
@@ -34,7 +34,7 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     on: DeviceGroup | None = None,
     **mesh: Any,
 ) -> Plan | None:
-    """The checked plan of `--mode train`; None in other modes, which take none of these options.
+    """The checked plan of `--mode train`; None in other modes, which take none of these options but `on`.
 
     `on` are the devices of `--on`, which other modes have too; `mesh` the options of `MESH_OPTIONS`.
 
@@ -45,7 +45,7 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
         raise UsageError(f"--rate {shown(rate)}: {_RATE_REMOVED}")
     speed = {"peak": peak, "mfu": mfu, "sustained": sustained, "devices": devices}
     given = {"optimizer": optimizer, "tokens": tokens} | speed | mesh
-    named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, False)]
+    named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None and value is not False]
     if mode != "train":
         if not named:
             return None
@@ -55,7 +55,7 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     if name not in OPTIMIZERS:
         raise UsageError(f"--optimizer {shown(optimizer)}: {nearest(name, OPTIMIZERS)}")
     if on is not None:
-        _check_alone(peak=peak, sustained=sustained, devices=devices)
+        _check_alone(on, peak=peak, sustained=sustained, devices=devices)
         made = make_mesh(on, mfu, mesh)
         return Plan(optimizer=name, tokens=read_option("tokens", tokens), devices=on.count, mesh=made)
     make_mesh(None, None, mesh)
@@ -72,7 +72,7 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     )
 
 
-def _check_alone(**rates: Any) -> None:
+def _check_alone(on: DeviceGroup, **rates: Any) -> None:
     """Refuse what `--on` says itself.
 
     Raises:
@@ -80,13 +80,10 @@ def _check_alone(**rates: Any) -> None:
     """
     for name, value in rates.items():
         if value is not None:
-            raise UsageError(
-                f"--{name}: --on says which devices, how many and their peak, as in --on a100-sxm-80x8 --mfu 40%; leave "
-                "one of the two out"
-            )
+            raise UsageError(f"--{name}: --on {on.name} says it already; give one of the two")
 
 
-def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
+def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, Any]:
     """`rate`, a sustained rate as given or peak · mfu, and in the second case `peak` and `mfu`.
 
     Raises:
@@ -108,7 +105,5 @@ def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
             "--mfu: a share of what? Give the device, as in --on a100-sxm-80x8, or its peak, as in --peak 312T (A100, "
             "dense bfloat16)"
         )
-    high, (share, *more) = read_option("peak", peak), read_option("mfu", mfu)
-    if more:
-        raise UsageError(f"--mfu {shown(mfu)}: a range is of --on DEVICE; with --peak give one share, as in --mfu 40%")
+    high, share = read_option("peak", peak), single_share("mfu", mfu, "with --peak")
     return {"rate": high * share, "peak": high, "mfu": share}

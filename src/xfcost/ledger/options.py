@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypedDict, get_args
 import msgspec
 
 from xfcost.ledger import option_readers as read
+from xfcost.ledger.errors import UsageError, shown
 
 # How attention is run: `eager` keeps the matrix of scores, `fused` is one kernel that doesn't. Same MACs.
 Execution = Literal["eager", "fused"]
@@ -128,6 +129,15 @@ class RunOptions(TypedDict, total=False):
             read=read.integer("--tokens", MOST_TOKENS, "300e9", floats=True),
         ),
     ]
+    on: Annotated[
+        str | None,
+        Option(
+            "A device, or several (h100-sxmx8): does it fit, and the least time that it takes. `xfcost devices` lists "
+            "them.",
+            metavar="DEVICE[xN]",
+            python="Or a `Device` or `DeviceGroup`.",
+        ),
+    ]
     peak: Annotated[
         float | str | None,
         Option(
@@ -139,9 +149,17 @@ class RunOptions(TypedDict, total=False):
     mfu: Annotated[
         float | str | None,
         Option(
-            "Model FLOPs utilisation: the share of the peak (of --on or --peak) that it gets: 40%, or 35%:50%.",
+            "Model FLOPs utilisation: the share of the peak (--on, --peak) that it gets: 40%; in training also 35%:50%.",
             metavar="SHARE",
             read=read.shares("--mfu", "of the peak", "0.4", "40%"),
+        ),
+    ]
+    mbu: Annotated[
+        float | str | None,
+        Option(
+            "With --on: memory bandwidth utilisation, the share of the bandwidth that it gets (60%).",
+            metavar="SHARE",
+            read=read.share("--mbu", "of the memory's bandwidth", "0.6", "60%"),
         ),
     ]
     sustained: Annotated[
@@ -234,6 +252,20 @@ def read_option(name: str, given: Any) -> Any:
 
 # An option, its name and its type -> its parameter's default and annotation.
 Described = Callable[[str, Option, Any], tuple[Any, Any]]
+
+
+def single_share(name: str, given: Any, where: str) -> float:
+    """The checked value of an option that may be a range, where it may not: `where` is for the message.
+
+    Raises:
+        UsageError: it is invalid, or a range.
+    """
+    first, *more = read_option(name, given)
+    if more:
+        raise UsageError(
+            f"--{name} {shown(given)}: a range is of --mode train --on DEVICE; {where} give one, as in 40%"
+        )
+    return float(first)
 
 
 def spelled_out(

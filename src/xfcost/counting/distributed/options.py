@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.distributed import Mesh
@@ -10,7 +10,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.options import read_option
 
 # Options of a mesh -> the field of `Mesh`.
-MESH_OPTIONS: dict[str, str] = {
+MESH_OPTIONS: Final[dict[str, str]] = {
     "zero": "zero",
     "checkpoint": "checkpoint",
     "tensor_parallel": "tensor",
@@ -27,7 +27,7 @@ def make_mesh(on: DeviceGroup | None, mfu: Any, given: dict[str, Any]) -> Mesh |
     Raises:
         UsageError: an option can't be, or there are no devices for it.
     """
-    named = {name: value for name, value in given.items() if value not in (None, False)}
+    named = {name: value for name, value in given.items() if value is not None and value is not False}
     if on is None:
         if named:
             first = f"--{next(iter(named)).replace('_', '-')}"

@@ -26,8 +26,8 @@ IN_PRINT: Final[dict[float, str]] = {
 }
 # Remedies in the order in which they are tried: sharing out costs no FLOPs, recomputation does.
 _REMEDIES: Final[tuple[tuple[int, Checkpoint], ...]] = (
-    (1, "none"), (2, "none"), (3, "none"), (0, "selective"), (1, "selective"), (3, "selective"), (0, "full"), (1, "full"),
-    (2, "full"), (3, "full"),
+    (1, "none"), (2, "none"), (3, "none"), (0, "selective"), (1, "selective"), (3, "selective"),
+    (0, "full"), (1, "full"), (2, "full"), (3, "full"),
 )  # fmt: skip
 
 
