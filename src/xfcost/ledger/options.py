@@ -149,7 +149,7 @@ class RunOptions(TypedDict, total=False):
     mfu: Annotated[
         float | str | None,
         Option(
-            "Model FLOPs utilisation: the share of the peak (--on, --peak) that it gets: 40%; in training also 35%:50%.",
+            "Model FLOPs utilisation: the share of the peak (--on, --peak) that it gets: 40%, or 35%:50%.",
             metavar="SHARE",
             read=read.shares("--mfu", "of the peak", "0.4", "40%"),
         ),
@@ -181,7 +181,7 @@ class RunOptions(TypedDict, total=False):
     zero: Annotated[
         int | str | None,
         Option(
-            "With --on in training: the ZeRO stage: replicas share out 1 optimizer states, 2 gradients, 3 parameters too.",
+            "With --on in training: ZeRO shares out 1 optimizer states, 2 gradients, 3 parameters too.",
             metavar="0|1|2|3",
             read=read.zero_stage,
         ),
