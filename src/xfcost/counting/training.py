@@ -14,6 +14,7 @@ import msgspec
 
 from xfcost.counting.distributed.divisibility import check_mesh, step_batch
 from xfcost.counting.distributed.recomputation import recomputed_macs
+from xfcost.counting.saved_activations import saved_activations
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.conventions import OPTIMIZERS, STATE_BYTES
 from xfcost.formulas.residual import component_rows
@@ -30,7 +31,7 @@ def with_training(ledger: Ledger, architecture: Architecture, plan: Plan) -> Led
     """`ledger` with the backward pass of every row, and what a step and the whole run cost."""
     no_gradient = {path for stream in architecture.streams for path in _first_products(stream)}
     rows = tuple(with_backward_macs(row, input_gradient=row.path not in no_gradient) for row in ledger.rows)
-    ledger = msgspec.structs.replace(ledger, rows=rows)
+    ledger = with_closed_activations(msgspec.structs.replace(ledger, rows=rows), architecture)
     tokens = ledger.metadata.batch * sum(stream["tokens"] for stream in ledger.metadata.streams)
     again = ledger.total("macs", lambda row: row.recomputed) or 0
     step = training_step(ledger, plan.optimizer, _parameters(ledger), tokens=tokens, recomputed=again)
@@ -46,6 +47,20 @@ def with_backward_macs(row: Operation, *, input_gradient: bool) -> Operation:
     if row.times == 1:
         return msgspec.structs.replace(row, backward_macs=macs - saved)
     return msgspec.structs.replace(row, backward_macs=macs, training=TrainingFigures(saved_macs=saved))
+
+
+def with_closed_activations(ledger: Ledger, architecture: Architecture) -> Ledger:
+    """`ledger` with the saved activations of every row in closed form, where all rows declare their tensors."""
+    found = saved_activations(ledger, architecture)
+    if found is None:
+        return ledger
+
+    def known(row: Operation) -> Operation:
+        figures = row.training or TrainingFigures()
+        figures = msgspec.structs.replace(figures, kept_bytes=found.saved[row.path])
+        return msgspec.structs.replace(row, training=figures)
+
+    return msgspec.structs.replace(ledger, rows=tuple(map(known, ledger.rows)))
 
 
 def _first_products(stream: Stream) -> Iterator[str]:
@@ -124,7 +139,7 @@ def training_step(
         gradients_bytes=parameters.gradients_bytes,
         master_bytes=parameters.master_bytes,
         optimizer_bytes=None if optimizer.numbers is None else optimizer.numbers * parameters.state_bytes,
-        kept_bytes=None,
+        kept_bytes=ledger.total("kept_bytes"),
         attention_kept_bytes=ledger.attention_kept_bytes(),
     )
 

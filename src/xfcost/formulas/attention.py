@@ -9,11 +9,14 @@ import msgspec
 
 from xfcost.formulas.component import MultiHead, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.core_tensors import CONSTANT_BIAS, CoreTensors
 from xfcost.formulas.rows import linear, matmul, precomputed_in_decode
+from xfcost.formulas.tensors import NOTHING, reading
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix, matrix
 from xfcost.ledger.operation import Mixing
+from xfcost.ledger.tensors import INPUT, MEMORY, Tensor
 
 
 class DenseAttention(msgspec.Struct, frozen=True):
@@ -53,6 +56,10 @@ class DenseAttention(msgspec.Struct, frozen=True):
     """Tells a mechanism's cores apart: `local_` gives `local_scores`, as the module's core is named `local`."""
     label: str | None = None
     """What stands in brackets after every title; the prefix by default."""
+    operands: tuple[str, str, str] = ("qkv", "qkv", "qkv")
+    """The tensors that queries, keys and values are parts of: names of rows."""
+    bias: Tensor | None = None
+    """The bias of the scores, a tensor; by default constants, the same for all samples."""
 
     def rows(self) -> Iterator[Operation]:
         """The rows from queries, keys and values to weighted sums."""
@@ -76,6 +83,13 @@ class DenseAttention(msgspec.Struct, frozen=True):
         scale = self.groups * self.queries * self.inner * FLOPS_PER_ELEMENT["multiply"] if self.scaled else 0
         bias = self._entries * FLOPS_PER_ELEMENT["add"] if self.biased else 0
         return scale, bias, self._entries * FLOPS_PER_ELEMENT["softmax"]
+
+    @property
+    def _tensors(self) -> CoreTensors:
+        values = self.inner if self.values is None else self.values
+        sizes = (self.groups, self.queries, self.keys, self.heads, self.inner, values, self.shared)
+        bias = (self.bias or CONSTANT_BIAS) if self.biased else None
+        return CoreTensors(*sizes, self.operands, self.prefix, scaled=self.scaled, bias=bias)
 
     @property
     def _entries(self) -> Number:
@@ -105,26 +119,34 @@ class DenseAttention(msgspec.Struct, frozen=True):
             core=self._core,
             content_dependent=True,
             symbol="fused QKᵀ, softmax, AV",
+            tensors=self._tensors.fused,
             **self._mixing,
         )
 
     def _eager_rows(self) -> Iterator[Operation]:
         (scores, weighted_sum), (scale, bias, softmax), entries = self._macs, self._flops, self._entries
         positional, content = self._mixing, self._mixing | {"content_dependent": True}
+        tensors = self._tensors
         if self.scaled:
-            yield Operation(path="scale", title="Scale queries 1/√d_k", flops=scale, symbol="")
+            yield Operation(path="scale", title="Scale queries 1/√d_k", flops=scale, symbol="", tensors=tensors.scale)
         first, later = matrix(entries, self.other_entries), matrix(entries, entries + self.other_entries)
         facts = {"attention_entries": entries, "matrix": first, "pairs": self.pairs, "core": self._core}
+        facts |= {"tensors": tensors.scores}
         yield matmul("scores", "Attention scores QKᵀ", scores, symbol="QKᵀ", **facts, **content)
         if self.biased:
-            title = "Add position bias"
-            yield Operation(path="add_bias", title=title, flops=bias, matrix=later, symbol="+ bias", **positional)
+            facts = {"flops": bias, "matrix": later, "tensors": tensors.add_bias}
+            yield Operation(path="add_bias", title="Add position bias", symbol="+ bias", **facts, **positional)
         if self.masked:
-            mask = None if self.mask_in_place else later
-            yield Operation(path="mask", title="Mask", matrix=mask, symbol="mask", **positional)
+            facts = {
+                "matrix": None if self.mask_in_place else later,
+                "tensors": tensors.mask(in_place=self.mask_in_place),
+            }
+            yield Operation(path="mask", title="Mask", symbol="mask", **facts, **positional)
         weights = later._replace(saved=entries)
-        yield Operation(path="softmax", title="Softmax", flops=softmax, matrix=weights, symbol="softmax", **content)
-        yield matmul("weighted_sum", "Weighted sum AV", weighted_sum, symbol="AV", **content)
+        facts = {"flops": softmax, "matrix": weights, "tensors": tensors.softmax}
+        yield Operation(path="softmax", title="Softmax", symbol="softmax", **facts, **content)
+        facts = {"symbol": "AV", "tensors": tensors.weighted_sum}
+        yield matmul("weighted_sum", "Weighted sum AV", weighted_sum, **facts, **content)
 
 
 def attention_of(mixer: MultiHead, place: Place, **options: Any) -> Iterator[Operation]:
@@ -165,6 +187,8 @@ class CrossAttention(msgspec.Struct, frozen=True):
     """Are the queries weights (seeds, points), and `q` computed once for all samples?"""
     raw_input: Literal["queries", "memory", "neither"] = "queries"
     """Which of the two is the component's input, as it comes in."""
+    reads_from: tuple[str, str] = (INPUT, MEMORY)
+    """The tensors that are projected to queries, and to keys and values."""
     prefix: str = ""
     label: str = ""
 
@@ -174,14 +198,20 @@ class CrossAttention(msgspec.Struct, frozen=True):
         n, m, inner = self.queries, self.keys, self.inner
         values = inner if self.values is None else self.values
         q = linear(f"{prefix}q", f"Q projection{suffix}", n, self.width, inner, bias=self.bias)
+        q = reading(q, self.reads_from[0])
         yield msgspec.structs.replace(q, once=self.learned, takes_input=self.raw_input == "queries" or None)
         kv = linear(f"{prefix}kv", f"K, V projections{suffix}", m, self.memory_width, inner + values, bias=self.bias)
         cached = Operation(
-            path=f"{prefix}cache", title="Cached keys and values of the memory", cache=Cached(m * (inner + values))
+            path=f"{prefix}cache",
+            title="Cached keys and values of the memory",
+            cache=Cached(m * (inner + values)),
+            tensors=NOTHING,
         )
+        kv = reading(kv, self.reads_from[1])
         kv = msgspec.structs.replace(kv, takes_input=self.raw_input == "memory" or None)
         yield precomputed_in_decode(kv, cached)
         execution: dict[str, Any] = {"fused": self.fused, "scaled": self.scaled, "prefix": prefix, "label": self.label}
+        execution["operands"] = (f"{prefix}q", f"{prefix}kv", f"{prefix}kv")
         core = DenseAttention(n, m, self.heads, inner, pairs=n * m, values=values, reads=self.reads, **execution)
         yield from core.rows()
         if self.output:

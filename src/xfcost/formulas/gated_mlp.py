@@ -49,5 +49,5 @@ class GatedMlp(PerToken, frozen=True, kw_only=True):
         yield on_raw_input(linear("gate", "Gate projection", n, d, hidden, bias=self.bias))
         yield elementwise("act", "Gate activation", self.activation, n * hidden)
         yield on_raw_input(linear("up", "Up-projection", n, d, hidden, bias=self.bias))
-        yield elementwise("glu", "Gate times up-projection", "multiply", n * hidden)
+        yield elementwise("glu", "Gate times up-projection", "multiply", n * hidden, of=("act", "up"))
         yield linear("down", "Down-projection", n, hidden, d, bias=self.bias)

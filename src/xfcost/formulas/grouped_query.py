@@ -72,7 +72,7 @@ class GroupedQueryMixer(CausalMixer, frozen=True, kw_only=True):
         outputs = self.inner(width) + self.kv_width(width)
         yield on_raw_input(linear("qkv", "Q, K, V projections", tokens, width, outputs, bias=self.projection_bias))
         if self.position == "rope":
-            yield rotary(tokens, self.inner(width) + self.kv_inner(width))
+            yield rotary(tokens, self.inner(width), self.kv_inner(width))
 
     def heads_label(self) -> str:
         """`grouped-query `, `multi-query `, or nothing: for the label."""

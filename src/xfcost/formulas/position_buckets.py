@@ -8,6 +8,7 @@ import msgspec
 
 from xfcost.formulas.component import Letter, Number, Operation, Share
 from xfcost.ledger.accounts import WeightsRead
+from xfcost.ledger.tensors import OUTPUT, Tensor, Tensors
 
 
 class Buckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="buckets"):
@@ -27,8 +28,10 @@ class Buckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def last_token_buckets(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
     """The table, looked up for the N distances of the last token in a decode step."""
-    row = bucket_table(buckets, tokens, heads)
-    return msgspec.structs.replace(row, moved=tokens * heads, weights_read=WeightsRead(tokens * heads))
+    row, bias = bucket_table(buckets, tokens, heads), Tensor(OUTPUT, (heads, tokens))
+    tensors = Tensors((), (bias,), beside=True)
+    read = WeightsRead(tokens * heads)
+    return msgspec.structs.replace(row, moved=tokens * heads, weights_read=read, tensors=tensors)
 
 
 def bucket_table(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
@@ -47,4 +50,5 @@ def bucket_table(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
         moved=(tokens * tokens + 2 * tokens - 1) * heads,
         once=True,
         symbol="",
+        tensors=Tensors((), (Tensor(OUTPUT, (heads, tokens, tokens)),), beside=True),
     )

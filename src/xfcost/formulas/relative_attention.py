@@ -67,7 +67,7 @@ class RelativeAttention(NamedTuple):
     def _position_scores(self) -> Iterator[Operation]:
         """Q+u, Q+v, and (Q+v)(R·W_R)ᵀ brought to the places of its keys."""
         elements, entries = self.queries * self.inner, self._position_entries
-        bias = {"params": 0 if self.share else self.inner, "shared": self.share}
+        bias: dict[str, Any] = {"params": 0 if self.share else self.inner, "shared": self.share}
         yield elementwise("content_bias", "Queries + u, for the content", "add", elements, **bias)
         yield elementwise("position_bias", "Queries + v, for the positions", "add", elements, **bias)
         yield elementwise("position_scale", "Scale queries 1/√d_k, for the positions", "multiply", elements)

@@ -9,6 +9,8 @@ import msgspec
 
 from xfcost.formulas.component import Component, Grid, Joining, Mixer, Number, Operation, Place, Residual, SubLayer
 from xfcost.formulas.rows import elementwise, move, norm
+from xfcost.formulas.tensors import reading, scaled_by_weights
+from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, RESIDUAL, SECOND, Saved, Tensor, Tensors
 
 
 def component_rows(
@@ -29,7 +31,10 @@ def residual_rows(
     it reads), and `residual_rejoin` concatenates them with the others.
     """
     rows = component.operations(place) if rows is None else rows
-    rejoin = move("residual_rejoin", "Extra tokens back before the others", place.grid.total * place.dim)
+    shape = (place.grid.total, place.dim)
+    special = Tensor(BEFORE, (place.grid.special, place.dim))
+    back = Tensors((special, Tensor(RESIDUAL, shape)), (Tensor(OUTPUT, shape),))
+    rejoin = move("residual_rejoin", "Extra tokens back before the others", place.grid.total * place.dim, tensors=back)
     rejoined = [rejoin] if component.special_tokens_only else []
     if residual == "none":
         yield from [*rows, *rejoined]
@@ -37,18 +42,25 @@ def residual_rows(
     grid, width = component.out(place)
     tokens = grid.special if component.special_tokens_only else grid.total
     elements = tokens * width
-    add = elementwise("residual_add", "Residual add", "add", elements, role="add")
+    rows, shortcut = list(rows), list(component.shortcut(place))
+    stream = shortcut[-1].path if shortcut else RESIDUAL
+    inner = next((row.path for row in reversed(rows) if row.tensors is None or not row.tensors.beside), INPUT)
     scaled = [*_scales(residual, width, elements)]
     if residual.place == "pre":
         read = place.grid.total if isinstance(component, Mixer) or not component.special_tokens_only else tokens
-        yield from _norm(residual, read, place.dim)
+        yield from (reading(row, becomes_input=True) for row in _norm(residual, read, place.dim))
         normed = []
     else:
         normed = list(_norm(residual, tokens, width))
     yield from rows
-    yield from component.shortcut(place)
-    order = {"pre": [*scaled, add], "post": [*scaled, add, *normed], "res_post": [*normed, *scaled, add]}
-    yield from [*order[residual.place], *rejoined]
+    yield from shortcut
+    branch = [*normed, *scaled] if residual.place == "res_post" else scaled
+    if branch:
+        branch[0] = reading(branch[0], inner)
+    add = elementwise(
+        "residual_add", "Residual add", "add", elements, of=(BEFORE if branch else inner, stream), role="add"
+    )
+    yield from [*branch, add, *(normed if residual.place == "post" else []), *rejoined]
 
 
 def _norm(residual: Residual, tokens: Number, width: Number) -> Iterator[Operation]:
@@ -59,7 +71,8 @@ def _norm(residual: Residual, tokens: Number, width: Number) -> Iterator[Operati
 def _scales(residual: Residual, width: Number, elements: Number) -> Iterator[Operation]:
     """Scales of f(x): LayerScale's d learned numbers, a fixed factor, both or none."""
     if residual.layer_scale is not None:
-        row = elementwise("residual_layer_scale", "LayerScale", "multiply", elements)
+        tensors = scaled_by_weights(elements)
+        row = elementwise("residual_layer_scale", "LayerScale", "multiply", elements, tensors=tensors)
         yield msgspec.structs.replace(row, params=width)
     if residual.factor is not None:
         yield elementwise("residual_factor", f"Scale by {residual.factor:g}", "multiply", elements)
@@ -83,10 +96,14 @@ class TwoStreams(Component, frozen=True, kw_only=True, tag="two_streams"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         elements = place.grid.total * place.dim
+        both = (Tensor(INPUT, (elements,)), Tensor(SECOND, (elements,)))
+        saves = (Saved(INPUT), Saved(SECOND), Saved(MEMORY))  # by the blocks, which all are one function
+        written = 2 * elements if self.join == "concatenate" else elements
+        tensors = Tensors(both, (Tensor(OUTPUT, (written,)),), saves)
         if self.join == "concatenate":
-            yield move("join", "Concatenate the two streams", 2 * elements)
+            yield move("join", "Concatenate the two streams", 2 * elements, tensors=tensors)
         else:
-            yield elementwise("join", "Mean of the two streams", "add + multiply", elements)
+            yield elementwise("join", "Mean of the two streams", "add + multiply", elements, tensors=tensors)
 
     def notes(self, place: Place) -> Iterator[str]:
         saved = 2 * place.grid.total * place.dim

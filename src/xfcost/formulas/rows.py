@@ -15,7 +15,9 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.component import NormKind, Number, Operation
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.tensors import by_element, mapped, normed, of_input
 from xfcost.ledger.accounts import Cached, WeightsRead
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Tensor, Tensors
 
 
 def linear(path: str, title: str, tokens: Number, inputs: Number, outputs: Number, *, bias: bool = True) -> Operation:
@@ -27,6 +29,7 @@ def linear(path: str, title: str, tokens: Number, inputs: Number, outputs: Numbe
         params=inputs * outputs + (outputs if bias else 0),
         macs=macs,
         flops=2 * macs + (tokens * outputs * FLOPS_PER_ELEMENT["add"] if bias else 0),
+        tensors=mapped((tokens, inputs), (tokens, outputs)),
     )
 
 
@@ -77,7 +80,13 @@ def norm(kind: NormKind, path: str, tokens: Number, width: Number) -> Iterator[O
     reads = {"reads_tokens": tokens} if norm_row.mixing else {}
     flops = tokens * width * FLOPS_PER_ELEMENT[kind]
     yield Operation(
-        path=path, title=norm_row.title, params=norm_row.tables * width, flops=flops, **norm_row.mixing, **reads
+        path=path,
+        title=norm_row.title,
+        params=norm_row.tables * width,
+        flops=flops,
+        tensors=normed(kind, tokens, width),
+        **norm_row.mixing,
+        **reads,
     )
 
 
@@ -89,11 +98,14 @@ def convolution(  # noqa: PLR0913 - one formula, in its letters
     kernel: Sequence[Number],
     width: Number,
     out_width: Number,
+    inputs: Number | None = None,
     groups: Number = 1,
     bias: bool = True,
     overlaps: bool = True,
 ) -> Operation:
     """A convolution with N = `outputs` positions: N·k·(d/g)·d' MACs, k·(d/g)·d' (+ d') parameters.
+
+    It reads as many `inputs`, unless another number is given.
 
     Local mixing with static weights. A kernel of one position, or kernels that do not overlap (disjoint groups become
     new tokens), are per-token.
@@ -105,6 +117,7 @@ def convolution(  # noqa: PLR0913 - one formula, in its letters
         row,
         params=weights + (out_width if bias else 0),
         flops=row.flops + (outputs * out_width * FLOPS_PER_ELEMENT["add"] if bias else 0),
+        tensors=mapped((outputs if inputs is None else inputs, width), (outputs, out_width)),
     )
     if not overlaps or all(side == 1 for side in kernel):
         return row
@@ -140,7 +153,7 @@ def with_gradient_operands(row: Operation, operands: int) -> Operation:
 
 def on_raw_input(row: Operation) -> Operation:
     """`row`, whose operand is the raw input of its component."""
-    return msgspec.structs.replace(row, takes_input=True)
+    return msgspec.structs.replace(of_input(row), takes_input=True)
 
 
 def letter_power(letter: str, rank: int) -> str:
@@ -148,10 +161,24 @@ def letter_power(letter: str, rank: int) -> str:
     return letter + {1: "", 2: "²", 3: "³"}.get(rank, f"^{rank}")
 
 
-def elementwise(path: str, title: str, work: str, elements: Number, **attributes: Any) -> Operation:
-    """An element-wise operation; `work` names its FLOPs per element in `FLOPS_PER_ELEMENT`: `silu`, `exp + add`."""
+def elementwise(
+    path: str,
+    title: str,
+    work: str,
+    elements: Number,
+    *,
+    of: tuple[str, ...] = (BEFORE,),
+    tensors: Tensors | None = None,
+    **attributes: Any,
+) -> Operation:
+    """An element-wise operation; `work` names its FLOPs per element in `FLOPS_PER_ELEMENT`: `silu`, `exp + add`.
+
+    It reads the activations `of`, by default the row before alone. Where `work` does not tell what is saved, `tensors`
+    do.
+    """
     flops = elements * sum(FLOPS_PER_ELEMENT[part] for part in work.split(" + "))
-    return Operation(path=path, title=title, flops=flops, **attributes)
+    tensors = tensors or by_element(work, elements, of)
+    return Operation(path=path, title=title, flops=flops, tensors=tensors, **attributes)
 
 
 def l2_normalize(path: str, title: str, vectors: Number, width: Number, **attributes: Any) -> Operation:
@@ -162,10 +189,17 @@ def l2_normalize(path: str, title: str, vectors: Number, width: Number, **attrib
     )
 
 
-def rotary(tokens: Number, width: Number) -> Operation:
-    """Rotary position embedding of `width` columns: x·cos + x'·sin, where x' holds the other column of each pair."""
-    elements = tokens * width
-    return elementwise("rotary", "Rotary positions of Q and K", "rotary", elements, moved=elements)
+# The rotated keys; the queries have the row's own name.
+ROTATED_KEYS: Final = "rotary keys"
+
+
+def rotary(tokens: Number, queries: Number, keys: Number) -> Operation:
+    """Rotary position embedding of columns of queries and keys: x·cos + x'·sin, x' holding each pair's other column."""
+    elements = tokens * (queries + keys)
+    both = ((tokens, queries), (tokens, keys))
+    writes = (Tensor(OUTPUT, both[0]), Tensor(ROTATED_KEYS, both[1]))
+    tensors = Tensors(tuple(Tensor(BEFORE, shape) for shape in both), writes)
+    return elementwise("rotary", "Rotary positions of Q and K", "rotary", elements, moved=elements, tensors=tensors)
 
 
 def sort(path: str, title: str, lists: Number, length: Number, **attributes: Any) -> Operation:

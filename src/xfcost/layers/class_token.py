@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from xfcost.formulas.component import Grid, Number, Operation, Place
 from xfcost.formulas.layer import Embed
+from xfcost.formulas.tensors import copied
 
 
 class ClassToken(Embed, frozen=True, kw_only=True, tag="class_token"):
@@ -15,4 +16,6 @@ class ClassToken(Embed, frozen=True, kw_only=True, tag="class_token"):
         return place.grid._replace(special=place.grid.special + 1), place.dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        yield Operation(path="prepend", title="Class token", params=place.dim, moved=(place.grid.total + 1) * place.dim)
+        n, d = place.grid.total, place.dim
+        tensors = copied((n, d), (n + 1, d))
+        yield Operation(path="prepend", title="Class token", params=d, moved=(n + 1) * d, tensors=tensors)

@@ -9,7 +9,9 @@ import msgspec
 
 from xfcost.formulas.component import ComponentError, Letter, NormKind, Number, Operation, Place, Rows
 from xfcost.formulas.layer import Head
-from xfcost.formulas.rows import elementwise, linear, move, norm, on_raw_input
+from xfcost.formulas.rows import elementwise, linear, move, norm
+from xfcost.formulas.tensors import copied, view
+from xfcost.ledger.tensors import INPUT
 
 # Two tokens, each with a classifier of its own, in either order.
 TwoTokens = Annotated[list[Literal["class_token", "distillation_token"]], msgspec.Meta(min_length=2, max_length=2)]
@@ -68,16 +70,19 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
         normed = list(norm(self.norm, "norm", 1 if self.norm_after_pool else n, d))
         yield from () if self.norm_after_pool else normed
         if self.pool == "mean":
-            yield elementwise("pool", "Mean over tokens", "mean", n * d)
+            yield elementwise("pool", "Mean over tokens", "mean", n * d, tensors=copied((n, d), (d,)))
         elif self.pool != "none":
-            yield move("pool", "Take the class token")
+            yield move("pool", "Take the class token", tensors=view((n, d), (d,)))
         yield from normed if self.norm_after_pool else ()
         yield self._linear("linear", "Classifier", n if self.pool == "none" else 1, d)
         if self.distilled:
-            yield move("distillation_pool", "Take the distillation token")
+            taken = view((n, d), (d,), INPUT if self.norm == "none" else "norm")
+            yield move("distillation_pool", "Take the distillation token", tensors=taken)
             yield self._linear("distillation_linear", "Classifier (distillation)", 1, d)
-            yield elementwise("average", "Average of both classifiers", "add + multiply", self.classes)
+            both = copied((self.classes,), (self.classes,), "linear", "distillation_linear")
+            title = "Average of both classifiers"
+            yield elementwise("average", title, "add + multiply", self.classes, tensors=both)
 
     def _linear(self, path: str, title: str, n: Number, d: Number) -> Operation:
         row = linear(path, title, n, d, self.classes, bias=self.bias)
-        return on_raw_input(row) if self.norm == "none" else row
+        return msgspec.structs.replace(row, takes_input=True) if self.norm == "none" else row

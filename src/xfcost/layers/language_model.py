@@ -10,6 +10,7 @@ import msgspec
 from xfcost.formulas.component import ComponentError, NormKind, Operation, Place, Share
 from xfcost.formulas.layer import Head
 from xfcost.formulas.rows import elementwise, linear, move, norm
+from xfcost.formulas.tensors import view
 from xfcost.ledger.accounts import WeightsRead
 
 
@@ -50,7 +51,7 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
         if self.scale == "rsqrt_dim":
             yield elementwise("scale", "Scale 1/√d", "multiply", n * d)
         if last:
-            yield move("last", "Take the last position")
+            yield move("last", "Take the last position", tensors=view((n, d), (d,)))
         head = linear("linear", "Vocabulary scores", 1 if last else n, d, place.vocabulary, bias=self.bias)
         table = d * place.vocabulary if self.share else 0
         read = WeightsRead(head.params, at_most=head.params)

@@ -12,6 +12,7 @@ from xfcost.formulas.component import ActKind, ComponentError, Grid, Number, Ope
 from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, linear, move, on_raw_input
+from xfcost.formulas.tensors import copied
 
 
 class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
@@ -79,7 +80,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
         yield elementwise("act", "MLP activation", self.act, n * hidden)
         yield linear("fc2", "MLP down-projection", n, hidden, width, bias=self.bias)
         if self.chunks > 1:
-            yield move("join", "Join the chunks", n * width)
+            yield move("join", "Join the chunks", n * width, tensors=copied((n, width), (n, width)))
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.total, place.dim, self.width(place)

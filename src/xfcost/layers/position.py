@@ -12,6 +12,7 @@ from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import ComponentError, Length, Letter, Number, Operation, Place, Width
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import elementwise, move
+from xfcost.formulas.tensors import sum_with_held, weights
 from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.grid import sides_text
 
@@ -82,7 +83,9 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
         return place.grid.total if self.length is None else self.length
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        add = elementwise("add", "Add positions", "add", place.grid.total * place.dim)
+        n, d = place.grid.total, place.dim
+        tensors = sum_with_held((n, d), "table" if self.form == "learned" else None)
+        add = elementwise("add", "Add positions", "add", n * d, tensors=tensors)
         if self.form == "learned":
             yield self._table(place)
         if self.form == "separate":
@@ -103,7 +106,8 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
 
     def _table(self, place: Place, **more: Any) -> Operation:
         params, bound = self.rows(place) * place.dim, self.length is None
-        return Operation(path="table", title="Position table", params=params, bound=bound, **more)
+        tensors = weights((self.rows(place), place.dim))
+        return Operation(path="table", title="Position table", params=params, bound=bound, tensors=tensors, **more)
 
     def _separate(self, place: Place) -> Operation:
         steps, *others = place.grid.sides

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Share, Width
 from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.rows import elementwise
+from xfcost.formulas.tensors import mapped
 from xfcost.ledger.accounts import WeightsRead
 
 
@@ -49,6 +50,7 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
             moved=place.grid.total * width,
             weights_read=WeightsRead(place.grid.total * width, at_most=place.vocabulary * width),
             shared=self.share,
+            tensors=mapped((place.grid.total,), (place.grid.total, width)),
         )
         if self.scale == "sqrt_dim":
             yield elementwise("scale", "Scale embedding √d", "multiply", place.grid.total * width)

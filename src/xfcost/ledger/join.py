@@ -71,14 +71,18 @@ def with_backward(
 ) -> Ledger:
     """`ledger` with the traced backward pass: for every row its MACs in each block, and its saved activations in bytes.
 
-    Every block is compared; the first one may save MACs, as the row states.
+    Every block is compared; the first one may save MACs, as the row states. Where the saved activations are known in
+    closed form, they are compared too.
     """
     rows, differences = [], []
     for row in ledger.rows:
         macs = blocks.get(row.path, [])
         later = max(macs[1:] or macs, default=0)
         saved, block_macs = row.figure("backward_saved"), row.backward_macs or 0
-        figures = TrainingFigures(saved_macs=saved, traced_backward_macs=later, kept_bytes=kept.get(row.path, 0))
+        closed, walked = row.figure("kept_bytes"), kept.get(row.path, 0)
+        if closed is not None and closed != walked:
+            differences.append({"path": row.path, "quantity": "kept_bytes", "counted": closed, "traced": walked})
+        figures = TrainingFigures(saved_macs=saved, traced_backward_macs=later, kept_bytes=walked)
         rows.append(msgspec.structs.replace(row, training=figures))
         if macs != [block_macs - saved, *(block_macs,) * (row.times - 1)]:
             counted = row.times_over("backward_macs")

@@ -13,6 +13,7 @@ from xfcost.ledger.accounts import FIGURES, Cached, Measured, Traffic, TrainingF
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.ran import Ran
+from xfcost.ledger.tensors import Tensors
 
 Mixing = Literal["per-token", "local", "global", "unknown"]
 """`unknown`: an operation of a module without a spec, whose kind was not found."""
@@ -73,6 +74,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Elements written by gathers, scatters, rolls, pads, concatenations and look-ups."""
     backward_macs: int | None = None
     """MACs of its backward pass; None where it is 2·macs, one product for each operand's gradient."""
+    tensors: Tensors | None = None
+    """What it reads, writes and has autograd save; None: not declared."""
     in_decode: tuple[Operation, ...] | None = None
     """The rows that replace it in a decode step; None: it stays. Set by the component, cleared in a ledger."""
     cache: Cached | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -51,7 +51,7 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
     def memory_rows(self, place: Place) -> Iterator[Operation]:
         made, c, d = self.compressed(place), self.compression, place.dim
         title = f"Compress evicted memories ({self.function})"
-        mixing = {"mixing": "local", "reads": "c", "reads_tokens": c}
+        mixing: dict[str, Any] = {"mixing": "local", "reads": "c", "reads_tokens": c}
         if self.function == "conv":
             # what was evicted is of another segment, and no gradient goes back there
             yield msgspec.structs.replace(

@@ -9,10 +9,12 @@ import msgspec
 
 from xfcost.formulas.attention import attention_of
 from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Width, check_output
+from xfcost.formulas.core_tensors import CONSTANT_BIAS, masked_bias
 from xfcost.formulas.grouped_query import GroupedQueryMixer
 from xfcost.formulas.position_buckets import Buckets, bucket_table, last_token_buckets
-from xfcost.formulas.rows import cache_write, linear, move
+from xfcost.formulas.rows import ROTATED_KEYS, cache_write, linear, move
 from xfcost.ledger.matrices import matrix
+from xfcost.ledger.tensors import Tensor
 
 
 class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
@@ -125,8 +127,11 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
     def core(self, place: Place, queries: Number | None = None) -> Iterator[Operation]:
         """The rows between the projections; `queries` are the last tokens of a decode step, without a mask."""
         n, masked = place.grid.total, bool(self.causal) and queries is None
+        bias = Tensor("relative_bias", (), once=True) if self.bias else CONSTANT_BIAS
         if place.fused and masked and self.biased:
-            yield move("mask", "Mask", mixing="global", reads="N", reads_tokens=n, symbol="mask")
+            tensors = masked_bias(bias, self.heads, n)
+            yield move("mask", "Mask", mixing="global", reads="N", reads_tokens=n, symbol="mask", tensors=tensors)
+            bias = Tensor("mask", (), once=True)
         rows = attention_of(
             self,
             place,
@@ -138,6 +143,8 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
             biased=self.biased,
             masked=masked,
             scaled=self.scaled,
+            bias=bias,
+            operands=("rotary", ROTATED_KEYS, "qkv") if self.position == "rope" else ("qkv", "qkv", "qkv"),
         )
         yield from self._talking(rows, n) if self.talking_heads else rows
 

@@ -90,7 +90,7 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
             linear("kv_down", "Latent of K, V, and shared key", n, d, self.latent, bias=self.projection_bias)
         )
         yield from norm("rms_norm", "kv_norm", n, self.kv_rank)
-        yield rotary(n, (h + 1) * self.rope_dim)
+        yield rotary(n, h * self.rope_dim, self.rope_dim)
         yield linear("kv_up", "K, V out of their latent", n, self.kv_rank, h * self.content(d) + values, bias=False)
         yield move("join", "Parts of Q and K beside each other", 2 * n * keys)
         yield from attention_of(self, place, inner=keys, values=values)
@@ -103,7 +103,7 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
         yield from self._queries(1, d, keys)
         yield linear("kv_down", "Latent of K, V, and shared key", 1, d, self.latent, bias=self.projection_bias)
         yield from norm("rms_norm", "kv_norm", 1, self.kv_rank)
-        yield rotary(1, (h + 1) * self.rope_dim)
+        yield rotary(1, h * self.rope_dim, self.rope_dim)
         yield cache_write("Latent and shared key to the cache", self.latent, n)
         maps = h * self.content(d) + values
         yield linear("kv_up", "Maps out of the latent, on Q and on what it read", 1, self.kv_rank, maps, bias=False)

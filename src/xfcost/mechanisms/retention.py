@@ -105,7 +105,7 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         values = self.values(d)
         yield on_raw_input(linear("qkv", "Q, K, V projections", n, d, 2 * d + values, bias=False))
         yield elementwise("scale", "Scale keys 1/√d_k", "multiply", n * d, symbol="")
-        yield rotary(n, 2 * d)
+        yield rotary(n, d, d)
         chunks, chunk = self.chunks(place.grid) if self.form == "chunkwise" else (1, n)
         sizes = _Sizes(n, chunks * chunk, chunks, chunk, self.heads, d, values)
         yield from {"parallel": _parallel, "chunkwise": _chunkwise, "recurrent": _recurrent}[self.form](sizes)

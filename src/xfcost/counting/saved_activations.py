@@ -1,0 +1,289 @@
+"""Saved activations in closed form: the rows' declarations of tensors, followed through a model block by block.
+
+Each storage counts once, at the first row that saves it. A block costs what an earlier one did that it began like, so
+that depth takes no time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Final, NamedTuple
+
+from xfcost.counting.undeclared import UNDECLARED, file_of
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, RESIDUAL, SECOND, Saved, Tensor, Widened, width_of
+from xfcost.spec.architecture import Architecture, Part, Stage, Stream
+from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
+
+_WIDENED: Final = 4
+
+
+class Held(NamedTuple):
+    """A storage between two components."""
+
+    elements: int
+    """Of one sample."""
+    width: int
+    """Bytes of an element."""
+    gradient: bool
+    saved: bool = False
+
+
+class Storage:
+    """A storage of activations, and whether autograd has saved it."""
+
+    __slots__ = ("elements", "gradient", "once", "saved", "width")
+
+    def __init__(self, held: Held, *, once: bool = False) -> None:
+        self.elements, self.width, self.gradient, self.saved = held
+        self.once = once
+        """Is it the same for all samples?"""
+
+    @property
+    def held(self) -> Held:
+        """What the next component needs to know of it."""
+        return Held(self.elements, self.width, self.gradient, self.saved)
+
+
+class Run(NamedTuple):
+    """A component run once: bytes that each of its rows saves, and reads and writes; and its output."""
+
+    saved: dict[str, int]
+    operands: dict[str, int]
+    output: Storage
+
+
+class Undeclared(Exception):  # noqa: N818 - no error: the count is not known
+    """A row that does not declare its tensors."""
+
+
+class SavedActivations(NamedTuple):
+    """By the path of a row: saved bytes of all its blocks, and bytes of activations that all its blocks move."""
+
+    saved: dict[str, int]
+    operands: dict[str, int]
+
+
+def saved_activations(ledger: Ledger, architecture: Architecture) -> SavedActivations | None:
+    """The saved activations of a training step; None where a row does not declare its tensors."""
+    if any(file_of(part.component) in UNDECLARED for part, *_ in architecture.parts()):
+        return None
+    try:
+        return followed(ledger, architecture)
+    except Undeclared:
+        return None
+
+
+def followed(ledger: Ledger, architecture: Architecture) -> SavedActivations:
+    """The same.
+
+    Raises:
+        Undeclared: a row does not declare its tensors, or reads one that no row writes.
+    """
+    return _Following(ledger, architecture).found()
+
+
+def run_rows(rows: Iterable[Operation], scope: dict[str, Storage], batch: int, element: int) -> Run:
+    """The rows of a component in order; `scope` holds the tensors by name, `INPUT` the first.
+
+    Raises:
+        Undeclared: a row does not declare its tensors.
+    """
+    saved, operands = {}, {}
+    scope[BEFORE] = scope[INPUT]
+    for row in rows:
+        step = _Row(row, scope, batch, element)
+        saved[row.path], operands[row.path] = step.saved(), step.operands()
+        step.leave()
+    return Run(saved, operands, scope[BEFORE])
+
+
+class _Row:
+    """One row that runs."""
+
+    def __init__(self, row: Operation, scope: dict[str, Storage], batch: int, element: int) -> None:
+        if row.tensors is None:
+            raise Undeclared(row.path)
+        self.tensors, self.scope, self.element = row.tensors, scope, element
+        self.name, self.batch, self.once = row.operation, batch, row.once
+        missing = next((each.name for each in self.tensors.reads if not (each.held or each.name in scope)), None)
+        if missing is not None:
+            raise Undeclared(f"{row.path} reads {missing!r}, which no row before it writes")
+        read = [scope[each.name] for each in self.tensors.reads if each.name in scope]
+        self.gradient = bool(row.params or row.shared) or any(each.gradient for each in read)
+        self.written = [self._new(each) for each in self.tensors.writes]
+        if self.written:
+            scope[OUTPUT] = self.written[0]
+
+    def _new(self, tensor: Tensor) -> Storage:
+        if tensor.view_of is not None:
+            return self.scope[tensor.view_of]
+        once = tensor.once or self.once
+        gradient = self.gradient and not tensor.constant
+        width = width_of(tensor.type, self.element)
+        return Storage(Held(tensor.elements, width, gradient, saved=tensor.held), once=once)
+
+    def saved(self) -> int:
+        """Bytes that it saves and no row before it did."""
+        if not self.gradient:
+            return 0
+        made = sum(self._bytes(self._new(each)) for each in self.tensors.makes)
+        return made + sum(self._save(each) for each in self.tensors.saves)
+
+    def _save(self, one: Saved) -> int:
+        wanted = one.when is None or (one.when in self.scope and self.scope[one.when].gradient)
+        storage = self.scope.get(one.name)
+        if storage is None or not wanted:
+            return 0
+        copied = one.copied
+        if isinstance(copied, Widened):
+            if storage.width < _WIDENED:
+                return self._bytes(storage) // storage.width * _WIDENED
+        elif copied is not None and copied.copies(1 if storage.once else self.batch, storage.elements):
+            return self._bytes(storage, prod(copied.shape))
+        if storage.saved:
+            return 0
+        storage.saved = True
+        return self._bytes(storage)
+
+    def _bytes(self, storage: Storage, elements: int | None = None) -> int:
+        own = storage.elements if elements is None else elements
+        return own * storage.width * (1 if storage.once else self.batch)
+
+    def operands(self) -> int:
+        """Bytes of the tensors that it reads and writes."""
+        read = sum(
+            self._bytes(self.scope[each.name] if each.name in self.scope else self._new(each), each.elements)
+            for each in self.tensors.reads
+        )
+        written = zip(self.tensors.writes, self.written, strict=True)
+        return read + sum(self._bytes(storage, tensor.elements) for tensor, storage in written)
+
+    def leave(self) -> None:
+        """Name what it has written."""
+        if not self.written:
+            return
+        order = self.tensors.rearranged
+        if order is not None and order.copies(self.batch, 0):
+            self.written[0] = Storage(self.written[0].held._replace(saved=False), once=self.written[0].once)
+        for tensor, storage in zip(self.tensors.writes, self.written, strict=True):
+            self.scope[self.name if tensor.name == OUTPUT else tensor.name] = storage
+        if not self.tensors.beside:
+            self.scope[BEFORE] = self.written[0]
+        if self.tensors.becomes_input:
+            self.scope[INPUT] = self.written[0]
+
+
+class _State(NamedTuple):
+    """The tensors with which a block begins."""
+
+    stream: Held
+    memory: Held | None
+
+
+def _state(stream: Storage, memory: Storage | None) -> _State:
+    return _State(stream.held, None if memory is None else memory.held)
+
+
+class _Costs(NamedTuple):
+    """Bytes by row."""
+
+    saved: Counter[str]
+    operands: Counter[str]
+
+
+class _Following:
+    """The tensors of a model, followed from the input to the head."""
+
+    def __init__(self, ledger: Ledger, architecture: Architecture) -> None:
+        self.architecture = architecture
+        self.batch, self.element = architecture.batch, ledger.bytes_per_element
+        self.rows: dict[str, list[Operation]] = defaultdict(list)
+        for row in ledger.rows:
+            self.rows[row.component].append(row)
+        self.saved: Counter[str] = Counter({row.path: 0 for row in ledger.rows})
+        self.operands: Counter[str] = Counter(self.saved)
+
+    def found(self) -> SavedActivations:
+        """By row, over all blocks."""
+        memory: Storage | None = None
+        for stream in self.architecture.streams:
+            memory = self._stream(stream, memory)
+        if self.architecture.head is not None and memory is not None:
+            self._part(self.architecture.head, memory, None)
+        return SavedActivations(dict(self.saved), dict(self.operands))
+
+    def _stream(self, stream: Stream, memory: Storage | None) -> Storage:
+        x = Storage(self._raw(stream))
+        for part in stream.embed:
+            x = self._part(part, x, None)
+        earlier: list[Storage] = []
+        for stage in stream.stages:
+            x = self._stage(stage, x, memory, earlier)
+            earlier.append(x)
+        return x
+
+    def _raw(self, stream: Stream) -> Held:
+        source = stream.input
+        if isinstance(source, ImageInput | VideoInput):
+            return Held(source.channels * prod(source.sides), self.element, gradient=False)
+        if isinstance(source, TokenInput):
+            return Held(source.length, width_of("int64", self.element), gradient=False)
+        return Held(source.length * source.channels, self.element, gradient=False)
+
+    def _stage(self, stage: Stage, x: Storage, memory: Storage | None, earlier: list[Storage]) -> Storage:
+        for part in stage.enter:
+            number = getattr(part.component, "reads_stage", None)
+            x = self._part(part, x, earlier[number - 1] if number else None)
+        if stage.exit is None:
+            return self._blocks(stage, x, memory)
+        self._blocks(stage, Storage(x.held), memory and Storage(memory.held))
+        streams = [Storage(x.held._replace(gradient=True, saved=False)) for _ in range(2)]
+        return self._part(stage.exit, streams[0], memory, second=streams[1])
+
+    def _blocks(self, stage: Stage, x: Storage, memory: Storage | None) -> Storage:
+        """The blocks of a stage; a block that begins like an earlier one isn't followed again."""
+        numbers: dict[tuple[int, _State], tuple[int, _State]] = {}
+        ran: list[_Costs] = []
+
+        def step(index: int, state: _State) -> tuple[int, _State]:
+            if (index, state) not in numbers:
+                after = Storage(state.stream) if ran else x  # the first one marks its input as saved
+                reads = None if state.memory is None else Storage(state.memory)
+                costs = _Costs(Counter(), Counter())
+                for part in stage.blocks[index].parts:
+                    after = self._run(costs, part, after, reads)
+                numbers[index, state] = len(ran), _state(after, reads)
+                ran.append(costs)
+            return numbers[index, state]
+
+        order, (stream, held) = stage.order.mapped(_state(x, memory), step)
+        for number, times in order.counts().items():
+            recomputed = 0 if stage.exit else times  # a reversible stage saves nothing inside its blocks
+            self._add(ran[number].saved, self.saved, recomputed)
+            self._add(ran[number].operands, self.operands, times)
+        if memory is not None and held is not None:
+            memory.saved = held.saved
+        return Storage(stream) if ran else x
+
+    def _part(self, part: Part, x: Storage, memory: Storage | None, second: Storage | None = None) -> Storage:
+        """A component that runs once."""
+        return self._run(_Costs(self.saved, self.operands), part, x, memory, second)
+
+    def _run(
+        self, costs: _Costs, part: Part, x: Storage, memory: Storage | None, second: Storage | None = None
+    ) -> Storage:
+        named = {INPUT: x, RESIDUAL: x, MEMORY: memory, SECOND: second}
+        scope = {name: storage for name, storage in named.items() if storage is not None}
+        run = run_rows(self.rows[part.path], scope, self.batch, self.element)
+        self._add(run.saved, costs.saved, 1)
+        self._add(run.operands, costs.operands, 1)
+        return run.output
+
+    @staticmethod
+    def _add(found: Mapping[str, int], to: Counter[str], times: int) -> None:
+        for path, amount in found.items():
+            to[path] += amount * times

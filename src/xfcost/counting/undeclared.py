@@ -1,0 +1,83 @@
+"""Kinds whose rows do not yet declare what autograd saves: models with them have no saved activations in closed form.
+
+The files of their formulas, `layers.conv` for `layers/conv.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+UNDECLARED: Final = frozenset(
+    {
+        "layers.concatenate",
+        "layers.context",
+        "layers.conv",
+        "layers.distillation_token",
+        "layers.flatten_classifier",
+        "layers.fold",
+        "layers.fold_axis",
+        "layers.fourier",
+        "layers.local_relation",
+        "layers.masked_language_model",
+        "layers.memory_tokens",
+        "layers.moe",
+        "layers.patch_merging",
+        "layers.pixels",
+        "layers.pool",
+        "layers.pooler",
+        "layers.pooling_attention",
+        "layers.shift",
+        "layers.token_type",
+        "layers.upsample",
+        "mechanisms.average_pool",
+        "mechanisms.block_sparse",
+        "mechanisms.blockwise",
+        "mechanisms.bottleneck",
+        "mechanisms.bytenet",
+        "mechanisms.class_attention",
+        "mechanisms.compressed",
+        "mechanisms.compressive",
+        "mechanisms.conv",
+        "mechanisms.conv_attention",
+        "mechanisms.conv_module",
+        "mechanisms.fourier_mixing",
+        "mechanisms.funnel",
+        "mechanisms.global_local",
+        "mechanisms.gmlp",
+        "mechanisms.gru",
+        "mechanisms.hyena",
+        "mechanisms.inducing",
+        "mechanisms.inverted_residual",
+        "mechanisms.kernel",
+        "mechanisms.local_relation",
+        "mechanisms.low_rank",
+        "mechanisms.lsh",
+        "mechanisms.lstm",
+        "mechanisms.mamba",
+        "mechanisms.mamba2",
+        "mechanisms.mla",
+        "mechanisms.non_local",
+        "mechanisms.nystrom",
+        "mechanisms.pooling",
+        "mechanisms.relative",
+        "mechanisms.retention",
+        "mechanisms.rnn",
+        "mechanisms.routing",
+        "mechanisms.rwkv_channel",
+        "mechanisms.rwkv_time",
+        "mechanisms.sagan",
+        "mechanisms.sinkhorn",
+        "mechanisms.sliding",
+        "mechanisms.sparse",
+        "mechanisms.spatial_reduction",
+        "mechanisms.synthesizer",
+        "mechanisms.vgg",
+        "mechanisms.window",
+        "mechanisms.window_pooling",
+    }
+)
+
+
+def file_of(component: object) -> str:
+    """The file of a component's formulas, as on the list."""
+    return type(component).__module__.removeprefix("xfcost.")

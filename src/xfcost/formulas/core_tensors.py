@@ -1,0 +1,112 @@
+"""Tensors of the attention core softmax(QKᵀ/√d_k + bias)V: what its rows read and write, and what autograd saves."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from xfcost.formulas.tensors import Shape, product
+from xfcost.ledger.number import Number
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors
+
+CONSTANT_BIAS: Final = Tensor("bias", (), once=True, held=True)
+
+
+class CoreTensors(NamedTuple):
+    """G `groups` of n `queries` and m `keys` in h heads, h·d_k = `inner`, h·d_v = `values`.
+
+    Queries, keys and values are parts of `operands`, heads beside each other in every token: a product that merges
+    batch and heads copies them. Query heads that share a key head are stacked first, which copies the queries.
+    """
+
+    groups: Number
+    queries: Number
+    keys: Number
+    heads: Number
+    inner: Number
+    values: Number
+    shared: Number
+    operands: tuple[str, str, str]
+    prefix: str
+    scaled: bool
+    bias: Tensor | None
+    """What is added to the scores."""
+
+    @property
+    def _shapes(self) -> tuple[Shape, Shape, Shape]:
+        """Queries, keys, values."""
+        g, m, heads = self.groups, self.keys, self.heads
+        kv = heads // self.shared
+        return (g, self.queries, self.inner), (g, m, self.inner // heads * kv), (g, m, self.values // heads * kv)
+
+    @property
+    def _entries(self) -> Shape:
+        return self.groups, self.heads, self.queries, self.keys
+
+    @property
+    def _written(self) -> Shape:
+        return self.groups, self.queries, self.values
+
+    def _merged(self, shape: Shape, tokens: Number, heads: Number) -> Merged:
+        return Merged(shape, heads, tokens, self.groups)
+
+    @property
+    def scale(self) -> Tensors:
+        """Queries times 1/√d_k."""
+        q = self._shapes[0]
+        return Tensors((Tensor(self.operands[0], q),), (Tensor(OUTPUT, q),))
+
+    @property
+    def scores(self) -> Tensors:
+        """QKᵀ saves both."""
+        (query_shape, key_shape, _), kv_heads = self._shapes, self.heads // self.shared
+        q = Tensor(f"{self.prefix}scale" if self.scaled else self.operands[0], query_shape)
+        k = Tensor(self.operands[1], key_shape)
+        keys = Saved(k.name, q.name, self._merged(key_shape, self.keys, kv_heads))
+        if self.shared > 1:
+            stacked = Tensor("stacked", query_shape)
+            return Tensors((q, k), (Tensor(OUTPUT, self._entries),), (keys,), (stacked,))
+        queries = Saved(q.name, k.name, self._merged(query_shape, self.queries, self.heads))
+        return Tensors((q, k), (Tensor(OUTPUT, self._entries),), (queries, keys))
+
+    @property
+    def add_bias(self) -> Tensors:
+        """A sum saves nothing."""
+        bias = (self.bias or CONSTANT_BIAS)._replace(shape=self._entries)
+        return Tensors((Tensor(BEFORE, self._entries), bias), (Tensor(OUTPUT, self._entries),))
+
+    def mask(self, *, in_place: bool) -> Tensors:
+        """The mask itself is saved, one bit in a byte for each pair."""
+        mask = Tensor("mask", (self.queries, self.keys), "bool", once=True)
+        writes = Tensor(OUTPUT, self._entries, view_of=BEFORE if in_place else None)
+        return Tensors((Tensor(BEFORE, self._entries),), (writes,), (), (mask,))
+
+    @property
+    def softmax(self) -> Tensors:
+        """Its output is saved."""
+        return Tensors((Tensor(BEFORE, self._entries),), (Tensor(OUTPUT, self._entries),), (Saved(OUTPUT),))
+
+    @property
+    def weighted_sum(self) -> Tensors:
+        """AV saves both, the weights being the softmax's output."""
+        shape, kv_heads = self._shapes[2], self.heads // self.shared
+        weights, values = Tensor(BEFORE, self._entries), Tensor(self.operands[2], shape)
+        return product(weights, values, self._written, None, self._merged(shape, self.keys, kv_heads))
+
+    @property
+    def fused(self) -> Tensors:
+        """Queries, keys, values, output and a log-sum-exp per query are saved; the output's heads are joined after."""
+        reads = tuple(Tensor(name, shape) for name, shape in zip(self.operands, self._shapes, strict=True))
+        if self.bias is not None:
+            reads = (*reads, self.bias._replace(shape=self._entries))
+        statistics = Tensor("statistics", (self.groups, self.heads, self.queries), "float32")
+        saves = (*(Saved(each.name) for each in reads), Saved(OUTPUT))
+        joined = Exchanged(self._written, (self.heads, self.queries))
+        return Tensors(reads, (Tensor(OUTPUT, self._written),), saves, (statistics,), joined)
+
+
+def masked_bias(bias: Tensor, heads: Number, tokens: Number) -> Tensors:
+    """A bias that is masked in place of the scores: the same for all samples, and beside the stream."""
+    shape = (heads, tokens, tokens)
+    writes = Tensor(OUTPUT, shape, once=True)
+    mask = Tensor("mask", (tokens, tokens), "bool", once=True)
+    return Tensors((bias._replace(shape=shape),), (writes,), (), (mask,), beside=True)

@@ -1,0 +1,121 @@
+"""Declarations of tensors (`ledger/tensors.py`) that many rows share: what autograd saves of a map, a product, a norm.
+
+What torch saves: a linear map and a convolution their input, a product of two activations each operand for the gradient
+of the other, a softmax its output, a norm its input and its statistics, a sum and a constant factor nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors, Widened
+
+Shape = tuple[Number, ...]
+
+# What the element-wise operations save of their input and of their output.
+_OF_INPUT: Final = frozenset({"gelu", "gelu_tanh", "gelu_quick", "silu", "relu6"})
+_OF_OUTPUT: Final = frozenset({"relu", "softmax", "exp", "sigmoid", "tanh"})
+_OF_NEITHER: Final = frozenset({"add", "multiply"})
+# Those with one more tensor of their own, as large as their input: x·sigmoid(1.702x) saves the sigmoid.
+_OF_INSIDE: Final = frozenset({"gelu_quick"})
+
+
+def mapped(reads: Shape, writes: Shape) -> Tensors:
+    """A map with weights, linear or a convolution, of the row before: it saves its input."""
+    return Tensors((Tensor(BEFORE, reads),), (Tensor(OUTPUT, writes),), (Saved(BEFORE),))
+
+
+def copied(reads: Shape, writes: Shape, *names: str) -> Tensors:
+    """A copy of the row before, or of the tensors of these names, each seen as `reads`: nothing is saved."""
+    return Tensors(tuple(Tensor(name, reads) for name in names or (BEFORE,)), (Tensor(OUTPUT, writes),))
+
+
+def view(reads: Shape, writes: Shape, name: str = BEFORE) -> Tensors:
+    """A part of a tensor, or the whole in another shape, without a copy."""
+    return Tensors((Tensor(name, reads),), (Tensor(OUTPUT, writes, view_of=name),))
+
+
+def product(first: Tensor, second: Tensor, writes: Shape, *merged: Merged | None) -> Tensors:
+    """A product of two activations, of rows or of elements: each is saved for the gradient of the other.
+
+    `merged` are the copies of the two that a product of matrices makes.
+    """
+    copies = (*merged, None, None)
+    saves = (Saved(first.name, second.name, copies[0]), Saved(second.name, first.name, copies[1]))
+    return Tensors((first, second), (Tensor(OUTPUT, writes),), saves)
+
+
+def by_element(work: str, elements: Number, names: tuple[str, ...]) -> Tensors | None:
+    """An element-wise operation on tensors of `elements`; None where `work` doesn't tell what is saved.
+
+    A factor or summand that isn't named is a constant.
+    """
+    reads = tuple(Tensor(name, (elements,)) for name in names)
+    if work == "multiply" and len(reads) > 1:
+        return product(reads[0], reads[1], (elements,))
+    found = (work in _OF_INPUT, work in _OF_OUTPUT, work in _OF_NEITHER)
+    if not any(found):
+        return None
+    saves = (Saved(names[0]),) if found[0] else (Saved(OUTPUT),) if found[1] else ()
+    makes = (Tensor("inside", (elements,)),) if work in _OF_INSIDE else ()
+    return Tensors(reads, (Tensor(OUTPUT, (elements,)),), saves, makes)
+
+
+def scaled_by_weights(elements: Number, name: str = BEFORE) -> Tensors:
+    """A factor per column that is learned: x is saved for its gradient."""
+    return Tensors((Tensor(name, (elements,)),), (Tensor(OUTPUT, (elements,)),), (Saved(name),))
+
+
+def normed(kind: str, tokens: Number, width: Number) -> Tensors:
+    """A norm of the row before.
+
+    layer_norm   x, mean and 1/σ of each token
+    rms_norm     x and x/rms in float32 or wider, and 1/rms of each token
+    batch_norm   x, mean and 1/σ of each channel, of the whole batch
+    group_norm   x with its axes exchanged, mean and 1/σ of the sample
+    affine       x
+    """
+    shape = (tokens, width)
+    saved, makes = {
+        "layer_norm": (Saved(BEFORE), (Tensor("statistics", (tokens, 2), "statistic"),)),
+        "rms_norm": (
+            Saved(BEFORE, copied=Widened()),
+            (Tensor("statistics", (tokens,), "statistic"), Tensor("normed", shape, "statistic")),
+        ),
+        "batch_norm": (Saved(BEFORE), (Tensor("statistics", (width, 2), "statistic", once=True),)),
+        "group_norm": (Saved(BEFORE, copied=Exchanged(shape, shape)), (Tensor("statistics", (2,)),)),
+        "affine": (Saved(BEFORE), ()),
+    }[kind]
+    return Tensors((Tensor(BEFORE, shape),), (Tensor(OUTPUT, shape),), (saved,), makes)
+
+
+def sum_with_held(shape: Shape, table: str | None) -> Tensors:
+    """The row before, plus parameters or a buffer, the same for all samples; `table` is the row of the parameters."""
+    added = Tensor("constants", shape, once=True, held=True) if table is None else Tensor(table, shape, once=True)
+    return Tensors((Tensor(BEFORE, shape), added), (Tensor(OUTPUT, shape),))
+
+
+def weights(shape: Shape) -> Tensors:
+    """A table of weights that later rows read by its row's name; the stream passes by."""
+    return Tensors((), (Tensor(OUTPUT, shape, once=True, held=True),), beside=True)
+
+
+NOTHING: Final = Tensors(beside=True)
+"""A row that runs nothing."""
+
+
+def reading(row: Operation, *names: str, **changes: Any) -> Operation:
+    """`row`, whose operands are the tensors of these names in place of the row before; with further `changes`."""
+    if row.tensors is None:
+        return row
+    tensors = msgspec.structs.replace(row.tensors.reading(*names), **changes)
+    return msgspec.structs.replace(row, tensors=tensors)
+
+
+def of_input(row: Operation) -> Operation:
+    """`row`, which reads its component's input in place of the row before."""
+    return reading(row, INPUT)

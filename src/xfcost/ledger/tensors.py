@@ -1,0 +1,135 @@
+"""The tensors of an operation: those that it reads and writes, and those that autograd saves because of it.
+
+A row declares them where it is made. Tensors have names within their component, so that a storage that several rows
+save counts once: a row's output has the row's name, and further names are below. Shapes are those of one sample.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from xfcost.ledger.number import Number
+
+# Names of tensors beside the outputs of rows.
+INPUT: Final = "<input>"
+"""What comes into the component: behind a `pre` norm its output."""
+BEFORE: Final = "<before>"
+"""The output of the row before; of a component's first row, `INPUT`."""
+RESIDUAL: Final = "<residual>"
+"""What comes into the sub-layer, before its norm."""
+MEMORY: Final = "<memory>"
+"""The encoder's output, or that of an earlier stage."""
+SECOND: Final = "<second>"
+"""The second stream of a reversible stage."""
+OUTPUT: Final = "<output>"
+"""What the row itself writes."""
+
+Type = Literal["model", "statistic", "float32", "int64", "bool"]
+"""Type of a tensor's elements: the model's, float32 or the model's if that is wider (`statistic`), or a fixed one."""
+_FIXED: Final = {"float32": 4, "int64": 8, "bool": 1}
+_STATISTIC: Final = 4
+
+
+def width_of(kind: Type, element: int) -> int:
+    """Bytes of an element of this type, in a model whose elements have `element` bytes."""
+    if kind == "model":
+        return element
+    return max(_STATISTIC, element) if kind == "statistic" else _FIXED[kind]
+
+
+class Tensor(NamedTuple):
+    """A tensor that an operation reads, writes or makes."""
+
+    name: str
+    shape: tuple[Number, ...]
+    """Of one sample; the product counts. Of a tensor that is read, what the operation sees of it."""
+    type: Type = "model"
+    once: bool = False
+    """Is it the same for all samples?"""
+    constant: bool = False
+    """Does it need no gradient, whatever it is made of?"""
+    held: bool = False
+    """Is it a parameter or a buffer, which is no activation?"""
+    view_of: str | None = None
+    """The tensor whose storage it shares."""
+
+    @property
+    def elements(self) -> int:
+        """Elements of one sample."""
+        return prod(self.shape)
+
+
+class Merged(NamedTuple):
+    """A product merges batch and `groups` with `heads`, which lie apart: it copies its operand, unless one axis is 1.
+
+    Heads of width K lie beside each other in a token: (B, [G,] N, H, K) in memory, (B, [G,] H, N, K) in the product.
+    """
+
+    shape: tuple[Number, ...]
+    heads: Number
+    tokens: Number
+    groups: Number = 1
+
+    def copies(self, batch: int, elements: int) -> bool:
+        """Is a copy made, of a storage with `elements` of one sample?"""
+        return bool(self.heads > 1 and batch * self.groups > 1 and (self.tokens > 1 or prod(self.shape) < elements))
+
+
+class Exchanged(NamedTuple):
+    """Two axes are exchanged, and the result is made contiguous: a copy, unless one of them is 1."""
+
+    shape: tuple[Number, ...]
+    axes: tuple[Number, Number]
+
+    def copies(self, batch: int, elements: int) -> bool:
+        """Is a copy made?"""
+        return bool(min(self.axes) > 1)
+
+
+class Widened(NamedTuple):
+    """Numbers narrower than float32 are copied to float32."""
+
+
+class Saved(NamedTuple):
+    """A tensor that autograd saves, whole: its storage counts, also where the operation sees a part of it."""
+
+    name: str
+    when: str | None = None
+    """The tensor for whose gradient it is saved (a product saves a for the gradient of b); None: always."""
+    copied: Merged | Exchanged | Widened | None = None
+    """The copy that may be saved in its place."""
+
+
+class Tensors(msgspec.Struct, frozen=True):
+    """What an operation reads, writes and has autograd save."""
+
+    reads: tuple[Tensor, ...] = ()
+    writes: tuple[Tensor, ...] = ()
+    """The first is its output."""
+    saves: tuple[Saved, ...] = ()
+    """Those of the tensors named above that are saved."""
+    makes: tuple[Tensor, ...] = ()
+    """Tensors made inside it that are saved: statistics, masks, copies."""
+    rearranged: Exchanged | None = None
+    """After it, and outside all rows, its output is copied in another order (heads joined)."""
+    beside: bool = False
+    """Does the next row take the output of an earlier one?"""
+    becomes_input: bool = False
+    """Is its output the input of the component (a `pre` norm)?"""
+
+    def reading(self, *names: str) -> Tensors:
+        """The same with other names of the tensors that are read, in order."""
+        new = dict(zip((each.name for each in self.reads), names, strict=False))
+
+        def named(name: str | None) -> Any:
+            return name if name is None else new.get(name, name)
+
+        return msgspec.structs.replace(
+            self,
+            reads=tuple(each._replace(name=named(each.name)) for each in self.reads),
+            writes=tuple(each._replace(view_of=named(each.view_of)) for each in self.writes),
+            saves=tuple(each._replace(name=named(each.name), when=named(each.when)) for each in self.saves),
+        )

@@ -1,0 +1,95 @@
+"""Saved activations and operands in closed form: those of the real model, row by row, to the byte."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from test_presets import thinned
+from tiers import tiered_presets
+from xfcost.counting.forward import count
+from xfcost.counting.saved_activations import Undeclared, followed, saved_activations
+from xfcost.counting.undeclared import UNDECLARED, file_of
+from xfcost.spec.architecture import Architecture
+from xfcost.spec.load import load, preset_names
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.torch_models.build import build
+from xfcost.torch_models.shared.no_compiler import no_compiler
+from xfcost.torch_models.timing.rows import row_bytes
+from xfcost.torch_models.tracing.backward import walk
+from xfcost.torch_models.training import costs_by_row
+
+
+class Bytes(NamedTuple):
+    """Bytes by row, and saved in all."""
+
+    saved: dict[str, int]
+    operands: dict[str, int]
+    total: int
+
+
+def in_training(name: str, **options) -> Architecture:
+    return thinned(place(load(name), Run(mode="train", **options)))
+
+
+def kinds_of(architecture: Architecture) -> set[str]:
+    return {file_of(part.component) for part, *_ in architecture.parts()}
+
+
+def of_torch(architecture: Architecture) -> Bytes:
+    with no_compiler():
+        live = build(architecture)
+        operands = row_bytes(live)
+        live.model.train().requires_grad_()
+        found = walk(live.model, live.inputs)
+    _, saved, _ = costs_by_row(live, found)
+    paths = [row.path for row in count(architecture, orders=False).rows]
+    each = ({path: bytes_.get(path, 0) for path in paths} for bytes_ in (saved, operands))
+    return Bytes(*each, sum(found.saved.values()))
+
+
+def declared(architecture: Architecture) -> Bytes:
+    found = followed(count(architecture, orders=False), architecture)
+    return Bytes(*found, sum(found.saved.values()))
+
+
+OPTIONS = [
+    {"attention": attention, "dtype": dtype, "batch": batch}
+    for attention, dtype, batch in (("eager", "float32", 1), ("fused", "bfloat16", 2))
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["eager", "fused"])
+@pytest.mark.parametrize("name", tiered_presets(preset_names()))
+def test_what_is_declared_is_what_torch_saves_reads_and_writes(name, options):
+    architecture = in_training(name, **options)
+    if kinds_of(architecture) & UNDECLARED:
+        assert saved_activations(count(architecture, orders=False), architecture) is None
+        return
+    assert declared(architecture) == of_torch(architecture)
+
+
+@pytest.fixture(scope="module")
+def presets_of() -> dict[str, list[str]]:
+    """The presets with each kind."""
+    presets: dict[str, list[str]] = {}
+    for name in preset_names():
+        for kind in kinds_of(place(load(name), Run(mode="train"))):
+            presets.setdefault(kind, []).append(name)
+    return presets
+
+
+def differs(architecture: Architecture) -> bool:
+    """Is a row not declared, or not as torch has it?"""
+    try:
+        return declared(architecture) != of_torch(architecture)
+    except Undeclared:
+        return True
+
+
+@pytest.mark.parametrize("kind", sorted(UNDECLARED))
+def test_a_kind_on_the_list_is_not_declared(kind, presets_of):
+    if kind in presets_of:
+        assert any(differs(in_training(name, **options)) for name in presets_of[kind] for options in OPTIONS)
