@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "stream": "stream",
     "layers": "layers",
     "survey": "survey",
+    "devices": "devices",
     "roofline": "roofline",
     "calibrate": "calibrate",
     "list": "list_",

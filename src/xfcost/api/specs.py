@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
 from xfcost.counting.distributed.plan import with_training_plan
 from xfcost.counting.forward import count, with_rebuilt_note
+from xfcost.counting.on_devices.bounds import with_devices
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
@@ -114,14 +115,16 @@ def _counted_and_traced(
     with _torch(loaded, "tracing it") if trace else nullcontext():
         architecture = place(loaded, run)
         check_generation(loaded, run, architecture)
+        given = (loaded, run, architecture)
         ledger = with_rebuilt_note(count(architecture, orders=orders), loaded, architecture)
         if run.plan is not None:
             ledger = with_training_plan(with_training(ledger, architecture, run.plan), architecture, run.plan)
         if trace:
             ledger = _traced(ledger, loaded, run, architecture, say)
         else:
-            ledger = with_mode(ledger, loaded, run, architecture)
-        return architecture, ledger if run.plan is None else with_training_plan(ledger, architecture, run.plan)
+            ledger = with_mode(ledger, *given)
+        planned = ledger if run.plan is None else with_training_plan(ledger, architecture, run.plan)
+        return architecture, with_devices(planned, *given)
 
 
 def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:

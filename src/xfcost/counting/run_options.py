@@ -59,9 +59,9 @@ def _efficiencies(given: dict[str, Any], mode: str, on: DeviceGroup | None) -> d
         UsageError: one is no share, or there is nothing that it is a share of.
     """
     if given["mbu"] is not None and (on is None or mode == "train"):
-        why = "a training run has no such share" if mode == "train" else "a share of which memory's bandwidth?"
-        mend = "leave it out" if mode == "train" else "name the devices, as in --on h100-sxm"
-        raise UsageError(f"--mbu {shown(given['mbu'])}: {why}; {mend}")
+        trained = "a training run has no such share; leave it out"
+        why = "a share of which memory's bandwidth? Name the devices, as in --on h100-sxm"
+        raise UsageError(f"--mbu {shown(given['mbu'])}: {trained if mode == 'train' else why}")
     if on is None or mode == "train":
         return {"mfu": None, "mbu": None}
     mfu = None if given["mfu"] is None else single_share("mfu", given["mfu"], f"in the mode {mode}")

@@ -13,7 +13,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from xfcost.counting.comparison import CURVES, GROWING
+from xfcost.counting.on_devices.bounds import step_bound
 from xfcost.counting.system import System, first_scores
+from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SizeError, SpecError, UsageError
 from xfcost.ledger.grid import near_square
 from xfcost.ledger.ledger import Ledger
@@ -30,6 +32,10 @@ QUANTITIES: Final[dict[str, Callable[[Ledger], int | None]]] = {
     "scores": lambda ledger: first_scores(ledger) if ledger.module or ledger.metadata.attention == "eager" else None,
 }
 """Name of a figure (as in the CSV) -> its value of a ledger."""
+
+
+# The lower bound of the time, which needs devices.
+LEAST_SECONDS: Final = "least_seconds"
 
 
 class Axis(NamedTuple):
@@ -66,14 +72,18 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     """Why the sweep ends before the range does."""
     skipped: dict[int, str] = {}
     """Skipped points before the last one -> why the system can't have them."""
+    on: DeviceGroup | None = None
+    """The devices of its lower bounds, with `--on`."""
 
     def at(self, ledger: Ledger) -> int:
         """The point of a ledger of this system on the axis (its own, or measured at the same tokens)."""
         tokens = [own.metadata.grid_tokens for own in self.ledgers]
         return self.xs[tokens.index(ledger.metadata.grid_tokens)]
 
-    def values(self, quantity: str) -> list[int | None]:
+    def values(self, quantity: str) -> Sequence[float | None]:
         """One figure at every point."""
+        if quantity == LEAST_SECONDS:
+            return [None if self.on is None else step_bound(ledger, self.on).seconds for ledger in self.ledgers]
         return [QUANTITIES[quantity](ledger) for ledger in self.ledgers]
 
 
@@ -107,6 +117,7 @@ def sweep(
         axis=axis,
         ended=str(errors[beyond[0]]) if beyond else None,
         skipped={x: str(error) for x, error in errors.items() if x not in beyond},
+        on=run.on,
     )
     return counted_at(found, extra, run)
 
@@ -279,6 +290,7 @@ def records(system: Sweep, measured: Sequence[Ledger] = ()) -> list[dict[str, An
         row |= {"image": metadata.image and "x".join(map(str, metadata.image[-2:]))}
         row |= {name: getattr(metadata, name) for name in ("extra_tokens", "batch", "dtype", "attention", "mode")}
         row |= {quantity: value(ledger) for quantity, value in QUANTITIES.items()}
+        row |= {} if system.on is None else {LEAST_SECONDS: step_bound(ledger, system.on).seconds}
         row |= {f"traced_{name}": traced(run, name) if run else None for name in ("params", "macs", "mixing_macs")}
         timing = run.timing if run else None
         row |= {name: getattr(timing, name, None) for name in _TIMED}

@@ -50,7 +50,8 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
         if not named:
             return None
         verb = "it is" if len(named) == 1 else "they are"
-        raise UsageError(f"{', '.join(named)}: {verb} of training; add --mode train, or leave it out")
+        devices_too = ", or --on with the devices" if named == ["--mfu"] else ""
+        raise UsageError(f"{', '.join(named)}: {verb} of training; add --mode train{devices_too}, or leave it out")
     name = "adamw" if optimizer is None else str(optimizer)
     if name not in OPTIMIZERS:
         raise UsageError(f"--optimizer {shown(optimizer)}: {nearest(name, OPTIMIZERS)}")

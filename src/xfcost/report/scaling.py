@@ -51,14 +51,15 @@ def scaling_chart(
     return Chart(
         title=f"{chosen.title} over {'N' if axis is TOKENS else 'image size'} (log–log)",
         axis=axis,
-        subtitle=_subtitle(metric, metadata, predicted or live, modules_alone=all(map(is_module, sweeps))),
+        subtitle=_subtitle(metric, metadata, predicted or live, modules_alone=all(map(is_module, sweeps)))
+        + (f"\n{sweeps[0].on.title}, {metadata.dtype}" if metric == "least-time" and sweeps[0].on else ""),
         value_label=chosen.label + (f" ({metadata.dtype})" if chosen.unit == "byte" else ""),
         unit=chosen.unit,
         lines=lines,
         points=points,
         mark=mark,
         footnote=_footnote(sweeps, metric),
-        summary=[*_summary(sweeps, metric), *ratio_summary(lines, axis, mark)]
+        summary=[*_summary(sweeps, metric), *ratio_summary(lines, axis, mark, chosen.unit)]
         if metric != "time"
         else [
             *_predicted_summary(lines if predicted else ()),
