@@ -1,7 +1,7 @@
 """Published memory of training beside ours: tables of docs/training-runs.md, which tests check.
 
-ZeRO's table 1 and its largest models come out of `ModelStates`; Korthikanti et al.'s figures come out of their formulas, which
-stand here, and ours of the training plan stand beside them.
+ZeRO's table 1 and its largest models come out of `ModelStates`; Korthikanti et al.'s figures come out of their formulas,
+which stand here, and ours of the training plan stand beside them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Shape(NamedTuple):
 
     a: int
     h: int
-    L: int  # noqa: N815 - the paper's letter
+    L: int
     p: int
     m: int
     """Interleaved stages of a device."""
@@ -132,13 +132,12 @@ _SHARES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 
 
 @cache
-def plan(name: str, trace: bool, **options: Any) -> TrainingPlan:
-    """Our plan of a model on its devices; traced, its activations are known."""
+def plan(name: str, **options: Any) -> TrainingPlan:
+    """Our plan of a model on its devices, with float32 gradients as in Megatron-LM."""
     shape = SHAPES[name]
-    ledger = xfcost.analyze(
-        "gpt2", settings=shape.settings, mode="train", dtype="bfloat16", attention="eager", batch=shape.b, trace=trace,
-        on=f"a100-sxm-80x{shape.t * shape.p}", tensor_parallel=shape.t, pipeline=shape.p, gradients="float32", **options,
-    )  # fmt: skip
+    mesh = {"tensor_parallel": shape.t, "pipeline": shape.p, "on": f"a100-sxm-80x{shape.t * shape.p}"}
+    run = {"dtype": "bfloat16", "attention": "eager", "batch": shape.b, "gradients": "float32"}
+    ledger = xfcost.analyze("gpt2", settings=shape.settings, mode="train", trace=False, **mesh, **run, **options)
     if ledger.training is None or ledger.training.plan is None:
         raise AssertionError("a plan was asked for")
     return ledger.training.plan
@@ -170,3 +169,82 @@ def device_cells() -> list[Cell]:
                 ours = shape.L * activation_bytes(shape, kind) * shape.interleaving
             found.append(Cell(row["id"], float(row["value"]), ours / _GIB, len(row["value"].partition(".")[2])))
     return found
+
+
+def zero_lines() -> list[dict[str, str]]:
+    """Table 1 of ZeRO, a line for each model and number of replicas: in print / ours."""
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for cell in zero_cells():
+        _, _, model, replicas, stage = cell.id.split("-")
+        line = lines.setdefault((model, replicas), {"parameters": model, "replicas": replicas.removeprefix("dp")})
+        line[f"stage {stage[1:]}, GB: in print / ours"] = f"{cell.printed:g} / {cell.ours:.6g}"
+    columns = ["parameters", "replicas", *(f"stage {stage}, GB: in print / ours" for stage in (1, 2, 3))]
+    return [{column: line.get(column, "–") for column in columns} for line in lines.values()]
+
+
+def largest_lines() -> list[dict[str, str]]:
+    """Table 2 of ZeRO: the largest models by model-parallel size."""
+    lines: dict[str, dict[str, str]] = {}
+    for cell in largest_cells():
+        size, stage = cell.id.removeprefix("zero-t2-mp").split("-", 1)
+        line = lines.setdefault(size, {"model-parallel size": size})
+        line[stage] = f"{cell.printed:g} / {cell.ours:.5g}"
+    columns = ["model-parallel size", "baseline", "stage-1", "stage-2", "stage-3"]
+    return [{column: line.get(column, "–") for column in columns} for line in lines.values()]
+
+
+def activation_lines() -> list[dict[str, str]]:
+    """Activations of the first stage of Korthikanti et al.'s models: their formulas, and our plan without dropout."""
+    lines = []
+    for name, shape in SHAPES.items():
+        for kind, options in _SHARES.values():
+            theirs, memory = shape.L * activation_bytes(shape, kind) / _GIB, plan(name, **options).memory
+            lines.append(
+                {
+                    "model": name,
+                    "options": " ".join(f"{key}={value}" for key, value in options.items()) or "tensor parallel alone",
+                    "their formula, GiB": f"{theirs:.4g}",
+                    "ours, GiB": f"{(memory.activations or 0) / _GIB:.4g}",
+                    "recomputed at once, GiB": f"{(memory.recomputed or 0) / _GIB:.3g}",
+                }
+            )
+    return lines
+
+
+def overhead_lines() -> list[dict[str, str]]:
+    """FLOPs that recomputation adds: in print, s/6h; and ours."""
+    lines = []
+    for name, shape in SHAPES.items():
+        selective, full = (plan(name, checkpoint=kind).recomputation for kind in ("selective", "full"))
+        print_ = {"175B": "2.7 %", "530B": "1.6 %"}.get(name, "–")
+        lines.append(
+            {
+                "model": name,
+                "selective in print": print_,
+                "s/6h": f"{100 * shape.s / 6 / shape.h:.2f} %",
+                "s/18h": f"{100 * shape.s / 18 / shape.h:.2f} %",
+                "ours, selective": f"{100 * selective:.2f} %",
+                "ours, full": f"{100 * full:.1f} %",
+            }
+        )
+    return lines
+
+
+def device_lines() -> list[dict[str, str]]:
+    """Figure 1 of Korthikanti et al.: in print, by their formulas, and our model states."""
+    lines = []
+    for cell in device_cells():
+        name, what = cell.id.split("-")[2:]
+        states = plan(name).memory.states or 0
+        lines.append(
+            {
+                "model": name,
+                "figure 1": {"states": "states", "none": "activations", "present": "activations, sequence + selective"}[
+                    what
+                ],
+                "in print, GiB": f"{cell.printed:g}",
+                "their formula": f"{cell.ours:.6g}",
+                "our plan's states": f"{states / _GIB:.4g}" if what == "states" else "",
+            }
+        )
+    return lines

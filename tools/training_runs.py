@@ -1,7 +1,7 @@
 """Published training runs beside ours: tables of docs/training-runs.md, which tests check.
 
-A run's model is a preset or one with overrides (tests/data/training-runs/*.csv, each row with its source). Model FLOPs per
-token are counted; a printed throughput over a peak makes an MFU of them, and device-hours an implied one.
+A run's model is a preset or one with overrides (tests/data/training-runs/*.csv, each row with its source). Model FLOPs
+per token are counted; a printed throughput over a peak makes an MFU of them, and device-hours an implied one.
 """
 
 from __future__ import annotations
@@ -117,16 +117,18 @@ def utilisation_lines() -> list[dict[str, str]]:
             continue
         exact, palm = row.mfu(row.counts.exact), row.mfu(row.counts.by_palm)
         again = row.counts.again if row.published["recompute"] == "full" else None
-        found.append({
-            "run": row.published["id"],
-            "speed in print": speed,
-            "MFU in print": _printed(row, "mfu"),
-            "6·N + attention": f"{palm:.2f}",
-            "counted": f"{exact:.2f}",
-            "HFU in print": _printed(row, "hfu"),
-            "HFU, full recomputation": "–" if again is None else f"{(exact or 0) * (1 + again):.2f}",
-            "source": row.published["source"],
-        })
+        found.append(
+            {
+                "run": row.published["id"],
+                "speed in print": speed,
+                "MFU in print": _printed(row, "mfu"),
+                "6·N + attention": f"{palm:.2f}",
+                "counted": f"{exact:.2f}",
+                "HFU in print": _printed(row, "hfu"),
+                "HFU, full recomputation": "–" if again is None else f"{(exact or 0) * (1 + again):.2f}",
+                "source": row.published["source"],
+            }
+        )
     return found
 
 
@@ -140,7 +142,7 @@ def throughput_lines() -> list[dict[str, str]]:
             "model": model,
             "rows": str(len(group)),
             "parameters": "equal" if all(row.counts.params == row.number("params") for row in group) else "differ",
-            "N": f"{min(int(row.published['N']) for row in group):,} to {max(int(row.published['N']) for row in group):,}",
+            "N": " to ".join(f"{end(int(row.published['N']) for row in group):,}" for end in (min, max)),
             "MFU in print": _range([row.number("mfu") or 0 for row in group]),
             "6·N + attention, points off": f"{max(abs(off(row, row.counts.by_palm)) for row in group):.2f}",
             "counted, points off": f"{max(abs(off(row, row.counts.exact)) for row in group):.2f}",
@@ -188,15 +190,17 @@ def compute_lines() -> list[dict[str, str]]:
         if printed is None or tokens is None:
             continue
         rule = (3 if "t5" in row.published["id"] else 6) * row.counts.active * tokens
-        found.append({
-            "row": row.published["id"],
-            "parameters in print": f"{(row.number('params') or 0) / 1e9:.4g} B",
-            "ours": f"{row.counts.params / 1e9:.4g} B",
-            "FLOPs in print": scientific(printed, 3),
-            "6·N·D": scientific(rule, 3),
-            "counted": scientific(row.counts.exact * tokens, 3),
-            "source": row.published["source"],
-        })
+        found.append(
+            {
+                "row": row.published["id"],
+                "parameters in print": f"{(row.number('params') or 0) / 1e9:.4g} B",
+                "ours": f"{row.counts.params / 1e9:.4g} B",
+                "FLOPs in print": scientific(printed, 3),
+                "6·N·D": scientific(rule, 3),
+                "counted": scientific(row.counts.exact * tokens, 3),
+                "source": row.published["source"],
+            }
+        )
     return found
 
 

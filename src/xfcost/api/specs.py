@@ -119,10 +119,7 @@ def _counted_and_traced(
         ledger = with_rebuilt_note(count(architecture, orders=orders), loaded, architecture)
         if run.plan is not None:
             ledger = with_training_plan(with_training(ledger, architecture, run.plan), architecture, run.plan)
-        if trace:
-            ledger = _traced(ledger, loaded, run, architecture, say)
-        else:
-            ledger = with_mode(ledger, *given)
+        ledger = _traced(ledger, *given, say) if trace else with_mode(ledger, *given)
         planned = ledger if run.plan is None else with_training_plan(ledger, architecture, run.plan)
         return architecture, with_devices(planned, *given)
 

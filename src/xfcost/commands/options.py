@@ -88,6 +88,15 @@ Trace = Annotated[
         help="Check the closed form on the real torch model (fvcore's trace and torch's dispatcher).",
     ),
 ]
+TraceUnlessOn = Annotated[
+    bool | None,
+    typer.Option(
+        "--trace/--no-trace",
+        help="Check the closed form on the real torch model (fvcore's trace and torch's dispatcher); the default, unless "
+        "--on asks for an answer without torch.",
+        show_default=False,
+    ),
+]
 Device = Annotated[str | None, typer.Option("--device", help="Also run and time the model: cpu, cuda or mps.")]
 Predict = Annotated[
     bool,

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger import units
+from xfcost.ledger.distributed import TrainingPlan
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.training import TrainingStep, WholeRun
 from xfcost.report.console import bare_table
@@ -88,8 +89,16 @@ def run_texts(ledger: Ledger) -> Iterator[Text]:
     yield Text(f"optimizer: {ledger.training.step.optimizer}", style="dim")
     run = ledger.training.run
     if run is not None:
-        speed = "" if run.rate is None else f" on {speed_text(run)}"
+        speed = _on_devices(ledger.training.plan) if run.rate is None else f" on {speed_text(run)}"
         yield Text(f"run: {units.count(run.tokens)} tokens{speed}", style="dim")
+
+
+def _on_devices(plan: TrainingPlan | None) -> str:
+    """` on 8 × NVIDIA H100 SXM at 40 % MFU`."""
+    if plan is None:
+        return ""
+    shares = " to ".join(units.percent(one, 1) for one in plan.mesh.mfus)
+    return f" on {plan.mesh.on.title}" + (f" at {shares} MFU" if shares else "")
 
 
 def _work(step: TrainingStep, why_again: str) -> Table:
