@@ -1,7 +1,7 @@
 """Published memory of training beside ours: tables of docs/training-runs.md, which tests check.
 
-ZeRO's table 1 and its largest models come out of `ModelStates`; Korthikanti et al.'s figures come out of their formulas,
-which stand here, and ours of the training plan stand beside them.
+ZeRO's table 1 and its largest models come out of `ModelStates`; Korthikanti et al.'s figures come out of their
+formulas, which stand here, and ours of the training plan stand beside them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from xfcost.counting.distributed.model_states import ModelStates
 from xfcost.ledger.distributed import TrainingPlan
 
 _DATA = Path(__file__).parents[1] / "tests" / "data" / "training-runs" / "memory.csv"
-_GIB: Final = 2**30
+GIB: Final = 2**30
 # Bytes of parameters, gradients, master copy and Adam's states per parameter.
 _ADAM: Final = (2, 2, 4, 8)
-_MAIN_GRADIENTS: Final = (2, 4, 4, 8)
+MAIN_GRADIENTS: Final = (2, 4, 4, 8)
 
 
 class Shape(NamedTuple):
@@ -167,7 +167,7 @@ def device_cells() -> list[Cell]:
             else:
                 kind = {"none": "none", "present": "sequence-selective"}[what]
                 ours = shape.L * activation_bytes(shape, kind) * shape.interleaving
-            found.append(Cell(row["id"], float(row["value"]), ours / _GIB, len(row["value"].partition(".")[2])))
+            found.append(Cell(row["id"], float(row["value"]), ours / GIB, len(row["value"].partition(".")[2])))
     return found
 
 
@@ -198,14 +198,14 @@ def activation_lines() -> list[dict[str, str]]:
     lines = []
     for name, shape in SHAPES.items():
         for kind, options in _SHARES.values():
-            theirs, memory = shape.L * activation_bytes(shape, kind) / _GIB, plan(name, **options).memory
+            theirs, memory = shape.L * activation_bytes(shape, kind) / GIB, plan(name, **options).memory
             lines.append(
                 {
                     "model": name,
                     "options": " ".join(f"{key}={value}" for key, value in options.items()) or "tensor parallel alone",
                     "their formula, GiB": f"{theirs:.4g}",
-                    "ours, GiB": f"{(memory.activations or 0) / _GIB:.4g}",
-                    "recomputed at once, GiB": f"{(memory.recomputed or 0) / _GIB:.3g}",
+                    "ours, GiB": f"{(memory.activations or 0) / GIB:.4g}",
+                    "recomputed at once, GiB": f"{(memory.recomputed or 0) / GIB:.3g}",
                 }
             )
     return lines
@@ -244,7 +244,7 @@ def device_lines() -> list[dict[str, str]]:
                 ],
                 "in print, GiB": f"{cell.printed:g}",
                 "their formula": f"{cell.ours:.6g}",
-                "our plan's states": f"{states / _GIB:.4g}" if what == "states" else "",
+                "our plan's states": f"{states / GIB:.4g}" if what == "states" else "",
             }
         )
     return lines

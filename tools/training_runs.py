@@ -223,3 +223,35 @@ def implied_lines() -> list[dict[str, str]]:
 def _hours(row: Row) -> float:
     hours = row.number("device_hours")
     return hours if hours is not None else (row.number("days") or 0) * (row.number("devices") or 0) * DAY / _HOUR
+
+
+def size_lines() -> list[dict[str, str]]:
+    """Parameters of the rows that print nothing else to compare."""
+    compared = {"flops_per_token", "tokens_per_second", "train_flops"}
+    return [
+        {
+            "row": row.published["id"],
+            "in print": f"{(row.number('params') or 0) / 1e9:.4g} B",
+            "ours": f"{row.counts.params / 1e9:.4g} B",
+            "source": row.published["source"],
+        }
+        for row in rows("runs.csv")
+        if not any(row.number(name) for name in compared) and row.published["kind"] != "prediction"
+    ]
+
+
+def left_out() -> list[dict[str, str]]:
+    """Rows of the collected figures that no table has, each with why."""
+    with (_DATA / "left-out.csv").open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def left_out_lines() -> list[dict[str, str]]:
+    """The same, a line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for row in left_out():
+        reasons.setdefault(row["why"], []).append(row["id"])
+    return [
+        {"rows": str(len(ids)), "of them": ", ".join(ids[:3]) + (", …" if len(ids) > 3 else ""), "why": why}  # noqa: PLR2004
+        for why, ids in reasons.items()
+    ]

@@ -92,8 +92,7 @@ TraceUnlessOn = Annotated[
     bool | None,
     typer.Option(
         "--trace/--no-trace",
-        help="Check the closed form on the real torch model (fvcore's trace and torch's dispatcher); the default, unless "
-        "--on asks for an answer without torch.",
+        help="Check the closed form on the real torch model (fvcore's trace and torch's dispatcher); default: unless --on.",
         show_default=False,
     ),
 ]
