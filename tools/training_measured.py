@@ -1,4 +1,4 @@
-"""Measured memory of training in print, and conventions of bytes per parameter, beside ours: for docs/training-runs.md."""
+"""Measured memory of training in print, and bytes per parameter, beside ours: tables of docs/training-runs.md."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import xfcost
 _LLAMA_8B = {"stas-copies-mistral-7b": "mistral-7b"}
 _TOKENS = 32768
 _WIDTH = 4096
+_LAYERS = 32
 
 
 def measured() -> list[tuple[str, float, float]]:
@@ -60,18 +61,20 @@ def bytes_lines() -> list[dict[str, str]]:
 
 def copies() -> list[tuple[dict[str, str], float]]:
     """Activations of Llama 3.1 8B and Mistral 7B at 32,768 tokens, fused attention: the row in print, and ours."""
+    run: dict[str, Any] = {"N": _TOKENS, "dtype": "bfloat16", "attention": "fused", "on": "h100-sxm", "trace": False}
     found = []
     for row in printed():
         if row["id"].startswith("stas-"):
-            run: dict[str, Any] = {"N": _TOKENS, "dtype": "bfloat16", "attention": "fused", "trace": False}
-            ledger = xfcost.analyze(_LLAMA_8B.get(row["id"], "llama3.1-8b"), mode="train", **run)
+            ledger = xfcost.analyze(_LLAMA_8B.get(row["id"], "llama3.1-8b"), mode="train", checkpoint="full", **run)
             kept = ledger.total("kept_bytes", lambda one: one.in_block) or 0
+            outside = (ledger.total("kept_bytes") or 0) - kept
+            plan = ledger.training and ledger.training.plan
             ours = {
-                "stas-llama8b-one-layer": kept / 32 / GIB,
+                "stas-llama8b-one-layer": kept / _LAYERS / GIB,
                 "stas-llama8b-32-layers": kept / GIB,
-                "stas-llama8b-checkpoints-only": 32 * _TOKENS * _WIDTH * 2 / GIB,
+                "stas-llama8b-checkpoints-only": ((plan.memory.activations or 0) - outside) / GIB if plan else 0.0,
             }
-            found.append((row, ours.get(row["id"], kept / 32 / (_TOKENS * _WIDTH * 2))))
+            found.append((row, ours.get(row["id"], kept / _LAYERS / (_TOKENS * _WIDTH * 2))))
     return found
 
 

@@ -92,7 +92,7 @@ TraceUnlessOn = Annotated[
     bool | None,
     typer.Option(
         "--trace/--no-trace",
-        help="Check the closed form on the real torch model (fvcore's trace and torch's dispatcher); default: unless --on.",
+        help="Check the closed form on the real torch model (fvcore, torch's dispatcher); the default without --on.",
         show_default=False,
     ),
 ]

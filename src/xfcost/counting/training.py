@@ -159,17 +159,19 @@ def _passes(architecture: Architecture, plan: Plan, tokens: int) -> int:
 def _run(ledger: Ledger, plan: Plan, tokens: int, batch_tokens: int, passes: int) -> WholeRun:
     """The whole steps that D tokens need, `passes` batches of `batch_tokens` each."""
     steps = ceil_div(tokens, batch_tokens * passes)
-    model_flops = 2 * passes * ((ledger.total("macs") or 0) + (ledger.total("backward_macs") or 0))
+    flops_per_mac = 2 * passes * steps
+    flops = flops_per_mac * ((ledger.total("macs") or 0) + (ledger.total("backward_macs") or 0))
     products = [row for row in ledger.rows if not (row.params or row.shared)]
-    without = sum(row.macs * row.times + (row.times_over("backward_macs") or 0) for row in products)
+    without = flops_per_mac * sum(row.macs * row.times + (row.times_over("backward_macs") or 0) for row in products)
     return WholeRun(
         tokens=tokens,
         steps=steps,
-        flops=steps * model_flops,
+        flops=flops,
         estimate=6 * (ledger.total("active_params") or 0) * tokens,
-        without_params_flops=2 * passes * steps * without,
-        recomputed_flops=2 * passes * steps * sum(recomputed_macs(row) for row in ledger.rows),
-        with_params_flops=steps * model_flops - 2 * passes * steps * without,
+        without_params_flops=without,
+        with_params_flops=flops - without,
+        recomputed_flops=flops_per_mac * sum(recomputed_macs(row) for row in ledger.rows),
+        recomputed_without_params=flops_per_mac * sum(recomputed_macs(row) for row in products),
         rate=plan.rate,
         devices=plan.devices,
         peak=plan.peak,

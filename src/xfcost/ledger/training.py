@@ -78,12 +78,27 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `flops` in products with parameters; the estimate takes 6 per parameter and token."""
     recomputed_flops: int = 0
     """The part of `flops` that recomputes forward passes (fused attention, reversible residuals)."""
+    recomputed_without_params: int = 0
+    """The part of it in products of two activations."""
     rate: float | None
     """FLOP/s that one device sustains."""
     devices: int
     peak: float | None = None
     mfu: float | None = None
     """With `peak`: the rate is mfu · peak."""
+
+    @property
+    def without_recomputation(self) -> WholeRun:
+        """The same run, recomputing nothing: model FLOPs, as a utilisation (MFU) counts them."""
+        attention = self.recomputed_without_params
+        return msgspec.structs.replace(
+            self,
+            flops=self.flops - self.recomputed_flops,
+            without_params_flops=self.without_params_flops - attention,
+            with_params_flops=self.with_params_flops - (self.recomputed_flops - attention),
+            recomputed_flops=0,
+            recomputed_without_params=0,
+        )
 
     @property
     def excess_over_estimate(self) -> float:

@@ -23,7 +23,8 @@ def training_answers(ledger: Ledger, at_least: str) -> Iterator[Text]:
     step, run = ledger.training.step, ledger.training.run
     if ledger.training.plan is not None:  # its lines say the rest
         if run is not None:
-            yield Text(f"  {_beside_the_estimate(run, several_streams=len(ledger.metadata.streams) > 1)}")
+            streams = len(ledger.metadata.streams)
+            yield Text(f"  {_beside_the_estimate(run.without_recomputation, several_streams=streams > 1)}")
         return
     yield Text.assemble(
         (f"{_one_step(step)}: ", "bold"),
