@@ -120,8 +120,9 @@ def _counted_and_traced(
         if run.plan is not None:
             ledger = with_training_plan(with_training(ledger, architecture, run.plan), architecture, run.plan)
         ledger = _traced(ledger, *given, say) if trace else with_mode(ledger, *given)
-        planned = ledger if run.plan is None else with_training_plan(ledger, architecture, run.plan)
-        return architecture, with_devices(planned, *given)
+        if trace and run.plan is not None:  # the trace knows the activations of every model
+            ledger = with_training_plan(ledger, architecture, run.plan)
+        return architecture, with_devices(ledger, *given)
 
 
 def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:

@@ -27,10 +27,17 @@ def device_memory(
     ledger: Ledger, architecture: Architecture, step: TrainingStep, mesh: Mesh, micro_batches: int
 ) -> DeviceMemory:
     """The bytes of the device that needs most; `micro_batches` of a replica make a step."""
+    of_stages = stage_memories(ledger, architecture, step, mesh, micro_batches)
+    return max(of_stages, key=lambda memory: memory.known)
+
+
+def stage_memories(
+    ledger: Ledger, architecture: Architecture, step: TrainingStep, mesh: Mesh, micro_batches: int
+) -> list[DeviceMemory]:
+    """The bytes of a device of each pipeline stage; of stages that hold the same, only of the first."""
     holdings = Holdings(ledger, architecture, mesh)
     stages = pipeline_stages(architecture, mesh.pipeline)
-    of_stages = [_of_stage(stage, holdings, ledger, architecture, step, micro_batches) for stage in stages]
-    return max(of_stages, key=lambda memory: memory.known)
+    return [_of_stage(stage, holdings, ledger, architecture, step, micro_batches) for stage in stages]
 
 
 def _of_stage(

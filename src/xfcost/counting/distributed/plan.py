@@ -14,7 +14,7 @@ from xfcost.formulas.arithmetic import ceil_div
 from xfcost.ledger.distributed import DAY, HOUR, AtUtilisation, Mesh, TrainingPlan
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.options import Checkpoint
+from xfcost.ledger.options import CHECKPOINTS, Checkpoint
 from xfcost.ledger.training import Plan, TrainingStep
 from xfcost.spec.architecture import Architecture
 
@@ -114,12 +114,13 @@ def _at(plan: TrainingPlan, mfu: float) -> AtUtilisation:
 
 
 def _remedies(plan: TrainingPlan, ledger: Ledger, architecture: Architecture, step: TrainingStep) -> tuple[str, ...]:
-    """Options with which it fits: the first pair of a ZeRO stage and a checkpointing that does."""
+    """Options with which it fits: the first ZeRO stage and checkpointing, above those given, with which it does."""
     if plan.fits is not False or plan.device_bytes is None:
         return ()
     mesh = plan.mesh
     for zero, checkpoint in _REMEDIES:
-        other = msgspec.structs.replace(mesh, zero=max(zero, mesh.zero), checkpoint=checkpoint)
+        more = max(checkpoint, mesh.checkpoint, key=CHECKPOINTS.index)
+        other = msgspec.structs.replace(mesh, zero=max(zero, mesh.zero), checkpoint=more)
         memory = device_memory(ledger, architecture, step, other, plan.micro_batches)
         if memory.complete and memory.known <= plan.device_bytes:
             return _named(mesh, other)

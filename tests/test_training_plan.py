@@ -1,0 +1,337 @@
+"""A training plan by hand: bytes of a device, what recomputation adds, days by utilisation; and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import xfcost
+from helpers import xf
+from xfcost.counting.distributed.divisibility import step_batch
+from xfcost.counting.distributed.memory import stage_memories
+from xfcost.counting.distributed.model_states import ModelStates
+from xfcost.counting.run_options import make_run
+from xfcost.ledger.device import Device, DeviceGroup, Figure
+from xfcost.ledger.distributed import Mesh
+from xfcost.ledger.errors import UsageError
+from xfcost.report.table import ledger_plain
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+
+GIB = 2**30
+# 24 blocks of width 2048, N = 2048; 12·d² weights of a block, its biases and norms.
+XL = {"mode": "train", "dtype": "bfloat16", "attention": "eager", "trace": False}
+D, N, BLOCKS, HEADS = 2048, 2048, 24, 16
+WEIGHTS = 12 * D * D
+TABLES = (50257 * D, 2048 * D)
+
+
+def device(*, memory: float = 80e9, price: float | None = None) -> Device:
+    figures = {"bandwidth": Figure(value=2e12, sources=()), "memory": Figure(value=memory, sources=())}
+    peaks = {"bfloat16": Figure(value=100e12, sources=())}
+    return Device(name="one", title="One", vendor="None", peaks=peaks, price_per_hour=price, **figures)
+
+
+def group(count: int = 8, **figures) -> DeviceGroup:
+    return DeviceGroup(device=device(**figures), count=count)
+
+
+def planned(spec: str = "gpt3-xl", *, on: DeviceGroup | None = None, **options):
+    ledger = xfcost.analyze(spec, on=on or group(), **(XL | options))
+    return ledger.training.plan
+
+
+# ── model states ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("zero", "expected"), [(0, 16.0), (1, 4 + 12 / 8), (2, 2 + 14 / 8), (3, 16 / 8)])
+def test_zero_shares_out_what_its_table_says(zero, expected):
+    plan = planned(zero=zero)
+    params = xfcost.analyze("gpt3-xl", trace=False).total("params")
+    assert plan.memory.states == pytest.approx(expected * params, abs=8)
+    assert plan.bytes_per_parameter == 16
+
+
+def test_float32_gradients_are_18_bytes_and_float32_parameters_have_no_master_copy():
+    assert planned(gradients="float32").bytes_per_parameter == 18
+    peaks = {"float32": Figure(value=1e12, sources=())}
+    on = Device(name="one", title="One", vendor="None", bandwidth=Figure(value=1e12, sources=()), peaks=peaks)
+    plan = planned(on=DeviceGroup(device=on), dtype="float32")
+    assert (plan.bytes_per_parameter, plan.memory.master, plan.fits, plan.device_bytes) == (16, 0, None, None)
+
+
+def test_a_part_that_is_not_shared_out_stays_whole():
+    assert ModelStates(100, 100, 200, 400).among(3, 1) == (100, 100, 67, 134)
+    assert ModelStates(100, 100, 200, None).among(4, 3) == (25, 25, 50, None)
+
+
+def test_tensor_parallelism_divides_maps_and_vocabulary_and_leaves_norms_and_positions():
+    maps = BLOCKS * (WEIGHTS + 9 * D) + TABLES[0]
+    whole = BLOCKS * 4 * D + 2 * D + TABLES[1]
+    assert planned().memory.parameters == 2 * (maps + whole)
+    assert planned(tensor_parallel=4).memory.parameters == 2 * (maps // 4 + whole)
+
+
+def test_a_pipeline_has_equal_blocks_and_a_copy_of_the_shared_table_at_both_ends():
+    block = WEIGHTS + 13 * D
+    outside = {1: TABLES[0] + TABLES[1], 2: 0, 4: TABLES[0] + 2 * D}  # the third holds what the second does
+    found = {memory.pipeline_stage: memory.parameters for memory in _stages(pipeline=4)}
+    assert found == {stage: 2 * (BLOCKS // 4 * block + more) for stage, more in outside.items()}
+    assert planned(pipeline=4).memory.pipeline_stage == 1
+
+
+def _stages(pipeline: int):
+    ledger = xfcost.analyze("gpt3-xl", **XL)
+    run = make_run(mode="train", dtype="bfloat16", attention="eager")
+    architecture = place(load("gpt3-xl"), run)
+    mesh = Mesh(on=group(), pipeline=pipeline)
+    return stage_memories(ledger, architecture, ledger.training.step, mesh, micro_batches=8)
+
+
+# ── activations ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _kept(where=None) -> int:
+    return xfcost.analyze("gpt3-xl", **XL).total("kept_bytes", where)
+
+
+def test_one_device_keeps_what_the_ledger_says():
+    assert planned(on=group(1)).memory.activations == _kept() > 0
+    assert planned(on=group(1), checkpoint="none").memory.recomputed == 0
+
+
+def test_selective_recomputation_keeps_no_attention_matrix_and_one_comes_back():
+    matrices = 2 * HEADS * N * N
+    memory = planned(checkpoint="selective").memory
+    assert memory.activations == _kept() - BLOCKS * matrices
+    assert memory.recomputed == matrices
+
+
+def test_full_recomputation_keeps_the_input_of_every_block_and_one_block_comes_back():
+    memory = planned(checkpoint="full").memory
+    assert memory.activations == _kept(lambda row: not row.in_block) + BLOCKS * 2 * N * D
+    assert memory.recomputed == _kept(lambda row: row.in_block) // BLOCKS
+
+
+def test_tensor_parallelism_leaves_inputs_of_norms_and_first_maps_whole_and_sequence_parallelism_divides_them():
+    outside = _kept(lambda row: not row.in_block)
+    # two norms and their statistics, inputs of QKV and of the MLP
+    whole = _kept(lambda row: row.in_block and (row.role == "norm" or row.takes_input))
+    inside = _kept(lambda row: row.in_block) - whole
+    assert whole > 4 * BLOCKS * 2 * N * D
+    assert planned(tensor_parallel=8).memory.activations == outside + whole + inside // 8
+    divided = planned(tensor_parallel=8, sequence_parallel=True).memory.activations
+    assert divided == outside + (whole + inside) // 8
+
+
+def test_the_first_pipeline_stage_holds_as_many_micro_batches_as_there_are_stages():
+    inside = _kept(lambda row: row.in_block)
+    embedding = _kept(lambda row: row.component.startswith("embed"))
+    few = planned(pipeline=4, global_batch=2 * 2 * N)
+    assert few.micro_batches == 2
+    assert few.memory.activations == 2 * (inside // 4 + embedding)
+    assert planned(pipeline=4).memory.activations == inside + 4 * embedding
+
+
+def test_logits_of_the_loss_are_float32_on_the_last_stage():
+    assert planned().memory.logits == 4 * N * 50257
+    assert planned(tensor_parallel=8).memory.logits == -(-4 * N * 50257 // 8)
+    assert planned(pipeline=8).memory.logits == 0
+    assert [memory.logits for memory in _stages(pipeline=2)] == [0, 4 * N * 50257]
+
+
+def test_fused_attention_keeps_no_matrix_that_selective_recomputation_could_drop():
+    plans = [planned(attention="fused", checkpoint=one) for one in ("none", "selective")]
+    assert plans[0].memory.activations == plans[1].memory.activations
+    assert plans[0].recomputed_flops == plans[1].recomputed_flops
+
+
+# ── FLOPs and time ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+# a block's products of one sample: 12·d² per token, 2·N·d of attention; the head's N·d·V
+MATMULS = BLOCKS * N * WEIGHTS
+ATTENTION = BLOCKS * 2 * N * N * D
+HEAD = N * D * 50257
+
+
+def test_model_flops_and_what_each_recomputation_adds():
+    model = 6 * (MATMULS + ATTENTION + HEAD)
+    for checkpoint, again in (("none", 0), ("selective", 2 * ATTENTION), ("full", 2 * (MATMULS + ATTENTION))):
+        plan = planned(checkpoint=checkpoint)
+        assert (plan.step_flops, plan.recomputed_flops) == (8 * model, 8 * again)
+    fused = planned(attention="fused")
+    assert (fused.step_flops, fused.recomputed_flops) == (8 * model, 8 * ATTENTION)
+
+
+def test_days_are_model_flops_over_utilisation_peak_and_devices():
+    plan = planned(tokens=300e9, mfu="40%", checkpoint="full", on=group(price=2))
+    model, again = 6 * (MATMULS + ATTENTION + HEAD), 2 * (MATMULS + ATTENTION)
+    steps = -(-300_000_000_000 // (8 * N))
+    (one,) = plan.at
+    seconds = 8 * model / (0.4 * 100e12 * 8)
+    assert plan.steps == steps
+    assert one.step_seconds == pytest.approx(seconds)
+    assert one.days == pytest.approx(steps * seconds / 86400)
+    assert one.device_days == pytest.approx(8 * one.days)
+    assert one.cost == pytest.approx(one.device_days * 24 * 2)
+    assert one.hfu == pytest.approx(0.4 * (model + again) / model)
+    assert one.recomputation_days == pytest.approx(one.days * again / (model + again))
+    assert plan.bound_days == pytest.approx(steps * (model + again) / 100e12 / 86400)
+
+
+def test_a_global_batch_changes_steps_and_not_days():
+    small, large = (planned(tokens=2**36, mfu=0.4, global_batch=size) for size in (2**17, 2**20))
+    assert (small.micro_batches, large.micro_batches) == (8, 64)
+    assert (small.steps, large.steps) == (2**19, 2**16)
+    assert small.at[0].days == pytest.approx(large.at[0].days)
+
+
+def test_a_range_goes_from_low_to_high_and_none_gives_three_with_their_sources():
+    assert [one.mfu for one in planned(mfu="50%:35%").at] == [0.35, 0.5]
+    assert [one.mfu for one in planned(mfu=(0.35, 0.5)).at] == [0.35, 0.5]
+    three = planned().at
+    assert [one.mfu for one in three] == [0.3, 0.4, 0.5]
+    assert all("et al." in one.in_print or "Team" in one.in_print for one in three)
+    assert planned(mfu=0.5).at[0].in_print is None
+
+
+def test_a_utilisation_leaves_out_what_fused_attention_recomputes():
+    options = {"mode": "train", "dtype": "bfloat16", "trace": False, "tokens": 300e9, "devices": 8}
+    eager, fused = (
+        xfcost.analyze("gpt3-xl", attention=attention, peak="100T", mfu=0.4, **options).training.run
+        for attention in ("eager", "fused")
+    )
+    assert fused.flops > eager.flops
+    assert fused.flops - fused.recomputed_flops == eager.flops
+    assert fused.days == eager.days
+    sustained = xfcost.analyze("gpt3-xl", attention="fused", sustained="40T", **options).training.run
+    assert sustained.seconds == sustained.flops / (40e12 * 8)
+
+
+def test_run_and_plan_count_the_same_model_flops():
+    ledger = xfcost.analyze("gpt3-xl", on=group(), tokens=2**36, global_batch=2**20, **(XL | {"attention": "fused"}))
+    run, plan = ledger.training.run, ledger.training.plan
+    assert (run.steps, run.flops - run.recomputed_flops) == (plan.steps, plan.run_flops)
+    assert run.without_recomputation.flops == plan.run_flops
+    assert run.without_recomputation.without_params_flops == 6 * ATTENTION * 2**36 // N
+
+
+# ── does it fit ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_it_fits_or_the_first_remedy_is_named():
+    assert planned(on=group(memory=40 * GIB)).fits is True
+    tight = planned(on=group(memory=20 * GIB))
+    assert (tight.fits, tight.remedies) == (False, ("--zero 1",))
+    assert tight.spare_bytes == 20 * GIB - tight.memory.known < 0
+    assert planned(on=group(memory=8 * GIB)).remedies == ("--zero 3", "--checkpoint selective")
+    assert planned(on=group(memory=GIB)).remedies == ()
+
+
+def test_without_a_trace_a_model_of_undeclared_tensors_says_what_it_does_not_know():
+    plan = planned("gpt3-xl", optimizer="adafactor")
+    assert (plan.memory.optimizer, plan.memory.states, plan.fits, plan.bytes_per_parameter) == (None,) * 4
+    assert planned("gpt3-xl", optimizer="adafactor", on=group(memory=GIB)).fits is False
+
+
+# ── reports ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_answer_is_in_the_first_ten_lines():
+    text = xf("analyze", "gpt3-xl", "--mode", "train", "--tokens", "300B", "--on", "a100-sxm-80x8", "--dtype", "bf16")
+    first = "\n".join(text.stdout.splitlines()[:10])
+    assert "300.0 G tokens on 8 × NVIDIA A100 SXM 80 GB: 42.07 days at 30 %, 31.55 days at 40 %, 25.24 days at" in first
+    assert "lower bound 12.62 days" in first
+    assert "which no run reaches" in first
+    assert ": fits, " in first
+    assert "sustained" not in text.stdout
+    assert "tracing" not in text.stderr
+
+
+def test_a_range_money_and_a_lack_of_memory_in_words():
+    options = XL | {"tokens": 300e9, "mfu": "35%:50%", "checkpoint": "full", "zero": 1}
+    lines = ledger_plain(xfcost.analyze("gpt3-xl", on=group(memory=7 * GIB, price=2), **options))
+    words = " ".join(lines.split())
+    assert "78.76 days to 112.5 days (630.1 to 900.1 device-days) at 50 % to 35 % MFU; it costs" in words
+    assert "at 2 per device-hour (your price)" in words
+    assert "too much; it would with --zero 2" in words
+    assert "recomputation: +31.1 % FLOPs (checkpointed blocks): 35 % MFU is 45.9 % HFU" in words
+    assert "one of 8 shares (ZeRO 1)" in words
+
+
+def test_json_has_every_part_and_compare_s_csv_too():
+    options = ("--mode", "train", "--tokens", "1B", "--on", "a100-sxm-80x8", "--dtype", "bf16", "--mfu", "40%")
+    plan = json.loads(xf("analyze", "gpt3-xl", *options, "--format", "json").stdout)["training"]["plan"]
+    parts = ("parameters", "gradients", "master", "optimizer", "activations", "recomputed", "logits")
+    assert sum(plan["memory"][part] for part in parts) == plan["memory"]["total"]
+    assert plan["spare_bytes"] == plan["device_bytes"] - plan["memory"]["total"]
+    assert (plan["device"], plan["devices"], plan["data"], plan["fits"]) == ("a100-sxm-80", 8, 8, True)
+    lines = xf("compare", "gpt3-xl", "gpt2-xl", *options, "--format", "csv").stdout.splitlines()
+    columns = dict(zip(lines[0].split(","), lines[1].split(","), strict=True))
+    assert int(columns["device_bytes"]) == plan["memory"]["total"]
+    assert int(columns["device_optimizer_bytes"]) == plan["memory"]["optimizer"]
+    assert float(columns["run_days"]) == pytest.approx(plan["at"][0]["days"])
+
+
+# ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_global_batch_is_rounded_to_whole_samples():
+    mesh = Mesh(on=group(8), global_batch=10**6)
+    assert step_batch(mesh, 1, 2048) == (61, 488)
+    assert step_batch(Mesh(on=group(8), pipeline=4), 3, 2048) == (4, 24)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--tensor-parallel 3", "8 devices don't divide by it; expected a product of the two that is 1, 2, 4, 8"),
+        ("--tensor-parallel 4 --pipeline 4", "--tensor-parallel 4 x --pipeline 4 = 16: 8 devices don't divide"),
+        (
+            "--on a100-sxm-80x24 --tensor-parallel 3",
+            "`heads` has 16, which don't divide by it; with 24 devices it could",
+        ),
+        ("--on a100-sxm-80x10 --pipeline 5", "24 blocks don't divide into so many stages; it could be 1, 2, 3, 4, 6"),
+        ("--global-batch 100k", "it could be 98,304 (48 samples) or 114,688 (56 samples)"),
+        ("--global-batch 3", "it could be 16,384 (8 samples)"),
+        ("--sequence-parallel", "add --tensor-parallel 8"),
+        ("--N 2047 --tensor-parallel 8 --sequence-parallel", "2047 tokens don't divide by --tensor-parallel 8"),
+        ("--zero 4", "expected a ZeRO stage from 0 to 3"),
+        ("--checkpoint half", "--checkpoint half: expected one of full, none, selective"),
+        ("--mfu 0", "expected a share of the peak up to 1"),
+        ("--mfu 140%", "expected a share of the peak up to 1"),
+        ("--mfu 30%:40%:50%", "expected one share or a range of two"),
+        ("--mfu 90% --checkpoint full", "118.0% of their peak; expected at most 76.3%"),
+        ("--gradients fp7", "--gradients fp7: expected one of"),
+        ("--peak 312T", "--peak: --on a100-sxm-80 x8 says it already"),
+        ("--devices 4", "--devices: --on a100-sxm-80 x8 says it already"),
+        ("--dtype float16 --tokens 300Q", "--tokens 300Q: expected a whole number"),
+    ],
+)
+def test_bad_input_ends_in_one_message(options, message):
+    given = ["--on", "a100-sxm-80x8", "--dtype", "bf16", *options.split()]
+    done = xf("analyze", "gpt3-xl", "--mode", "train", *given)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_options_of_a_plan_need_training_and_devices():
+    for name, value in (("zero", 0), ("checkpoint", "full"), ("tensor_parallel", 2), ("sequence_parallel", True)):
+        flag = f"--{name.replace('_', '-')}"
+        with pytest.raises(UsageError, match=f"{flag}: it is of training; add --mode train"):
+            xfcost.analyze("gpt2", trace=False, **{name: value})
+        with pytest.raises(UsageError, match=f"{flag}: how devices share a run; say which"):
+            xfcost.analyze("gpt2", trace=False, mode="train", **{name: value})
+    with pytest.raises(UsageError, match="a range is of --mode train --on DEVICE; with --peak give one"):
+        xfcost.analyze("gpt2", trace=False, mode="train", tokens=1e9, peak="1T", mfu="30%:40%")
+
+
+def test_tensor_parallelism_needs_heads():
+    with pytest.raises(UsageError, match=r"it divides attention by heads .* has none"):
+        planned("mamba-130m", tensor_parallel=2)
+    with pytest.raises(
+        UsageError, match=r"`kv_heads` has 8, which don't divide by it; with 16 devices it could be 1, 2"
+    ):
+        planned("llama3-8b", tensor_parallel=16, on=group(16))
