@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+import msgspec
+
 from xfcost.formulas.tensors import Shape, product
 from xfcost.ledger.number import Number
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors
@@ -71,7 +73,7 @@ class CoreTensors(NamedTuple):
     @property
     def add_bias(self) -> Tensors:
         """A sum saves nothing."""
-        bias = (self.bias or CONSTANT_BIAS)._replace(shape=self._entries)
+        bias = msgspec.structs.replace(self.bias or CONSTANT_BIAS, shape=self._entries)
         return Tensors((Tensor(BEFORE, self._entries), bias), (Tensor(OUTPUT, self._entries),))
 
     def mask(self, *, in_place: bool) -> Tensors:
@@ -97,7 +99,7 @@ class CoreTensors(NamedTuple):
         """Queries, keys, values, output and a log-sum-exp per query are saved; the output's heads are joined after."""
         reads = tuple(Tensor(name, shape) for name, shape in zip(self.operands, self._shapes, strict=True))
         if self.bias is not None:
-            reads = (*reads, self.bias._replace(shape=self._entries))
+            reads = (*reads, msgspec.structs.replace(self.bias, shape=self._entries))
         statistics = Tensor("statistics", (self.groups, self.heads, self.queries), "float32")
         saves = (*(Saved(each.name) for each in reads), Saved(OUTPUT))
         joined = Exchanged(self._written, (self.heads, self.queries))
@@ -109,4 +111,4 @@ def masked_bias(bias: Tensor, heads: Number, tokens: Number) -> Tensors:
     shape = (heads, tokens, tokens)
     writes = Tensor(OUTPUT, shape, once=True)
     mask = Tensor("mask", (tokens, tokens), "bool", once=True)
-    return Tensors((bias._replace(shape=shape),), (writes,), (), (mask,), beside=True)
+    return Tensors((msgspec.structs.replace(bias, shape=shape),), (writes,), (), (mask,), beside=True)

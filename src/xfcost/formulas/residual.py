@@ -31,11 +31,7 @@ def residual_rows(
     it reads), and `residual_rejoin` concatenates them with the others.
     """
     rows = component.operations(place) if rows is None else rows
-    shape = (place.grid.total, place.dim)
-    special = Tensor(BEFORE, (place.grid.special, place.dim))
-    back = Tensors((special, Tensor(RESIDUAL, shape)), (Tensor(OUTPUT, shape),))
-    rejoin = move("residual_rejoin", "Extra tokens back before the others", place.grid.total * place.dim, tensors=back)
-    rejoined = [rejoin] if component.special_tokens_only else []
+    rejoined = [_rejoin(place)] if component.special_tokens_only else []
     if residual == "none":
         yield from [*rows, *rejoined]
         return
@@ -61,6 +57,14 @@ def residual_rows(
         "residual_add", "Residual add", "add", elements, of=(BEFORE if branch else inner, stream), role="add"
     )
     yield from [*branch, add, *(normed if residual.place == "post" else []), *rejoined]
+
+
+def _rejoin(place: Place) -> Operation:
+    shape = (place.grid.total, place.dim)
+    special = Tensor(BEFORE, (place.grid.special, place.dim))
+    tensors = Tensors((special, Tensor(RESIDUAL, shape)), (Tensor(OUTPUT, shape),))
+    title = "Extra tokens back before the others"
+    return move("residual_rejoin", title, place.grid.total * place.dim, tensors=tensors)
 
 
 def _norm(residual: Residual, tokens: Number, width: Number) -> Iterator[Operation]:

@@ -7,7 +7,7 @@ save counts once: a row's output has the row's name, and further names are below
 from __future__ import annotations
 
 from math import prod
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -40,7 +40,7 @@ def width_of(kind: Type, element: int) -> int:
     return max(_STATISTIC, element) if kind == "statistic" else _FIXED[kind]
 
 
-class Tensor(NamedTuple):
+class Tensor(msgspec.Struct, frozen=True, gc=False):
     """A tensor that an operation reads, writes or makes."""
 
     name: str
@@ -62,7 +62,7 @@ class Tensor(NamedTuple):
         return prod(self.shape)
 
 
-class Merged(NamedTuple):
+class Merged(msgspec.Struct, frozen=True, gc=False):
     """A product merges batch and `groups` with `heads`, which lie apart: it copies its operand, unless one axis is 1.
 
     Heads of width K lie beside each other in a token: (B, [G,] N, H, K) in memory, (B, [G,] H, N, K) in the product.
@@ -78,7 +78,7 @@ class Merged(NamedTuple):
         return bool(self.heads > 1 and batch * self.groups > 1 and (self.tokens > 1 or prod(self.shape) < elements))
 
 
-class Exchanged(NamedTuple):
+class Exchanged(msgspec.Struct, frozen=True, gc=False):
     """Two axes are exchanged, and the result is made contiguous: a copy, unless one of them is 1."""
 
     shape: tuple[Number, ...]
@@ -89,11 +89,11 @@ class Exchanged(NamedTuple):
         return bool(min(self.axes) > 1)
 
 
-class Widened(NamedTuple):
+class Widened(msgspec.Struct, frozen=True):
     """Numbers narrower than float32 are copied to float32."""
 
 
-class Saved(NamedTuple):
+class Saved(msgspec.Struct, frozen=True, gc=False):
     """A tensor that autograd saves, whole: its storage counts, also where the operation sees a part of it."""
 
     name: str
@@ -103,7 +103,7 @@ class Saved(NamedTuple):
     """The copy that may be saved in its place."""
 
 
-class Tensors(msgspec.Struct, frozen=True):
+class Tensors(msgspec.Struct, frozen=True, gc=False):
     """What an operation reads, writes and has autograd save."""
 
     reads: tuple[Tensor, ...] = ()
@@ -129,7 +129,9 @@ class Tensors(msgspec.Struct, frozen=True):
 
         return msgspec.structs.replace(
             self,
-            reads=tuple(each._replace(name=named(each.name)) for each in self.reads),
-            writes=tuple(each._replace(view_of=named(each.view_of)) for each in self.writes),
-            saves=tuple(each._replace(name=named(each.name), when=named(each.when)) for each in self.saves),
+            reads=tuple(msgspec.structs.replace(each, name=named(each.name)) for each in self.reads),
+            writes=tuple(msgspec.structs.replace(each, view_of=named(each.view_of)) for each in self.writes),
+            saves=tuple(
+                msgspec.structs.replace(each, name=named(each.name), when=named(each.when)) for each in self.saves
+            ),
         )
