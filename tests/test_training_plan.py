@@ -81,12 +81,44 @@ def test_a_pipeline_has_equal_blocks_and_a_copy_of_the_shared_table_at_both_ends
     assert planned(pipeline=4).memory.pipeline_stage == 1
 
 
-def _stages(pipeline: int):
-    ledger = xfcost.analyze("gpt3-xl", **XL)
+def _stages(pipeline: int, name: str = "gpt3-xl"):
+    ledger = xfcost.analyze(name, **XL)
     run = make_run(mode="train", dtype="bfloat16", attention="eager")
-    architecture = place(load("gpt3-xl"), run)
+    architecture = place(load(name), run)
     mesh = Mesh(on=group(), pipeline=pipeline)
     return stage_memories(ledger, architecture, ledger.training.step, mesh, micro_batches=8)
+
+
+SOME = (
+    "axial-transformer-imagenet64", "t5-small", "swin-t", "mixtral-8x7b", "deepseek-v2-lite", "reformer-enwik8",
+    "resnet-50", "bloom-560m", "gpt3-175b-banded", "mamba-130m", "conformer-s", "vit-b16",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_one_device_holds_all_parameters_and_activations_of_a_model(name):
+    ledger = xfcost.analyze(name, on=group(1), **XL)
+    memory, step = ledger.training.plan.memory, ledger.training.step
+    assert memory.parameters == step.params_bytes
+    assert memory.activations == step.kept_bytes
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_pipeline_stages_hold_all_blocks_and_layers_once(name):
+    blocks = sum(stage["blocks"] for stage in xfcost.analyze(name, **XL).metadata.stages)
+    if blocks % 2:
+        with pytest.raises(UsageError, match=f"{blocks} blocks don't divide into so many stages"):
+            planned(name, pipeline=2)
+        return
+    first, *second = _stages(2, name)
+    total, tables = xfcost.analyze(name, **XL).training.step.params_bytes, _tables(name)
+    held = first.parameters + sum(memory.parameters for memory in second)
+    # of stages that hold the same the first is shown; a table that both halves use is held twice
+    assert held in (total, total + tables) if second else 2 * held in (total, total + tables)
+
+
+def _tables(name: str) -> int:
+    return 2 * sum(row.params for row in xfcost.analyze(name, **XL).rows if row.component == "shared")
 
 
 # ── activations ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -62,7 +62,7 @@ class Holdings:
     def shared_tables(self, layers: Iterable[Part], blocks: Iterable[Block]) -> Fraction:
         """Parameters of the shared tables that any of them uses: each pipeline stage has a copy."""
         parts = [*layers, *(part for block in blocks for part in block.parts)]
-        used = {row.shared for part in parts for row in self.rows.get(part.path, ()) if row.shared}
+        used = {name for part in parts for name in part.component.tables(part.place)}
         return sum((Fraction(self.tables[name], self.mesh.tensor) for name in used), Fraction(0))
 
     def _held(self, rows: Sequence[Operation], times: int) -> Held:
