@@ -32,6 +32,8 @@ COMMANDS: Final = {
     "layers": "layers",
     "survey": "survey",
     "devices": "devices",
+    "diff": "diff",
+    "check": "check",
     "roofline": "roofline",
     "calibrate": "calibrate",
     "list": "list_",

@@ -28,10 +28,11 @@ def run(
     output: shared.Output = None,
     force: shared.Force = False,
 ) -> None:
-    """The devices that `--on` knows: memory, bandwidth, dense peaks, links.
+    """The devices that `--on` knows, with their figures.
 
-    Of one device all figures with their sources. Your own devices and prices are read from devices.yaml in the folder
-    of the program's settings; this machine is listed once it is calibrated (`xfcost calibrate`).
+    Memory, bandwidth, dense peaks per dtype, links. Of one device all figures with their sources. Your own devices and
+    prices are read from devices.yaml in the folder of the program's settings; this machine is listed once it is
+    calibrated (`xfcost calibrate`).
     """
     from xfcost.counting.devices.find import device, device_names, read_devices
     from xfcost.report.devices import devices_text, render

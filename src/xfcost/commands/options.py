@@ -53,6 +53,12 @@ def _options(declared: Mapping[str, Any], helps: Mapping[str, str]) -> Callable[
     return decorated
 
 
+def is_given(context: typer.Context, name: str) -> bool:
+    """Was the option written on the command line, and not left to its default?"""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name not in {"DEFAULT", "DEFAULT_MAP"}
+
+
 def any_of(words: Sequence[str]) -> str:
     """`table, json or csv`."""
     return f"{', '.join(words[:-1])} or {words[-1]}"
@@ -111,6 +117,11 @@ Output = Annotated[
     typer.Option("-o", "--output", help="Write the report to a file; its ending says the format."),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", help="All figures, searches and notes of the table.")]
+# Help of a forward's options, in commands without --mode.
+OF_A_FORWARD: Final = {
+    "dtype": "float32 (the default), float16, bfloat16 or float64.",
+    "attention": "eager (the default; keeps the score matrix) or fused (one kernel).",
+}
 OR_MODULES: Final = "Torch modules (model.py:NAME, whose code is executed) and config.json as for `analyze`."
 Inputs = Annotated[
     list[str] | None,

@@ -11,6 +11,7 @@ from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.options import MOST_NEW, OPTIONS, Logits, RunOptions, read_option, single_share
 from xfcost.spec.architecture import PROMPTED
+from xfcost.spec.default_options import LANGUAGE_MODEL_MODES, with_defaults
 from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ _TRAINING = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", "rate
 
 def make_run(**options: Unpack[RunOptions]) -> Run:
     """The checked run: N (one number or one per stream) or the image's size, a batch, a dtype, a mode and the rest.
+
+    A dtype and an attention that are not given stay None where they depend on the system.
 
     Raises:
         UsageError: any of them can't be.
@@ -39,7 +42,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
     shares = _efficiencies(given, checked["mode"], on)
     if shares["mfu"] is not None:
         training["mfu"] = None
-    return Run(
+    run = Run(
         tokens=read_option("N", given["N"]),
         size=read_option("size", given["size"]),
         new_tokens=_new_tokens(given["new_tokens"], checked["mode"]),
@@ -50,6 +53,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
         mbu=shares["mbu"],
         **checked,
     )
+    return run if run.mode in LANGUAGE_MODEL_MODES else with_defaults(run, ())
 
 
 def _efficiencies(given: dict[str, Any], mode: str, on: DeviceGroup | None) -> dict[str, float | None]:

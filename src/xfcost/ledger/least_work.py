@@ -54,6 +54,7 @@ def _least_weights(row: Operation) -> int:
 
 
 def _read(row: Operation) -> int:
+    """Weights that one block's operation reads, each once for the whole batch."""
     return int(row.weights_read.elements) if row.weights_read else row.params
 
 

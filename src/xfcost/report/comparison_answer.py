@@ -53,6 +53,15 @@ def _on_devices(comparison: Comparison) -> Iterator[Text]:
     yield from (Text(f"  {name:<{width}}  {one.time.bound}; {fit_words(one)}") for name, one in found.items())
 
 
+def on_text(comparison: Comparison) -> str:
+    """The devices of `--on`, and how many of the systems fit; empty without them."""
+    found = [ledger.on for ledger in comparison.ledgers if ledger.on is not None]
+    if not found:
+        return ""
+    fitting = sum(one.memory.fits is not False for one in found)
+    return f"least time: the lower bound on {found[0].on.title}; {fitting} of {len(found)} fit"
+
+
 def _least(comparison: Comparison, quantity: str, values: dict[str, int | float]) -> str:
     """`Swin-T has the least at N = 784: 1.180 G, 18.99× less than ViT-S/8 (22.41 G)`; `none in ResNet-50; …`."""
     ledgers = dict(zip(comparison.names, comparison.ledgers, strict=True))

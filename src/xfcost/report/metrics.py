@@ -61,7 +61,7 @@ METRICS: Final = {
         "least_seconds",
         "Lower bound of the time",
         "seconds, at least",
-        "Bound of one forward: products at the peak, weights and KV cache at full bandwidth",
+        "Bound of one forward",
         "second",
     ),
     "time": Metric(

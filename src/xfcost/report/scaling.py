@@ -52,7 +52,7 @@ def scaling_chart(
         title=f"{chosen.title} over {'N' if axis is TOKENS else 'image size'} (log–log)",
         axis=axis,
         subtitle=_subtitle(metric, metadata, predicted or live, modules_alone=all(map(is_module, sweeps)))
-        + (f"\n{sweeps[0].on.title}, {metadata.dtype}" if metric == "least-time" and sweeps[0].on else ""),
+        + (f" · {sweeps[0].on.title}, {metadata.dtype}" if metric == "least-time" and sweeps[0].on else ""),
         value_label=chosen.label + (f" ({metadata.dtype})" if chosen.unit == "byte" else ""),
         unit=chosen.unit,
         lines=lines,

@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from xfcost.counting.distributed.recomputation import recomputed_scores
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger import units
 from xfcost.ledger.distributed import TrainingPlan
@@ -40,10 +41,18 @@ def training_parts(ledger: Ledger) -> Iterator[RenderableType]:
     """The tables of a step: its work, its memory; nothing in every other mode."""
     if ledger.training is None:
         return
-    again = "reversible" if ledger.module is None else "checkpointing"
-    yield from (Text(), _work(ledger.training.step, again))
+    step = ledger.training.step
+    yield from (Text(), _work(step, _recomputation(ledger, step)))
     if ledger.training.plan is None:
-        yield from (Text(), _memory(ledger, ledger.training.step))
+        yield from (Text(), _memory(ledger, step))
+
+
+def _recomputation(ledger: Ledger, step: TrainingStep) -> str:
+    """What the backward pass computes again: forward passes, and the scores of fused attention."""
+    why = "reversible" if ledger.module is None else "checkpointing"
+    scores = sum(recomputed_scores(row) for row in ledger.rows)
+    parts = {f"the forward ({why})": step.recomputed_macs, "scores (fused attention)": scores}
+    return "; ".join(f"{units.count(macs)} of the MACs recompute {what}" for what, macs in parts.items() if macs)
 
 
 def _one_step(step: TrainingStep) -> str:
@@ -102,11 +111,9 @@ def _on_devices(plan: TrainingPlan | None) -> str:
     return f" on {plan.mesh.on.title}" + (f" at {shares} MFU" if shares else "")
 
 
-def _work(step: TrainingStep, why_again: str) -> Table:
+def _work(step: TrainingStep, recomputation: str) -> Table:
     table = bare_table(_one_step(step), "MACs", "FLOPs")
     table.add_column("", overflow="fold")
-    again = step.recomputed_macs
-    recomputation = f"{units.count(again)} of the MACs recompute the forward ({why_again})" if again else ""
     for name, macs, more in (("forward", step.forward_macs, ""), ("backward", step.backward_macs, recomputation)):
         table.add_row(name, units.count(macs), units.count(2 * macs), more)
     macs = step.forward_macs + step.backward_macs

@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceSource, Figure, Link
-from xfcost.ledger.errors import nearest, printable
+from xfcost.ledger.errors import SpecError, nearest, printable
 from xfcost.ledger.quantities import read_number
-from xfcost.spec.reader import YamlPath, read, shown_value
+from xfcost.spec.reader import Source, YamlPath, read, shown_value
 
 _KEYS: Final = ("title", "vendor", "year", "memory", "bandwidth", "peaks", "link", "price_per_hour", "notes")
 _NEEDED: Final = ("bandwidth", "peaks")
@@ -39,6 +39,20 @@ _MEMORY: Final = _Kind("bytes", re.compile(r"\s*B\s*$", re.IGNORECASE), 1e8, 1e1
 _MEMORY_KINDS: Final = ("usable", "nominal")
 
 
+def _read(text: str, name: str) -> tuple[dict[str, Any], Source]:
+    """The mapping in `text`.
+
+    Raises:
+        SpecError: it is no YAML, or no mapping.
+    """
+    try:
+        return read(text, name)
+    except SpecError as error:
+        what, of_specs, _ = str(error).partition("; expected a mapping with")
+        mend = "; expected `devices:` and under it a name with its figures" if of_specs else ""
+        raise SpecError(f"{what}{mend}", error.location) from None
+
+
 class DeviceFile:
     """The entries of one devices.yaml, each read when it is asked for.
 
@@ -52,7 +66,7 @@ class DeviceFile:
     """
 
     def __init__(self, text: str, name: str, *, own: bool) -> None:
-        data, self._source = read(text, name)
+        data, self._source = _read(text, name)
         self._name, self._own = name, own
         for key in data:
             if key not in {"sources", "devices"}:

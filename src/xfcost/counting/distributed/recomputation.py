@@ -13,10 +13,15 @@ from xfcost.ledger.options import Checkpoint
 
 def recomputed_macs(row: Operation) -> int:
     """MACs of all blocks of `row` that its backward pass recomputes by itself, without checkpointing."""
-    again = row.macs if row.recomputed else 0
-    if row.fused and row.backward_macs is not None:
-        again += max(0, row.backward_macs - again - 2 * row.macs)
-    return again * row.times
+    return recomputed_scores(row) + (row.macs * row.times if row.recomputed else 0)
+
+
+def recomputed_scores(row: Operation) -> int:
+    """Those of a fused attention core, which computes its scores again."""
+    if not row.fused or row.backward_macs is None:
+        return 0
+    products = row.macs * (3 if row.recomputed else 2)
+    return max(0, (row.times_over("backward_macs") or 0) - products * row.times)
 
 
 def checkpointed_macs(ledger: Ledger, checkpoint: Checkpoint) -> int:

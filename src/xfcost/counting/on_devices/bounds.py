@@ -11,6 +11,7 @@ import msgspec
 from xfcost.counting.decoding import cost_lengths, run_at
 from xfcost.counting.forward import count
 from xfcost.counting.on_devices.fit import memory_need, with_largest
+from xfcost.counting.on_devices.row_bytes import with_row_bytes
 from xfcost.counting.sums import Costs, sum_over_sizes
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.least_work import all_weights, least_macs, least_weights
@@ -33,8 +34,9 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
     """
     if run.on is None or run.mode == "train":
         return ledger
-    on, dtype = run.on, run.dtype
+    on, dtype = run.on, ledger.metadata.dtype
     on.peak(dtype)
+    ledger = with_row_bytes(ledger, architecture)
     need, closing = memory_need(ledger, on.memory_bytes), None
     phases: tuple[Phase, ...] = ()
     if run.mode == "generate":
@@ -97,7 +99,7 @@ def _phases(loaded: Loaded, run: Run, architecture: Architecture, on: DeviceGrou
 
     last = prompt + run.new_tokens - 1
     flops, moved = sum_over_sizes(costs, prompt + 1, last, cost_lengths(architecture))
-    yield Phase(name="decode", time=_bound(on, run.dtype, flops, moved))
+    yield Phase(name="decode", time=_bound(on, prefill.metadata.dtype, flops, moved))
 
 
 def _compute_bound_batch(ledger: Ledger, run: Run, on: DeviceGroup) -> ComputeBoundBatch:
@@ -106,7 +108,7 @@ def _compute_bound_batch(ledger: Ledger, run: Run, on: DeviceGroup) -> ComputeBo
     B·f / P ≥ (w + B·c) / b, with w of all experts: B ≥ w / (f·b/P - c), or never where a sample's intensity f/c is not
     above the ridge point P/b.
     """
-    ridge = on.device.ridge_point(run.dtype)
+    ridge = on.device.ridge_point(ledger.metadata.dtype)
     flops = _FLOPS_PER_MAC * least_macs(ledger) / run.batch
     cache = ledger.cached_bytes / run.batch
     weights = all_weights(ledger.rows) * ledger.bytes_per_element

@@ -9,9 +9,10 @@ import msgspec
 from xfcost.counting.decoding import run_at
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import MemoryNeed
-from xfcost.ledger.options import MOST_BATCH, MOST_TOKENS
+from xfcost.ledger.options import MOST_BATCH
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
@@ -71,9 +72,9 @@ def _last_true(holds: Callable[[int], bool], start: int) -> int | None:
     """The largest number for which it holds, by doubling and halving; 0 where it never does, None where always."""
     low, high = 0, start
     while holds(high):
-        low, high = high, 2 * high
-        if high > MOST_TOKENS:
+        if high == MOST_TOKENS:
             return None
+        low, high = high, min(2 * high, MOST_TOKENS)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)
