@@ -61,7 +61,7 @@ class Row(NamedTuple):
 @cache
 def counts(preset: str, settings: str, length: str) -> Counts:
     """What training one token costs."""
-    run = make_run(mode="train", N=length or None, tokens=_TOKENS)
+    run = make_run(mode="train", attention="eager", N=length or None, tokens=_TOKENS)
     overrides = tuple(text for text in settings.split("; ") if text)
     ledger = account(load(preset, overrides), run, trace=False, orders=False)
     if ledger.training is None or ledger.training.run is None:

@@ -172,8 +172,18 @@ def _run(ledger: Ledger, plan: Plan, tokens: int, batch_tokens: int, passes: int
         with_params_flops=flops - without,
         recomputed_flops=flops_per_mac * sum(recomputed_macs(row) for row in ledger.rows),
         recomputed_without_params=flops_per_mac * sum(recomputed_macs(row) for row in products),
-        rate=plan.rate,
         devices=plan.devices,
-        peak=plan.peak,
-        mfu=plan.mfu,
+        **_speed(plan, ledger.metadata.dtype),
     )
+
+
+def _speed(plan: Plan, dtype: str) -> dict[str, float | None]:
+    """The rate of a device; with `--on` its utilisation times its peak, where that is one number.
+
+    Raises:
+        UsageError: no peak of the dtype is known.
+    """
+    if plan.mesh is None or len(plan.mesh.mfus) != 1:
+        return {"rate": plan.rate, "peak": plan.peak, "mfu": plan.mfu}
+    (mfu,), peak = plan.mesh.mfus, plan.mesh.on.device.peak(dtype)
+    return {"rate": mfu * peak, "peak": peak, "mfu": mfu}

@@ -99,14 +99,13 @@ def run_texts(ledger: Ledger) -> Iterator[Text]:
     yield Text(f"optimizer: {ledger.training.step.optimizer}", style="dim")
     run = ledger.training.run
     if run is not None:
-        speed = _on_devices(ledger.training.plan) if run.rate is None else f" on {speed_text(run)}"
+        planned, speed = ledger.training.plan, "" if run.rate is None else f" on {speed_text(run)}"
+        speed = speed if planned is None else _on_devices(planned)
         yield Text(f"run: {units.count(run.tokens)} tokens{speed}", style="dim")
 
 
-def _on_devices(plan: TrainingPlan | None) -> str:
+def _on_devices(plan: TrainingPlan) -> str:
     """` on 8 × NVIDIA H100 SXM at 40 % MFU`."""
-    if plan is None:
-        return ""
     shares = " to ".join(units.percent(one, 1) for one in plan.mesh.mfus)
     return f" on {plan.mesh.on.title}" + (f" at {shares} MFU" if shares else "")
 
