@@ -17,6 +17,8 @@ from xfcost.counting.on_devices.fit import _last_true
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import least_macs
 from xfcost.ledger.on_devices import TimeBound
+from xfcost.report.console import plain_text
+from xfcost.report.header import header
 
 GIB = 2**30
 BF16 = {"dtype": "bfloat16", "attention": "fused", "trace": False}
@@ -362,3 +364,37 @@ def test_bad_rooflines(words, message, tmp_path):
     found = xf("roofline", *words, "-o", tmp_path / "x.svg")
     assert found.returncode == 2
     assert message in found.stderr
+
+
+def test_a_price_is_per_million_tokens_at_the_bound(tmp_path, monkeypatch):
+    from xfcost.ledger import calibration
+
+    monkeypatch.setattr(calibration, "folder", lambda: tmp_path)
+    (tmp_path / "devices.yaml").write_text("devices: {h100-sxm: {price_per_hour: 2.5}}")
+    found = decode().on
+    assert found.price_per_output == pytest.approx(8 * 2.5 * found.seconds / 3600 / 8)
+    assert "price: 20 per hour, at least 12.3 per million tokens" in plain_text(lambda width: header(decode()))
+    (tmp_path / "devices.yaml").unlink()
+    assert decode().on.price_per_output is None
+
+
+@pytest.mark.parametrize("form", ["markdown", "latex"])
+def test_papers_get_the_answer_above_the_table(form):
+    found = xf(*LLAMA, "--on", "h100-sxmx8", "--N", "128k", "--batch", "8", "--format", form).stdout
+    assert "8 × NVIDIA H100 SXM 80 GB: fits, 189.0 GiB" in found.replace(r"$\times$", "×")
+    assert "lower bound: 17.7 ms per step" in found
+
+
+def test_the_answer_is_the_same_beside_a_trace():
+    plain, traced = (xfcost.analyze("gpt2", N=64, on="t4", mfu=0.5, trace=trace) for trace in (False, True))
+    assert plain.on == traced.on
+    assert traced.agreement.exact
+
+
+def test_a_module_beside_a_spec_has_no_bound(tmp_path):
+    (tmp_path / "net.py").write_text("import torch\n\n\ndef net():\n    return torch.nn.Linear(8, 8)\n")
+    words = ["--input", "1x8", "--on", "t4"]
+    found = xf("compare", f"{tmp_path}/net.py:net", "vit", *words)
+    assert re.search(r"^  \S+ +a torch module: no bound$", found.stdout, re.MULTILINE), found.stderr
+    alone = xf("analyze", f"{tmp_path}/net.py:net", *words)
+    assert (alone.returncode, "--on t4: that is of specs" in alone.stderr) == (2, True)

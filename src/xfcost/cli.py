@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "analyze": "analyze",
     "compare": "compare",
     "plot": "plot",
+    "report": "report",
     "measure": "measure",
     "diagram": "diagram",
     "glance": "glance",

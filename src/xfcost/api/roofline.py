@@ -62,7 +62,6 @@ def rooflines(
     Raises:
         XfcostError: bad input, no such device, a system that doesn't fit on it, no calibration to predict from.
     """
-    dtype = chosen_for([one.spec for one in loaded], run).dtype
     ledgers = accounts(
         loaded,
         run,
@@ -73,8 +72,20 @@ def rooflines(
         progress=progress,
         orders=False,
     )
-    if predict:
+    return under_roofs(ledgers, loaded, run, device, timing, progress)
+
+
+def under_roofs(
+    ledgers: Sequence[Ledger], loaded: Sequence[Loaded], run: Run, device: str, timing: TimingPlan, progress: Progress
+) -> list[Roofline]:
+    """The operations of timed or predicted `ledgers` under the roofs of `device`, measured now if it isn't calibrated.
+
+    Raises:
+        XfcostError: there is no such device, or memory runs out.
+    """
+    if all(ledger.timing is None for ledger in ledgers):
         ledgers = [_with_bytes(ledger, one, run) for ledger, one in zip(ledgers, loaded, strict=True)]
+    dtype = chosen_for([one.spec for one in loaded], run).dtype
     found = calibrated_roofs(device, dtype, timing.threads)
     if found.why is not None:
         progress(f"{found.why}; its peaks alone are measured now …")

@@ -8,9 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
-from xfcost.counting.distributed.plan import with_training_plan
 from xfcost.counting.forward import count, with_rebuilt_note
-from xfcost.counting.on_devices.bounds import with_devices
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
@@ -120,11 +118,29 @@ def _counted_and_traced(
         given = (loaded, run, architecture)
         ledger = with_rebuilt_note(count(architecture, orders=orders), loaded, architecture)
         if run.plan is not None:
-            ledger = with_training_plan(with_training(ledger, architecture, run.plan), architecture, run.plan)
+            ledger = _planned(with_training(ledger, architecture, run.plan), run, architecture)
         ledger = _traced(ledger, *given, say) if trace else with_mode(ledger, *given)
-        if trace and run.plan is not None:  # the trace knows the activations of every model
-            ledger = with_training_plan(ledger, architecture, run.plan)
-        return architecture, with_devices(ledger, *given)
+        if trace:  # it knows the activations of every model
+            ledger = _planned(ledger, run, architecture)
+        return architecture, _on_devices(ledger, *given)
+
+
+def _planned(ledger: Ledger, run: Run, architecture: Architecture) -> Ledger:
+    """`ledger` of a training step with its plan on the devices of `--on`, where they are given."""
+    if run.plan is None or run.plan.mesh is None:
+        return ledger
+    from xfcost.counting.distributed.plan import with_training_plan
+
+    return with_training_plan(ledger, architecture, run.plan)
+
+
+def _on_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
+    """`ledger` with its bounds on the devices of `--on`, where they are given."""
+    if run.on is None:
+        return ledger
+    from xfcost.counting.on_devices.bounds import with_devices
+
+    return with_devices(ledger, loaded, run, architecture)
 
 
 def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xfcost.counting.devices.find import read_devices
 from xfcost.counting.distributed.options import MESH_OPTIONS
 from xfcost.counting.training_plan import make_plan
 from xfcost.ledger.device import DeviceGroup
@@ -37,7 +36,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
     checked = {name: read_option(name, given[name]) for name in names}
     if given["N"] is not None and given["size"] is not None:
         raise UsageError("--N and --size: both say how large the input is; give one of them")
-    on = None if given["on"] is None else read_devices(given["on"])
+    on = _devices(given["on"])
     training = {name: given[name] for name in _TRAINING}
     shares = _efficiencies(given, checked["mode"], on)
     if shares["mfu"] is not None:
@@ -54,6 +53,19 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
         **checked,
     )
     return run if run.mode in LANGUAGE_MODEL_MODES else with_defaults(run, ())
+
+
+def _devices(given: Any) -> DeviceGroup | None:
+    """The devices of `--on`; their file is read where they are given.
+
+    Raises:
+        XfcostError: there are no such devices.
+    """
+    if given is None:
+        return None
+    from xfcost.counting.devices.find import read_devices
+
+    return read_devices(given)
 
 
 def _efficiencies(given: dict[str, Any], mode: str, on: DeviceGroup | None) -> dict[str, float | None]:

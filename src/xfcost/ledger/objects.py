@@ -222,6 +222,7 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "phases": {one.name: {"least_seconds": one.time.seconds, "bound": one.time.bound} for one in found.phases},
         "outputs": found.outputs,
         "most_outputs_per_second": found.outputs / found.seconds if found.seconds else None,
+        "least_price_per_output": found.price_per_output,
         "mfu": found.mfu,
         "mbu": found.mbu,
         "estimated_seconds": found.estimate,

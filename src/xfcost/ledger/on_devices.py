@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.roofs import Bound
+
+_HOUR: Final = 3600
 
 
 class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +150,12 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
         """Seconds at `mfu` and `mbu`; None where a share is missing."""
         found = [part.at(self.mfu, self.mbu) for part in self.parts]
         return sum(one.seconds for one in found if one is not None) if all(found) else None
+
+    @property
+    def price_per_output(self) -> float | None:
+        """What an output costs at least, at the user's price; None without one."""
+        price = self.on.price_per_hour
+        return None if price is None else price * self.seconds / _HOUR / self.outputs
 
     @property
     def missing(self) -> str | None:

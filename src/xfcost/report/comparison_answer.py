@@ -49,8 +49,10 @@ def _on_devices(comparison: Comparison) -> Iterator[Text]:
         known = {name: value for name, value in times.items() if value is not None}
         if len(known) > 1:
             yield Text.assemble((f"{words} on {title}: ", "bold"), _least(comparison, quantity, known))
-    width = max(map(len, found))
-    yield from (Text(f"  {name:<{width}}  {one.time.bound}; {fit_words(one)}") for name, one in found.items())
+    width = max(map(len, ledgers))
+    for name in ledgers:
+        words = f"{found[name].time.bound}; {fit_words(found[name])}" if name in found else "a torch module: no bound"
+        yield Text(f"  {name:<{width}}  {words}")
 
 
 def on_text(comparison: Comparison) -> str:

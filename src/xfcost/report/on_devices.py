@@ -33,6 +33,11 @@ def fit_words(found: OnDevices) -> str:
     return f"does not fit: {units.size(-need.spare)} too much for {units.size(need.available)}{kind}"
 
 
+def plain_answers(ledger: Ledger) -> list[str]:
+    """The lines of the answer as text, for papers: does it fit, and how long does it take at least."""
+    return [text.plain for text in (*fit_texts(ledger), *time_texts(ledger))]
+
+
 def time_texts(ledger: Ledger) -> Iterator[Text]:
     """The lower bound, and the estimate at the efficiencies that were given."""
     found = ledger.on
@@ -76,6 +81,12 @@ def included_texts(ledger: Ledger) -> Iterator[Text]:
         yield Text(reaches)
     if found.compute_bound_batch is not None:
         yield Text(_closing(found.compute_bound_batch, ledger.metadata.batch))
+    if found.price_per_output is not None:
+        what = _OUTPUTS.get(ledger.metadata.mode, "tokens")
+        price = (
+            f"{found.on.price_per_hour:,.4g} per hour, at least {1e6 * found.price_per_output:,.3g} per million {what}"
+        )
+        yield Text.assemble(("price: ", "bold"), price)
     yield Text(_assumed(found, ledger.metadata.mode), style="dim")
     for note in (*found.notes, *found.on.device.notes):
         yield Text(note, style="dim")
