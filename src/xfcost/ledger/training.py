@@ -117,11 +117,8 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> float | None:
-        """Seconds on all devices at that rate; of a utilisation, which leaves out what is recomputed."""
-        if self.rate is None:
-            return None
-        worked = self.flops if self.mfu is None else self.flops - self.recomputed_flops
-        return worked / (self.rate * self.devices)
+        """Seconds on all devices at that rate, which counts model FLOPs and nothing that is recomputed."""
+        return None if self.rate is None else (self.flops - self.recomputed_flops) / (self.rate * self.devices)
 
     @property
     def days(self) -> float | None:

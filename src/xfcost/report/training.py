@@ -69,13 +69,14 @@ def _memory_words(step: TrainingStep) -> str:
 
 
 def _run_answers(run: WholeRun, *, several_streams: bool) -> Iterator[Text]:
-    days = "; --sustained, or --peak and --mfu, give days"
+    again = f" ({scientific(run.recomputed_flops, 3)} of them recompute)" if run.recomputed_flops else ""
+    days = "; --on DEVICE, or --peak and --mfu, give days"
     if run.days is not None and run.device_days is not None:
         shared = f" ({days_text(run.device_days, 'device-days')})" if run.devices > 1 else ""
         days = f", {days_text(run.days)}{shared} on {speed_text(run)}"
     yield Text.assemble(
         (f"{units.count(run.tokens)} tokens: ", "bold"),
-        f"{scientific(run.flops)} FLOPs in {run.steps:,} steps{days}",
+        f"{scientific(run.flops)} FLOPs{again} in {run.steps:,} steps{days}",
     )
     yield Text(f"  {_beside_the_estimate(run, several_streams=several_streams)}")
 
