@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 COMMANDS: Final = {
     "analyze": "analyze",
     "compare": "compare",
+    "find": "find",
     "plot": "plot",
     "report": "report",
     "measure": "measure",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from xfcost.counting.sweep import TOKENS, Sweep, slope, traced
+from xfcost.counting.sweep import TOKENS, Sweep, slope
+from xfcost.counting.sweep_records import traced
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata, Timing
@@ -52,7 +53,7 @@ def scaling_chart(
         title=f"{chosen.title} over {'N' if axis is TOKENS else 'image size'} (log–log)",
         axis=axis,
         subtitle=_subtitle(metric, metadata, predicted or live, modules_alone=all(map(is_module, sweeps)))
-        + (f" · {sweeps[0].on.title}, {metadata.dtype}" if metric == "least-time" and sweeps[0].on else ""),
+        + (f" · {sweeps[0].on.name}, {metadata.dtype}" if metric == "least-time" and sweeps[0].on else ""),
         value_label=chosen.label + (f" ({metadata.dtype})" if chosen.unit == "byte" else ""),
         unit=chosen.unit,
         lines=lines,
