@@ -52,7 +52,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "global_batch": (PLANNED, 64, 2**20),
     "gradients": (PLANNED, "bfloat16", "float32"),
     "on": ({}, "t4", "a100-sxm-80"),
-    "mbu": ({"on": "t4", "mode": "decode", "N": 4096, "mfu": 0.5}, 0.5, 0.25),
+    "mbu": ({"on": "l4", "mode": "decode", "N": 4096, "mfu": 0.5}, 0.5, 0.25),
     "peak": ({"mode": "train", "tokens": "1e6", "mfu": 0.5}, "1G", "2G"),
     "mfu": ({"mode": "train", "tokens": "1e6", "peak": "1G"}, 0.5, 0.25),
     "sustained": ({"mode": "train", "tokens": "1e6"}, "1G", "2G"),
