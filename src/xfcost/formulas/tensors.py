@@ -12,7 +12,7 @@ import msgspec
 
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors, Widened
+from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors, Widened
 
 Shape = tuple[Number, ...]
 
@@ -114,6 +114,16 @@ def reading(row: Operation, *names: str, **changes: Any) -> Operation:
         return row
     tensors = msgspec.structs.replace(row.tensors.reading(*names), **changes)
     return msgspec.structs.replace(row, tensors=tensors)
+
+
+def within(row: Operation, prefix: str, start: str = INPUT) -> Operation:
+    """`row` of a part of the component, whose rows have a `prefix` and whose input is the tensor `start`."""
+    path = prefix + row.path
+    if row.tensors is None:
+        return msgspec.structs.replace(row, path=path)
+    outside = {INPUT: start} | {name: name for name in (BEFORE, MEMORY, OUTPUT)}
+    tensors = row.tensors.renamed(lambda name: outside.get(name, prefix + name))
+    return msgspec.structs.replace(row, path=path, tensors=tensors)
 
 
 def of_input(row: Operation) -> Operation:

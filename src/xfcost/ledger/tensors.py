@@ -6,6 +6,7 @@ save counts once: a row's output has the row's name, and further names are below
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any, Final, Literal
 
@@ -124,13 +125,21 @@ class Tensors(msgspec.Struct, frozen=True, gc=False):
         """The same with other names of the tensors that are read, in order."""
         new = dict(zip((each.name for each in self.reads), names, strict=False))
 
+        return self.renamed(lambda name: new.get(name, name))
+
+    def renamed(self, rename: Callable[[str], str]) -> Tensors:
+        """The same with other names."""
+
         def named(name: str | None) -> Any:
-            return name if name is None else new.get(name, name)
+            return name if name is None else rename(name)
+
+        def written(each: Tensor) -> Tensor:
+            return msgspec.structs.replace(each, name=named(each.name), view_of=named(each.view_of))
 
         return msgspec.structs.replace(
             self,
             reads=tuple(msgspec.structs.replace(each, name=named(each.name)) for each in self.reads),
-            writes=tuple(msgspec.structs.replace(each, view_of=named(each.view_of)) for each in self.writes),
+            writes=tuple(written(each) for each in self.writes),
             saves=tuple(
                 msgspec.structs.replace(each, name=named(each.name), when=named(each.when)) for each in self.saves
             ),
