@@ -141,7 +141,7 @@ class _Row:
         copied = one.copied
         if isinstance(copied, Widened):
             if storage.width < _WIDENED:
-                return self._bytes(storage) // storage.width * _WIDENED
+                return self._bytes(storage, prod(copied.shape)) // storage.width * _WIDENED
         elif copied is not None and copied.copies(1 if storage.once else self.batch, storage.elements):
             return self._bytes(storage, prod(copied.shape))
         if storage.saved:

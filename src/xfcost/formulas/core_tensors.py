@@ -32,6 +32,8 @@ class CoreTensors(NamedTuple):
     scaled: bool
     bias: Tensor | None
     """What is added to the scores."""
+    apart: bool = False
+    """Are the heads of queries and keys apart, (B, H, N, K) in memory, so that no product copies them?"""
 
     @property
     def _shapes(self) -> tuple[Shape, Shape, Shape]:
@@ -51,6 +53,9 @@ class CoreTensors(NamedTuple):
     def _merged(self, shape: Shape, tokens: Number, heads: Number) -> Merged:
         return Merged(shape, heads, tokens, self.groups)
 
+    def _copy(self, shape: Shape, tokens: Number, heads: Number) -> Merged | None:
+        return None if self.apart else self._merged(shape, tokens, heads)
+
     @property
     def scale(self) -> Tensors:
         """Queries times 1/√d_k."""
@@ -63,11 +68,11 @@ class CoreTensors(NamedTuple):
         (query_shape, key_shape, _), kv_heads = self._shapes, self.heads // self.shared
         q = Tensor(f"{self.prefix}scale" if self.scaled else self.operands[0], query_shape)
         k = Tensor(self.operands[1], key_shape)
-        keys = Saved(k.name, q.name, self._merged(key_shape, self.keys, kv_heads))
+        keys = Saved(k.name, q.name, self._copy(key_shape, self.keys, kv_heads))
         if self.shared > 1:
             stacked = Tensor("stacked", query_shape)
             return Tensors((q, k), (Tensor(OUTPUT, self._entries),), (keys,), (stacked,))
-        queries = Saved(q.name, k.name, self._merged(query_shape, self.queries, self.heads))
+        queries = Saved(q.name, k.name, self._copy(query_shape, self.queries, self.heads))
         return Tensors((q, k), (Tensor(OUTPUT, self._entries),), (queries, keys))
 
     @property

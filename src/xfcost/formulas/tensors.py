@@ -83,7 +83,7 @@ def normed(kind: str, tokens: Number, width: Number) -> Tensors:
     saved, makes = {
         "layer_norm": (Saved(BEFORE), (Tensor("statistics", (tokens, 2), "statistic"),)),
         "rms_norm": (
-            Saved(BEFORE, copied=Widened()),
+            Saved(BEFORE, copied=Widened(shape)),
             (Tensor("statistics", (tokens,), "statistic"), Tensor("normed", shape, "statistic")),
         ),
         "batch_norm": (Saved(BEFORE), (Tensor("statistics", (width, 2), "statistic", once=True),)),

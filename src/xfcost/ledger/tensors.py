@@ -93,6 +93,9 @@ class Exchanged(msgspec.Struct, frozen=True, gc=False):
 class Widened(msgspec.Struct, frozen=True):
     """Numbers narrower than float32 are copied to float32."""
 
+    shape: tuple[Number, ...]
+    """Of the copy, one sample's: the part of the storage that the operation sees."""
+
 
 class Saved(msgspec.Struct, frozen=True, gc=False):
     """A tensor that autograd saves, whole: its storage counts, also where the operation sees a part of it."""
