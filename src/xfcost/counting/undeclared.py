@@ -52,7 +52,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.nystrom",
         "mechanisms.pooling",
         "mechanisms.relative",
-        "mechanisms.retention",
         "mechanisms.rnn",
         "mechanisms.routing",
         "mechanisms.rwkv_channel",

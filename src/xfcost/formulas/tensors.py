@@ -17,7 +17,7 @@ from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, Exchanged, Merg
 Shape = tuple[Number, ...]
 
 # What the element-wise operations save of their input and of their output.
-_OF_INPUT: Final = frozenset({"gelu", "gelu_tanh", "gelu_quick", "silu", "relu6"})
+_OF_INPUT: Final = frozenset({"gelu", "gelu_tanh", "gelu_quick", "silu", "relu6", "softplus"})
 _OF_OUTPUT: Final = frozenset({"relu", "softmax", "exp", "sigmoid", "tanh"})
 _OF_NEITHER: Final = frozenset({"add", "multiply"})
 # Those with one more tensor of their own, as large as their input: x·sigmoid(1.702x) saves the sigmoid.
@@ -91,6 +91,30 @@ def normed(kind: str, tokens: Number, width: Number) -> Tensors:
         "affine": (Saved(BEFORE), ()),
     }[kind]
     return Tensors((Tensor(BEFORE, shape),), (Tensor(OUTPUT, shape),), (saved,), makes)
+
+
+def channels_first(row: Operation, name: str, tokens: Number, width: Number) -> Operation:
+    """A linear map `row` of the tensor `name`, in memory all tokens of a channel and then the next: it copies it."""
+    return reading(row, name, saves=(Saved(name, copied=Merged((tokens, width), tokens, width)),))
+
+
+def skipped(name: str, other: str, elements: Number) -> Tensors:
+    """A tensor plus another one times weights, which is saved."""
+    both = (Tensor(name, (elements,)), Tensor(other, (elements,)))
+    return Tensors(both, (Tensor(OUTPUT, (elements,)),), (Saved(other),))
+
+
+def exponential_of_weights(elements: Number) -> Tensors:
+    """-exp(w), the same for all samples: exp(w) is saved. Later rows read it by its name."""
+    made = Tensor("exponential", (elements,), once=True)
+    return Tensors((), (Tensor(OUTPUT, (elements,), once=True),), makes=(made,), beside=True)
+
+
+def gated(factor: str, gate: str, elements: Number, *, act: str) -> Tensors:
+    """A factor times act(gate), in one leaf: both factors are saved, and what the activation saves."""
+    both = (Tensor(factor, (elements,)), Tensor(gate, (elements,)))
+    saves = (Saved(factor), *((Saved(gate),) if act in _OF_INPUT else ()))
+    return Tensors(both, (Tensor(OUTPUT, (elements,)),), saves, (Tensor("activated", (elements,)),))
 
 
 def sum_with_held(shape: Shape, table: str | None) -> Tensors:
