@@ -46,7 +46,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.low_rank",
         "mechanisms.lsh",
         "mechanisms.lstm",
-        "mechanisms.mamba2",
         "mechanisms.non_local",
         "mechanisms.nystrom",
         "mechanisms.pooling",
