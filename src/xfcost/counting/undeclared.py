@@ -52,8 +52,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.relative",
         "mechanisms.rnn",
         "mechanisms.routing",
-        "mechanisms.rwkv_channel",
-        "mechanisms.rwkv_time",
         "mechanisms.sagan",
         "mechanisms.sinkhorn",
         "mechanisms.sliding",
