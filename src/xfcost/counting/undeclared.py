@@ -38,7 +38,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.funnel",
         "mechanisms.global_local",
         "mechanisms.gru",
-        "mechanisms.hyena",
         "mechanisms.inducing",
         "mechanisms.inverted_residual",
         "mechanisms.kernel",
