@@ -40,7 +40,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.gru",
         "mechanisms.inducing",
         "mechanisms.inverted_residual",
-        "mechanisms.kernel",
         "mechanisms.local_relation",
         "mechanisms.low_rank",
         "mechanisms.lsh",
