@@ -20,7 +20,10 @@ def test_the_public_names():
         "analyze",
         "build",
         "calibrate",
+        "check",
         "compare",
+        "diff",
+        "find",
         "layer_types",
         "reach",
         "register",
@@ -113,7 +116,7 @@ def test_token_numbers_refused(given):
 
 @pytest.mark.parametrize(
     "more",
-    [{"batch": True}, {"batch": 1.5}, {"dtype": "int8"}, {"dtype": None}, {"N": 3.5}, {"N": -1}, {"attention": "x"}],
+    [{"batch": True}, {"batch": 1.5}, {"dtype": "int8"}, {"dtype": 32}, {"N": 3.5}, {"N": -1}, {"attention": "x"}],
 )
 def test_bad_arguments_are_xfcost_errors(more):
     with pytest.raises(XfcostError):

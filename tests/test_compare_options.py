@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 import xfcost
+from helpers import PLAIN
 from strategies import as_yaml
 from xfcost.cli import command
 from xfcost.counting.comparison_result import Comparison
@@ -42,6 +43,8 @@ OPTIONS: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "logits": ({"mode": "prefill"}, "last", "all"),
     "optimizer": ({"mode": "train"}, "adamw", "sgd"),
     "tokens": ({"mode": "train"}, "1e6", "2e6"),
+    "on": ({}, "t4", "a100-sxm-80"),
+    "mbu": ({"on": "t4", "mode": "decode", "N": 4096, "mfu": 0.5}, 0.5, 0.25),
     "peak": ({"mode": "train", "tokens": "1e6", "mfu": 0.5}, "1G", "2G"),
     "mfu": ({"mode": "train", "tokens": "1e6", "peak": "1G"}, 0.5, 0.25),
     "sustained": ({"mode": "train", "tokens": "1e6"}, "1G", "2G"),
@@ -138,7 +141,7 @@ def test_traffic_of_all_systems_beside_each_other_and_below(specs: list[Path]) -
 
 
 def test_many_systems_that_decode_say_what_they_cache(specs: list[Path]) -> None:
-    comparison = xfcost.compare(*specs, mode="decode", N=8)
+    comparison = xfcost.compare(*specs, mode="decode", N=8, **PLAIN)
     above, head, *lines = shown(comparison).split("\n\n")[1].splitlines()
     assert above.split() == ["fewer", "MACs"]  # a column's first line: fewer MACs, first seen at N
     assert head.split()[:4] == ["params", "MACs", "×first", "MACs"]

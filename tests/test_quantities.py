@@ -120,7 +120,7 @@ def _options() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "option"), _options())
 @pytest.mark.parametrize("text", ["1" * 5000, "x" * 5000], ids=["digits", "letters"])
 def test_nothing_given_to_an_option_is_echoed_whole(name: str, option: str, text: str) -> None:
-    where = {"list": [], "survey": [], "layers": ["--N", "16", "--d", "8"]}.get(name, ["vit"])
+    where = {"list": [], "survey": [], "layers": ["--N", "16", "--d", "8"], "diff": ["vit", "vit"]}.get(name, ["vit"])
     where += ["--N", "16", "--save", "/dev/null/runs.jsonl"] if name == "measure" else []
     more = ["--mode", "generate"] if option == "--new-tokens" else []
     more += ["--mode", "train"] if option in {"--optimizer", "--tokens", "--peak", "--mfu", "--sustained"} else []

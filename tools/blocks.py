@@ -47,6 +47,15 @@ def refused(arguments: str) -> None:
     cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", done.stderr.rstrip(), "```", ""]))
 
 
+def verdict(arguments: str) -> None:
+    """`$ xfcost ARGUMENTS` that finds something, and its output: its exit code is 1."""
+    done = _done(arguments)
+    if done.returncode != 1:
+        raise AssertionError(f"xfcost {arguments}: expected exit code 1, got {done.returncode}")
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", *lines, "```", ""]))
+
+
 def contents(path: str) -> None:
     """A file of this repository, YAML or Python."""
     language = {".yaml": "yaml", ".py": "python"}[Path(path).suffix]

@@ -15,6 +15,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
+from xfcost.spec.default_options import with_defaults
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -66,6 +67,7 @@ def accounts(  # noqa: PLR0913 - options
         XfcostError: as `account`.
     """
     say = progress or (lambda text: None)
+    run = with_defaults(run, [one.spec for one in loaded])
     if device is not None:
         with _torch(loaded[0], f"running it on {device}"):
             from xfcost.torch_models.timing.devices import check_device
@@ -102,7 +104,7 @@ def _predicted(
         from xfcost.api.predictions import predictor
         from xfcost.torch_models.predicting.predict import predicted
 
-        found = predictor(device, run.dtype, timing.threads)
+        found = predictor(device, placed[0][1].dtype, timing.threads)
         return [(one[0], one[1], predicted(_system(*one, run, device), found)) for one in placed]
 
 
@@ -113,12 +115,22 @@ def _counted_and_traced(
     with _torch(loaded, "tracing it") if trace else nullcontext():
         architecture = place(loaded, run)
         check_generation(loaded, run, architecture)
+        given = (loaded, run, architecture)
         ledger = with_rebuilt_note(count(architecture, orders=orders), loaded, architecture)
         if run.plan is not None:
             ledger = with_training(ledger, architecture, run.plan)
         if trace:
-            return architecture, _traced(ledger, loaded, run, architecture, say)
-        return architecture, with_mode(ledger, loaded, run, architecture)
+            return architecture, _on_devices(_traced(ledger, *given, say), *given)
+        return architecture, _on_devices(with_mode(ledger, *given), *given)
+
+
+def _on_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
+    """`ledger` with its bounds on the devices of `--on`, where they are given."""
+    if run.on is None:
+        return ledger
+    from xfcost.counting.on_devices.bounds import with_devices
+
+    return with_devices(ledger, loaded, run, architecture)
 
 
 def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:
@@ -179,7 +191,7 @@ def built(loaded: Loaded, run: Run, device: str) -> BuiltModel:
         architecture = place(loaded, run)
         if device != "meta":
             check_device(device)
-            weights = (count(architecture, orders=False).total("params") or 0) * BYTES_PER_ELEMENT[run.dtype]
+            weights = (count(architecture, orders=False).total("params") or 0) * BYTES_PER_ELEMENT[architecture.dtype]
             check_room(weights, device, loaded.spec.name, "the weights alone")
         return build(architecture, device)
 

@@ -113,12 +113,7 @@ def _with_options(signature: inspect.Signature) -> inspect.Signature:
 
 def _given(context: typer.Context, options: Mapping[str, Any]) -> Given:
     """Of all options those that were given."""
-
-    def is_given(name: str) -> bool:
-        source = context.get_parameter_source(name)
-        return source is not None and source.name not in {"DEFAULT", "DEFAULT_MAP"}
-
-    given = {name: value for name, value in options.items() if is_given(name)}
+    given = {name: value for name, value in options.items() if shared.is_given(context, name)}
     return Given(given, {one.name or "": one.opts[0] for one in context.command.params})
 
 

@@ -53,6 +53,12 @@ def _options(declared: Mapping[str, Any], helps: Mapping[str, str]) -> Callable[
     return decorated
 
 
+def is_given(context: typer.Context, name: str) -> bool:
+    """Was the option written on the command line, and not left to its default?"""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name not in {"DEFAULT", "DEFAULT_MAP"}
+
+
 def any_of(words: Sequence[str]) -> str:
     """`table, json or csv`."""
     return f"{', '.join(words[:-1])} or {words[-1]}"
@@ -103,6 +109,11 @@ Output = Annotated[
     typer.Option("-o", "--output", help="Write the report to a file; its ending says the format."),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", help="All figures, searches and notes of the table.")]
+# Help of a forward's options, in commands without --mode.
+OF_A_FORWARD: Final = {
+    "dtype": "float32 (the default), float16, bfloat16 or float64.",
+    "attention": "eager (the default; keeps the score matrix) or fused (one kernel).",
+}
 OR_MODULES: Final = "Torch modules (model.py:NAME, whose code is executed) and config.json as for `analyze`."
 Inputs = Annotated[
     list[str] | None,
@@ -134,6 +145,12 @@ FindMixing = Annotated[
         "--mixing/--no-mixing",
         help="Of a torch module: find how each operation mixes tokens, by runs with real numbers at two small sizes.",
     ),
+]
+MaxMacs = Annotated[str | None, typer.Option("--max-macs", metavar="COUNT", help="The most MACs of the run: 5G.")]
+MaxParams = Annotated[str | None, typer.Option("--max-params", metavar="COUNT", help="The most parameters: 30M.")]
+MaxFlops = Annotated[str | None, typer.Option("--max-flops", metavar="COUNT", help="The most FLOPs of the run: 10G.")]
+MaxKvCache = Annotated[
+    str | None, typer.Option("--max-kv-cache", metavar="BYTES", help="With --mode prefill, decode or generate: 4GiB.")
 ]
 Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite an existing file.")]
 

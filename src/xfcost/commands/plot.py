@@ -60,7 +60,11 @@ Picture = Annotated[
 
 @or_from_file(plot_file)
 @shared.timing_options()
-@shared.run_options("batch", "dtype", "attention", "mode", mode="forward, or decode (one more token, its past cached).")
+@shared.run_options(
+    "batch", "dtype", "attention", "mode", "on",
+    mode="forward, or decode (one more token, its past cached).",
+    on="With --metric time: the least time on a device, or on several (h100-sxmx8). `xfcost devices` lists them.",
+)  # fmt: skip
 def run(  # noqa: PLR0913 - options
     specs: Annotated[
         list[str], shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")
@@ -88,7 +92,7 @@ def run(  # noqa: PLR0913 - options
     With --metric time --predict the lines are seconds predicted from the device's calibration.
     A torch module is counted at some N (and its kinds found, for the metric mixing), with polynomials between them.
     """
-    from xfcost.api.systems import OfModules, open_systems
+    from xfcost.api.systems import OfModules, open_systems, shared_run
     from xfcost.counting.run_options import make_run
     from xfcost.counting.sweep import span_of
     from xfcost.ledger.timing_options import TIMING_OPTIONS, timing_plan
@@ -98,7 +102,8 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.scaling import scaling_chart
 
     one_of("--metric", METRICS)(metric)
-    _check_metric(metric, device, options.get("attention", "eager"), predict=predict)
+    metric = _metric_on(metric, options.get("on"), device, predict=predict)
+    _check_metric(metric, device, options.get("attention"), predict=predict)
     axis, span = axis_of(N, size)
     target = output or shared.default_target(specs, metric)
     form = ending_of(target, (*FIGURES, ".csv"))
@@ -109,8 +114,13 @@ def run(  # noqa: PLR0913 - options
         (device or ("cpu" if predict else None)) if metric == "time" else None,
         {name: options.pop(name, None) for name in TIMING_OPTIONS},
     )
+    if metric == "scores":  # fused attention keeps none
+        options["attention"] = "eager"
     how = make_run(**options | {"mode": _mode(metric, options.get("mode", "forward"))})
     systems = open_systems(specs, OfModules(inputs, build, batch=options.get("batch", 1)), settings, say)
+    how = shared_run(how, systems)
+    if how.default_note is not None:
+        say(how.default_note)
     start_modules(systems, how, Plotted(metric, device, axis, span, at), strict=strict)
     sweeps = _sweeps(systems, how, axis, span, at, narrow=not given)
     if not given:
@@ -121,6 +131,23 @@ def run(  # noqa: PLR0913 - options
     content = _csv(sweeps, lines or live) if form == ".csv" else chart_bytes(chart, form)
     shared.deliver("\n".join(chart.summary), None, force=force)
     shared.deliver(content, target, force=force)
+
+
+def _metric_on(metric: str, on: str | None, device: str | None, *, predict: bool) -> str:
+    """The metric: with `--on`, `time` is its lower bound.
+
+    Raises:
+        UsageError: a bound is to be measured, another metric has devices, or the bound has none.
+    """
+    if on is None:
+        if metric == "least-time":
+            raise UsageError("--metric least-time: on which device? Name it, as in --on h100-sxm")
+        return metric
+    if metric not in {"time", "least-time"}:
+        raise UsageError(f"--on with --metric {metric}: a device bounds the time; give --metric time")
+    if device is not None or predict:
+        raise UsageError(f"--on with {'--predict' if predict else '--device'}: a bound is drawn alone; leave one out")
+    return "least-time"
 
 
 def _mode(metric: str, mode: str) -> str:
@@ -134,7 +161,7 @@ def _mode(metric: str, mode: str) -> str:
     return METRICS[metric].mode or mode
 
 
-def _check_metric(metric: str, device: str | None, attention: str, *, predict: bool) -> None:
+def _check_metric(metric: str, device: str | None, attention: str | None, *, predict: bool) -> None:
     """Refuse a metric that the run can't have, or that a device can't add to, before any work."""
     if metric == "time" and device is None and not predict:
         raise UsageError(
@@ -142,7 +169,7 @@ def _check_metric(metric: str, device: str | None, attention: str, *, predict: b
         )
     if predict and metric != "time":
         raise UsageError(f"--predict with --metric {metric}: seconds are predicted; give --metric time")
-    if metric == "scores" and attention != "eager":
+    if metric == "scores" and attention not in (None, "eager"):
         raise UsageError(f"--metric scores: {attention} attention keeps no matrix of scores; leave --attention out")
     if device is None:
         return
@@ -220,7 +247,7 @@ def _predicted(one: Sweep, run: Run, device: str, timing: TimingPlan) -> list[Le
 
 
 def _csv(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> str:
-    from xfcost.counting.sweep import records
+    from xfcost.counting.sweep_records import records
     from xfcost.report.export import to_csv
 
     return to_csv([row for one, ledgers in zip(sweeps, live, strict=True) for row in records(one, ledgers)])

@@ -59,7 +59,7 @@ class KernelTensors(NamedTuple):
 
     @property
     def _pads(self) -> bool:
-        return self.padded != self.tokens
+        return bool(self.padded != self.tokens)
 
     def _merged(self, shape: Shape) -> Merged | None:
         """A product's copy of what lies as the projections do; behind padding heads are apart."""
@@ -102,14 +102,14 @@ class KernelTensors(NamedTuple):
             return Tensors((Tensor(name, self._wide),), writes, (Saved(name),))
         projected = Tensor(_PROJECTED_KEYS if keys else "project", self._featured)
         scaled = Tensor(_SCALED_KEYS if keys else "scale", self._wide)
-        made = (Tensor("mapped", self._featured),)
+        made = Tensor("mapped", self._featured)
         if self.form == "relu":
-            return Tensors((projected, scaled), writes, makes=made)
-        saves = (Saved(scaled.name),)
-        if lowered:
-            most = Tensor("most", (self.heads,) if keys else self._weights)
-            saves, made = (*saves, Saved(projected.name)), (*made, most)
-        return Tensors((projected, scaled), writes, saves, made)
+            return Tensors((projected, scaled), writes, makes=(made,))
+        if not lowered:
+            return Tensors((projected, scaled), writes, (Saved(scaled.name),), (made,))
+        most = Tensor("most", (self.heads,) if keys else self._weights)
+        saves = (Saved(scaled.name), Saved(projected.name))
+        return Tensors((projected, scaled), writes, saves, (made, most))
 
     @property
     def scores(self) -> Tensors:

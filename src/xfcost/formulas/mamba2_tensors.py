@@ -28,7 +28,7 @@ class Mamba2Sizes(NamedTuple):
 
     @property
     def _pads(self) -> bool:
-        return self.padded != self.tokens
+        return bool(self.padded != self.tokens)
 
     @property
     def _channels(self) -> Number:

@@ -36,7 +36,7 @@ class RetentionSizes(NamedTuple):
 
     @property
     def _pads(self) -> bool:
-        return self.padded != self.tokens
+        return bool(self.padded != self.tokens)
 
     @property
     def _parts(self) -> tuple[Tensor, Tensor, Tensor]:

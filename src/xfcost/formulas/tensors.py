@@ -6,13 +6,14 @@ of the other, a softmax its output, a norm its input and its statistics, a sum a
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Final
 
 import msgspec
 
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors, Widened
+from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors, Widened
 
 Shape = tuple[Number, ...]
 
@@ -29,6 +30,17 @@ def mapped(reads: Shape, writes: Shape) -> Tensors:
     return Tensors((Tensor(BEFORE, reads),), (Tensor(OUTPUT, writes),), (Saved(BEFORE),))
 
 
+def saving_input(reads: Number, writes: Number, *makes: Tensor) -> Tensors:
+    """An operation on the row before, which it saves (a pool), with the tensors that it makes (indices of maxima)."""
+    return Tensors((Tensor(BEFORE, (reads,)),), (Tensor(OUTPUT, (writes,)),), (Saved(BEFORE),), makes)
+
+
+def adaptive_mean(sides: Shape, pooled_sides: Shape, width: Number) -> Tensors:
+    """A grid averaged to another: its input is saved, but for a single mean."""
+    read, written = prod(sides) * width, prod(pooled_sides) * width
+    return saving_input(read, written) if prod(pooled_sides) > 1 else copied((read,), (written,))
+
+
 def copied(reads: Shape, writes: Shape, *names: str) -> Tensors:
     """A copy of the row before, or of the tensors of these names, each seen as `reads`: nothing is saved."""
     return Tensors(tuple(Tensor(name, reads) for name in names or (BEFORE,)), (Tensor(OUTPUT, writes),))
@@ -39,7 +51,7 @@ def view(reads: Shape, writes: Shape, name: str = BEFORE) -> Tensors:
     return Tensors((Tensor(name, reads),), (Tensor(OUTPUT, writes, view_of=name),))
 
 
-def product(first: Tensor, second: Tensor, writes: Shape, *merged: Merged | None) -> Tensors:
+def product(first: Tensor, second: Tensor, writes: Shape, *merged: Merged | Exchanged | None) -> Tensors:
     """A product of two activations, of rows or of elements: each is saved for the gradient of the other.
 
     `merged` are the copies of the two that a product of matrices makes.
@@ -93,11 +105,6 @@ def normed(kind: str, tokens: Number, width: Number) -> Tensors:
     return Tensors((Tensor(BEFORE, shape),), (Tensor(OUTPUT, shape),), (saved,), makes)
 
 
-def channels_first(row: Operation, name: str, tokens: Number, width: Number) -> Operation:
-    """A linear map `row` of the tensor `name`, in memory all tokens of a channel and then the next: it copies it."""
-    return reading(row, name, saves=(Saved(name, copied=Merged((tokens, width), tokens, width)),))
-
-
 def skipped(name: str, other: str, elements: Number) -> Tensors:
     """A tensor plus another one times weights, which is saved."""
     both = (Tensor(name, (elements,)), Tensor(other, (elements,)))
@@ -140,14 +147,29 @@ def reading(row: Operation, *names: str, **changes: Any) -> Operation:
     return msgspec.structs.replace(row, tensors=tensors)
 
 
-def within(row: Operation, prefix: str, start: str = INPUT) -> Operation:
-    """`row` of a part of the component, whose rows have a `prefix` and whose input is the tensor `start`."""
-    path = prefix + row.path
+def within(row: Operation, prefix: str, given: str) -> Operation:
+    """`row` of a component inside another, which calls its rows `prefix…` and gives it the tensor `given`."""
+
+    def named(name: str) -> str:
+        if name == INPUT:
+            return given
+        return name if name.startswith("<") else prefix + name
+
+    tensors = None if row.tensors is None else row.tensors.renamed(named)
+    return msgspec.structs.replace(row, path=prefix + row.path, tensors=tensors)
+
+
+def channels_first(row: Operation, name: str, tokens: Number, width: Number) -> Operation:
+    """`row`, a map or norm of a grid `name` whose tokens lie channel by channel: it merges them with the batch."""
+    return saving_copies(row, Merged((tokens, width), width, tokens), name)
+
+
+def saving_copies(row: Operation, copied: Merged | Exchanged, name: str = BEFORE) -> Operation:
+    """`row`, which copies the tensor `name` before it saves it."""
     if row.tensors is None:
-        return msgspec.structs.replace(row, path=path)
-    outside = {INPUT: start} | {name: name for name in (BEFORE, MEMORY, OUTPUT)}
-    tensors = row.tensors.renamed(lambda name: outside.get(name, prefix + name))
-    return msgspec.structs.replace(row, path=path, tensors=tensors)
+        return row
+    saves = (msgspec.structs.replace(one, copied=copied) if one.name == name else one for one in row.tensors.saves)
+    return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, saves=tuple(saves)))
 
 
 def of_input(row: Operation) -> Operation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from xfcost.formulas.component import ActKind, ComponentError, NormKind, Operation, Place, Share
 from xfcost.formulas.layer import Head
@@ -10,6 +11,7 @@ from xfcost.formulas.rows import elementwise, linear
 from xfcost.formulas.tensors import within
 from xfcost.layers.language_model import LanguageModel
 from xfcost.layers.pooler import Pooler
+from xfcost.ledger.tensors import INPUT
 
 
 class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_model"):
@@ -22,6 +24,8 @@ class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_
 
     Logits of all N tokens, as in transformers; the authors' code gathers the masked ones (15 %) first.
     """
+
+    scores_vocabulary: ClassVar[bool] = True
 
     act: ActKind = "gelu"
     """Activation function of the transform."""
@@ -53,5 +57,5 @@ class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_
         yield from self.scores.operations(place)
         if self.next_sentence:
             for row in Pooler().operations(place):
-                yield within(row, "pooler_")
+                yield within(row, "pooler_", INPUT)
             yield linear("next_sentence", "Does the next sentence follow?", 1, d, 2)

@@ -19,7 +19,7 @@ from xfcost.layers.geglu import Geglu
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.accounts import WeightsRead
-from xfcost.ledger.tensors import BEFORE, Tensor
+from xfcost.ledger.tensors import BEFORE, INPUT, Tensor
 
 Experts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
@@ -177,7 +177,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
 
     def _shared(self, place: Place) -> Iterator[Operation]:
         for row in self.shared_network(place.dim).operations(place):
-            yield msgspec.structs.replace(within(row, "shared_"), title=f"{row.title} (shared experts)")
+            yield msgspec.structs.replace(within(row, "shared_", INPUT), title=f"{row.title} (shared experts)")
         both = ("weigh" if self.active == 1 else "sum", BEFORE)
         yield elementwise("shared_add", "Add the shared experts", "add", place.grid.total * place.dim, of=both)
 

@@ -89,7 +89,7 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         )
         skip = {"params": filters, "tensors": tensors.skip}
         yield elementwise("skip", "Skip D∘v", "multiply + add", n * filters, **skip)
-        yield channels_first(linear("out_proj", "Output projection", n, d, d), "gate", n, d)
+        yield channels_first(reading(linear("out_proj", "Output projection", n, d, d), "gate"), "gate", n, d)
 
     def step(self, place: Place) -> Iterator[Operation]:
         raise ComponentError(

@@ -10,7 +10,7 @@ from xfcost.formulas.causal_mixers import AlwaysCausalMixer
 from xfcost.formulas.component import Letter, Number, Operation, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import causal_depthwise_convolution, elementwise, global_mixing, linear, matmul, recurrence
-from xfcost.formulas.tensors import channels_first, exponential_of_weights, gated, skipped
+from xfcost.formulas.tensors import channels_first, exponential_of_weights, gated, reading, skipped
 from xfcost.ledger.tensors import OUTPUT, Saved, Tensor, Tensors
 
 
@@ -58,7 +58,7 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
         yield causal_depthwise_convolution(n, self.conv, inner)
         yield elementwise("act", "Swish", "silu", n * inner)
         x_proj = linear("x_proj", "Projections to Δ, B, C", n, inner, rank + 2 * states, bias=False)
-        yield channels_first(x_proj, "act", n, inner)
+        yield channels_first(reading(x_proj, "act"), "act", n, inner)
         yield linear("dt_proj", "Step Δ", n, rank, inner)
         yield elementwise("softplus", "Softplus", "softplus", n * inner)
         numbers = inner * states
@@ -69,7 +69,8 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
         yield elementwise("skip", "Skip D∘u", "multiply + add", n * inner, params=inner, tensors=tensors)
         tensors = gated("skip", "in_proj", n * inner, act="silu")
         yield elementwise("gate", "Gate", "silu + multiply", n * inner, tensors=tensors)
-        yield channels_first(linear("out_proj", "Output projection", n, inner, d, bias=False), "gate", n, inner)
+        out_proj = reading(linear("out_proj", "Output projection", n, inner, d, bias=False), "gate")
+        yield channels_first(out_proj, "gate", n, inner)
 
     def _scan(self, tokens: Number, inner: Number) -> Operation:
         numbers = tokens * inner * self.state

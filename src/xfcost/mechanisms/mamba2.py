@@ -212,8 +212,8 @@ def _between(sizes: Mamba2Sizes) -> Iterator[Operation]:
     spans = sizes.heads * bounds * (COSTS["cumsum"] + bounds * (COSTS["add"] + COSTS["exp"]))
     moved = sizes.heads * bounds
     title, mixing = "Decays from chunk to chunk", global_mixing(sizes.tokens)
-    between = {"matrix": matrix(sizes.heads * bounds * bounds, saved=True), "tensors": sizes.spans}
-    yield Operation(path="spans", title=title, flops=spans, moved=moved, **between, **mixing)
+    between = mixing | {"matrix": matrix(sizes.heads * bounds * bounds, saved=True), "tensors": sizes.spans}
+    yield Operation(path="spans", title=title, flops=spans, moved=moved, **between)
     states, title = bounds * sizes.state * sizes.inner, "States before the chunks"
     yield matmul("carry", title, bounds * states, moved=states, tensors=sizes.carry, **mixing)
     yield matmul("read", "Read the states by C", macs, tensors=sizes.read, **mixing)

@@ -13,8 +13,8 @@ from xfcost.ledger import units
 from xfcost.ledger.achieved import NOT_ATTRIBUTED
 from xfcost.ledger.roofline import Point, Roofline
 from xfcost.ledger.roofs import Roofs
-from xfcost.report.console import bare_table
-from xfcost.report.input_description import circumstances
+from xfcost.report.console import bare_table, note_texts
+from xfcost.report.input_description import circumstances, default_notes
 from xfcost.report.operations import beside_word
 from xfcost.report.style import TERMINAL
 from xfcost.report.timing import spread_text, where_text
@@ -34,11 +34,14 @@ def report(found: Sequence[Roofline], width: int) -> Group:
     parts: list[RenderableType] = [Text.assemble(("roofs: ", "bold"), roofs_text(found[0].roofs))]
     for one in found:
         parts += [Text(), *_head(one), _table(one), *_notes(one)]
-    return Group(*parts, Text(), Text(CONVENTION, style="dim"))
+    notes = note_texts(default_notes(one.ledger.metadata for one in found), verbose=True)
+    return Group(*parts, Text(), *notes, Text(CONVENTION, style="dim"))
 
 
 def roofs_text(roofs: Roofs) -> str:
     """`peak 94.1 GFLOP/s, memory 14.2 GB/s, ridge point 6.63 FLOP/byte (calibrated 2026-11-22)`."""
+    if roofs.nominal:
+        return f"{peak_text(roofs)}, {memory_text(roofs)}, ridge point {roofs.ridge_point:.3g} FLOP/byte (nominal)"
     when = f"calibrated {roofs.calibrated[:10]}" if roofs.calibrated else "measured just now, not calibrated"
     return f"{peak_text(roofs)}, {memory_text(roofs)}, ridge point {roofs.ridge_point:.3g} FLOP/byte ({when})"
 
@@ -55,6 +58,8 @@ def memory_text(roofs: Roofs) -> str:
 
 def place_text(one: Roofline) -> str:
     """`cpu, AMD EPYC, 2 threads`."""
+    if one.bounded and one.ledger.on is not None:
+        return one.ledger.on.on.title
     ran = one.ledger.timing or one.ledger.prediction
     if ran is None:
         raise TypeError("only a timed or predicted ledger has a roofline")
@@ -77,6 +82,10 @@ def unseen_share(one: Roofline) -> str:
 def _head(one: Roofline) -> Iterator[Text]:
     yield Text.assemble((one.name, "bold"), f"   {circumstances(one.ledger.metadata)}")
     timing = one.ledger.timing
+    if one.bounded:
+        where = f"{units.seconds(one.seconds)} on {place_text(one)}"
+        yield Text(f"bound: {where}: every operation at its roof, one by one; fused ones can take less")
+        return
     if timing is None:
         yield Text(f"predicted: {units.seconds(one.seconds)} on {place_text(one)}; nothing was run")
         return
@@ -93,7 +102,7 @@ def _notes(one: Roofline) -> Iterator[Text]:
 
 
 def _table(one: Roofline) -> Table:
-    time = "predicted" if one.predicted else "time"
+    time = "least time" if one.bounded else "predicted" if one.predicted else "time"
     table = bare_table("operation")
     table.add_column("mixing")
     for title in (time, "of time", "FLOP/byte", "FLOP/s", "of roof"):
@@ -101,6 +110,8 @@ def _table(one: Roofline) -> Table:
     table.add_column("bound", no_wrap=True)
     for point in one.points:
         table.add_row(*_cells(one, point), style=TERMINAL[point.mixing])
+    if one.bounded:
+        return table
     rest = one.not_attributed
     dashes = (units.DASH,) * 3
     share = units.percent(rest, one.seconds)

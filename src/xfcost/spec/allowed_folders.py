@@ -23,6 +23,11 @@ def allow_outside() -> Iterator[None]:
         _ALLOW_OUTSIDE.reset(token)
 
 
+def outside_allowed() -> bool:
+    """May specs extend files of any folder?"""
+    return _ALLOW_OUTSIDE.get()
+
+
 def check_inside(path: Path, path_text: str, spec: Path, spec_text: str) -> None:
     """Refuse a file outside the folder of `spec`, links and `..` resolved, before anything is read of it.
 
@@ -30,7 +35,7 @@ def check_inside(path: Path, path_text: str, spec: Path, spec_text: str) -> None
         UsageError: it lies outside, and that isn't allowed.
     """
     folder = os.path.realpath(spec.parent)
-    if _ALLOW_OUTSIDE.get() or Path(os.path.realpath(path)).is_relative_to(folder):
+    if outside_allowed() or Path(os.path.realpath(path)).is_relative_to(folder):
         return
     raise UsageError(
         f"{path_text} lies outside the folder of {spec_text}, and is not read; copy it there, or where you trust the "

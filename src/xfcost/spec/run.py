@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.options import Execution, Logits, Mode
 from xfcost.ledger.training import Plan
 
@@ -16,8 +17,9 @@ class Run(NamedTuple):
     size: tuple[int, int] | None = None
     """Height and width of the image, or of a video's frames, in place of `tokens`."""
     batch: int = 1
-    dtype: str = "float32"
-    attention: Execution = "eager"
+    dtype: str | None = None
+    """None is the default of the systems that run (`spec.default_options`); so is that of `attention`."""
+    attention: Execution | None = None
     scale: tuple[int, int] = (1, 1)
     """A fraction that multiplies the sides of every input (or of its folded grid)."""
     memory_level: int | None = None
@@ -29,5 +31,12 @@ class Run(NamedTuple):
     """The positions of a prompt (`prefill`, `generate`) whose logits are computed; None is the last."""
     plan: Plan | None = None
     """The training run, in the mode `train`."""
+    on: DeviceGroup | None = None
+    """The devices whose least time and memory are asked for; in the mode `train` the plan has them too."""
+    mfu: float | None = None
+    """The shares of `on`'s peak and bandwidth that an estimate takes; None where none is asked for."""
+    mbu: float | None = None
     extra_tokens: bool = True
     """False leaves out special tokens ([CLS]) and the layers that change them alone, to compare scores on the grid."""
+    default_note: str | None = None
+    """Why dtype and attention are what they are, where the caller gave none."""

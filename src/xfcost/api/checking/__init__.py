@@ -1,0 +1,1 @@
+"""Runs held against budgets: `xfcost check`, and the table `[tool.xfcost]` of a pyproject.toml."""

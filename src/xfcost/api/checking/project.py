@@ -1,0 +1,198 @@
+"""The table `[tool.xfcost]` of a pyproject.toml: targets, their budgets and their options.
+
+    [tool.xfcost]
+    max-params = "30M"                 # of every target that has no own limit
+
+    [[tool.xfcost.check]]
+    target = "specs/tiny.yaml"
+    max-macs = "5G"
+    N = 784
+
+Keys are the options of `xfcost check` without their dashes; `input`, `build` and `set` take a text or a list.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from xfcost.ledger.budgets import BUDGETS, Budget
+from xfcost.ledger.errors import UsageError, nearest, printable, shown
+from xfcost.ledger.options import OPTIONS
+from xfcost.spec.files import Expected, read_file
+from xfcost.spec.targets import module_target
+
+FILE: Final = "pyproject.toml"
+TABLE: Final = "tool.xfcost"
+_BUDGETS: Final = {one.option.removeprefix("--"): quantity for quantity, one in BUDGETS.items()}
+_OPTIONS: Final = {name.replace("_", "-"): name for name, option in OPTIONS.items() if not option.hidden}
+# Keys that take one text or several.
+_LISTS: Final = {"input": "inputs", "build": "build", "set": "settings"}
+_EXPECTED: Final = Expected(
+    what="a TOML file", missing=f"expected a {FILE}", large="no project has so much to say", most_bytes=10_000_000
+)
+
+
+class Entry(NamedTuple):
+    """A target with its budgets and options, or what all targets have by default."""
+
+    target: str
+    budgets: Mapping[str, Budget]
+    options: Mapping[str, Any]
+    """Of `analyze`."""
+
+    def over(self, default: Entry) -> Entry:
+        """This entry, and what it leaves to `default`."""
+        options = dict(default.options)
+        if "N" in self.options or "size" in self.options:  # they say the same in two ways
+            options = {name: value for name, value in options.items() if name not in ("N", "size")}
+        return Entry(self.target, {**default.budgets, **self.budgets}, options | dict(self.options))
+
+
+class Project(NamedTuple):
+    """The tables of one file."""
+
+    folder: Path
+    file: str
+    """Its name in messages."""
+    default: Entry
+    entries: tuple[Entry, ...]
+
+    def entries_of(self, target: str) -> list[Entry]:
+        """The entries of a target that is named from the current folder."""
+        wanted = _located(target, Path.cwd())
+        return [entry for entry in self.entries if _located(entry.target, self.folder) == wanted]
+
+
+def _located(target: str, folder: Path) -> str:
+    """A target with the real path of its file; a preset and a package are their names."""
+    found = module_target(target)
+    if found is not None and found.kind != "package":
+        return f"{os.path.realpath(folder / found.place)}:{found.name}"
+    if found is None and target.endswith((".yaml", ".yml")):
+        return os.path.realpath(folder / target)
+    return target
+
+
+def find_project(start: Path) -> Project | None:
+    """The tables of the nearest pyproject.toml that has some, from `start` upwards; None where none has.
+
+    Raises:
+        UsageError: one is no TOML, or says what can't be.
+    """
+    for folder in (start, *start.parents):
+        file = folder / FILE
+        if file.is_file() and (found := read_project(file)) is not None:
+            return found
+    return None
+
+
+def read_project(file: Path) -> Project | None:
+    """The tables of a file; None where it has none.
+
+    Raises:
+        UsageError: it is no TOML, or says what can't be.
+    """
+    name = shown(os.path.relpath(file), 200)
+    content = _toml(read_file(file, name, _EXPECTED), name)
+    tool = content.get("tool")
+    if not isinstance(tool, dict) or "xfcost" not in tool:
+        return None
+    table = tool["xfcost"]
+    if not isinstance(table, dict):
+        raise UsageError(f"{name}: {TABLE}: expected a table, [{TABLE}], got {shown(table)}")
+    rest = dict(table)
+    given = rest.pop("check", [])
+    default = _entry(rest, f"{name}: [{TABLE}]", also=("check",))
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        raise UsageError(f"{name}: {TABLE}.check: expected tables, [[{TABLE}.check]] each, got {shown(given)}")
+    entries = [_target_entry(one, f"{name}: [[{TABLE}.check]] {number}") for number, one in enumerate(given, 1)]
+    for number, entry in enumerate(entries, 1):
+        if not {**default.budgets, **entry.budgets}:
+            raise UsageError(
+                f'{name}: [[{TABLE}.check]] {number}: {entry.target} has no budget; give one, as in max-macs = "5G"'
+            )
+    return Project(file.parent, name, default, tuple(entry.over(default) for entry in entries))
+
+
+def _toml(text: str, name: str) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{name}: is no TOML: {printable(str(error), 200)}") from None
+
+
+def _target_entry(table: Mapping[str, Any], where: str) -> Entry:
+    """One table of `check`.
+
+    Raises:
+        UsageError: it has no target, or says what can't be.
+    """
+    rest = dict(table)
+    target = rest.pop("target", None)
+    if not isinstance(target, str) or not target:
+        told = "has no target" if target is None else f"target: expected a text, got {shown(target)}"
+        raise UsageError(f'{where}: {told}; as in target = "specs/tiny.yaml" or "model.py:build"')
+    return _entry(rest, where, also=("target",))._replace(target=target)
+
+
+def _entry(table: Mapping[str, Any], where: str, also: tuple[str, ...]) -> Entry:
+    budgets: dict[str, Budget] = {}
+    options: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in _BUDGETS:
+            budgets[_BUDGETS[key]] = _budget(key, value, where)
+        elif key in _LISTS:
+            options[_LISTS[key]] = _texts(key, value, where)
+        elif key == "trace":
+            options["trace"] = _flag(key, value, where)
+        elif key in _OPTIONS:
+            options[_OPTIONS[key]] = _option(key, value, where)
+        else:
+            known = [*also, *_BUDGETS, *_LISTS, "trace", *_OPTIONS]
+            raise UsageError(f"{where}: unknown key {printable(key)!r}; {nearest(key, known)}")
+    return Entry("", budgets, options)
+
+
+def _budget(key: str, value: Any, where: str) -> Budget:
+    quantity = _BUDGETS[key]
+    text = str(value) if isinstance(value, int | float) else value  # a number has no unit here either
+    try:
+        return Budget(quantity, BUDGETS[quantity].read(key, text))
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def _texts(key: str, value: Any, where: str) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+        raise UsageError(f"{where}: {key}: expected a text or a list of texts, got {shown(value)}")
+    return texts
+
+
+def _flag(key: str, value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{where}: {key}: expected true or false, got {shown(value)}")
+    return value
+
+
+def _option(key: str, value: Any, where: str) -> Any:
+    """An option of the run, read as on the command line.
+
+    Raises:
+        UsageError: it can't be.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise UsageError(f"{where}: {key}: expected a number or a text, got {shown(value)}")
+    try:
+        OPTIONS[_OPTIONS[key]].read(value)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+    return value

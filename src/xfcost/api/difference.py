@@ -1,0 +1,216 @@
+"""`xfcost.diff`: what changed between two specs, modules, saved runs or revisions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+
+from xfcost.api import analyze
+from xfcost.api.modules import is_module
+from xfcost.api.notebooks import show_as
+from xfcost.api.revisions.checkout import checked_out
+from xfcost.api.revisions.code import at_revision, code_report
+from xfcost.api.revisions.named import revised
+from xfcost.api.specs import Progress, settings_texts, spec_name
+from xfcost.counting.differences.comparable import other_runs
+from xfcost.counting.differences.measured import RunsDiff, runs_difference
+from xfcost.counting.differences.result import Diff, difference
+from xfcost.ledger.errors import SpecError, UsageError, printable
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.measurements import Measurement
+from xfcost.ledger.option_readers import one_of
+from xfcost.ledger.runs_file import read_runs
+from xfcost.ledger.saved_report import Report, read_report, report_of
+from xfcost.spec.files import Expected, read_file
+from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
+from xfcost.spec.targets import module_target
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Sort = Literal["macs", "flops", "params", "attention_bytes", "cache_bytes", "seconds", "predicted_seconds"]
+SORTS: Final = get_args(Sort)
+
+_SAVED: Final = Expected(
+    what="a report of `xfcost analyze --format json`, or a config.json of transformers",
+    missing="`xfcost analyze SPEC -o report.json` writes one",
+    large="it is no report of xfcost",
+    most_bytes=200_000_000,
+)
+
+
+class Side(NamedTuple):
+    """One of the two: its report, or the rows of a file of measurements."""
+
+    label: str
+    report: Report | None = None
+    rows: Sequence[Measurement] | None = None
+    saved: bool = False
+    """Is its run the one of a file, and not the one that the options ask for?"""
+
+
+def diff(  # noqa: PLR0913 - options
+    before: str | os.PathLike[str] | Ledger,
+    after: str | os.PathLike[str] | Ledger,
+    *,
+    inputs: Sequence[str] = (),
+    build: Sequence[str] = (),
+    settings: Sequence[str] | None = (),
+    predict: bool = False,
+    sort: Sort = "macs",
+    progress: Progress | None = None,
+    **options: Any,
+) -> Diff | RunsDiff:
+    """What changed from `before` to `after`, operation by operation, sorted by what it costs.
+
+    Args:
+        before: a preset, a path to a YAML file, a named torch module (`model.py:Net`) or a config.json; any of these
+            files at a git revision (`HEAD~1:spec.yaml`, `main:model.py:Net`); a report that `analyze` saved as JSON; a
+            file of measurements (`measure --save runs.jsonl`); or a ledger of `analyze`.
+        after: the same.
+        inputs: of named modules, as for `analyze`; `2:1xNx768` is of the second.
+        build: of named classes or functions: their arguments, as for `analyze`.
+        settings: overrides of both specs, `key.path=value` each.
+        predict: also predict the seconds of both from the calibration of the CPU.
+        sort: the quantity by which changes are sorted.
+        progress: called with a line of text before each long step.
+        **options: of the run, as for `analyze`; the same for both.
+
+    Returns:
+        A Diff; of two files of measurements a RunsDiff, row by row.
+
+    Raises:
+        XfcostError: bad input: no such file, revision or repository, or runs that are not comparable.
+    """
+    one_of("--sort", SORTS)(sort)
+    how = How(inputs, build, settings, predict, progress, options)
+    both = (before, after)
+    with ExitStack() as stack:
+        first, second = (opened(one, place, both, how, stack) for place, one in enumerate(both, 1))
+    labels = (first.label, second.label)
+    if first.rows is not None and second.rows is not None:
+        return runs_difference(first.rows, second.rows, labels)
+    for one, other in ((first, second), (second, first)):
+        if one.rows is not None:
+            raise UsageError(
+                f"{one.label}: holds measurements, which have no operations, and {other.label} is no such file; "
+                "compare two files of `xfcost measure --save`, or two specs or reports"
+            )
+    if first.report is None or second.report is None:
+        raise UsageError("diff: expected two runs")
+    return difference(first.report, second.report, labels, first=sort, notes=_checked(first, second))
+
+
+class How(NamedTuple):
+    """How a side is counted."""
+
+    inputs: Sequence[str] = ()
+    build: Sequence[str] = ()
+    settings: Sequence[str] | None = ()
+    predict: bool = False
+    progress: Progress | None = None
+    options: Mapping[str, Any] = MappingProxyType({})
+
+
+def _checked(first: Side, second: Side) -> tuple[str, ...]:
+    """What is said of runs that differ.
+
+    Raises:
+        UsageError: one of them is saved, so that its run is not the one that was asked for.
+    """
+    if first.report is None or second.report is None:
+        return ()
+    differing = other_runs(first.report, second.report)
+    if differing and (first.saved or second.saved):
+        saved = first if first.saved else second
+        again = "analyze one of them again" if first.saved and second.saved else f"give the options of {saved.label}"
+        raise UsageError(
+            f"{first.label} and {second.label} are not comparable: {'; '.join(differing)}; {again}, so that both are "
+            "the same run"
+        )
+    return tuple(f"not the same run: {text}" for text in differing)
+
+
+def opened(given: Any, place: int, both: Sequence[Any], how: How, stack: ExitStack) -> Side:
+    """One of `both`, whatever it is; what it needs is there until `stack` is closed.
+
+    Raises:
+        XfcostError: it can't be read or counted.
+    """
+    if isinstance(given, Ledger):
+        return Side(given.metadata.name, report_of(given), saved=True)
+    if is_module(given):
+        raise UsageError("diff: a module has no inputs here; give its ledger: xfcost.analyze(module, example_inputs=…)")
+    text = spec_name(given)
+    if (at := revised(text)) is None:
+        return _of_file(text, text, _module_texts(place, both, how), how)
+    there = stack.enter_context(checked_out(at))
+    texts = _module_texts(place, both, how)
+    if at.is_code:
+        _say(how, f"counting {printable(at.text, 80)} in a process of its own …")
+        return Side(text, code_report(there, at, _options(how, texts)))
+    try:
+        return _of_file(there.place, text, texts, how)
+    except SpecError as error:
+        raise SpecError(at_revision(str(error), there, at)) from None
+    except UsageError as error:
+        raise UsageError(at_revision(str(error), there, at)) from None
+
+
+def _say(how: How, text: str) -> None:
+    if how.progress is not None:
+        how.progress(text)
+
+
+def _of_file(place: str, label: str, texts: dict[str, Any], how: How) -> Side:
+    """A preset, a spec, a module, a config, or what a file holds."""
+    if place.endswith(".jsonl"):
+        return Side(label, rows=read_runs(Path(place)).rows, saved=True)
+    if place.endswith(".json"):
+        text = read_file(Path(place), printable(place, 200), _SAVED)
+        if '"model_type"' not in text or '"operations"' in text:
+            return Side(label, read_report(text, printable(place, 200)), saved=True)
+    return Side(label, report_of(analyze(place, **_options(how, texts))))
+
+
+def _options(how: How, texts: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `analyze`; in a child's process they are JSON."""
+    of_spec = {"settings": list(settings_texts(how.settings)), "predict": how.predict, "trace": False}
+    return {**of_spec, **texts, **how.options}
+
+
+def _module_texts(place: int, both: Sequence[Any], how: How) -> dict[str, Any]:
+    """`--input` and `--build` of the module at `place`; nothing of a spec."""
+    modules = {at: name for at, one in enumerate(both, 1) if (name := _module_name(one)) is not None}
+    if not how.inputs and not how.build:
+        return {}
+    if not modules:
+        raise UsageError("--input and --build are of torch modules; a spec knows its inputs (--N, --size, --batch)")
+    texts = texts_by_place(ModuleTexts(tuple(how.inputs), tuple(how.build)), modules, len(both))
+    if place not in texts:
+        return {}
+    inputs, build = texts[place]
+    return {"inputs": list(inputs), "build": list(build)}
+
+
+def _module_name(given: Any) -> str | None:
+    """The text of a named module, at whichever revision."""
+    if not isinstance(given, str):
+        return None
+    at = revised(given)
+    target = module_target(at.target if at else given)
+    return None if target is None else target.text
+
+
+def _render(found: Diff | RunsDiff, width: int) -> RenderableType:
+    from xfcost.report.differences import render
+
+    return render(found, width)
+
+
+show_as("Diff", _render)
+show_as("RunsDiff", _render)

@@ -1,0 +1,1 @@
+"""A run held against its budgets."""

@@ -1,0 +1,159 @@
+"""What is held against a budget: a figure of a ledger, its parts, and what each operation adds to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from xfcost.ledger.budgets import BUDGETS, Budget, inference_memory
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
+
+
+class Figure(NamedTuple):
+    """What a run costs of one quantity."""
+
+    value: int
+    words: str
+    """What it is: `MACs`, `MACs of a training step`, `weights + attention matrices`."""
+    parts: Mapping[str, int] | None = None
+    """Of a sum: its parts."""
+    at_least: bool = False
+    """Is it a lower bound, because no formula knows an operation of the module?"""
+
+
+class Weight(NamedTuple):
+    """What one operation adds, in all its blocks."""
+
+    block: str
+    title: str
+    path: str
+    times: int
+    value: int
+    share: float
+    """Of the whole."""
+
+    def as_object(self) -> dict[str, Any]:
+        """As plain data."""
+        return self._asdict()
+
+
+def figure_of(ledger: Ledger, budget: Budget) -> Figure:
+    """The figure that a budget limits.
+
+    Raises:
+        UsageError: this run has no such figure.
+    """
+    return _FIGURES[budget.quantity](ledger, budget)
+
+
+def _work(ledger: Ledger, budget: Budget) -> Figure:
+    """MACs or FLOPs of what the mode runs: a pass, a decode step, a whole generation, a training step."""
+    noun, quantity = BUDGETS[budget.quantity].noun, budget.quantity
+    incomplete = ledger.module is not None and not ledger.module.complete
+    if ledger.training is not None:
+        step = ledger.training.step
+        value = step.model_flops if quantity == "flops" else step.forward_macs + step.backward_macs
+        return Figure(value, f"{noun} of a training step", None, incomplete)
+    if ledger.generation is not None:
+        whole = ledger.generation.with_cache
+        if whole is None:
+            raise UsageError(f"{budget.option}: there are no decode steps: {ledger.generation.refused}")
+        return Figure(getattr(whole, quantity), f"{noun} of a generation", None, incomplete)
+    words = f"{noun} of a decode step" if ledger.metadata.mode == "decode" else noun
+    return Figure(ledger.total(quantity) or 0, words, None, incomplete)
+
+
+def _params(ledger: Ledger, budget: Budget) -> Figure:
+    return Figure(ledger.total("params") or 0, "parameters")
+
+
+def _memory(ledger: Ledger, budget: Budget) -> Figure:
+    """Bytes of a pass, or of a training step."""
+    if ledger.training is not None:
+        step = ledger.training.step
+        if step.total_bytes is None:
+            raise UsageError(
+                f"{budget.option} of --mode train: the optimizer's states or the saved activations are not known in "
+                "closed form; add --trace"
+            )
+        parts = {"parameters, gradients and optimizer": step.fixed_bytes or 0, "saved activations": step.kept_bytes}
+        return Figure(step.total_bytes, "memory of a training step", _some(parts))
+    memory = inference_memory(ledger)
+    parts = {"weights": memory.weights, "attention matrices": memory.attention, "KV cache": memory.cache}
+    return Figure(memory.total, "memory", _some(parts))
+
+
+def _some(parts: Mapping[str, int | None]) -> dict[str, int]:
+    return {name: value for name, value in parts.items() if value}
+
+
+def _kv_cache(ledger: Ledger, budget: Budget) -> Figure:
+    if ledger.cache is None:
+        raise UsageError(
+            f"{budget.option}: --mode {ledger.metadata.mode} keeps no cache; add --mode prefill, decode or generate"
+        )
+    return Figure(ledger.cache.bytes, "KV cache and state")
+
+
+_FIGURES: Final[Mapping[str, Callable[[Ledger, Budget], Figure]]] = {
+    "macs": _work,
+    "flops": _work,
+    "params": _params,
+    "memory": _memory,
+    "kv_cache": _kv_cache,
+}
+
+# The quantity of a diff that shows what grew.
+GROWING: Final = {
+    "macs": "macs",
+    "flops": "flops",
+    "params": "params",
+    "memory": "params",  # or that of its largest part
+    "kv_cache": "cache_bytes",
+}
+
+
+def growing(figure: Figure, budget: Budget) -> str:
+    """The quantity of operations that a budget is of; of memory that of its largest part."""
+    if budget.quantity != "memory" or not figure.parts:
+        return GROWING[budget.quantity]
+    largest = max(figure.parts, key=lambda name: (figure.parts or {})[name])
+    return _OF_PARTS.get(largest, "params")
+
+
+_OF_PARTS: Final = {
+    "attention matrices": "attention_bytes",
+    "KV cache": "cache_bytes",
+    "saved activations": "kept_bytes",
+}
+
+
+def weights(ledger: Ledger, figure: Figure, budget: Budget) -> list[Weight]:
+    """What every operation adds to a figure; of memory to its largest part."""
+    found = list(_values(ledger, growing(figure, budget), _bytes_of_a_parameter(ledger, budget)))
+    whole = figure.value if budget.quantity == "memory" else sum(value for _, value in found) or 1
+    return [Weight(row.block, row.title, row.path, row.times, value, value / whole) for row, value in found]
+
+
+def _bytes_of_a_parameter(ledger: Ledger, budget: Budget) -> int:
+    """In memory: its own, and in training those of its gradient and its states; 1 where parameters are counted."""
+    if budget.quantity != "memory":
+        return 1
+    fixed = None if ledger.training is None else ledger.training.step.fixed_bytes
+    return ledger.bytes_per_element if fixed is None else fixed // (ledger.total("params") or 1)
+
+
+def _values(ledger: Ledger, quantity: str, param: int) -> Iterator[tuple[Operation, int]]:
+    """Every row and its value in all blocks, of parameters `param` each; MACs of a training step are of both passes."""
+    element = ledger.bytes_per_element
+    for row in ledger.rows:
+        if quantity == "attention_bytes":
+            value = 0 if row.matrix is None else row.matrix.alive_bytes(element)  # the largest alone is alive
+        elif quantity == "cache_bytes":
+            value = row.cached * row.times * element
+        else:
+            value = (row.times_over(quantity) or 0) * (param if quantity == "params" else 1)
+            value += (row.times_over("backward_macs") or 0) if quantity == "macs" and ledger.training else 0
+        yield row, value

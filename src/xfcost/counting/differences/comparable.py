@@ -1,0 +1,89 @@
+"""What two runs must have in common to be compared, and what is said where they don't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from xfcost.ledger.saved_report import Report
+
+# Field of a run -> the option that sets it.
+_RUN: Final = {
+    "batch": "--batch",
+    "dtype": "--dtype",
+    "attention": "--attention",
+    "mode": "--mode",
+    "logits": "--logits",
+    "memory_level": "--memory-level",
+}
+
+
+def other_runs(before: Report, after: Report) -> list[str]:
+    """How the runs of two reports differ: `batch 1 and 8`. Costs at different runs are not compared."""
+    differing = [name for name in _RUN if getattr(before, name) != getattr(after, name)]
+    if "no" in (before.attention, after.attention):  # a module that was seen to run none
+        differing = [name for name in differing if name != "attention"]
+    texts = [f"{name} {getattr(before, name)} and {getattr(after, name)}" for name in differing]
+    return [*texts, *_inputs(before, after), *_of_modes(before, after)]
+
+
+def _of_modes(before: Report, after: Report) -> Iterator[str]:
+    """What a generation writes, and the optimizer of a training step."""
+    new = [(report.generation or {}).get("new_tokens") for report in (before, after)]
+    optimizers = [((report.training or {}).get("step") or {}).get("optimizer") for report in (before, after)]
+    for word, (first, second) in (("new tokens", new), ("optimizer", optimizers)):
+        if first != second and before.mode == after.mode:
+            yield f"{word} {first} and {second}"
+
+
+def _inputs(before: Report, after: Report) -> Iterator[str]:
+    """The input that is not the same; of the same image another N is a change of the model, and is compared."""
+    if before.image is not None and after.image is not None:
+        if before.image != after.image:
+            yield f"images {_sides(before.image)} and {_sides(after.image)}"
+    elif before.module is not None and after.module is not None:
+        first, second = (", ".join((report.module or {}).get("inputs") or ()) for report in (before, after))
+        if first != second:
+            yield f"inputs ({first}) and ({second})"
+    elif before.tokens is not None and after.tokens is not None and before.tokens != after.tokens:
+        yield f"N {before.tokens:,} and {after.tokens:,}"
+
+
+def another_n(before: Report, after: Report) -> str | None:
+    """What is said where one image has another N in the other run."""
+    if before.tokens == after.tokens or before.tokens is None or after.tokens is None:
+        return None
+    if before.image is None or before.image != after.image:  # said already, as another input
+        return None
+    return f"N is {before.tokens:,} before and {after.tokens:,} after"
+
+
+def not_timed_alike(before: Report, after: Report) -> str | None:
+    """Why the measured seconds of two reports are not compared; None where they are, or there are none."""
+    first, second = before.timing, after.timing
+    if first is None or second is None:
+        if first is second:
+            return None
+        return f"only the run {'before' if first else 'after'} was timed: seconds are not compared"
+    for name in ("machine", "device", "threads", "compiled"):
+        one, other = getattr(first, name), getattr(second, name)
+        if one != other:
+            return f"timed with another {name} ({one}, and then {other}): seconds are not compared"
+    return None
+
+
+def not_predicted_alike(before: Report, after: Report) -> str | None:
+    """Why the predicted seconds of two reports are not compared."""
+    first, second = before.prediction, after.prediction
+    if first is None or second is None:
+        return None
+    for name in ("machine", "device", "threads", "calibrated"):
+        one, other = getattr(first, name), getattr(second, name)
+        if one != other:
+            word = "calibration" if name == "calibrated" else name
+            return f"predicted with another {word} ({one}, and then {other}): seconds are not compared"
+    return None
+
+
+def _sides(image: tuple[int, ...]) -> str:
+    return "×".join(map(str, image))

@@ -1,0 +1,261 @@
+"""`xfcost check`: budgets of the command line and of pyproject.toml, what is over them, and the hook of pre-commit."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from msgspec.structs import replace
+
+import xfcost
+from helpers import environment, xf
+from repositories import commit, git, repository, spec, write
+from xfcost.cli import command
+from xfcost.ledger.budgets import BUDGETS
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.metadata import Agreement
+from xfcost.report.budgets import check_text, explained, why_rows
+
+TOP = Path(__file__).parents[1]
+# Of the toy: 16 tokens of width 8, 2 blocks, an MLP of twice the width.
+MACS = xfcost.analyze("vit", trace=False).total("macs")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def held(found, number=0):
+    return {one.budget.quantity: one for one in found.checked[number].held}
+
+
+# Budgets ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_budget_is_kept_to_the_last_mac():
+    assert xfcost.check("vit", max_macs=MACS).within
+    over = xfcost.check("vit", max_macs=MACS - 1)
+    assert not over.within
+    assert held(over)["macs"].difference == 1
+    assert xfcost.check("vit", max_macs=MACS, max_params="1k").within is False
+
+
+def test_the_figures_are_those_of_analyze():
+    found = held(
+        xfcost.check(
+            "gpt2", N=64, batch=2, mode="decode", max_macs=1, max_flops=1, max_params=1, max_kv_cache="1B",
+            max_memory="1B",
+        )
+    )  # fmt: skip
+    ledger = xfcost.analyze("gpt2", N=64, batch=2, mode="decode", trace=False)
+    for quantity in ("macs", "flops", "params"):
+        assert found[quantity].figure.value == ledger.total(quantity)
+    assert found["kv_cache"].figure.value == ledger.cache.bytes
+    parts = found["memory"].figure.parts
+    assert parts["weights"] == 2 * ledger.total("params")  # bfloat16
+    assert parts["KV cache"] == ledger.cache.bytes
+    assert found["memory"].figure.value == sum(parts.values())
+
+
+def test_a_generation_and_a_training_step_are_held_whole():
+    generation = xfcost.analyze("gpt2", N=32, mode="generate", new_tokens=4, trace=False).generation
+    found = held(xfcost.check("gpt2", N=32, mode="generate", new_tokens=4, max_macs=1, max_flops=1))
+    assert found["macs"].figure.value == generation.with_cache.macs
+    assert found["flops"].figure.value == generation.with_cache.flops
+    step = xfcost.analyze("vit", mode="train", trace=False).training.step
+    trained = held(xfcost.check("vit", mode="train", max_macs=1, max_flops=1, max_memory="1B"))
+    assert trained["macs"].figure.value == step.forward_macs + step.backward_macs
+    assert trained["flops"].figure.value == step.model_flops
+    assert trained["memory"].figure.value == step.total_bytes
+    rows = xfcost.analyze("vit", mode="train", trace=False).rows
+    kept = sorted((row.figure("kept_bytes") for row in rows), reverse=True)
+    assert [weight.value for weight in trained["memory"].heaviest] == kept[:5]
+
+
+def test_the_heaviest_operations_are_named():
+    found = held(xfcost.check("swin", max_macs="1G", max_memory="1MiB"))
+    macs = found["macs"].heaviest
+    rows = xfcost.analyze("swin", trace=False).rows
+    assert [weight.value for weight in macs] == sorted((row.macs * row.times for row in rows), reverse=True)[:5]
+    assert macs[0].share == pytest.approx(macs[0].value / found["macs"].figure.value)
+    memory = found["memory"].heaviest
+    assert memory[0].value == 4 * max(row.params * row.times for row in rows)
+
+
+def test_the_cache_is_explained_once():
+    found = xfcost.check("gpt2", N=1024, batch=64, mode="decode", max_kv_cache="1MiB", max_memory="1MiB")
+    assert [one.budget.quantity for one in explained(found.checked[0])] == ["memory"]
+    assert "cache" in why_rows(explained(found.checked[0])[0])[0]["operation"].lower()
+
+
+def test_a_module_with_something_uncounted_is_not_within():
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            return torch.linalg.svdvals(x @ x)
+
+    found = xfcost.check(Odd(), example_inputs=torch.zeros(4, 4), max_macs="1G", max_params="1G")
+    assert [one.verdict for one in found.checked[0].held] == ["not known", "within"]
+    assert not found.within
+    text = check_text(found, "table")
+    assert "at least 64" in text
+    assert "lower bounds" in text
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown", "latex"])
+def test_every_format(form):
+    found = xfcost.check("swin", max_macs="1G", max_params="30M")
+    text = check_text(found, form)
+    if form == "json":
+        fields = json.loads(text)
+        assert fields["within"] is False
+        over, within = fields["targets"][0]["budgets"]
+        assert (over["verdict"], within["verdict"]) == ("over", "within")
+        assert over["ours"] - over["limit"] == over["difference"]
+        assert over["heaviest"]
+        assert within["heaviest"] == []
+    elif form == "csv":
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert [row["verdict"] for row in rows] == ["over", "within"]
+    else:
+        assert "over" in text
+        assert "MLP up-projection" in text
+
+
+def test_exit_codes(here):
+    assert xf("check", "vit", "--max-macs", "100G").returncode == 0
+    over = xf("check", "vit", "--max-macs", "10G", COLUMNS="80")
+    assert over.returncode == 1
+    lines = over.stdout.splitlines()
+    assert lines[0] == "over 1 of 1 budget"
+    assert lines[5].split() == ["over", "MACs", "22.41", "G", "10", "G", "12.41", "G", "over", "(124", "%)"]
+    assert max(map(len, lines)) <= 80
+    assert xf("check", "vit", "--max-macs", "10G", "--format", "json").returncode == 1
+    assert xf("check", "vit").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["vit"], "vit: has no budget"),
+        ([], "nothing to check"),
+        (["vit", "--max-macs", "-5G"], "--max-macs -5G: expected a number of MACs"),
+        (["vit", "--max-macs", "nan"], "--max-macs nan: expected a number"),
+        (["vit", "--max-macs", "0"], "expected a number of MACs from 1"),
+        (["vit", "--max-memory", "2"], "has no unit"),
+        (["vit", "--max-memory", "2GMACs"], "expected bytes with their unit"),
+        (["vit", "--max-params", "2GiB"], "expected a number of parameters"),
+        (["vit", "--max-kv-cache", "2GiB"], "--mode forward keeps no cache"),
+        (["vit", "--max-memory", "2GiB", "--mode", "train", "--optimizer", "adafactor"], "not known in closed form"),
+        (["nope", "--max-macs", "1G"], "there is no preset 'nope'"),
+        (["vit", "--max-macs", "1G", "--input", "1x3"], "are of torch modules"),
+        (["vit", "--max-macs", "1G", "--against", "HEAD"], "is a preset of xfcost"),
+        (["vit", "--max-macs", "1G", "--against", "a.json"], "a.json: no such file"),
+        (["vit", "--max-macs", "1G", "--config", "x.toml"], "x.toml: no such file"),
+    ],
+)
+def test_bad_input_is_one_message(here, words, told):
+    done = xf("check", *words, cwd=here)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_every_budget_has_its_option():
+    flags = {option.opts[0] for option in command("check").params}
+    assert {one.option for one in BUDGETS.values()} <= flags
+
+
+def test_a_trace_that_disagrees_is_not_within(monkeypatch):
+    ledger = xfcost.analyze("vit", trace=False)
+    wrong = Agreement(exact=False, accounts=("traced",))
+    monkeypatch.setattr("xfcost.api.checking.check.analyze", lambda *given, **how: replace(ledger, agreement=wrong))
+    found = xfcost.check("vit", trace=True, max_macs="100G")
+    assert not found.within
+    assert "counted and traced disagree" in check_text(found, "table")
+    monkeypatch.setattr("xfcost.api.checking.check.analyze", lambda *given, **how: ledger)
+    assert xfcost.check("vit", max_macs="100G").within
+
+
+# Against ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_against_a_revision_the_operations_that_grew_are_named(tmp_path, monkeypatch):
+    folder = repository(tmp_path, {"specs/toy.yaml": spec(ratio=2)})
+    write(folder, {"specs/toy.yaml": spec(ratio=3), "specs/new.yaml": spec(ratio=3)})
+    monkeypatch.chdir(folder / "specs")
+    found = xfcost.check("toy.yaml", max_macs="1k", against="HEAD")
+    grown = held(found)["macs"].grown
+    assert [(change.row.title, change.differences["macs"]) for change in grown] == [
+        ("MLP up-projection", 2048), ("MLP down-projection", 2048),
+    ]  # fmt: skip
+    assert "operations that grew in MACs since HEAD" in check_text(found, "markdown")
+    new = xfcost.check("new.yaml", max_macs="1k", against="HEAD")
+    assert held(new)["macs"].grown is None
+    assert new.checked[0].notes == ("new.yaml is new: HEAD has no such file",)
+    commit(folder, {})
+    same = xfcost.check("toy.yaml", max_macs="1k", against="HEAD")
+    assert held(same)["macs"].grown == ()
+    assert "no operation grew in MACs since HEAD; those that weigh most:" in check_text(same, "table")
+    for limit in ("1k", "1G"):  # over the budget and within
+        with pytest.raises(UsageError, match="no such revision"):
+            xfcost.check("toy.yaml", max_macs=limit, against="nope")
+
+
+def test_against_a_saved_report(here):
+    (here / "a.json").write_text(xfcost.analyze("swin-t", trace=False).to_json(), encoding="utf-8")
+    found = held(xfcost.check("swin-s", max_macs="5G", against="a.json"))
+    assert found["macs"].grown[0].differences["macs"] > 0
+    with pytest.raises(UsageError, match="not the same run: batch 1 and 8"):
+        xfcost.check("swin-s", max_macs="5G", batch=8, against="a.json")
+    assert xfcost.check("swin-s", max_macs="50G", against="a.json").within
+
+
+# The hook ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def hook():
+    (one,) = yaml.safe_load((TOP / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    return one
+
+
+def test_the_manifest_is_one_that_pre_commit_reads(hook):
+    clientlib = pytest.importorskip("pre_commit.clientlib")
+    (read,) = clientlib.load_manifest(TOP / ".pre-commit-hooks.yaml")
+    assert read["id"] == hook["id"] == "xfcost-check"
+
+
+def test_the_entry_is_a_command_that_is_there(hook):
+    script, *words = shlex.split(hook["entry"])
+    assert script == "xfcost"
+    assert command(words[0]).name == "check"
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+@pytest.mark.parametrize(("limit", "passes"), [(100_000, True), (1_000, False)])
+def test_pre_commit_runs_it_on_staged_files(tmp_path, hook, limit, passes):
+    pytest.importorskip("pre_commit")
+    entry = f"{shlex.quote(sys.executable)} -m {hook['entry']}"
+    ours = hook | {"language": "system", "entry": entry}
+    table = f'[[tool.xfcost.check]]\ntarget = "toy.yaml"\nmax-macs = {limit}\n'
+    config = yaml.safe_dump({"repos": [{"repo": "local", "hooks": [ours]}]})
+    folder = repository(tmp_path / "repo", {"pyproject.toml": table, ".pre-commit-config.yaml": config})
+    write(folder, {"toy.yaml": spec(), "layers.py": "# a file that is no target\n"})
+    git(folder, "add", "toy.yaml", "layers.py")
+    quiet = environment(PRE_COMMIT_HOME=str(tmp_path / "home"), GIT_CONFIG_GLOBAL="/dev/null")
+    done = subprocess.run(
+        [sys.executable, "-m", "pre_commit", "run"], cwd=folder, env=quiet, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == (0 if passes else 1), done.stdout + done.stderr
+    assert ("Passed" if passes else "over 1 of 1 budget") in done.stdout

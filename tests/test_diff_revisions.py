@@ -1,0 +1,163 @@
+"""`xfcost diff HEAD~1:spec.yaml spec.yaml`: files and code at git revisions, the working tree untouched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from helpers import environment, words_of, xf
+from repositories import LAYERS, MODEL, commit, git, repository, spec, write
+from xfcost.api.difference import diff
+from xfcost.api.revisions.child import check_imports, import_folders
+from xfcost.ledger.errors import UsageError, XfcostError
+
+
+@pytest.fixture(scope="module")
+def repo(tmp_path_factory):
+    """Two commits: a spec that extends another, and a module that imports its layers."""
+    folder = tmp_path_factory.mktemp("repo")
+    first = {"specs/base.yaml": spec(ratio=2), "specs/toy.yaml": "extends: ./base.yaml\nname: toy\n"}
+    repository(folder, {**first, "model.py": MODEL, "layers.py": LAYERS.format(width=16)})
+    commit(folder, {"specs/base.yaml": spec(ratio=3), "layers.py": LAYERS.format(width=24)})
+    return folder
+
+
+@pytest.fixture
+def inside(repo, monkeypatch):
+    monkeypatch.chdir(repo)
+    return repo
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def totals(found):
+    return {total.quantity: (total.before, total.after) for total in found.totals}
+
+
+# Revisions ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_spec_at_a_revision_extends_the_files_of_that_revision(inside):
+    found = diff("HEAD~1:specs/toy.yaml", "HEAD:specs/toy.yaml")
+    assert {change.row.title for change in found.changes if change.differences["macs"]} == {
+        "MLP up-projection", "MLP down-projection",
+    }  # fmt: skip
+    assert totals(diff("main:specs/toy.yaml", "specs/toy.yaml"))["macs"] == (totals(found)["macs"][1],) * 2
+    assert git(inside, "status", "--porcelain") == ""
+
+
+def test_code_at_a_revision_imports_what_that_revision_has(inside):
+    found = diff("HEAD~1:model.py:build", "main:model.py:build")
+    # 5 tokens x 8 x (24 - 16), twice in each of 2 layers
+    assert totals(found)["macs"][1] - totals(found)["macs"][0] == 2 * 2 * 5 * 8 * 8
+    assert git(inside, "status", "--porcelain") == ""
+
+
+def test_code_that_is_not_committed_is_compared_with_its_revision(tmp_path):
+    folder = repository(tmp_path, {"model.py": MODEL, "layers.py": LAYERS.format(width=16)})
+    write(folder, {"layers.py": LAYERS.format(width=8)})
+    done = xf("diff", "HEAD:model.py:build", "model.py:build", "--format", "json", cwd=folder)
+    macs = json.loads(done.stdout)["totals"]["macs"]
+    assert (macs["before"], macs["after"]) == (2 * 2 * 5 * 8 * 16, 2 * 2 * 5 * 8 * 8)
+    assert (folder / "layers.py").read_text(encoding="utf-8") == LAYERS.format(width=8)
+
+
+def test_code_that_imports_from_the_working_tree_is_refused(tmp_path):
+    folder = repository(tmp_path / "repo", {"model.py": MODEL, ".gitignore": "layers.py\n"})
+    write(folder, {"layers.py": LAYERS.format(width=8)})
+    fresh = environment(PYTHONPATH=os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(folder)]))
+    done = subprocess.run(
+        words_of("diff", "HEAD:model.py:build", "vit"), cwd=folder, env=fresh, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "No module named 'layers'" in done.stderr  # the folder of the working tree is not searched
+
+
+def test_an_error_of_code_at_a_revision_has_its_name(inside):
+    with pytest.raises(UsageError, match=r"^HEAD:model.py:nothing: "):
+        diff("HEAD:model.py:nothing", "vit")
+
+
+def test_an_error_at_a_revision_has_its_name_and_not_the_folder_s(inside):
+    git(inside, "checkout", "-q", "-b", "broken")
+    try:
+        commit(inside, {"specs/base.yaml": "name: [\n"})
+        with pytest.raises(XfcostError, match=r"^broken:specs/base.yaml") as caught:
+            diff("broken:specs/base.yaml", "vit")
+        assert tempfile.gettempdir() not in str(caught.value)
+    finally:
+        git(inside, "checkout", "-q", "main")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("nope:specs/toy.yaml", "nope: there is no such revision"),
+        ("mian:specs/toy.yaml", "did you mean main"),
+        ("HEAD:specs/toys.yaml", "did you mean specs/toy.yaml"),
+        ("HEAD:specs.yaml", "there is no specs.yaml at that revision"),
+        ("HEAD:swin", "expected a file at a revision"),
+        (":specs/toy.yaml", "expected a revision before the colon"),
+        ("HEAD:package.module:Net", "there is no package/module at that revision"),
+        ("--output=x:specs/toy.yaml", "there is no such revision"),
+    ],
+)
+def test_what_is_no_file_at_a_revision(inside, text, told):
+    with pytest.raises(UsageError, match=told):
+        diff(text, "specs/toy.yaml")
+
+
+def test_paths_begin_at_the_top_or_with_a_dot_in_this_folder(repo, monkeypatch):
+    monkeypatch.chdir(repo / "specs")
+    assert diff("HEAD:./toy.yaml", "HEAD:specs/toy.yaml").operations == []
+    with pytest.raises(UsageError, match=r"\./toy.yaml is the one in this folder"):
+        diff("HEAD:toy.yaml", "toy.yaml")
+
+
+def test_no_repository_and_no_git(here, monkeypatch):
+    write(here, {"a.yaml": spec()})
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(here.parent))
+    with pytest.raises(UsageError, match="is in no git repository"):
+        diff("HEAD:a.yaml", "a.yaml")
+    monkeypatch.setenv("PATH", str(here))
+    with pytest.raises(UsageError, match="git is not installed"):
+        diff("HEAD:a.yaml", "a.yaml")
+
+
+def test_specs_are_compared_and_checked_without_torch(inside):
+    code = (
+        "import sys, xfcost; xfcost.diff('HEAD~1:specs/toy.yaml', 'specs/toy.yaml');"
+        "xfcost.check('specs/toy.yaml', max_macs=1, against='HEAD~1'); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([*words_of()[:1], "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+# Code of a revision ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_folders_of_the_working_tree_are_replaced_by_those_of_the_revision(tmp_path):
+    top, folder = tmp_path / "top", tmp_path / "rev"
+    for path in (top / "src", top / "lib", folder / "src", tmp_path / "elsewhere"):
+        path.mkdir(parents=True)
+    entries = [str(top / "src"), str(top / "lib"), str(tmp_path / "elsewhere"), str(top)]
+    assert import_folders(entries, folder, top) == [str(folder), str(folder / "src"), str(tmp_path / "elsewhere")]
+
+
+def test_an_import_from_the_working_tree_is_refused(tmp_path, monkeypatch):
+    check_imports(tmp_path)
+    module = type(sys)("editable")
+    module.__file__ = str(tmp_path / "editable.py")
+    monkeypatch.setitem(sys.modules, "editable", module)
+    with pytest.raises(XfcostError, match=r"imports editable from the working tree \(editable.py\)"):
+        check_imports(tmp_path)
