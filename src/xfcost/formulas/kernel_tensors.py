@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
+import msgspec
+
 from xfcost.formulas.tensors import Shape, product
 from xfcost.ledger.number import Number
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors
@@ -18,7 +20,7 @@ _NORMALISERS: Final = "normalisers"
 
 
 class KernelTensors(NamedTuple):
-    """N `tokens`, `padded` to chunks where it is `chunked`; h heads, h·d_k = `inner`, with m `features` each."""
+    """N `tokens`, `padded` to chunks in the `chunked` scheme; h heads, h·d_k = `inner`, with m `features` each."""
 
     tokens: Number
     padded: Number
@@ -26,8 +28,18 @@ class KernelTensors(NamedTuple):
     heads: int
     features: Number
     chunks: Number
-    chunked: bool
+    scheme: Literal["parallel", "chunked", "recurrent"] | None
     form: Literal["elu", "relu", "softmax"]
+
+    @property
+    def chunked(self) -> bool:
+        """Are tokens cut into chunks?"""
+        return self.scheme == "chunked"
+
+    @property
+    def _state_count(self) -> Number:
+        """One state, one of each chunk, or of each token."""
+        return self.tokens if self.scheme == "recurrent" else self.chunks
 
     @property
     def _size(self) -> Number:
@@ -51,11 +63,11 @@ class KernelTensors(NamedTuple):
 
     @property
     def _states(self) -> Shape:
-        return self.chunks, self.features, self.inner
+        return self._state_count, self.features, self.inner
 
     @property
     def _sums(self) -> Shape:
-        return self.chunks, self.features, self.heads
+        return self._state_count, self.features, self.heads
 
     @property
     def _pads(self) -> bool:
@@ -133,14 +145,27 @@ class KernelTensors(NamedTuple):
 
     @property
     def state(self) -> Tensors:
-        """φ(K)ᵀV."""
+        """φ(K)ᵀV; token by token it is added to the state before."""
         keys = Tensor("k_features", self._featured)
-        return product(keys, self._values, self._states, self._copied(keys.shape), self._merged(self._wide))
+        added = product(keys, self._values, self._states, self._copied(keys.shape), self._merged(self._wide))
+        return self._added(added)
 
     @property
     def key_sum(self) -> Tensors:
-        """Σφ(k)."""
-        return Tensors((Tensor("k_features", self._featured),), (Tensor(OUTPUT, self._sums),))
+        """Σφ(k), likewise."""
+        return self._added(Tensors((Tensor("k_features", self._featured),), (Tensor(OUTPUT, self._sums),)))
+
+    def _added(self, tensors: Tensors) -> Tensors:
+        if self.scheme != "recurrent":
+            return tensors
+        before = Tensor("before", tensors.writes[0].shape, held=True)
+        return msgspec.structs.replace(tensors, reads=(before, *tensors.reads))
+
+    @property
+    def join(self) -> Tensors:
+        """What all steps read, and their normalisers."""
+        reads = (Tensor("read", self._wide), Tensor("normaliser", self._weights))
+        return Tensors(reads, (Tensor(OUTPUT, self._wide), Tensor(_NORMALISERS, self._weights)))
 
     @property
     def prefix_sum(self) -> Tensors:

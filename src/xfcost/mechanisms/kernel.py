@@ -107,7 +107,7 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
         yield from _feature_rows(sizes, causal=bool(self.causal))
         rows = {None: _bidirectional, "parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}[self.scheme]
         yield from rows(sizes)
-        divided = None if self.scheme == "recurrent" else sizes.tensors.divide(*_DIVIDED[self.scheme])
+        divided = sizes.tensors.divide(*_DIVIDED[self.scheme])
         title = "Divide by the normaliser"
         yield Operation(path="divide", title=title, flops=sizes.padded * inner * COSTS["multiply"], tensors=divided)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
@@ -142,11 +142,12 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
             yield f"with {m} features this is cheaper than full attention only where N exceeds {least}"
 
 
-# The rows whose outputs are divided by each other; of chunks both are sums.
+# The rows whose outputs are divided by each other; None: the first row gives both.
 _DIVIDED: Final[dict[Form | None, tuple[str, str | None]]] = {
     None: ("read", "normaliser"),
     "parallel": ("weighted_sum", "normaliser"),
     "chunked": ("add", None),
+    "recurrent": ("join", None),
 }
 
 
@@ -162,9 +163,9 @@ class _Sizes(NamedTuple):
 
     @property
     def tensors(self) -> KernelTensors:
-        """What the rows read, write and save, but those of the recurrent form."""
+        """What the rows read, write and save."""
         form = "elu" if isinstance(self.kind, EluPlusOne) else self.kind.function
-        return KernelTensors(*self[:6], chunked=self.scheme == "chunked", form=form)
+        return KernelTensors(*self[:6], scheme=self.scheme, form=form)
 
     @property
     def normaliser(self) -> Number:
@@ -213,8 +214,7 @@ def _exponential(sizes: _Sizes, elements: Number) -> Number:
 
 def _normaliser(sizes: _Sizes) -> Operation:
     macs = sizes.padded * sizes.heads * sizes.features
-    recurrent = sizes.scheme == "recurrent"
-    mixing = global_mixing(sizes.tokens) | {"tensors": None if recurrent else sizes.tensors.normaliser}
+    mixing = global_mixing(sizes.tokens) | {"tensors": sizes.tensors.normaliser}
     return matmul("normaliser", "Normaliser φ(Q)·Σφ(K)", macs, work=sizes.normaliser, **mixing)
 
 
@@ -283,14 +283,17 @@ def _recurrent(sizes: _Sizes) -> Iterator[Operation]:
     """Per token: S += φ(k)vᵀ, z += φ(k), then φ(q)S and φ(q)·z."""
     macs, sums = sizes.tokens * sizes.features * sizes.inner, sizes.tokens * sizes.heads * sizes.features
     mixing = global_mixing(sizes.tokens)
-    update = matmul("state", "Update the state S += φ(k)vᵀ", macs, work=macs * COSTS["add"], **mixing)
+    tensors = sizes.tensors
+    update = matmul(
+        "state", "Update the state S += φ(k)vᵀ", macs, work=macs * COSTS["add"], tensors=tensors.state, **mixing
+    )
     yield msgspec.structs.replace(update, sequential=sizes.tokens)
-    yield elementwise("key_sum", "Add to the sum of features", "add", sums, **static_weights(mixing))
-    yield matmul("read", "Read the state φ(q)S", macs, **mixing)
+    yield elementwise(
+        "key_sum", "Add to the sum of features", "add", sums, tensors=tensors.key_sum, **static_weights(mixing)
+    )
+    yield matmul("read", "Read the state φ(q)S", macs, tensors=tensors.read, **mixing)
     yield _normaliser(sizes)
-    next_state = state_write(
-        "State and sum for the next token", sizes.features * (sizes.inner + sizes.heads), path="cache"
-    )
-    yield move(
-        "join", "Put the tokens side by side", sizes.tokens * (sizes.inner + sizes.heads), in_decode=(next_state,)
-    )
+    numbers, title = sizes.inner + sizes.heads, "State and sum for the next token"
+    next_state = state_write(title, sizes.features * numbers, path="cache")
+    facts = {"in_decode": (next_state,), "tensors": tensors.join}
+    yield move("join", "Put the tokens side by side", sizes.tokens * numbers, **facts)
