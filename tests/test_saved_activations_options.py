@@ -77,7 +77,7 @@ SPECS = {
               - [{kind: moe, experts: 4, active: 2, capacity: 1.5, normalize: false, expert: {kind: mlp}, shared: {}}]
               - [{kind: moe, experts: 4, active: 1, router: sigmoid, correction: true, scale: 2, expert: {kind: mlp}}]
               - [{kind: moe, experts: 6, active: 2, groups: {count: 3, active: 2}, expert: {kind: mlp, bias: false}}]
-              - [{kind: moe, experts: 6, router: sigmoid, groups: {count: 3, active: 2, score: top_two}, expert: {kind: mlp}}]
+              - [{kind: moe, router: sigmoid, groups: {count: 2, active: 1, score: top_two}, expert: {kind: mlp}}]
         head: {kind: masked_language_model, act: silu, norm: rms_norm, next_sentence: true}
         """,
     "extra tokens": f"""
