@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,16 +13,22 @@ if TYPE_CHECKING:
     from xfcost.ledger.ledger import Ledger
 
 
-def least_macs(ledger: Ledger) -> int:
+def forward_macs(row: Operation) -> int:
+    """Those of a row's forward pass, of all blocks."""
+    return row.macs * row.times
+
+
+def least_macs(ledger: Ledger, macs: Callable[[Operation], int] = forward_macs) -> int:
     """MACs of all blocks; of attention with a mask or pattern only those of the pairs that it keeps.
 
+    `macs` are a row's, masked pairs among them: those of the forward pass, of the backward pass, of a recomputation.
     Products are counted as they are defined: Winograd's and Strassen's algorithms multiply less.
     """
     kept = _kept_shares(ledger)
     total = Fraction(0)
     for row in ledger.rows:
         share = kept.get(row.component, Fraction(1)) if row.content_dependent else Fraction(1)
-        total += row.macs * row.times * share
+        total += macs(row) * share
     return int(total)
 
 

@@ -146,9 +146,7 @@ def why(one: Checked, held: Held) -> str:
 
 
 def _noun(held: Held) -> str:
-    if held.budget.quantity == "memory" and held.figure.parts:
-        return max(held.figure.parts, key=lambda name: (held.figure.parts or {})[name])
-    return held.figure.words
+    return (held.budget.quantity == "memory" and held.figure.largest) or held.figure.words
 
 
 def why_rows(held: Held) -> list[dict[str, str]]:

@@ -21,7 +21,11 @@ _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "prefill": (("macs", "MACs"), ("cache_bytes", "KV cache")),
     "decode": (("read_bytes", "bytes read per step"), ("cache_bytes", "KV cache"), ("macs", "MACs")),
     "generate": (("macs", "MACs"), ("cache_bytes", "KV cache")),
-    "train": (("step_flops", "FLOPs of a step"), ("step_bytes", "memory of a step"), ("run_days", "days of the run")),
+    "train": (
+        ("step_flops", "FLOPs of a step"),
+        ("step_bytes", "memory of a step, without the loss"),
+        ("run_days", "days of the run"),
+    ),
 }
 
 

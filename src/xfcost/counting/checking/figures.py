@@ -10,6 +10,8 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 
+_LOGITS: Final = "logits of the loss"
+
 
 class Figure(NamedTuple):
     """What a run costs of one quantity."""
@@ -21,6 +23,12 @@ class Figure(NamedTuple):
     """Of a sum: its parts."""
     at_least: bool = False
     """Is it a lower bound, because no formula knows an operation of the module?"""
+
+    @property
+    def largest(self) -> str | None:
+        """The largest of the parts that operations add up to; the loss's logits are of none."""
+        of_operations = {name: value for name, value in (self.parts or {}).items() if name != _LOGITS}
+        return max(of_operations, key=lambda name: of_operations[name], default=None)
 
 
 class Weight(NamedTuple):
@@ -73,13 +81,17 @@ def _memory(ledger: Ledger, budget: Budget) -> Figure:
     """Bytes of a pass, or of a training step."""
     if ledger.training is not None:
         step = ledger.training.step
-        if step.total_bytes is None:
+        if step.total_with_loss_bytes is None:
             raise UsageError(
                 f"{budget.option} of --mode train: the optimizer's states or the saved activations are not known in "
                 "closed form; add --trace"
             )
-        parts = {"parameters, gradients and optimizer": step.fixed_bytes or 0, "saved activations": step.kept_bytes}
-        return Figure(step.total_bytes, "memory of a training step", _some(parts))
+        parts = {
+            "parameters, gradients and optimizer": step.fixed_bytes or 0,
+            "saved activations": step.kept_bytes,
+            _LOGITS: step.loss_logits_bytes,
+        }
+        return Figure(step.total_with_loss_bytes, "memory of a training step", _some(parts))
     memory = inference_memory(ledger)
     parts = {"weights": memory.weights, "attention matrices": memory.attention, "KV cache": memory.cache}
     return Figure(memory.total, "memory", _some(parts))
@@ -117,10 +129,9 @@ GROWING: Final = {
 
 def growing(figure: Figure, budget: Budget) -> str:
     """The quantity of operations that a budget is of; of memory that of its largest part."""
-    if budget.quantity != "memory" or not figure.parts:
+    if budget.quantity != "memory" or figure.largest is None:
         return GROWING[budget.quantity]
-    largest = max(figure.parts, key=lambda name: (figure.parts or {})[name])
-    return _OF_PARTS.get(largest, "params")
+    return _OF_PARTS.get(figure.largest, "params")
 
 
 _OF_PARTS: Final = {
