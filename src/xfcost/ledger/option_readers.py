@@ -96,7 +96,7 @@ def one_of(option: str, words: Collection[str]) -> Callable[[Any], str]:
     return read
 
 
-def integer(  # noqa: PLR0913 - a number's bound, and words for the message
+def integer(
     option: str,
     most: int,
     example: str,
