@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import xfcost
+from xfcost.counting.devices.find import read_devices
 
 OTHERS = {"llm-analysis": "ask_llm_analysis.py", "genz-llm": "ask_genz.py", "llm-flops": "ask_llm_flops.py"}
 VERSION = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
@@ -28,6 +29,7 @@ GPT3_TOKENS_TIMES_WIDTH = 2048 * 12288
 
 # Of an A100 SXM with 80 GB, in print: dense bf16 FLOP/s, B/s.
 A100_FLOPS_PER_SECOND, A100_BYTES_PER_SECOND = 312e12, 2039e9
+ON = {"on": "a100-sxm-80", "dtype": "bfloat16", "attention": "fused"}
 
 # There is no package of it to run. Its source, at commit f307ca5, states 1979e12/2 FLOP/s for the H100.
 READ = {"LLM-Viewer (no package: read, not run)": {"h100": 989.5}}
@@ -88,16 +90,14 @@ QUESTIONS = {
 
 
 def least_milliseconds(mode: str) -> float:
-    """Our lower bound of a run of Llama 2 7B at N = 512 in 16 bits on an A100: its FLOPs or its bytes take longer."""
+    """Our lower bound of a run of Llama 2 7B at N = 512 in 16 bits on an A100."""
     logits = {"logits": "all"} if mode == "prefill" else {}
-    ledger = xfcost.analyze(LLAMA2, N=512, trace=False, mode=mode, dtype="bfloat16", attention="fused", **logits)
-    read = 2 * ledger.weights_read() + ledger.cached_bytes
-    return 1e3 * max(2 * ledger.total("macs") / A100_FLOPS_PER_SECOND, read / A100_BYTES_PER_SECOND)
+    return 1e3 * xfcost.analyze(LLAMA2, N=512, trace=False, mode=mode, **ON, **logits).on.seconds
 
 
 def saved_bytes() -> float:
-    """What a block of GPT-3 saves for its backward pass, walked on the real model without memory."""
-    ledger = xfcost.analyze(GPT3, N=2048, trace=True, mode="train", dtype="bfloat16", attention="eager")
+    """What a block of GPT-3 saves for its backward pass."""
+    ledger = xfcost.analyze(GPT3, N=2048, trace=False, mode="train", dtype="bfloat16", attention="eager")
     blocks = (row for row in ledger.rows if row.in_block)
     return sum(row.training.kept_bytes for row in blocks) / 96
 
@@ -119,6 +119,7 @@ def ours() -> dict[str, float]:
         "decode": least_milliseconds("decode"),
         "training": step.model_flops,
         "saved": saved_bytes(),
+        "h100": read_devices("h100-sxm").peak("bfloat16") / 1e12,
     }
 
 

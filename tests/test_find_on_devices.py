@@ -135,7 +135,7 @@ def test_devices_without_memory_leave_nothing_out_and_say_so():
     ],
 )
 def test_bad_input(options, message):
-    for vary in ({}, {"stages.0.depth": [1]}):
+    for vary in ({}, {"stages.0.no.such.key": [1]}):  # refused before anything is counted
         with pytest.raises(UsageError) as caught:
             xfcost.find("vit", vary=vary, **options)
         assert str(caught.value).startswith(message)

@@ -125,17 +125,11 @@ def time_limit(option: str, given: Any) -> float:
 
 
 def _time(limit: float) -> str:
-    return _trimmed(units.seconds(limit))
-
-
-def _trimmed(text: str) -> str:
-    """25 G, not 25.00 G."""
-    number, _, prefix = text.partition(" ")
-    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {prefix}".rstrip()
+    return units.trimmed(units.seconds(limit))
 
 
 def _short(limit: int) -> str:
-    return _trimmed(units.count(limit, 6))
+    return units.trimmed(units.count(limit, 6))
 
 
 def _bytes(limit: int) -> str:

@@ -14,7 +14,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.report.chart_frame import caption_heights, draw_captions
 from xfcost.report.figure import INK, QUIET, look, to_bytes
 from xfcost.report.find import answer, short_keys
-from xfcost.report.find_notes import memory_note
+from xfcost.report.find_notes import memory_note, time_notes
 from xfcost.report.point_labels import Box, Named, Placed, nearest_corner, placed
 from xfcost.report.style import SYSTEMS
 
@@ -116,7 +116,7 @@ def _byte_tick(value: float, _position: object = None) -> str:
 
 
 def _second_tick(value: float, _position: object = None) -> str:
-    return units.seconds(value)
+    return units.trimmed(units.seconds(value))
 
 
 _TICKS: Final = {units.size: _byte_tick, units.seconds: _second_tick}
@@ -223,7 +223,9 @@ def _captions(found: Found) -> _Captions:
     keys = " · ".join(short_keys(found.keys))
     names = [f"Names: {keys}."] if found.keys else []
     notes = [*names, f"Line: the front, {len(found.front):,} models that no other beats in both."]
-    return _Captions(title, f"{answer(found)[0]}{drawn}", "  ".join([*notes, f"{_sentence(memory_note(found))}"]))
+    notes += [_sentence(memory_note(found))]
+    notes += map(_sentence, time_notes(found) if "seconds" in found.question.front else [])
+    return _Captions(title, f"{answer(found)[0]}{drawn}", "  ".join(notes))
 
 
 def _sentence(text: str) -> str:
