@@ -62,6 +62,8 @@ class DenseAttention(msgspec.Struct, frozen=True):
     """Are keys and values gathered for each group, heads outermost?"""
     bias: Tensor | None = None
     """The bias of the scores, a tensor; by default constants, the same for all samples."""
+    apart: bool = False
+    """Are the heads of queries and keys apart in memory, and not beside each other in every token?"""
 
     def rows(self) -> Iterator[Operation]:
         """The rows from queries, keys and values to weighted sums."""
@@ -91,7 +93,8 @@ class DenseAttention(msgspec.Struct, frozen=True):
         values = self.inner if self.values is None else self.values
         sizes = (self.groups, self.queries, self.keys, self.heads, self.inner, values, self.shared)
         bias = (self.bias or CONSTANT_BIAS) if self.biased else None
-        return CoreTensors(*sizes, self.operands, self.prefix, scaled=self.scaled, bias=bias, gathered=self.gathered)
+        layout = {"gathered": self.gathered, "apart": self.apart}
+        return CoreTensors(*sizes, self.operands, self.prefix, scaled=self.scaled, bias=bias, **layout)
 
     @property
     def _entries(self) -> Number:
