@@ -71,8 +71,10 @@ def _asked(found: Found) -> str:
 
 
 def _budgets(found: Found) -> str:
-    budgets = " and ".join(budget.text() for budget in found.question.budgets)
-    return f" {budgets}" if budgets else ", without a budget"
+    *others, last = (budget.text() for budget in found.question.budgets) if found.question.budgets else ("",)
+    if not last:
+        return ", without a budget"
+    return f" {', '.join(others)} and {last}" if others else f" {last}"
 
 
 def short_name(found: Found, row: Row) -> str:
