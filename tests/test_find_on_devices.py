@@ -86,6 +86,8 @@ def test_what_does_not_fit_in_memory_is_left_out():
     ranges = xfcost.find("llama2-7b", vary={"stages.0.depth": [32, 64, 320]}, mode="decode", on="a100-sxm-80")
     assert [row.values for row in ranges.rows] == [(64,), (32,)]
     assert ranges.left_out[0].reason == "the 79.26 GiB of a100-sxm-80"
+    again = xfcost.find("llama2-7b", vary={"stages.0.depth": [32, 64, 320]}, mode="decode", on="a100-sxm-80", jobs=2)
+    assert again == ranges
 
 
 def test_seconds_are_limited_and_sorted():
