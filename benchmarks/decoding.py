@@ -36,7 +36,8 @@ from xfcost.spec.run import Run
 
 preset, settings, sizes, rounds = json.loads(sys.argv[1])
 loaded = load(preset, tuple(settings))
-architectures = [place(loaded, Run(tokens=(tokens,), mode="decode")) for tokens in sizes]
+runs = [Run(tokens=(tokens,), mode="decode", dtype="float32", attention="eager") for tokens in sizes]
+architectures = [place(loaded, run) for run in runs]
 ledgers = [count(architecture) for architecture in architectures]
 models = [build(architecture, "cpu") for architecture in architectures]
 
@@ -66,7 +67,8 @@ preset, settings, prompt, new = json.loads(sys.argv[1])
 loaded = load(preset, tuple(settings))
 
 def built(tokens, mode):
-    return build(place(loaded, Run(tokens=(tokens,), mode=mode)), "cpu")
+    run = Run(tokens=(tokens,), mode=mode, dtype="float32", attention="eager")
+    return build(place(loaded, run), "cpu")
 
 def seconds(live):
     start = time.perf_counter()

@@ -41,7 +41,7 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
 preset, mode, batch, max_bytes, max_macs = json.loads(sys.argv[1])
-architecture = place(load(preset), Run(batch=batch, mode=mode))
+architecture = place(load(preset), Run(batch=batch, mode=mode, dtype="float32", attention="eager"))
 macs = count(architecture).total("macs") * (3 if mode == "train" else 1)
 prediction = training_memory(architecture, "adamw") if mode == "train" else forward_memory(architecture)
 result = {"predicted": prediction.predicted, "low": prediction.low, "high": prediction.high, "measured": None}

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Final
 
 import preloaded
 
 # What changes how a command looks, wherever the tests run.
 _LOOKS = ("COLUMNS", "NO_COLOR", "FORCE_COLOR")
+
+
+# The run options of float32 and eager attention, for tests whose figures are theirs.
+PLAIN: Final = {"dtype": "float32", "attention": "eager"}
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -115,7 +115,7 @@ def test_token_numbers_refused(given):
 
 @pytest.mark.parametrize(
     "more",
-    [{"batch": True}, {"batch": 1.5}, {"dtype": "int8"}, {"dtype": None}, {"N": 3.5}, {"N": -1}, {"attention": "x"}],
+    [{"batch": True}, {"batch": 1.5}, {"dtype": "int8"}, {"dtype": 32}, {"N": 3.5}, {"N": -1}, {"attention": "x"}],
 )
 def test_bad_arguments_are_xfcost_errors(more):
     with pytest.raises(XfcostError):

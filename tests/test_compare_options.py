@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 import xfcost
+from helpers import PLAIN
 from strategies import as_yaml
 from xfcost.cli import command
 from xfcost.counting.comparison_result import Comparison
@@ -138,7 +139,7 @@ def test_traffic_of_all_systems_beside_each_other_and_below(specs: list[Path]) -
 
 
 def test_many_systems_that_decode_say_what_they_cache(specs: list[Path]) -> None:
-    comparison = xfcost.compare(*specs, mode="decode", N=8)
+    comparison = xfcost.compare(*specs, mode="decode", N=8, **PLAIN)
     above, head, *lines = shown(comparison).split("\n\n")[1].splitlines()
     assert above.split() == ["fewer", "MACs"]  # a column's first line: fewer MACs, first seen at N
     assert head.split()[:4] == ["params", "MACs", "×first", "MACs"]

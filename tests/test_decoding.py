@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cases import CASES
 from cases.base import Case
+from helpers import PLAIN
 from modules import Holder
 from strategies import cases
 from tiers import of_case, tiered
@@ -235,7 +236,9 @@ def test_the_cache_of_llama_3_by_hand() -> None:
 def test_fewer_heads_of_keys_and_values_shrink_the_cache_and_no_score() -> None:
     """MHA -> GQA -> MQA (Shazeer 2019; Ainslie et al. 2023): h_kv = 32, 8, 1."""
     ledgers = {
-        heads: analyze("llama3-8b", N=1000, mode="decode", trace=False, settings=[f"**.kv_heads={heads}"])
+        heads: analyze(
+            "llama3-8b", N=1000, mode="decode", attention="eager", trace=False, settings=[f"**.kv_heads={heads}"]
+        )
         for heads in (32, 8, 1)
     }
     caches = {heads: ledger.cache.bytes for heads, ledger in ledgers.items() if ledger.cache}
@@ -266,7 +269,7 @@ def test_what_a_token_more_adds_is_what_the_next_cache_has_more(preset: str, tok
 
 def test_prefill_is_the_forward_and_tells_its_cache() -> None:
     forward, prefill, decode = (
-        analyze("gpt2", N=64, mode=mode, trace=False)  # type: ignore[arg-type]
+        analyze("gpt2", N=64, mode=mode, trace=False, **PLAIN)  # type: ignore[arg-type]
         for mode in ("forward", "prefill", "decode")
     )
     # all but the head's logits, of one position in place of 64 (tests/test_generation_executed.py)
@@ -281,7 +284,8 @@ def test_prefill_is_the_forward_and_tells_its_cache() -> None:
 def test_what_a_batch_asks_of_experts_is_a_bound_and_said_to_be_one() -> None:
     """Mixtral, 2 of 8 experts: 3 samples ask for 6 at most, 5 for all 8; one asks for 2, whichever they are."""
     steps = {
-        batch: analyze("mixtral-8x7b", N=64, batch=batch, mode="decode", trace=False).step for batch in (1, 3, 4, 5)
+        batch: analyze("mixtral-8x7b", N=64, batch=batch, mode="decode", trace=False, **PLAIN).step
+        for batch in (1, 3, 4, 5)
     }
     assert [(step.at_most if step else None) for step in steps.values()] == [False, True, True, True]
     expert = 32 * 3 * 4096 * 14336 * 4  # bytes: 32 blocks, three matrices

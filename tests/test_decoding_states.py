@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from helpers import PLAIN
 from test_decoding import logits_step_by_step
 from xfcost.api import analyze
 from xfcost.ledger.errors import SpecError
@@ -93,7 +94,7 @@ STATES = {
 
 
 def decoded(preset: str, tokens: str | int, settings: tuple[str, ...] = ()) -> Ledger:
-    return analyze(preset, N=tokens, mode="decode", trace=False, settings=settings)  # type: ignore[arg-type]
+    return analyze(preset, N=tokens, mode="decode", trace=False, settings=settings, **PLAIN)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("preset", STATES)

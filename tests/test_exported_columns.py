@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 import xfcost
-from helpers import xf
+from helpers import PLAIN, xf
 from strategies import as_yaml
 from xfcost.counting.gallery import gallery_rows
 from xfcost.counting.sweep import records as sweep_records
@@ -461,7 +461,7 @@ DECODE_ROWS: dict[str, dict[str, Any]] = {
 
 
 def test_rows_of_a_decode_step(text: Path) -> None:
-    ledger = xfcost.analyze(text, batch=2, mode="decode")
+    ledger = xfcost.analyze(text, batch=2, mode="decode", **PLAIN)
     rows = {row["path"]: row for row in csv.DictReader(io.StringIO(ledger_text(ledger, "csv")))}
     for path, given in DECODE_ROWS.items():
         expected = NOTHING | {"read": None, "mixing": "per-token", "times": 1, "stage": path.split(".")[0]} | given
@@ -553,7 +553,7 @@ def test_attention_memory_of_all_layers_and_at_its_peak(image: Path) -> None:
 
 
 def test_a_comparison_of_decode_steps(text: Path) -> None:
-    comparison = xfcost.compare(text, text, batch=2, mode="decode")
+    comparison = xfcost.compare(text, text, batch=2, mode="decode", **PLAIN)
     first, _ = csv.DictReader(io.StringIO(comparison_text(comparison, "csv")))
     expected = {"N": 6, "image": "", "mode": "decode", "params": 606, "active_params": 508}
     # 2·(96 + 2·48 + 32 + 24 + 2·80) + 88, of which the scores and the weighted sums 2·2·48

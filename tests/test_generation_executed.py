@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers import xf
+from helpers import PLAIN, xf
 from hugging_face import theirs, write
 from xfcost.api import account, analyze
 from xfcost.importing import import_config
@@ -138,7 +138,7 @@ def test_t5_writes_from_its_start_token(cache: bool, logits: Logits, tmp_path: P
 def test_only_the_head_does_less_for_a_prompt(preset: str, width: int, vocabulary: int) -> None:
     n = 9
     last, every = (
-        analyze(preset, N=n, mode="prefill", logits=logits, trace=False)  # type: ignore[arg-type]
+        analyze(preset, N=n, mode="prefill", logits=logits, trace=False, **PLAIN)  # type: ignore[arg-type]
         for logits in (None, "all")
     )
     forward = analyze(preset, N=n, trace=False)
@@ -157,7 +157,7 @@ def test_the_real_model_has_logits_of_one_position(tmp_path: Path) -> None:
     ours(tmp_path, LLAMA, "LlamaForCausalLM", tokens=(6,), new_tokens=1)
     loaded = load(str(tmp_path / "ours.yaml"))
     torch.manual_seed(0)
-    run = Run(tokens=(6,), batch=BATCH, mode="prefill")
+    run = Run(tokens=(6,), batch=BATCH, mode="prefill", dtype="float32", attention="eager")
     every, last = (build(place(loaded, run._replace(logits=logits)), "cpu") for logits in ("all", "last"))
     last.model.load_state_dict(every.model.state_dict())
     logits_B1V = last.model(*every.inputs)

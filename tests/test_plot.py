@@ -343,8 +343,8 @@ def test_a_cache_is_drawn_of_models_that_decode(tmp_path):
     rows = list(csv.DictReader(io.StringIO(target.read_text(encoding="utf-8"))))
     kept = {(row["spec"], int(row["N"])): int(row["cache_bytes"]) for row in rows}
     assert done.stdout.startswith("Llama 3 8B: slope 1.00")
-    assert kept["llama3-8b", 65536] == 65536 * 32 * 2 * 1024 * 4
-    assert kept["mistral-7b-sliding", 65536] == 4096 * 32 * 2 * 1024 * 4  # the window
+    assert kept["llama3-8b", 65536] == 65536 * 32 * 2 * 1024 * 2  # bytes of bfloat16
+    assert kept["mistral-7b-sliding", 65536] == 4096 * 32 * 2 * 1024 * 2  # the window
 
 
 def test_a_system_without_scores_is_named(tmp_path):

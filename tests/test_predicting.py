@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import xfcost
-from helpers import xf
+from helpers import PLAIN, xf
 from xfcost.counting.run_options import make_run
 from xfcost.ledger import calibration as files
 from xfcost.ledger import units
@@ -437,8 +437,9 @@ def test_options_of_a_timing_need_a_device_beside_a_prediction(calibrated_here):
 
 def test_a_generation_is_predicted_phase_by_phase(calibrated_here):
     ledger = xfcost.analyze(
-        "gpt2", settings=["stages.0.depth=1"], N=8, mode="generate", new_tokens=4, trace=False, predict=True, threads=1
-    )
+        "gpt2", settings=["stages.0.depth=1"], N=8, mode="generate", new_tokens=4, trace=False, predict=True, threads=1,
+        **PLAIN,
+    )  # fmt: skip
     prefill, decode = ledger.prediction.phases
     assert (prefill.name, decode.name) == ("prefill", "decode")
     assert ledger.prediction.seconds == pytest.approx(prefill.seconds + decode.seconds)

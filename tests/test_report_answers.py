@@ -26,10 +26,10 @@ def test_a_forward_answers_parameters_macs_flops_memory_and_agreement() -> None:
 
 
 def test_a_decode_step_answers_cache_bytes_intensity_and_tokens_at_once() -> None:
-    # Keys and values of 1,024 tokens, 12 layers, 768 wide, 4 bytes: 72 MiB
-    assert 2 * 1024 * 12 * 768 * 4 == 72 * 2**20
+    # Keys and values of 1,024 tokens, 12 layers, 768 wide, 2 bytes: 36 MiB
+    assert 2 * 1024 * 12 * 768 * 2 == 36 * 2**20
     lines = header("gpt2", mode="decode", batch=2)
-    assert lines[2] == "KV cache: 144 MiB float32, batch 2; 72 KiB more per token of a sample"
+    assert lines[2] == "KV cache: 72 MiB bfloat16, batch 2; 36 KiB more per token of a sample"
     assert lines[3].startswith("bytes read per step: ")
     assert lines[4].endswith("FLOP/byte: memory-bound wherever the ridge point is higher")
     assert lines[5] == "tokens at once: 2 (one per sample)"

@@ -39,8 +39,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mode", choices=["forward", "decode", "prefill", "train"])
     parser.add_argument("presets", nargs="*", help="default: all")
+    parser.add_argument("--dtype", help="default: the preset's in that mode")
+    parser.add_argument("--attention", help="eager or fused; default: the preset's in that mode")
     options = parser.parse_args()
-    run, agree, refused, differ = make_run(mode=options.mode), 0, 0, 0
+    run = make_run(mode=options.mode, dtype=options.dtype, attention=options.attention)
+    agree, refused, differ = 0, 0, 0
     for name in options.presets or preset_names():
         try:
             agreement = joined(name, run).agreement

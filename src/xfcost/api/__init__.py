@@ -200,7 +200,7 @@ def compare(  # noqa: PLR0913 - options
     The arguments are those of `analyze`; the trace, which imports torch, is on demand here. Where it isn't `thorough`,
     crossovers are looked for at fewer points, and no row has an order.
     """
-    from xfcost.api.systems import OfModules, open_systems, system_ledgers, with_remarks
+    from xfcost.api.systems import OfModules, open_systems, shared_run, system_ledgers, with_remarks
     from xfcost.counting.comparison import compared
     from xfcost.counting.system import SpecSystem
 
@@ -211,6 +211,7 @@ def compare(  # noqa: PLR0913 - options
     systems = open_systems(specs, of, settings, progress)
     if len(systems) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
+    run = shared_run(run, systems)
     if mixing and all(isinstance(one, SpecSystem) for one in systems):
         raise UsageError("--mixing: a spec declares how its operations mix tokens; `analyze --probe` checks it")
     how: dict[str, Any] = {"trace": trace, "device": device, "predict": on if predict else None, "timing": timing}

@@ -30,7 +30,7 @@ def stream(  # noqa: PLR0913 - options
     seed: int | str = 0,
     N: Any = None,
     size: Any = None,
-    dtype: str = "float32",
+    dtype: str | None = None,
     settings: Sequence[str] | None = (),
     progress: Progress | None = None,
 ) -> ResidualStream:
@@ -43,7 +43,7 @@ def stream(  # noqa: PLR0913 - options
         seed: of the weights and the input.
         N: tokens of the first stage; for an encoder-decoder one number for both streams, or two.
         size: image size in place of N.
-        dtype: float32, float16, bfloat16 or float64.
+        dtype: float32 (the default), float16, bfloat16 or float64.
         settings: overrides, `key.path=value` each.
         progress: called with a line of text before each long step.
 

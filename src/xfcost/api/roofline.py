@@ -15,6 +15,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.roofline import Roofline, roofline
 from xfcost.ledger.roofs import Roofs, roofs_of
 from xfcost.ledger.timing_options import TimingPlan
+from xfcost.spec.default_options import chosen_for
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -57,6 +58,7 @@ def rooflines(
     Raises:
         XfcostError: bad input, no such device, a system that doesn't fit on it, no calibration to predict from.
     """
+    dtype = chosen_for([one.spec for one in loaded], run).dtype
     ledgers = accounts(
         loaded,
         run,
@@ -69,10 +71,10 @@ def rooflines(
     )
     if predict:
         ledgers = [_with_bytes(ledger, one, run) for ledger, one in zip(ledgers, loaded, strict=True)]
-    found = calibrated_roofs(device, run.dtype, timing.threads)
+    found = calibrated_roofs(device, dtype, timing.threads)
     if found.why is not None:
         progress(f"{found.why}; its peaks alone are measured now …")
-    roofs = found.roofs or _measured_roofs(device, run.dtype, timing.threads)
+    roofs = found.roofs or _measured_roofs(device, dtype, timing.threads)
     return [roofline(ledger, roofs) for ledger in ledgers]
 
 

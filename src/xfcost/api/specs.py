@@ -15,6 +15,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
+from xfcost.spec.default_options import with_defaults
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -66,6 +67,7 @@ def accounts(  # noqa: PLR0913 - options
         XfcostError: as `account`.
     """
     say = progress or (lambda text: None)
+    run = with_defaults(run, [one.spec for one in loaded])
     if device is not None:
         with _torch(loaded[0], f"running it on {device}"):
             from xfcost.torch_models.timing.devices import check_device
@@ -102,7 +104,7 @@ def _predicted(
         from xfcost.api.predictions import predictor
         from xfcost.torch_models.predicting.predict import predicted
 
-        found = predictor(device, run.dtype, timing.threads)
+        found = predictor(device, placed[0][1].dtype, timing.threads)
         return [(one[0], one[1], predicted(_system(*one, run, device), found)) for one in placed]
 
 
@@ -179,7 +181,7 @@ def built(loaded: Loaded, run: Run, device: str) -> BuiltModel:
         architecture = place(loaded, run)
         if device != "meta":
             check_device(device)
-            weights = (count(architecture, orders=False).total("params") or 0) * BYTES_PER_ELEMENT[run.dtype]
+            weights = (count(architecture, orders=False).total("params") or 0) * BYTES_PER_ELEMENT[architecture.dtype]
             check_room(weights, device, loaded.spec.name, "the weights alone")
         return build(architecture, device)
 

@@ -15,6 +15,7 @@ from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import NoNumbersError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_options import USUAL, TimingPlan
+from xfcost.spec.default_options import with_defaults
 from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
 from xfcost.spec.load import expanded, load
 from xfcost.spec.run import Run
@@ -74,6 +75,11 @@ def open_systems(
             module, inputs = one if isinstance(one, tuple) else (one, of.example_inputs)
             systems.append(_module(given_module(module, inputs, of.example_kwargs), of))
     return systems
+
+
+def shared_run(run: Run, systems: Sequence[System]) -> Run:
+    """`run` with one dtype and one attention for all systems, where it has none."""
+    return with_defaults(run, [one.loaded.spec if isinstance(one, SpecSystem) else None for one in systems])
 
 
 def _texts(given: Sequence[str] | None) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from xfcost.report.messages import say
 MOST_SYSTEMS: Final = 4
 
 
-@shared.run_options("N", "size", "batch", "attention")
+@shared.run_options("N", "size", "batch", "attention", **shared.OF_A_FORWARD)
 def run(  # noqa: PLR0913 - options
     specs: Annotated[list[str], shared.spec_argument(f"One to {MOST_SYSTEMS} presets or paths. {shared.OR_MODULES}")],
     settings: shared.Settings = None,

@@ -8,7 +8,7 @@ from xfcost.commands import options as shared
 from xfcost.report.messages import say
 
 
-@shared.run_options("N", "size", "batch", "dtype", "attention")
+@shared.run_options("N", "size", "batch", "dtype", "attention", **shared.OF_A_FORWARD)
 def run(  # noqa: PLR0913 - options
     specs: Annotated[list[str], shared.spec_argument(f"Presets or paths. {shared.OR_MODULES}")],
     settings: shared.Settings = None,

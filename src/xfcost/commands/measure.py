@@ -92,8 +92,8 @@ AnyMachine = Annotated[bool, typer.Option("--any-machine", help="Add rows to a f
     "logits",
     "optimizer",
     batch="Samples, as in 1,8.",
-    dtype="float32, float16, bfloat16 or float64, or several with commas.",
-    attention="eager (keeps the score matrix) or fused (one kernel), or eager,fused.",
+    dtype="float32, float16, bfloat16 or float64, or several with commas. Default: as of `analyze`.",
+    attention="eager (keeps the score matrix) or fused (one kernel), or eager,fused. Default: as of `analyze`.",
     mode="forward, prefill, decode, generate or train (a step), or several with commas.",
 )
 def run(  # noqa: PLR0913 - options
@@ -144,6 +144,8 @@ def run(  # noqa: PLR0913 - options
         if scheduler is None
         else cluster_team(scheduler, how, systems) as team
     ):
+        for note in plan.default_notes:
+            say(note)
         for line in left_out_texts(plan.grids, axis.word):
             say(line)
         rows = _swept(plan.with_threads(team.threads), team, save, retry=retry, any_machine=any_machine)

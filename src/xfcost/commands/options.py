@@ -109,6 +109,11 @@ Output = Annotated[
     typer.Option("-o", "--output", help="Write the report to a file; its ending says the format."),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", help="All figures, searches and notes of the table.")]
+# Help of a forward's options, in commands without --mode.
+OF_A_FORWARD: Final = {
+    "dtype": "float32 (the default), float16, bfloat16 or float64.",
+    "attention": "eager (the default; keeps the score matrix) or fused (one kernel).",
+}
 OR_MODULES: Final = "Torch modules (model.py:NAME, whose code is executed) and config.json as for `analyze`."
 Inputs = Annotated[
     list[str] | None,

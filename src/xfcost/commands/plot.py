@@ -88,7 +88,7 @@ def run(  # noqa: PLR0913 - options
     With --metric time --predict the lines are seconds predicted from the device's calibration.
     A torch module is counted at some N (and its kinds found, for the metric mixing), with polynomials between them.
     """
-    from xfcost.api.systems import OfModules, open_systems
+    from xfcost.api.systems import OfModules, open_systems, shared_run
     from xfcost.counting.run_options import make_run
     from xfcost.counting.sweep import span_of
     from xfcost.ledger.timing_options import TIMING_OPTIONS, timing_plan
@@ -98,7 +98,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.scaling import scaling_chart
 
     one_of("--metric", METRICS)(metric)
-    _check_metric(metric, device, options.get("attention", "eager"), predict=predict)
+    _check_metric(metric, device, options.get("attention"), predict=predict)
     axis, span = axis_of(N, size)
     target = output or shared.default_target(specs, metric)
     form = ending_of(target, (*FIGURES, ".csv"))
@@ -109,8 +109,13 @@ def run(  # noqa: PLR0913 - options
         (device or ("cpu" if predict else None)) if metric == "time" else None,
         {name: options.pop(name, None) for name in TIMING_OPTIONS},
     )
+    if metric == "scores":  # fused attention keeps none
+        options["attention"] = "eager"
     how = make_run(**options | {"mode": _mode(metric, options.get("mode", "forward"))})
     systems = open_systems(specs, OfModules(inputs, build, batch=options.get("batch", 1)), settings, say)
+    how = shared_run(how, systems)
+    if how.default_note is not None:
+        say(how.default_note)
     start_modules(systems, how, Plotted(metric, device, axis, span, at), strict=strict)
     sweeps = _sweeps(systems, how, axis, span, at, narrow=not given)
     if not given:
@@ -134,7 +139,7 @@ def _mode(metric: str, mode: str) -> str:
     return METRICS[metric].mode or mode
 
 
-def _check_metric(metric: str, device: str | None, attention: str, *, predict: bool) -> None:
+def _check_metric(metric: str, device: str | None, attention: str | None, *, predict: bool) -> None:
     """Refuse a metric that the run can't have, or that a device can't add to, before any work."""
     if metric == "time" and device is None and not predict:
         raise UsageError(
@@ -142,7 +147,7 @@ def _check_metric(metric: str, device: str | None, attention: str, *, predict: b
         )
     if predict and metric != "time":
         raise UsageError(f"--predict with --metric {metric}: seconds are predicted; give --metric time")
-    if metric == "scores" and attention != "eager":
+    if metric == "scores" and attention not in (None, "eager"):
         raise UsageError(f"--metric scores: {attention} attention keeps no matrix of scores; leave --attention out")
     if device is None:
         return

@@ -13,7 +13,7 @@ from xfcost.report.messages import say
 _PICTURES: Final = "svg, png or pdf draws it; csv, json, md, tex or txt writes the report."
 
 
-@shared.run_options("N", "size", "dtype")
+@shared.run_options("N", "size", "dtype", **shared.OF_A_FORWARD)
 def run(
     spec: Annotated[str, shared.spec_argument("A preset, a path, or a config.json of transformers.")],
     seed: Annotated[str, typer.Option("--seed", metavar="INT", help="Of the weights and the input.")] = "0",

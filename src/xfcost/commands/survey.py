@@ -17,7 +17,7 @@ From = Annotated[
 Verbose = Annotated[bool, typer.Option("--verbose", help="Explain every order.")]
 
 
-@shared.run_options("batch", "dtype", "attention")
+@shared.run_options("batch", "dtype", "attention", **shared.OF_A_FORWARD)
 def run(
     from_: From = None,
     format_: shared.FormatOption = None,

@@ -203,7 +203,9 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
 
 
 # Fields of the metadata that an architecture has by the same names.
-_RUN: Final = ("batch", "dtype", "attention", "mode", "logits", "memory_level", "source", "settings")
+_RUN: Final = (
+    "batch", "dtype", "attention", "default_note", "mode", "logits", "memory_level", "source", "settings",
+)  # fmt: skip
 
 
 def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:

@@ -8,6 +8,7 @@ from xfcost.counting.training_plan import make_plan
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.options import MOST_NEW, OPTIONS, Logits, RunOptions, read_option
 from xfcost.spec.architecture import PROMPTED
+from xfcost.spec.default_options import LANGUAGE_MODEL_MODES, with_defaults
 from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ _TRAINING = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", "rate
 
 def make_run(**options: Unpack[RunOptions]) -> Run:
     """The checked run: N (one number or one per stream) or the image's size, a batch, a dtype, a mode and the rest.
+
+    A dtype and an attention that are not given stay None where they depend on the system.
 
     Raises:
         UsageError: any of them can't be.
@@ -31,7 +34,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
     checked = {name: read_option(name, given[name]) for name in names}
     if given["N"] is not None and given["size"] is not None:
         raise UsageError("--N and --size: both say how large the input is; give one of them")
-    return Run(
+    run = Run(
         tokens=read_option("N", given["N"]),
         size=read_option("size", given["size"]),
         new_tokens=_new_tokens(given["new_tokens"], checked["mode"]),
@@ -39,6 +42,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
         plan=make_plan(checked["mode"], **{name: given[name] for name in _TRAINING}),
         **checked,
     )
+    return run if run.mode in LANGUAGE_MODEL_MODES else with_defaults(run, ())
 
 
 def _new_tokens(given: Any, mode: str) -> int:

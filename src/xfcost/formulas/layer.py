@@ -39,6 +39,8 @@ class Head(Component, frozen=True):
 
     predicts_next: ClassVar[bool] = False
     """Do its logits predict the next token, so that a prompt needs those of its last position alone?"""
+    scores_vocabulary: ClassVar[bool] = False
+    """Are its outputs logits over the vocabulary of the input's tokens?"""
 
     @property
     def distilled(self) -> bool:

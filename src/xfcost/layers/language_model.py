@@ -26,6 +26,7 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
 
     token_wise: ClassVar[bool] = True
     predicts_next: ClassVar[bool] = True
+    scores_vocabulary: ClassVar[bool] = True
 
     norm: NormKind = "layer_norm"
     """Norm before the logits."""

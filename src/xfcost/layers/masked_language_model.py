@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import msgspec
 
@@ -23,6 +24,8 @@ class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_
 
     Logits of all N tokens, as in transformers; the authors' code gathers the masked ones (15 %) first.
     """
+
+    scores_vocabulary: ClassVar[bool] = True
 
     act: ActKind = "gelu"
     """Activation function of the transform."""

@@ -21,6 +21,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 1
     dtype: str = "float32"
     attention: str = "eager"
+    default_note: str | None = None
+    """Why dtype and attention are what they are, where the caller gave none."""
     mode: str = "forward"
     logits: str | None = None
     """The positions whose logits are computed, `last` or `all`; None where no head predicts the next token."""

@@ -70,12 +70,19 @@ class RunOptions(TypedDict, total=False):
             python="Costs scale with it, parameters don't.",
         ),
     ]
-    dtype: Annotated[str, Option("float32, float16, bfloat16 or float64.", default="float32", read=read.dtype_name)]
-    attention: Annotated[
-        Execution,
+    dtype: Annotated[
+        str | None,
         Option(
-            "eager (keeps the score matrix) or fused (one kernel).",
-            default="eager",
+            "float32, float16, bfloat16 or float64. Default: float32; of language models bfloat16, in every mode but "
+            "forward.",
+            read=read.dtype_name,
+        ),
+    ]
+    attention: Annotated[
+        Execution | None,
+        Option(
+            "eager (keeps the score matrix) or fused (one kernel). Default: eager; of language models fused, in every "
+            "mode but forward.",
             read=read.one_of("--attention", get_args(Execution)),
         ),
     ]

@@ -14,7 +14,7 @@ from xfcost.report.comparison_answer import answer_texts
 from xfcost.report.console import note_texts, plain_text
 from xfcost.report.crossovers import crossover_texts, size_crossover_texts
 from xfcost.report.figures import figures_table
-from xfcost.report.input_description import circumstances, input_text, input_warnings, run_text
+from xfcost.report.input_description import circumstances, default_notes, input_text, input_warnings, run_text
 from xfcost.report.prediction import compared_prediction_texts
 from xfcost.report.stages import size_parts, stage_parts
 from xfcost.report.table import CONVENTION
@@ -69,6 +69,7 @@ def endnotes(comparison: Comparison, *, verbose: bool) -> Iterator[Text]:
                 Text.assemble(f"{name}: ", text) for text in agreement_texts(ledger) if text.plain != NOT_TRACED
             )
         notes += [f"{name}: {note}" for note in ledger.metadata.notes]
+    yield from note_texts(default_notes(ledger.metadata for ledger in comparison.ledgers), verbose=verbose)
     yield from note_texts(notes, verbose=verbose)
     yield from run_texts(comparison.ledgers[0])
     if any(figures["score_dot_products"] is not None for figures in comparison.figures.values()):

@@ -53,6 +53,11 @@ def run_text(metadata: Metadata) -> str:
     return f"{run}\n{settings}" if settings else run
 
 
+def default_notes(systems: Iterable[Metadata]) -> list[str]:
+    """Why dtype and attention are what they are, where the caller gave none; the same of several systems once."""
+    return list(dict.fromkeys(one.default_note for one in systems if one.default_note is not None))
+
+
 def _image_text(metadata: Metadata) -> str:
     """`image 224×224   `, `video 16×224×224   `; nothing without an image."""
     if metadata.image is None:

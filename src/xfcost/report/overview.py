@@ -17,7 +17,7 @@ from xfcost.report.comparison_answer import exponent_text
 from xfcost.report.console import bare_table, note_texts
 from xfcost.report.crossovers import range_text, search_text
 from xfcost.report.figures import bounded, figure_text
-from xfcost.report.input_description import common_input_text, input_warnings, names_text, run_text
+from xfcost.report.input_description import common_input_text, default_notes, input_warnings, names_text, run_text
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION
 from xfcost.report.time_comparison import noise_texts, where_texts
@@ -184,6 +184,7 @@ def endnotes(comparison: Comparison, short: dict[str, str], hidden: list[str], *
                     yield Text.assemble(f"{short[name]}: ", text)
         for note in ledger.metadata.notes:
             notes.setdefault(note, []).append(short[name])
+    yield from note_texts(default_notes(ledger.metadata for ledger in comparison.ledgers), verbose=verbose)
     yield from note_texts([f"{', '.join(names)}: {note}" for note, names in notes.items()], verbose=verbose)
     if hidden:
         yield Text(f"hidden at this width: {', '.join(hidden)}", style="dim")

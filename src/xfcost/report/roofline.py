@@ -13,8 +13,8 @@ from xfcost.ledger import units
 from xfcost.ledger.achieved import NOT_ATTRIBUTED
 from xfcost.ledger.roofline import Point, Roofline
 from xfcost.ledger.roofs import Roofs
-from xfcost.report.console import bare_table
-from xfcost.report.input_description import circumstances
+from xfcost.report.console import bare_table, note_texts
+from xfcost.report.input_description import circumstances, default_notes
 from xfcost.report.operations import beside_word
 from xfcost.report.style import TERMINAL
 from xfcost.report.timing import spread_text, where_text
@@ -34,7 +34,8 @@ def report(found: Sequence[Roofline], width: int) -> Group:
     parts: list[RenderableType] = [Text.assemble(("roofs: ", "bold"), roofs_text(found[0].roofs))]
     for one in found:
         parts += [Text(), *_head(one), _table(one), *_notes(one)]
-    return Group(*parts, Text(), Text(CONVENTION, style="dim"))
+    notes = note_texts(default_notes(one.ledger.metadata for one in found), verbose=True)
+    return Group(*parts, Text(), *notes, Text(CONVENTION, style="dim"))
 
 
 def roofs_text(roofs: Roofs) -> str:

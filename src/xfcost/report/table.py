@@ -17,6 +17,7 @@ from xfcost.report.console import bare_table, note_texts, plain_text
 from xfcost.report.costs import mask_texts, matrix_multiply_texts, memory_text, traffic_texts
 from xfcost.report.decoding import generation_table
 from xfcost.report.header import active_params, header
+from xfcost.report.input_description import default_notes
 from xfcost.report.operations import beside_word, filled_columns, fitting_columns, operation_tables, order_cell
 from xfcost.report.prediction import prediction_texts
 from xfcost.report.probe import probe_parts
@@ -148,6 +149,7 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int, verbose: bool) -> Iter
     """Time, notes, letters, hidden columns and rows, and the convention of the numbers."""
     yield from prediction_texts(ledger)
     yield from timing_texts(ledger)
+    yield from note_texts(default_notes([ledger.metadata]), verbose=verbose)
     yield from note_texts(_notes(ledger), verbose=verbose)
     each = ""
     if listed:

@@ -34,8 +34,20 @@ def training_parts(ledger: Ledger) -> Iterator[RenderableType]:
     """The tables of a step: its work, its memory; nothing in every other mode."""
     if ledger.training is None:
         return
-    again = "reversible" if ledger.module is None else "checkpointing"
-    yield from (Text(), _work(ledger.training.step, again), Text(), _memory(ledger, ledger.training.step))
+    step = ledger.training.step
+    yield from (Text(), _work(step, _recomputation(ledger, step)), Text(), _memory(ledger, step))
+
+
+def _recomputation(ledger: Ledger, step: TrainingStep) -> str:
+    """What the backward pass computes again: forward passes, and the scores of fused attention."""
+    why = "reversible" if ledger.module is None else "checkpointing"
+    scores = sum(
+        (row.times_over("backward_macs") or 0) - (3 if row.recomputed else 2) * row.macs * row.times
+        for row in ledger.rows
+        if row.fused
+    )
+    parts = {f"the forward ({why})": step.recomputed_macs, "scores (fused attention)": scores}
+    return "; ".join(f"{units.count(macs)} of the MACs recompute {what}" for what, macs in parts.items() if macs)
 
 
 def _one_step(step: TrainingStep) -> str:
@@ -86,11 +98,9 @@ def run_texts(ledger: Ledger) -> Iterator[Text]:
         yield Text(f"run: {units.count(run.tokens)} tokens{speed}", style="dim")
 
 
-def _work(step: TrainingStep, why_again: str) -> Table:
+def _work(step: TrainingStep, recomputation: str) -> Table:
     table = bare_table(_one_step(step), "MACs", "FLOPs")
     table.add_column("", overflow="fold")
-    again = step.recomputed_macs
-    recomputation = f"{units.count(again)} of the MACs recompute the forward ({why_again})" if again else ""
     for name, macs, more in (("forward", step.forward_macs, ""), ("backward", step.backward_macs, recomputation)):
         table.add_row(name, units.count(macs), units.count(2 * macs), more)
     macs = step.forward_macs + step.backward_macs

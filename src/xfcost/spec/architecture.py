@@ -134,6 +134,8 @@ class Architecture(msgspec.Struct, frozen=True):
     batch: int
     dtype: str
     attention: Execution
+    default_note: str | None = None
+    """Why dtype and attention are what they are, where the caller gave none."""
     mode: Mode = "forward"
     memory_level: int | None = None
     """Bytes of on-chip memory that attention is tiled for."""

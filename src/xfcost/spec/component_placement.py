@@ -16,8 +16,10 @@ from xfcost.spec.run import Run
 class ComponentPlacer:
     """Places the components of one spec in one run."""
 
-    def __init__(self, source: Source, run: Run) -> None:
+    def __init__(self, source: Source, run: Run, *, fused: bool) -> None:
         self.source, self.run = source, run
+        self.fused = fused
+        """Is attention one fused kernel?"""
         self.tables: dict[str, tuple[int, int]] = {}
         """Shared tables: name -> (rows, columns)."""
         self.bound_tables: set[str] = set()
@@ -27,11 +29,6 @@ class ComponentPlacer:
         """Grid and width that the decoder's cross-attention reads."""
         self.errors: list[SpecError] = []
         """Misplaced sub-layers, reported together."""
-
-    @property
-    def fused(self) -> bool:
-        """Is attention one fused kernel?"""
-        return self.run.attention == "fused"
 
     def part(self, path: YamlPath, component: Component, place: Place, residual: Joining = "none") -> Part:
         """The component at its place.

@@ -16,6 +16,7 @@ from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.block_placement import BlockPlacer, Shape
 from xfcost.spec.checks import check_pooled, check_reading, check_starts, logits_of
 from xfcost.spec.component_placement import ComponentPlacer
+from xfcost.spec.default_options import Chosen, chosen_for
 from xfcost.spec.grammar import StageSpec, StreamSpec, TokenInput
 from xfcost.spec.inputs import Inputs, streams_of
 from xfcost.spec.reader import YamlPath
@@ -37,7 +38,7 @@ def place(loaded: Loaded, run: Run) -> Architecture:
         SpecError: a component can't be where it is written; with file and line.
         UsageError: the spec can't have the input size of `run`.
     """
-    placement = _Placement(loaded, run)
+    placement = _Placement(loaded, run, chosen_for([loaded.spec], run))
     try:
         return placement.architecture()
     except SpecError as error:
@@ -45,9 +46,10 @@ def place(loaded: Loaded, run: Run) -> Architecture:
 
 
 class _Placement:
-    def __init__(self, loaded: Loaded, run: Run) -> None:
+    def __init__(self, loaded: Loaded, run: Run, chosen: Chosen) -> None:
         self.loaded, self.spec, self.source, self.run = loaded, loaded.spec, loaded.source, run
-        self.components = ComponentPlacer(loaded.source, run)
+        self.chosen = chosen
+        self.components = ComponentPlacer(loaded.source, run, fused=chosen.attention == "fused")
 
     def architecture(self) -> Architecture:
         spec, run = self.spec, self.run
@@ -69,8 +71,7 @@ class _Placement:
             tables=self.components.tables,
             bound_tables=frozenset(self.components.bound_tables),
             batch=run.batch,
-            dtype=run.dtype,
-            attention=run.attention,
+            **self.chosen._asdict(),
             mode=run.mode,
             memory_level=run.memory_level,
             settings=settings,

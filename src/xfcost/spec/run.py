@@ -16,8 +16,9 @@ class Run(NamedTuple):
     size: tuple[int, int] | None = None
     """Height and width of the image, or of a video's frames, in place of `tokens`."""
     batch: int = 1
-    dtype: str = "float32"
-    attention: Execution = "eager"
+    dtype: str | None = None
+    """None is the default of the systems that run (`spec.default_options`); so is that of `attention`."""
+    attention: Execution | None = None
     scale: tuple[int, int] = (1, 1)
     """A fraction that multiplies the sides of every input (or of its folded grid)."""
     memory_level: int | None = None
@@ -31,3 +32,5 @@ class Run(NamedTuple):
     """The training run, in the mode `train`."""
     extra_tokens: bool = True
     """False leaves out special tokens ([CLS]) and the layers that change them alone, to compare scores on the grid."""
+    default_note: str | None = None
+    """Why dtype and attention are what they are, where the caller gave none."""

@@ -19,6 +19,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import OF_MODES, Configuration, Counted
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.timing_options import TimingPlan
+from xfcost.spec.default_options import with_defaults
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded
 from xfcost.spec.run import Run
@@ -45,6 +46,8 @@ class Plan(NamedTuple):
     planned: list[Planned]
     grids: dict[str, Grid]
     """System -> its points."""
+    default_notes: tuple[str, ...] = ()
+    """Why dtype and attention are what they are, where they were not given."""
 
     def with_threads(self, threads: int) -> Plan:
         """The plan with so many threads of torch in every configuration."""
@@ -94,7 +97,8 @@ def planned(
     Raises:
         XfcostError: a system can't have any size, or can't run in a variant.
     """
-    runs = [(make_run(**one), one) for one in variants]
+    specs = [one.spec for one in loaded]
+    runs = [(with_defaults(make_run(**one), specs), one) for one in variants]
     names = distinct([one.spec.name for one in loaded])
     systems = [_System(name, one, spec_hash(one.spec)) for name, one in zip(names, loaded, strict=True)]
     grids = measured_grids(loaded, runs[0][0], sizes.axis, sizes.span, sizes.points)
@@ -107,7 +111,8 @@ def planned(
         for system, grid in zip(systems, grids, strict=True):
             if at in grid.points:
                 result.append(_counted(system, sizes.axis.run(run, grid.points[at]), options, where))
-    return Plan(result, dict(zip(names, grids, strict=True)))
+    notes = dict.fromkeys(run.default_note for run, _ in runs if run.default_note is not None)
+    return Plan(result, dict(zip(names, grids, strict=True)), tuple(notes))
 
 
 class _System(NamedTuple):

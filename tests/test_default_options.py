@@ -1,0 +1,186 @@
+"""Language models run in bfloat16 with fused attention, but in a forward; everything else in float32, eager."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import xfcost
+from helpers import PLAIN, xf
+from strategies import as_yaml
+from xfcost.api.measuring.plan import Plan, Sizes, planned, run_of, variants_of
+from xfcost.commands.ranges import measured_axis
+from xfcost.counting.run_options import make_run
+from xfcost.ledger.options import Mode
+from xfcost.ledger.timing_options import timing_plan
+from xfcost.report.compare import comparison_plain
+from xfcost.report.table import ledger_plain
+from xfcost.spec.default_options import is_language_model, with_defaults
+from xfcost.spec.load import load
+
+OF_LANGUAGE_MODELS = ("bfloat16", "fused")
+USUAL = ("float32", "eager")
+# Mode -> the options that it needs.
+MODES: dict[Mode, dict[str, Any]] = {"prefill": {}, "decode": {}, "generate": {"new_tokens": 3}, "train": {}}
+BLOCK = {"dim": 8, "depth": 1, "block": [{"kind": "full", "heads": 2, "causal": True}, {"kind": "mlp", "ratio": 2}]}
+TEXT = {
+    "name": "Text",
+    "input": {"kind": "tokens", "vocabulary": 11, "length": 6},
+    "embed": [{"kind": "token"}],
+    "stages": [BLOCK],
+    "head": {"kind": "language_model"},
+}
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    """A language model of one block."""
+    file = tmp_path / "text.yaml"
+    file.write_text(as_yaml(TEXT), encoding="utf-8")
+    return str(file)
+
+
+def ran(ledger: Any) -> tuple[str, str]:
+    return ledger.metadata.dtype, ledger.metadata.attention
+
+
+def counted(spec: str, **options: Any) -> Any:
+    return xfcost.analyze(spec, trace=False, **options)
+
+
+@pytest.mark.parametrize("preset", ["gpt2", "mixtral-8x7b", "mamba-130m", "t5-small", "bert-base-mlm", "igpt-s"])
+def test_tokens_and_scores_of_their_vocabulary_are_a_language_model(preset: str) -> None:
+    assert is_language_model(load(preset).spec)
+
+
+# An image, a classifier, no head, a head that pools, and a decoder of words whose encoder sees an image.
+@pytest.mark.parametrize("preset", ["vit", "linformer-512", "gpt1-backbone", "bert-base", "show-attend-tell"])
+def test_what_lacks_either_is_none(preset: str) -> None:
+    assert not is_language_model(load(preset).spec)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_language_models_run_in_bfloat16_with_fused_attention(text: str, mode: Mode) -> None:
+    ledger = counted(text, mode=mode, **MODES[mode])
+    assert ran(ledger) == OF_LANGUAGE_MODELS
+    shown = " ".join(ledger_plain(ledger).split())
+    assert "bfloat16 fused attention mode" in shown
+    words = f"bfloat16 and fused attention: the default of language models in {mode}; or give --dtype float32 "
+    assert shown.count(f"note: {words}--attention eager") == 1
+
+
+def test_a_forward_is_in_float32_and_eager(text: str) -> None:
+    ledger = counted(text)
+    assert ran(ledger) == USUAL
+    assert ledger.metadata.default_note is None
+
+
+def test_what_is_given_wins(text: str) -> None:
+    both = counted(text, mode="decode", **PLAIN)
+    assert (ran(both), both.metadata.default_note) == (USUAL, None)
+    dtype = counted(text, mode="decode", dtype="float16")
+    assert ran(dtype) == ("float16", "fused")
+    assert dtype.metadata.default_note == (
+        "fused attention: the default of language models in decode; or give --attention eager"
+    )
+    attention = counted(text, mode="train", attention="eager")
+    assert ran(attention) == ("bfloat16", "eager")
+    assert attention.metadata.default_note == (
+        "bfloat16: the default of language models in train; or give --dtype float32"
+    )
+
+
+@pytest.mark.parametrize("preset", ["vit", "bert-base"])
+def test_other_systems_keep_float32_and_eager(preset: str) -> None:
+    ledger = counted(preset, mode="train")
+    assert (ran(ledger), ledger.metadata.default_note) == (USUAL, None)
+
+
+def test_a_prefill_writes_the_cache_that_a_step_reads(text: str) -> None:
+    prefill, step, generation = (
+        counted(text, mode=mode, **MODES[mode]).cache for mode in ("prefill", "decode", "generate")
+    )
+    # keys and values of 6 tokens, 8 wide, 2 bytes; a generation of 3 ends with 8 tokens
+    assert prefill.bytes == step.bytes == 2 * 6 * 8 * 2
+    assert generation.bytes == 2 * 8 * 8 * 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_real_model_agrees(text: str, mode: Mode) -> None:
+    agreement = xfcost.analyze(text, mode=mode, **MODES[mode]).agreement
+    assert agreement is not None
+    assert agreement.exact
+
+
+def test_a_comparison_has_one_dtype_and_one_attention(text: str) -> None:
+    alike = xfcost.compare(text, text, mode="train")
+    assert [ran(one) for one in alike.ledgers] == [OF_LANGUAGE_MODELS] * 2
+    assert comparison_plain(alike).count("note: bfloat16 and fused attention: the default of language models") == 1
+    mixed = xfcost.compare(text, "vit-ti32", mode="train")
+    assert [ran(one) for one in mixed.ledgers] == [USUAL] * 2
+    told = " ".join(comparison_plain(mixed).split())
+    words = "float32 and eager attention: not all of these are language models, whose default in train is bfloat16 and"
+    assert told.count(f"note: {words} fused attention") == 1
+    vision = xfcost.compare("vit-ti32", "vit-ti32", mode="train")
+    assert "note: float32" not in comparison_plain(vision)
+
+
+def test_a_module_without_a_spec_is_no_language_model() -> None:
+    run = with_defaults(make_run(mode="train"), [load("gpt2").spec, None])
+    assert (run.dtype, run.attention) == USUAL
+
+
+def test_a_module_keeps_the_dtype_of_its_weights_and_specs_beside_it_are_float32(text: str) -> None:
+    module = nn.Linear(4, 5).to(torch.float16)
+    mixed = xfcost.compare(text, (module, torch.zeros(2, 4, dtype=torch.float16)), mode="train")
+    assert ran(mixed.ledgers[0]) == USUAL
+    assert mixed.ledgers[1].metadata.dtype == "float16"
+    assert mixed.growth["Text"]["attention_bytes"] == pytest.approx(2.0)  # of matrices
+
+
+def test_many_systems_have_one_note(text: str) -> None:
+    many = xfcost.compare(*[text] * 5, mode="decode")
+    assert comparison_plain(many).count("the default of language models in decode") == 1
+
+
+def test_a_plot_of_caches_says_their_dtype(text: str, tmp_path: Path) -> None:
+    done = xf("plot", text, "--metric", "cache", "--N", "6:8", "-o", "a.csv", cwd=tmp_path)
+    assert "bfloat16 and fused attention: the default of language models in decode" in done.stderr
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text(encoding="utf-8"))))
+    assert {(row["dtype"], row["attention"]) for row in rows} == {OF_LANGUAGE_MODELS}
+    assert int(rows[0]["cache_bytes"]) == 2 * 6 * 8 * 2
+
+
+def test_a_plot_of_scores_is_of_eager_attention(text: str, tmp_path: Path) -> None:
+    words = ("plot", text, "--metric", "scores", "--mode", "decode", "--N", "6:8", "-o", "a.csv")
+    assert xf(*words, cwd=tmp_path).returncode == 0
+    rows = csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text(encoding="utf-8")))
+    assert {row["attention"] for row in rows} == {"eager"}
+
+
+def plan_of(*specs: str, **options: Any) -> Plan:
+    axis, span = measured_axis("6", None)
+    loaded = [load(one) for one in specs]
+    return planned(loaded, Sizes(axis, span, 1), variants_of(options), "cpu", timing_plan("cpu", {}))
+
+
+def test_measured_rows_say_what_they_ran(text: str) -> None:
+    found = plan_of(text, mode="forward,decode")
+    rows = [one.configuration for one in found.planned]
+    assert [(one.mode, one.dtype, one.attention) for one in rows] == [
+        ("forward", *USUAL),
+        ("decode", *OF_LANGUAGE_MODELS),
+    ]
+    assert len(found.default_notes) == 1
+    given = plan_of(text, mode="decode", **PLAIN)
+    assert given.default_notes == ()
+    # rows of a file are found again by these: none of float32 is taken for one of bfloat16
+    assert given.planned[0].configuration != rows[1]
+    again = run_of(rows[1])
+    assert (again.dtype, again.attention, again.default_note) == (*OF_LANGUAGE_MODELS, None)
