@@ -29,7 +29,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.compressive",
         "mechanisms.fourier_mixing",
         "mechanisms.funnel",
-        "mechanisms.global_local",
         "mechanisms.gmlp",
         "mechanisms.gru",
         "mechanisms.hyena",
@@ -43,7 +42,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.mla",
         "mechanisms.non_local",
         "mechanisms.nystrom",
-        "mechanisms.pooling",
         "mechanisms.relative",
         "mechanisms.retention",
         "mechanisms.rnn",
@@ -52,11 +50,8 @@ UNDECLARED: Final = frozenset(
         "mechanisms.rwkv_time",
         "mechanisms.sagan",
         "mechanisms.sinkhorn",
-        "mechanisms.sliding",
         "mechanisms.sparse",
         "mechanisms.synthesizer",
-        "mechanisms.window",
-        "mechanisms.window_pooling",
     }
 )
 
