@@ -9,18 +9,12 @@ from typing import Final
 
 UNDECLARED: Final = frozenset(
     {
-        "layers.context",
         "layers.distillation_token",
-        "layers.fold",
-        "layers.fold_axis",
         "layers.fourier",
         "layers.masked_language_model",
-        "layers.memory_tokens",
         "layers.moe",
-        "layers.pixels",
         "layers.pooler",
         "layers.pooling_attention",
-        "layers.shift",
         "layers.token_type",
         "mechanisms.block_sparse",
         "mechanisms.blockwise",

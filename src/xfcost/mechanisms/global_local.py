@@ -110,7 +110,7 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
             yield move("concat", "Join both kinds of tokens", (g + n) * inner, tensors=tensors)
         tokens = n + g if g and self.share_output else n
         out = linear("out", "Output projection W_O", tokens, inner, d, bias=self.projection_bias)
-        yield out if g and self.share_output else self._of_text(out, "add" if g else "weighted_sum", inner)
+        yield out if g and self.share_output else self._of_text(out, "add" if g else "weighted_sum", place, inner)
         if g and not self.share_output:
             title = "Output projection W_O of global tokens"
             row = linear("global_out", title, g, inner, d, bias=self.projection_bias)
@@ -122,12 +122,10 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         """Is there one projection to queries, keys and values?"""
         return self.share_projections or not place.grid.special
 
-    def _of_text(self, row: Operation, name: str, inner: Number) -> Operation:
+    def _of_text(self, row: Operation, name: str, place: Place, inner: Number) -> Operation:
         """`row`, which reads the heads of the text's tokens alone: joined, they are a copy."""
-        (read,) = row.tensors.reads
-        joined = Exchanged(read.shape, (self.heads, inner))
-        saves = (Saved(name, copied=joined),)
-        return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors.reading(name), saves=saves))
+        joined = Exchanged((place.grid.tokens, inner), (self.heads, inner))
+        return reading(row, name, saves=(Saved(name, copied=joined),))
 
     @staticmethod
     def _joined(special: str, text: str, place: Place, width: Number) -> Tensors:
