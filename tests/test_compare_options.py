@@ -43,6 +43,8 @@ OPTIONS: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "logits": ({"mode": "prefill"}, "last", "all"),
     "optimizer": ({"mode": "train"}, "adamw", "sgd"),
     "tokens": ({"mode": "train"}, "1e6", "2e6"),
+    "on": ({}, "t4", "a100-sxm-80"),
+    "mbu": ({"on": "t4", "mode": "decode", "N": 4096, "mfu": 0.5}, 0.5, 0.25),
     "peak": ({"mode": "train", "tokens": "1e6", "mfu": 0.5}, "1G", "2G"),
     "mfu": ({"mode": "train", "tokens": "1e6", "peak": "1G"}, 0.5, 0.25),
     "sustained": ({"mode": "train", "tokens": "1e6"}, "1G", "2G"),

@@ -115,12 +115,22 @@ def _counted_and_traced(
     with _torch(loaded, "tracing it") if trace else nullcontext():
         architecture = place(loaded, run)
         check_generation(loaded, run, architecture)
+        given = (loaded, run, architecture)
         ledger = with_rebuilt_note(count(architecture, orders=orders), loaded, architecture)
         if run.plan is not None:
             ledger = with_training(ledger, architecture, run.plan)
         if trace:
-            return architecture, _traced(ledger, loaded, run, architecture, say)
-        return architecture, with_mode(ledger, loaded, run, architecture)
+            return architecture, _on_devices(_traced(ledger, *given, say), *given)
+        return architecture, _on_devices(with_mode(ledger, *given), *given)
+
+
+def _on_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
+    """`ledger` with its bounds on the devices of `--on`, where they are given."""
+    if run.on is None:
+        return ledger
+    from xfcost.counting.on_devices.bounds import with_devices
+
+    return with_devices(ledger, loaded, run, architecture)
 
 
 def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:

@@ -146,6 +146,12 @@ FindMixing = Annotated[
         help="Of a torch module: find how each operation mixes tokens, by runs with real numbers at two small sizes.",
     ),
 ]
+MaxMacs = Annotated[str | None, typer.Option("--max-macs", metavar="COUNT", help="The most MACs of the run: 5G.")]
+MaxParams = Annotated[str | None, typer.Option("--max-params", metavar="COUNT", help="The most parameters: 30M.")]
+MaxFlops = Annotated[str | None, typer.Option("--max-flops", metavar="COUNT", help="The most FLOPs of the run: 10G.")]
+MaxKvCache = Annotated[
+    str | None, typer.Option("--max-kv-cache", metavar="BYTES", help="With --mode prefill, decode or generate: 4GiB.")
+]
 Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite an existing file.")]
 
 ENDINGS: Final[dict[str, Format]] = {

@@ -125,7 +125,16 @@ def _figures(system: System, ledger: Ledger, run: Run) -> dict[str, int | float 
     figures["traced_macs"] = ledger.total("traced_macs")
     if ledger.prediction is not None:
         figures["predicted_seconds"] = ledger.prediction.seconds
-    return figures | _time_figures(ledger) | _training_figures(ledger)
+    return figures | _time_figures(ledger) | _device_figures(ledger) | _training_figures(ledger)
+
+
+def _device_figures(ledger: Ledger) -> dict[str, int | float | None]:
+    """The least time and the memory on the devices of `--on`; {} without them."""
+    found = ledger.on
+    if found is None:
+        return {}
+    figures: dict[str, int | float | None] = {"least_seconds": found.seconds, "needed_bytes": found.memory.needed}
+    return figures | ({} if found.estimate is None else {"estimated_seconds": found.estimate})
 
 
 def _time_figures(ledger: Ledger) -> dict[str, int | float | None]:

@@ -145,6 +145,8 @@ def training_step(
 def _run(ledger: Ledger, plan: Plan, tokens: int, batch_tokens: int) -> WholeRun:
     """The whole steps that D tokens need, `batch_tokens` each."""
     steps = ceil_div(tokens, batch_tokens)
+    peak = plan.peak if plan.on is None or plan.mfu is None else plan.on.device.peak(ledger.metadata.dtype)
+    rate = plan.rate if plan.on is None or plan.mfu is None or peak is None else plan.mfu * peak
     model_flops = 2 * ((ledger.total("macs") or 0) + (ledger.total("backward_macs") or 0))
     products = [row for row in ledger.rows if not (row.params or row.shared)]
     without = 2 * steps * sum(row.macs * row.times + (row.times_over("backward_macs") or 0) for row in products)
@@ -155,8 +157,8 @@ def _run(ledger: Ledger, plan: Plan, tokens: int, batch_tokens: int) -> WholeRun
         estimate=6 * (ledger.total("active_params") or 0) * tokens,
         without_params_flops=without,
         with_params_flops=steps * model_flops - without,
-        rate=plan.rate,
+        rate=rate,
         devices=plan.devices,
-        peak=plan.peak,
+        peak=peak,
         mfu=plan.mfu,
     )

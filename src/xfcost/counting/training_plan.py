@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from xfcost.formulas.conventions import OPTIMIZERS
+from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.options import read_option
 from xfcost.ledger.training import Plan
@@ -29,8 +30,9 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     sustained: Any = None,
     devices: Any = None,
     rate: Any = None,
+    on: DeviceGroup | None = None,
 ) -> Plan | None:
-    """The checked plan of `--mode train`; None in other modes, which take none of these options.
+    """The checked plan of `--mode train`; None in other modes, which take none of these options but `on`.
 
     Raises:
         UsageError: any of them can't be.
@@ -44,12 +46,18 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
         if not named:
             return None
         verb = "it is" if len(named) == 1 else "they are"
-        raise UsageError(f"{', '.join(named)}: {verb} of training; add --mode train, or leave it out")
+        devices = ", or --on with the devices" if named == ["--mfu"] else ""
+        raise UsageError(f"{', '.join(named)}: {verb} of training; add --mode train{devices}, or leave it out")
+    if on is not None:
+        _check_alone(on, peak=peak, sustained=sustained, devices=devices)
     name = "adamw" if optimizer is None else str(optimizer)
     if name not in OPTIMIZERS:
         raise UsageError(f"--optimizer {shown(optimizer)}: {nearest(name, OPTIMIZERS)}")
     if tokens is None and any(value is not None for value in speed.values()):
         raise UsageError(f"{named[-1]}: a rate makes days of a whole run; say how long it is, as in --tokens 300e9")
+    if on is not None:
+        share = read_option("mfu", mfu)
+        return Plan(optimizer=name, tokens=read_option("tokens", tokens), devices=on.count, on=on, mfu=share)
     if devices is not None and peak is None and sustained is None:
         raise UsageError(_DEVICES_WITHOUT_RATE)
     return Plan(
@@ -60,7 +68,18 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     )
 
 
-def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
+def _check_alone(on: DeviceGroup, **rates: Any) -> None:
+    """Refuse what `--on` says itself.
+
+    Raises:
+        UsageError: one of them is given.
+    """
+    for name, value in rates.items():
+        if value is not None:
+            raise UsageError(f"--{name}: --on {on.name} says it already; give one of the two")
+
+
+def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, Any]:
     """`rate`, a sustained rate as given or peak · mfu, and in the second case `peak` and `mfu`.
 
     Raises:

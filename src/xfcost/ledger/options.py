@@ -131,6 +131,15 @@ class RunOptions(TypedDict, total=False):
             read=read.integer("--tokens", MOST_TOKENS, "300e9", floats=True),
         ),
     ]
+    on: Annotated[
+        str | None,
+        Option(
+            "A device, or several (h100-sxmx8): does it fit, and the least time that it takes. `xfcost devices` lists "
+            "them.",
+            metavar="DEVICE[xN]",
+            python="Or a `Device` or `DeviceGroup`.",
+        ),
+    ]
     peak: Annotated[
         float | str | None,
         Option(
@@ -142,9 +151,17 @@ class RunOptions(TypedDict, total=False):
     mfu: Annotated[
         float | str | None,
         Option(
-            "Model FLOPs utilisation: the share of --peak that it gets (40%).",
+            "Model FLOPs utilisation: the share of the peak (--on, --peak) that it gets (40%).",
             metavar="SHARE",
             read=read.share("--mfu", "of the peak", "0.4", "40%"),
+        ),
+    ]
+    mbu: Annotated[
+        float | str | None,
+        Option(
+            "With --on: memory bandwidth utilisation, the share of the bandwidth that it gets (60%).",
+            metavar="SHARE",
+            read=read.share("--mbu", "of the memory's bandwidth", "0.6", "60%"),
         ),
     ]
     sustained: Annotated[

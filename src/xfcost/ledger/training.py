@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from xfcost.ledger.device import DeviceGroup
+
 DAY: Final = 86400
 
 
@@ -22,6 +24,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     mfu: float | None = None
     """Model FLOPs utilisation, the share of the peak (Chowdhery et al. 2022, §4.1), with `--mfu`."""
     devices: int = 1
+    on: DeviceGroup | None = None
+    """The devices, with `--on`, in place of `--peak` and `--devices`."""
 
 
 class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):

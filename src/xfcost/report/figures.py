@@ -44,6 +44,9 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "read_bytes": ("bytes read per step", ""),
     "intensity": ("arithmetic intensity, FLOP/byte", ""),
     "generation_macs_without_cache": ("MACs without a cache", ""),
+    "needed_bytes": ("memory needed on the devices", ""),
+    "least_seconds": ("lower bound of the time", "bold"),
+    "estimated_seconds": ("estimated time", "bold"),
     "predicted_seconds": ("predicted time", "bold"),
     "seconds": ("time", "bold"),
     "seconds_per-token": ("  time per-token", TERMINAL["per-token"]),
@@ -73,6 +76,8 @@ _OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")
 # How some are written; others are counts.
 _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
     "predicted_seconds": units.seconds,
+    "least_seconds": units.seconds,
+    "estimated_seconds": units.seconds,
     "seconds": units.seconds,
     "seconds_per-token": units.seconds,
     "seconds_local": units.seconds,
