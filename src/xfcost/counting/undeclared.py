@@ -16,8 +16,6 @@ UNDECLARED: Final = frozenset(
         "layers.pooler",
         "layers.pooling_attention",
         "layers.token_type",
-        "mechanisms.block_sparse",
-        "mechanisms.blockwise",
         "mechanisms.class_attention",
         "mechanisms.compressed",
         "mechanisms.compressive",

@@ -9,14 +9,14 @@ import msgspec
 
 from xfcost.formulas.component import MultiHead, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.core_tensors import CONSTANT_BIAS, CoreTensors
+from xfcost.formulas.core_tensors import CONSTANT_BIAS, CoreTensors, MaskKind
 from xfcost.formulas.rows import linear, matmul, precomputed_in_decode
 from xfcost.formulas.tensors import NOTHING, reading
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix, matrix
 from xfcost.ledger.operation import Mixing
-from xfcost.ledger.tensors import INPUT, MEMORY, Tensor
+from xfcost.ledger.tensors import INPUT, MEMORY, Copy, Tensor
 
 
 class DenseAttention(msgspec.Struct, frozen=True):
@@ -62,8 +62,12 @@ class DenseAttention(msgspec.Struct, frozen=True):
     """Are keys and values gathered for each group, heads outermost?"""
     gathered_queries: bool = False
     """Are queries too?"""
-    held_mask: bool = False
-    """Is the mask a buffer, made before the model runs?"""
+    mask_kind: MaskKind = "causal"
+    """What the mask is, where scores are masked."""
+    fused_copies: tuple[Copy | None, ...] = ()
+    """Copies of queries, keys and values that the fused kernel is given in place of their operands."""
+    between: tuple[Tensor, ...] = ()
+    """Copies of operands that are made before, outside all rows."""
     bias: Tensor | None = None
     """The bias of the scores, a tensor; by default constants, the same for all samples."""
 
@@ -95,7 +99,8 @@ class DenseAttention(msgspec.Struct, frozen=True):
         values = self.inner if self.values is None else self.values
         sizes = (self.groups, self.queries, self.keys, self.heads, self.inner, values, self.shared)
         bias = (self.bias or CONSTANT_BIAS) if self.biased else None
-        facts = {name: getattr(self, name) for name in ("gathered", "gathered_queries", "held_mask")}
+        facts = {name: getattr(self, name) for name in ("gathered", "gathered_queries", "fused_copies", "between")}
+        facts["mask_kind"] = self.mask_kind if self.masked else "held"
         return CoreTensors(*sizes, self.operands, self.prefix, scaled=self.scaled, bias=bias, **facts)
 
     @property

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.tensors import Shape, product
 from xfcost.ledger.number import Number
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Merged, Saved, Spread, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Exchanged, Merged, Saved, Spread, Tensor, Tensors
 
 CONSTANT_BIAS: Final = Tensor("bias", (), once=True, held=True)
+
+
+MaskKind = Literal["causal", "groups", "held"]
+"""A mask made in every pass, one for all groups or one for each; or a buffer, or nothing at all."""
+
+
+def made_masks(kind: MaskKind, pairs: Shape) -> tuple[Tensor, ...]:
+    """The mask of `pairs` (groups, queries, keys), where it is made in every pass."""
+    if kind == "held":
+        return ()
+    return (Tensor("mask", pairs if kind == "groups" else pairs[1:], "bool", once=True),)
+
+
+def masks_of_groups(groups: Number, queries: Number, keys: Number) -> Tensors:
+    """The masks of a fused kernel, one for each group: a row beside the stream."""
+    return Tensors((), (Tensor(OUTPUT, (groups, queries, keys), "bool", once=True, constant=True),), beside=True)
 
 
 class CoreTensors(NamedTuple):
@@ -36,8 +52,12 @@ class CoreTensors(NamedTuple):
     """Are keys and values contiguous, heads outermost, so that no product copies them?"""
     gathered_queries: bool = False
     """Are the queries too?"""
-    held_mask: bool = False
-    """Is the mask a buffer, or nothing at all?"""
+    mask_kind: MaskKind = "causal"
+    """The mask, where there is one."""
+    fused_copies: tuple[Copy | None, ...] = ()
+    """Copies of queries, keys and values that the fused kernel is given."""
+    between: tuple[Tensor, ...] = ()
+    """Copies that are made before, outside all rows."""
 
     @property
     def _shapes(self) -> tuple[Shape, Shape, Shape]:
@@ -64,7 +84,7 @@ class CoreTensors(NamedTuple):
     def scale(self) -> Tensors:
         """Queries times 1/√d_k."""
         q = self._shapes[0]
-        return Tensors((Tensor(self.operands[0], q),), (Tensor(OUTPUT, q),))
+        return Tensors((Tensor(self.operands[0], q),), (Tensor(OUTPUT, q),), between=self.between)
 
     @property
     def scores(self) -> Tensors:
@@ -89,9 +109,12 @@ class CoreTensors(NamedTuple):
 
     def mask(self, *, in_place: bool) -> Tensors:
         """The mask itself is saved, one bit in a byte for each pair, unless it is held."""
-        mask = Tensor("mask", (self.queries, self.keys), "bool", once=True)
         writes = () if in_place else (Tensor(OUTPUT, self._entries),)
-        return Tensors((Tensor(BEFORE, self._entries),), writes, (), () if self.held_mask else (mask,))
+        return Tensors((Tensor(BEFORE, self._entries),), writes, (), made_masks(self.mask_kind, self._pairs))
+
+    @property
+    def _pairs(self) -> Shape:
+        return self.groups, self.queries, self.keys
 
     @property
     def softmax(self) -> Tensors:
@@ -112,18 +135,19 @@ class CoreTensors(NamedTuple):
         Groups with a bias of each head are merged with the heads, which copies what is merged.
         """
         reads = tuple(Tensor(name, shape) for name, shape in zip(self.operands, self._shapes, strict=True))
-        saves = tuple(Saved(each.name) for each in reads)
+        copies = self.fused_copies or (None,) * len(reads)
+        if self.bias is not None and not self.gathered:
+            copies = tuple(Exchanged(each.shape, (self.groups, self.heads)) for each in reads)
+        saves = tuple(Saved(each.name, copied=copy) for each, copy in zip(reads, copies, strict=True))
+        makes: tuple[Tensor, ...] = (Tensor("statistics", (self.groups, self.heads, self.queries), "float32"),)
+        if self.mask_kind == "groups":  # repeated for every sample
+            made = Tensor("mask of samples", self._pairs, "bool", held=True)
+            reads, makes = (*reads, made), (*makes, made)
         if self.bias is not None:
-            apart = not self.gathered
-            saves = tuple(Saved(each.name, copied=self._exchanged(each.shape) if apart else None) for each in reads)
             reads = (*reads, msgspec.structs.replace(self.bias, shape=self._entries))
             saves = (*saves, Saved(self.bias.name, copied=Spread(self._entries)))
-        statistics = Tensor("statistics", (self.groups, self.heads, self.queries), "float32")
         joined = Exchanged(self._written, (self.heads, self.queries))
-        return Tensors(reads, (Tensor(OUTPUT, self._written),), (*saves, Saved(OUTPUT)), (statistics,), joined)
-
-    def _exchanged(self, shape: Shape) -> Exchanged:
-        return Exchanged(shape, (self.groups, self.heads))
+        return Tensors(reads, (Tensor(OUTPUT, self._written),), (*saves, Saved(OUTPUT)), makes, joined, self.between)
 
 
 def masked_bias(bias: Tensor, heads: Number, tokens: Number) -> Tensors:

@@ -56,6 +56,8 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
     """Is it a parameter or a buffer, which is no activation?"""
     view_of: str | None = None
     """The tensor whose storage it shares."""
+    storage: Number | None = None
+    """Elements of its storage, where they are not its own (overlapping windows)."""
 
     @property
     def elements(self) -> int:
@@ -140,6 +142,8 @@ class Tensors(msgspec.Struct, frozen=True, gc=False):
     """Tensors made inside it that are saved: statistics, masks, copies."""
     rearranged: Exchanged | None = None
     """After it, and outside all rows, its output is copied in another order (heads joined)."""
+    between: tuple[Tensor, ...] = ()
+    """Copies made before it, outside all rows, which it is given in place of others."""
     beside: bool = False
     """Does the next row take the output of an earlier one?"""
     becomes_input: bool = False

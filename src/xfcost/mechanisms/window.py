@@ -183,7 +183,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             biased=self.bias != "none",
             masked=masked,
             mask_in_place=not any(self.shifts(place.grid)),  # nothing to mask
-            held_mask=True,
+            mask_kind="held",
             operands=(queries, keys, values),
             bias=tensor if self.bias != "none" else None,
             scaled=self.score == "dot",
