@@ -42,7 +42,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.rwkv_time",
         "mechanisms.sagan",
         "mechanisms.sinkhorn",
-        "mechanisms.sparse",
         "mechanisms.synthesizer",
     }
 )

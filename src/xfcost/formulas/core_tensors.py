@@ -140,9 +140,9 @@ class CoreTensors(NamedTuple):
             copies = tuple(Exchanged(each.shape, (self.groups, self.heads)) for each in reads)
         saves = tuple(Saved(each.name, copied=copy) for each, copy in zip(reads, copies, strict=True))
         makes: tuple[Tensor, ...] = (Tensor("statistics", (self.groups, self.heads, self.queries), "float32"),)
-        if self.mask_kind == "groups":  # repeated for every sample
-            made = Tensor("mask of samples", self._pairs, "bool", held=True)
-            reads, makes = (*reads, made), (*makes, made)
+        if self.mask_kind == "groups":  # repeated for every sample, which copies several groups
+            reads = (*reads, Tensor("masks", self._pairs, "bool", held=True))
+            makes = (*makes, Tensor("masks", self._pairs, "bool", once=self.groups == 1))
         if self.bias is not None:
             reads = (*reads, msgspec.structs.replace(self.bias, shape=self._entries))
             saves = (*saves, Saved(self.bias.name, copied=Spread(self._entries)))
