@@ -19,6 +19,7 @@ COUNTING = [
     ["analyze", "gpt3", "--no-trace", "--format", "json"],
     ["analyze", "vit", "--no-trace", "--format", "csv"],
     ["analyze", "vit", "--no-trace", "--format", "markdown"],
+    ["analyze", "gpt3-xl", "--mode", "train", "--tokens", "300B", "--on", "a100-sxm-80x8", "--dtype", "bf16"],
     ["compare", "vit", "swin", "--N", "784"],
     ["compare", "vit", "swin", "--N", "784", "--format", "json"],
     ["list"],

@@ -118,10 +118,20 @@ def _counted_and_traced(
         given = (loaded, run, architecture)
         ledger = with_rebuilt_note(count(architecture, orders=orders), loaded, architecture)
         if run.plan is not None:
-            ledger = with_training(ledger, architecture, run.plan)
-        if trace:
-            return architecture, _on_devices(_traced(ledger, *given, say), *given)
-        return architecture, _on_devices(with_mode(ledger, *given), *given)
+            ledger = _planned(with_training(ledger, architecture, run.plan), run, architecture)
+        ledger = _traced(ledger, *given, say) if trace else with_mode(ledger, *given)
+        if trace:  # it knows the activations of every model
+            ledger = _planned(ledger, run, architecture)
+        return architecture, _on_devices(ledger, *given)
+
+
+def _planned(ledger: Ledger, run: Run, architecture: Architecture) -> Ledger:
+    """`ledger` of a training step with its plan on the devices of `--on`, where they are given."""
+    if run.plan is None or run.plan.mesh is None:
+        return ledger
+    from xfcost.counting.distributed.plan import with_training_plan
+
+    return with_training_plan(ledger, architecture, run.plan)
 
 
 def _on_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:

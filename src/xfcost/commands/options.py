@@ -94,6 +94,14 @@ Trace = Annotated[
         help="Check the closed form on the real torch model (fvcore's trace and torch's dispatcher).",
     ),
 ]
+TraceUnlessOn = Annotated[
+    bool | None,
+    typer.Option(
+        "--trace/--no-trace",
+        help="Check the closed form on the real torch model (fvcore, torch's dispatcher); the default without --on.",
+        show_default=False,
+    ),
+]
 Device = Annotated[str | None, typer.Option("--device", help="Also run and time the model: cpu, cuda or mps.")]
 Predict = Annotated[
     bool,

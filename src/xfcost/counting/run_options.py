@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from xfcost.counting.distributed.options import MESH_OPTIONS
 from xfcost.counting.training_plan import make_plan
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, shown
-from xfcost.ledger.options import MOST_NEW, OPTIONS, Logits, RunOptions, read_option
+from xfcost.ledger.options import MOST_NEW, OPTIONS, Logits, RunOptions, read_option, single_share
 from xfcost.spec.architecture import PROMPTED
 from xfcost.spec.default_options import LANGUAGE_MODEL_MODES, with_defaults
 from xfcost.spec.run import Run
@@ -15,7 +16,7 @@ from xfcost.spec.run import Run
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_TRAINING = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", "rate")
+_TRAINING = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", "rate", *MESH_OPTIONS)
 
 
 def make_run(**options: Unpack[RunOptions]) -> Run:
@@ -79,7 +80,8 @@ def _efficiencies(given: dict[str, Any], mode: str, on: DeviceGroup | None) -> d
         raise UsageError(f"--mbu {shown(given['mbu'])}: {trained if mode == 'train' else why}")
     if on is None or mode == "train":
         return {"mfu": None, "mbu": None}
-    return {name: read_option(name, given[name]) for name in ("mfu", "mbu")}
+    mfu = None if given["mfu"] is None else single_share("mfu", given["mfu"], f"in the mode {mode}")
+    return {"mfu": mfu, "mbu": read_option("mbu", given["mbu"])}
 
 
 def _new_tokens(given: Any, mode: str) -> int:

@@ -9,6 +9,7 @@ import msgspec
 
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, RAN, TRACED, TRAFFIC
 from xfcost.ledger.achieved import beside_rows, peak_of, rates, row_rates, whole_of_peak
+from xfcost.ledger.distributed import plan_object
 from xfcost.ledger.least_work import RowBound, row_bound
 from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.operation import COUNTED, Operation
@@ -237,10 +238,11 @@ def training_object(ledger: Ledger) -> dict[str, Any] | None:
         return None
     step, run = ledger.training.step, ledger.training.run
     step_object = msgspec.to_builtins(step) | {"fixed_bytes": step.fixed_bytes, "total_bytes": step.total_bytes}
+    plan = {} if ledger.training.plan is None else {"plan": plan_object(ledger.training.plan)}
     if run is None:
-        return {"step": step_object, "run": None}
+        return {"step": step_object, "run": None, **plan}
     days = {"seconds": run.seconds, "days": run.days, "device_days": run.device_days}
-    return {"step": step_object, "run": msgspec.to_builtins(run) | days}
+    return {"step": step_object, "run": msgspec.to_builtins(run) | days, **plan}
 
 
 def json_text(value: Any) -> str:

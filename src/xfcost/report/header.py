@@ -14,6 +14,7 @@ from xfcost.report.decoding import cache_answers, step_answers
 from xfcost.report.input_description import circumstances
 from xfcost.report.on_devices import fit_texts, included_texts, time_texts
 from xfcost.report.training import training_answers
+from xfcost.report.training_plan import plan_answers
 
 
 def header(ledger: Ledger) -> Text:
@@ -37,6 +38,7 @@ def at_least(ledger: Ledger) -> str:
 
 
 def _answers(ledger: Ledger) -> Iterator[Text]:
+    yield from plan_answers(ledger)
     yield from training_answers(ledger, at_least(ledger))
     yield from fit_texts(ledger)
     yield from cache_answers(ledger)
