@@ -51,11 +51,11 @@ def merged(blocks: Blocks, width: Number) -> Tensors:
     return view(reads, writes) if _is_row(blocks) else copied(reads, writes)
 
 
-def of_cropped(row: Operation, tokens: Number, padded: Number, width: Number) -> Operation:
-    """`row`, a map of `tokens` cropped from `padded`, which are a copy where there are several samples."""
+def of_cropped(row: Operation, tokens: Number, padded: Number, width: Number, name: str = BEFORE) -> Operation:
+    """`row`, a map of `tokens` out of `padded` of the tensor `name`, which several samples copy."""
     if tokens == padded:
-        return row
-    return reading(row, BEFORE, saves=(Saved(BEFORE, copied=Merged((tokens, width), tokens, padded)),))
+        return reading(row, name)
+    return reading(row, name, saves=(Saved(name, copied=Merged((tokens, width), tokens, padded)),))
 
 
 def masked_in_place(entries: tuple[Number, ...], pairs: tuple[Number, ...]) -> Tensors:

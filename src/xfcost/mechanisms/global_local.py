@@ -11,13 +11,14 @@ from xfcost.formulas.arithmetic import round_up
 from xfcost.formulas.attention import attention_of
 from xfcost.formulas.band_tensors import padded
 from xfcost.formulas.banded_attention import BandedAttention, band_pairs
+from xfcost.formulas.block_tensors import of_cropped
 from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
 from xfcost.formulas.lettering import grid_in_letters
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move, on_raw_input
 from xfcost.formulas.tensors import reading
-from xfcost.ledger.tensors import OUTPUT, Exchanged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import INPUT, OUTPUT, Exchanged, Saved, Tensor, Tensors
 
 # The values joined for the global tokens; the keys have the row's own name.
 GLOBAL_VALUES: Final = "global values"
@@ -138,16 +139,14 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         if self._shared(place):
             yield on_raw_input(linear("qkv", "Q, K, V projections", n + g, d, 3 * inner, bias=self.projection_bias))
             return
-        yield on_raw_input(linear("long_qkv", "Q, K, V projections, long", n, d, 3 * inner, bias=self.projection_bias))
-        yield on_raw_input(
-            linear("l2g_kv", "K, V projections, long to global", g, d, 2 * inner, bias=self.projection_bias)
-        )
-        yield on_raw_input(
-            linear("global_qkv", "Q, K, V projections, global", g, d, 3 * inner, bias=self.projection_bias)
-        )
-        yield on_raw_input(
-            linear("g2l_kv", "K, V projections, global to long", n, d, 2 * inner, bias=self.projection_bias)
-        )
+        for path, title, tokens, parts in (
+            ("long_qkv", "Q, K, V projections, long", n, 3),
+            ("l2g_kv", "K, V projections, long to global", g, 2),
+            ("global_qkv", "Q, K, V projections, global", g, 3),
+            ("g2l_kv", "K, V projections, global to long", n, 2),
+        ):
+            row = on_raw_input(linear(path, title, tokens, d, parts * inner, bias=self.projection_bias))
+            yield of_cropped(row, tokens, g + n, d, INPUT)
         both = (Tensor("global_qkv", (g, 2, inner)), Tensor("g2l_kv", (n, 2, inner)))
         written = (Tensor(OUTPUT, (g + n, inner)), Tensor(GLOBAL_VALUES, (g + n, inner)))
         tensors = Tensors(both, written)

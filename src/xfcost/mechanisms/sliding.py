@@ -11,13 +11,13 @@ from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
 from xfcost.formulas.attention import attention_of
 from xfcost.formulas.band_tensors import padded
 from xfcost.formulas.banded_attention import BandedAttention, band_pairs
+from xfcost.formulas.block_tensors import of_cropped
 from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place
 from xfcost.formulas.grouped_query import GroupedQueryMixer
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import ROTATED_KEYS, cache_write, linear, move, on_raw_input, without_work
-from xfcost.formulas.tensors import reading
 from xfcost.ledger.accounts import Cached
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Tensor, Tensors
 
 
 class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
@@ -146,8 +146,9 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
             own = linear("global_kv", "K, V projections for global tokens", keys, d, 2 * inner, bias=bias)
             projections += [linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias), own]
         for row in projections:
-            raw = row if row.path == "rotary" else on_raw_input(row)
-            yield raw if p == n or row.path == "rotary" else reading(raw, "pad")
+            tokens = g if row.path == "global_q" else p
+            of_input = of_cropped(on_raw_input(row), tokens, p, d, INPUT if p == n else "pad")
+            yield row if row.path == "rotary" else of_input
         yield from self._local(place, p, inner)
         if g:
             yield from self._global(place, p, inner)
