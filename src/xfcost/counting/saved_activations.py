@@ -144,7 +144,7 @@ class _Row:
         copied = one.copied
         if isinstance(copied, Widened):
             if storage.width < _WIDENED:
-                return self._bytes(storage) // storage.width * _WIDENED
+                return self._bytes(storage, prod(copied.shape)) // storage.width * _WIDENED
         elif copied is not None and copied.copies(1 if storage.once else self.batch, storage.elements):
             return self._bytes(storage, prod(copied.shape))
         if storage.saved:
@@ -171,7 +171,8 @@ class _Row:
             return
         order = self.tensors.rearranged
         if order is not None and order.copies(self.batch, 0):
-            self.written[0] = Storage(self.written[0].held._replace(saved=False), once=self.written[0].once)
+            copy = self.written[0].held._replace(elements=prod(order.shape), saved=False)
+            self.written[0] = Storage(copy, once=self.written[0].once)
         for tensor, storage in zip(self.tensors.writes, self.written, strict=True):
             self.scope[self.name if tensor.name == OUTPUT else tensor.name] = storage
         if not self.tensors.beside:

@@ -70,6 +70,8 @@ class DenseAttention(msgspec.Struct, frozen=True):
     """Copies of operands that are made before, outside all rows."""
     bias: Tensor | None = None
     """The bias of the scores, a tensor; by default constants, the same for all samples."""
+    apart: bool = False
+    """Are the heads of queries and keys apart in memory, and not beside each other in every token?"""
 
     def rows(self) -> Iterator[Operation]:
         """The rows from queries, keys and values to weighted sums."""
@@ -99,7 +101,9 @@ class DenseAttention(msgspec.Struct, frozen=True):
         values = self.inner if self.values is None else self.values
         sizes = (self.groups, self.queries, self.keys, self.heads, self.inner, values, self.shared)
         bias = (self.bias or CONSTANT_BIAS) if self.biased else None
-        facts = {name: getattr(self, name) for name in ("gathered", "gathered_queries", "fused_copies", "between")}
+        facts = {
+            name: getattr(self, name) for name in ("gathered", "gathered_queries", "apart", "fused_copies", "between")
+        }
         facts["mask_kind"] = self.mask_kind if self.masked else "held"
         return CoreTensors(*sizes, self.operands, self.prefix, scaled=self.scaled, bias=bias, **facts)
 
