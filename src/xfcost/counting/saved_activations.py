@@ -109,6 +109,8 @@ class _Row:
             raise Undeclared(row.path)
         self.tensors, self.scope, self.element = row.tensors, scope, element
         self.name, self.batch, self.once = row.operation, batch, row.once
+        for each in self.tensors.between:
+            scope[each.name] = Storage(Held(each.elements, width_of(each.type, element), gradient=not each.constant))
         missing = next((each.name for each in self.tensors.reads if not (each.held or each.name in scope)), None)
         if missing is not None:
             raise Undeclared(f"{row.path} reads {missing!r}, which no row before it writes")
@@ -124,7 +126,8 @@ class _Row:
         once = tensor.once or self.once
         gradient = self.gradient and not tensor.constant
         width = width_of(tensor.type, self.element)
-        return Storage(Held(tensor.elements, width, gradient, saved=tensor.held), once=once)
+        elements = tensor.elements if tensor.storage is None else tensor.storage
+        return Storage(Held(elements, width, gradient, saved=tensor.held), once=once)
 
     def saved(self) -> int:
         """Bytes that it saves and no row before it did."""
