@@ -58,6 +58,8 @@ class DenseAttention(msgspec.Struct, frozen=True):
     """What stands in brackets after every title; the prefix by default."""
     operands: tuple[str, str, str] = ("qkv", "qkv", "qkv")
     """The tensors that queries, keys and values are parts of: names of rows."""
+    gathered: bool = False
+    """Are keys and values gathered for each group, heads outermost?"""
     bias: Tensor | None = None
     """The bias of the scores, a tensor; by default constants, the same for all samples."""
 
@@ -89,7 +91,7 @@ class DenseAttention(msgspec.Struct, frozen=True):
         values = self.inner if self.values is None else self.values
         sizes = (self.groups, self.queries, self.keys, self.heads, self.inner, values, self.shared)
         bias = (self.bias or CONSTANT_BIAS) if self.biased else None
-        return CoreTensors(*sizes, self.operands, self.prefix, scaled=self.scaled, bias=bias)
+        return CoreTensors(*sizes, self.operands, self.prefix, scaled=self.scaled, bias=bias, gathered=self.gathered)
 
     @property
     def _entries(self) -> Number:

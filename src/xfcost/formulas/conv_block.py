@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-import msgspec
-
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Grid, Mixer, Number, Operation, Place, Side
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.receptive_field import pointwise_kernel, receptive_field
-from xfcost.formulas.rows import convolution, elementwise, norm
+from xfcost.formulas.rows import convolution, elementwise, norm, on_raw_input
+from xfcost.ledger.tensors import BEFORE, INPUT
 
 
 class ConvBlock(Mixer, frozen=True, kw_only=True):
@@ -48,15 +47,23 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return receptive_field(self.kernels(grid), grid, [token])
 
-    def residual_end(self, place: Place, last: str) -> Iterator[Operation]:
-        """The block's end: the shortcut's convolution and norm, if any, the sum, an activation."""
+    def residual_end(self, place: Place, branch: str, last: str) -> Iterator[Operation]:
+        """The block's end: the shortcut's convolution and norm, if any, its sum with `branch`, an activation."""
         grid, width = self.out(place)
         if self.projects(place):
             names = ("shortcut_conv", "shortcut_norm")
             yield from convolution_and_norm(
-                names, "Shortcut convolution", pointwise_kernel(grid), grid, place.dim, width, raw_input=True
+                names,
+                "Shortcut convolution",
+                pointwise_kernel(grid),
+                grid,
+                place.dim,
+                width,
+                inputs=place.grid,
+                raw_input=True,
             )
-        yield elementwise("add", "Residual add", "add", grid.tokens * width, role="add")
+        summands = (BEFORE if self.projects(place) else INPUT, branch)
+        yield elementwise("add", "Residual add", "add", grid.tokens * width, of=summands, role="add")
         yield elementwise(last, "Activation", "relu", grid.tokens * width)
 
 
@@ -74,13 +81,15 @@ def convolution_and_norm(  # noqa: PLR0913 - one formula, in its letters
     out_width: Number,
     groups: Number = 1,
     *,
-    raw_input: bool | None = None,
+    inputs: Grid | None = None,
+    raw_input: bool = False,
 ) -> Iterator[Operation]:
-    """A convolution without bias with output `grid`, and its batch norm."""
+    """A convolution without bias from `inputs` to `grid`, by default the same, and its batch norm."""
     path, norm_path = paths
     row = convolution(
         path,
         title,
+        inputs=(inputs or grid).tokens,
         outputs=grid.tokens,
         kernel=kernel.sides,
         width=width,
@@ -88,5 +97,5 @@ def convolution_and_norm(  # noqa: PLR0913 - one formula, in its letters
         groups=groups,
         bias=False,
     )
-    yield msgspec.structs.replace(row, takes_input=raw_input)
+    yield on_raw_input(row) if raw_input else row
     yield from norm("batch_norm", norm_path, grid.tokens, out_width)

@@ -13,8 +13,10 @@ from xfcost.formulas.component import Component, Grid, Number, Operation, Place,
 from xfcost.formulas.lettering import patches_in_letters
 from xfcost.formulas.raster import numbers, position
 from xfcost.formulas.rows import elementwise, letter_power
+from xfcost.formulas.tensors import saving_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import sides_text
+from xfcost.ledger.tensors import Tensor
 
 PLANE: Final = 2
 ComponentT = TypeVar("ComponentT", bound=Component)
@@ -162,12 +164,16 @@ def kernel_in_letters(
     )
 
 
-def pooling(path: str, form: Literal["max", "mean"], kernel: Kernel, elements: Number) -> Operation:
-    """A max-pool or average pool with `elements` output elements."""
+def pooling(
+    path: str, form: Literal["max", "mean"], kernel: Kernel, elements: Number, inputs: Number | None = None
+) -> Operation:
+    """A max-pool or average pool of `inputs` elements, by default as many as it writes, `elements`."""
     work = elements * prod(kernel.sides)
-    row = Operation(path=path, title="Max-pool", comparisons=work)
+    indices = (Tensor("indices", (elements,), "int64"),) if form == "max" else ()
+    tensors = saving_input(elements if inputs is None else inputs, elements, *indices)
+    row = Operation(path=path, title="Max-pool", comparisons=work, tensors=tensors)
     if form == "mean":
-        row = elementwise(path, "Average pool", "mean", work)
+        row = elementwise(path, "Average pool", "mean", work, tensors=tensors)
     if not kernel.overlaps:
         return row
     reads = {"reads": letter_power("W", len(kernel.sides)), "reads_tokens": prod(kernel.sides)}

@@ -10,6 +10,7 @@ import msgspec
 from xfcost.formulas.component import Grid, Letter, Mixer, Number, Operation, Place, Side, single_token
 from xfcost.formulas.dilated_kernel import DilatedKernel
 from xfcost.formulas.rows import convolution_cache_write, decode_step, move
+from xfcost.formulas.tensors import copied
 
 Dilation = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
@@ -50,4 +51,9 @@ class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
         """Causal zero padding before the first token."""
         if padded := self.dilated_kernel.padded(place.grid):
             cached_inputs = tuple(convolution_cache_write(width, self.size, self.dilation))
-            yield move("pad", "Zeros before the tokens", padded * width, in_decode=cached_inputs)
+            tensors = copied((place.grid.tokens, width), (padded, width))
+            yield move("pad", "Zeros before the tokens", padded * width, in_decode=cached_inputs, tensors=tensors)
+
+    def inputs(self, place: Place) -> Number:
+        """Tokens that the convolution is given, with the zeros before them."""
+        return self.dilated_kernel.padded(place.grid) or place.grid.tokens

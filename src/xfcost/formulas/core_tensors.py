@@ -32,6 +32,8 @@ class CoreTensors(NamedTuple):
     scaled: bool
     bias: Tensor | None
     """What is added to the scores."""
+    gathered: bool = False
+    """Are keys and values contiguous, heads outermost, so that no product copies them?"""
 
     @property
     def _shapes(self) -> tuple[Shape, Shape, Shape]:
@@ -51,6 +53,9 @@ class CoreTensors(NamedTuple):
     def _merged(self, shape: Shape, tokens: Number, heads: Number) -> Merged:
         return Merged(shape, heads, tokens, self.groups)
 
+    def _merged_keys(self, shape: Shape) -> Merged | None:
+        return None if self.gathered else self._merged(shape, self.keys, self.heads // self.shared)
+
     @property
     def scale(self) -> Tensors:
         """Queries times 1/√d_k."""
@@ -60,10 +65,10 @@ class CoreTensors(NamedTuple):
     @property
     def scores(self) -> Tensors:
         """QKᵀ saves both."""
-        (query_shape, key_shape, _), kv_heads = self._shapes, self.heads // self.shared
+        query_shape, key_shape, _ = self._shapes
         q = Tensor(f"{self.prefix}scale" if self.scaled else self.operands[0], query_shape)
         k = Tensor(self.operands[1], key_shape)
-        keys = Saved(k.name, q.name, self._merged(key_shape, self.keys, kv_heads))
+        keys = Saved(k.name, q.name, self._merged_keys(key_shape))
         if self.shared > 1:
             stacked = Tensor("stacked", query_shape)
             return Tensors((q, k), (Tensor(OUTPUT, self._entries),), (keys,), (stacked,))
@@ -90,9 +95,9 @@ class CoreTensors(NamedTuple):
     @property
     def weighted_sum(self) -> Tensors:
         """AV saves both, the weights being the softmax's output."""
-        shape, kv_heads = self._shapes[2], self.heads // self.shared
+        shape = self._shapes[2]
         weights, values = Tensor(BEFORE, self._entries), Tensor(self.operands[2], shape)
-        return product(weights, values, self._written, None, self._merged(shape, self.keys, kv_heads))
+        return product(weights, values, self._written, None, self._merged_keys(shape))
 
     @property
     def fused(self) -> Tensors:

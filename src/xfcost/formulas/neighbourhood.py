@@ -12,7 +12,9 @@ from xfcost.formulas.arithmetic import ceil_div, greater
 from xfcost.formulas.component import Grid, Number, Operation, check_no_special_tokens, check_odd
 from xfcost.formulas.raster import numbers, position
 from xfcost.formulas.rows import letter_power, move
+from xfcost.formulas.tensors import copied
 from xfcost.ledger.grid import sides_text
+from xfcost.ledger.tensors import Tensor
 
 # A window's side: of one position it would be a map of that position alone.
 WindowSide = Annotated[int, msgspec.Meta(ge=3, le=2**8 - 1)]
@@ -75,10 +77,18 @@ class Neighbourhood(msgspec.Struct, frozen=True):
         extent = self.stride - 1 if cell else 0
         return prod(_reached(side, self.stride, self.reach, self.reach + extent) for side in self.grid.sides)
 
-    def gather(self, path: str, title: str, width: Number) -> Operation:
-        """Gather of every window's vectors of `width`: the zero-padded grid, then the windows."""
+    def gather(self, path: str, title: str, width: Number, of: str, filled: Number | None = None) -> Operation:
+        """Gather of every window's vectors of the tensor `of`: the zero-padded grid, then the windows.
+
+        Vectors of `width` are `filled` up with zeros.
+        """
         bordered = prod(side + 2 * self.reach for side in self.grid.sides)
-        return move(path, title, (bordered + self.out.tokens * self.places) * width)
+        outputs, written = self.out.tokens, width if filled is None else filled
+        indices = Tensor("indices", (outputs, self.places), "int64", once=True)
+        tensors = msgspec.structs.replace(
+            copied((self.grid.tokens, width), (outputs, self.places, written), of), makes=(indices,)
+        )
+        return move(path, title, (bordered + outputs * self.places) * written, tensors=tensors)
 
     def notes(self, what: str) -> Iterator[str]:
         """A note on padding inside the windows; `what` says what becomes of it."""

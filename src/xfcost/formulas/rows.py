@@ -15,7 +15,7 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.component import NormKind, Number, Operation
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.tensors import by_element, mapped, normed, of_input
+from xfcost.formulas.tensors import by_element, mapped, normed, of_input, saving_input
 from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Tensor, Tensors
 
@@ -125,11 +125,11 @@ def convolution(  # noqa: PLR0913 - one formula, in its letters
 
 
 def depthwise_convolution(
-    path: str, title: str, outputs: Number, kernel: Sequence[Number], width: Number, *, bias: bool = True
+    path: str, title: str, outputs: Number, kernel: Sequence[Number], width: Number, **options: Any
 ) -> Operation:
-    """A depthwise convolution, one kernel per channel: N·k·d MACs, k·d (+ d) parameters."""
+    """A depthwise convolution, one kernel per channel: N·k·d MACs, k·d (+ d) parameters; `options` of `convolution`."""
     channels = {"width": width, "out_width": width, "groups": width}
-    return convolution(path, title, outputs=outputs, kernel=kernel, bias=bias, **channels)
+    return convolution(path, title, outputs=outputs, kernel=kernel, **channels, **options)
 
 
 def causal_depthwise_convolution(tokens: Number, taps: Number, channels: Number) -> Operation:
@@ -179,6 +179,12 @@ def elementwise(
     flops = elements * sum(FLOPS_PER_ELEMENT[part] for part in work.split(" + "))
     tensors = tensors or by_element(work, elements, of)
     return Operation(path=path, title=title, flops=flops, tensors=tensors, **attributes)
+
+
+def glu(elements: Number) -> Operation:
+    """A gated linear unit a·sigmoid(b) of `elements`; [a, b] comes in, and the sigmoid is saved too."""
+    tensors = saving_input(2 * elements, elements, Tensor("gate", (elements,)))
+    return elementwise("glu", "Gated linear unit", "glu", elements, tensors=tensors)
 
 
 def l2_normalize(path: str, title: str, vectors: Number, width: Number, **attributes: Any) -> Operation:

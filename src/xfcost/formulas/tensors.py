@@ -6,6 +6,7 @@ of the other, a softmax its output, a norm its input and its statistics, a sum a
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +28,17 @@ _OF_INSIDE: Final = frozenset({"gelu_quick"})
 def mapped(reads: Shape, writes: Shape) -> Tensors:
     """A map with weights, linear or a convolution, of the row before: it saves its input."""
     return Tensors((Tensor(BEFORE, reads),), (Tensor(OUTPUT, writes),), (Saved(BEFORE),))
+
+
+def saving_input(reads: Number, writes: Number, *makes: Tensor) -> Tensors:
+    """An operation on the row before, which it saves (a pool), with the tensors that it makes (indices of maxima)."""
+    return Tensors((Tensor(BEFORE, (reads,)),), (Tensor(OUTPUT, (writes,)),), (Saved(BEFORE),), makes)
+
+
+def adaptive_mean(sides: Shape, pooled_sides: Shape, width: Number) -> Tensors:
+    """A grid averaged to another: its input is saved, but for a single mean."""
+    read, written = prod(sides) * width, prod(pooled_sides) * width
+    return saving_input(read, written) if prod(pooled_sides) > 1 else copied((read,), (written,))
 
 
 def copied(reads: Shape, writes: Shape, *names: str) -> Tensors:
@@ -114,6 +126,27 @@ def reading(row: Operation, *names: str, **changes: Any) -> Operation:
         return row
     tensors = msgspec.structs.replace(row.tensors.reading(*names), **changes)
     return msgspec.structs.replace(row, tensors=tensors)
+
+
+def within(row: Operation, prefix: str, given: str) -> Operation:
+    """`row` of a component inside another, which calls its rows `prefix…` and gives it the tensor `given`."""
+
+    def named(name: str) -> str:
+        if name == INPUT:
+            return given
+        return name if name.startswith("<") else prefix + name
+
+    tensors = None if row.tensors is None else row.tensors.renamed(named)
+    return msgspec.structs.replace(row, path=prefix + row.path, tensors=tensors)
+
+
+def channels_first(row: Operation, name: str, tokens: Number, width: Number) -> Operation:
+    """`row`, a map or norm of a grid `name` whose tokens lie channel by channel: it merges them with the batch."""
+    if row.tensors is None:
+        return row
+    merged = Merged((tokens, width), width, tokens)
+    saves = (msgspec.structs.replace(one, copied=merged) if one.name == name else one for one in row.tensors.saves)
+    return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, saves=tuple(saves)))
 
 
 def of_input(row: Operation) -> Operation:

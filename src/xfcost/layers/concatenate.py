@@ -10,6 +10,7 @@ import msgspec
 from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.rows import move
+from xfcost.ledger.tensors import INPUT, MEMORY, OUTPUT, Tensor, Tensors
 
 
 class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):
@@ -39,5 +40,7 @@ class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):
         return place.grid, place.memory_dim + place.dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        width = place.memory_dim + place.dim
-        yield move("concatenate", f"Beside the output of stage {self.stage}", place.grid.total * width)
+        n, width = place.grid.total, place.memory_dim + place.dim
+        both = (Tensor(MEMORY, (n, place.memory_dim)), Tensor(INPUT, (n, place.dim)))
+        tensors = Tensors(both, (Tensor(OUTPUT, (n, width)),))
+        yield move("concatenate", f"Beside the output of stage {self.stage}", n * width, tensors=tensors)

@@ -66,6 +66,7 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
         yield convolution(
             "conv",
             "Convolution" if self.groups == 1 else "Grouped convolution",
+            inputs=place.grid.tokens,
             outputs=grid.tokens,
             kernel=kernel.sides,
             width=place.dim,

@@ -12,6 +12,7 @@ from xfcost.formulas.arithmetic import ceil_div, common_divisor
 from xfcost.formulas.component import ActKind, Letter, Operation, Place, Rows, Side, Width, check_no_special_tokens
 from xfcost.formulas.layer import Head
 from xfcost.formulas.rows import elementwise, linear
+from xfcost.formulas.tensors import adaptive_mean
 
 
 class FlattenClassifier(Head, frozen=True, kw_only=True, tag="flatten_classifier"):
@@ -59,4 +60,6 @@ class FlattenClassifier(Head, frozen=True, kw_only=True, tag="flatten_classifier
         if any(common_divisor(side, self.pooled) != self.pooled for side in sides):
             longest = prod(ceil_div(tokens, self.pooled) for tokens in read)
             shared = {"mixing": "global", "reads": "N/k", "reads_tokens": longest}
-        return elementwise("pool", "Adaptive average pool", "mean", prod(read) * place.dim, **shared)
+        tensors = adaptive_mean(sides, self.pooled_sides(place), place.dim)
+        work = prod(read) * place.dim
+        return elementwise("pool", "Adaptive average pool", "mean", work, tensors=tensors, **shared)

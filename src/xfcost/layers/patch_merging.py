@@ -10,6 +10,7 @@ from xfcost.formulas.component import ComponentError, Grid, Number, Operation, P
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move, norm
+from xfcost.formulas.tensors import copied
 from xfcost.ledger.grid import sides_text
 
 
@@ -42,7 +43,8 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = self.out(place)
         padded = 4 * grid.tokens * place.dim if any(side % 2 for side in place.grid.sides) else 0
-        yield move("gather", "Gather 2×2 neighbours", padded)
+        gathered = copied((place.grid.tokens, place.dim), (grid.tokens, 4 * place.dim))
+        yield move("gather", "Gather 2×2 neighbours", padded, tensors=gathered)
         normed = [*norm("layer_norm", "norm", grid.tokens, d if self.norm == "post" else 4 * place.dim)]
         reduction = linear("reduction", "Patch merging reduction", grid.tokens, 4 * place.dim, d, bias=False)
         yield from [reduction, *normed] if self.norm == "post" else [*normed, reduction]

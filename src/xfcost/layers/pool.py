@@ -59,7 +59,8 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
         return kernel_in_letters(*super().in_letters(place), self.kernel(place), place.grid, self.out(place)[0])
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        yield pooling("pool", self.form, self.kernel(place), self.out(place)[0].tokens * place.dim)
+        read, written = (grid.tokens * place.dim for grid in (place.grid, self.out(place)[0]))
+        yield pooling("pool", self.form, self.kernel(place), written, read)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from unread_note(self.kernel(place), place.grid)

@@ -10,6 +10,8 @@ import msgspec
 from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Side
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.rows import elementwise, move
+from xfcost.formulas.tensors import copied
+from xfcost.ledger.tensors import BEFORE, MEMORY
 
 
 class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
@@ -54,5 +56,7 @@ class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
         skip_tokens, d = (place.memory or place.grid).total, place.dim
         separate = 1 if self.separate_cls else 0
         repeated = (place.grid.total - separate) * self.factor * d
-        yield move("repeat", f"Repeat tokens {self.factor} times", repeated + separate * skip_tokens * d)
-        yield elementwise("add", f"Add stage {self.skip}", "add", skip_tokens * d)
+        moved = repeated + separate * skip_tokens * d
+        tensors = copied((place.grid.total, d), (skip_tokens, d))
+        yield move("repeat", f"Repeat tokens {self.factor} times", moved, tensors=tensors)
+        yield elementwise("add", f"Add stage {self.skip}", "add", skip_tokens * d, of=(BEFORE, MEMORY))

@@ -6,6 +6,7 @@ save counts once: a row's output has the row's name, and further names are below
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any, Final, Literal
 
@@ -123,15 +124,19 @@ class Tensors(msgspec.Struct, frozen=True, gc=False):
     def reading(self, *names: str) -> Tensors:
         """The same with other names of the tensors that are read, in order."""
         new = dict(zip((each.name for each in self.reads), names, strict=False))
+        return self.renamed(lambda name: new.get(name, name))
 
-        def named(name: str | None) -> Any:
-            return name if name is None else new.get(name, name)
+    def renamed(self, rename: Callable[[str], str]) -> Tensors:
+        """The same with every tensor's name as `rename` has it."""
+
+        def named(each: Tensor | Saved, *fields: str) -> Any:
+            names = {field: getattr(each, field) for field in fields}
+            new = {field: rename(name) for field, name in names.items() if name is not None}
+            return msgspec.structs.replace(each, **new)
 
         return msgspec.structs.replace(
             self,
-            reads=tuple(msgspec.structs.replace(each, name=named(each.name)) for each in self.reads),
-            writes=tuple(msgspec.structs.replace(each, view_of=named(each.view_of)) for each in self.writes),
-            saves=tuple(
-                msgspec.structs.replace(each, name=named(each.name), when=named(each.when)) for each in self.saves
-            ),
+            reads=tuple(named(each, "name") for each in self.reads),
+            writes=tuple(named(each, "name", "view_of") for each in self.writes),
+            saves=tuple(named(each, "name", "when") for each in self.saves),
         )

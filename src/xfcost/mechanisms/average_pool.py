@@ -11,6 +11,7 @@ from xfcost.formulas.centred_kernel import CentredKernelMixer
 from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
 from xfcost.formulas.conv_kernel import check_mean_pool, pooling
 from xfcost.formulas.rows import elementwise
+from xfcost.ledger.tensors import BEFORE, INPUT
 
 
 class AveragePool(CentredKernelMixer, frozen=True, kw_only=True, tag="average_pool"):
@@ -42,4 +43,4 @@ class AveragePool(CentredKernelMixer, frozen=True, kw_only=True, tag="average_po
     def operations(self, place: Place) -> Iterator[Operation]:
         elements = place.grid.tokens * place.dim
         yield pooling("pool", "mean", self.kernel(place.grid), elements)
-        yield elementwise("subtract", "Subtract the token", "add", elements)
+        yield elementwise("subtract", "Subtract the token", "add", elements, of=(BEFORE, INPUT))

@@ -37,8 +37,8 @@ class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
         grid, width = strided_grid(place.grid, self.stride), place.out_dim
         kernel = kernel_of_three(grid)
         yield from convolution_and_norm(
-            ("conv1", "norm1"), "3×3 convolution", kernel, grid, place.dim, width, raw_input=True
+            ("conv1", "norm1"), "3×3 convolution", kernel, grid, place.dim, width, inputs=place.grid, raw_input=True
         )
         yield elementwise("act1", "Activation", "relu", grid.tokens * width)
         yield from convolution_and_norm(("conv2", "norm2"), "3×3 convolution", kernel, grid, width, width)
-        yield from self.residual_end(place, "act2")
+        yield from self.residual_end(place, "norm2", "act2")

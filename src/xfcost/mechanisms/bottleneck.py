@@ -20,6 +20,7 @@ from xfcost.formulas.receptive_field import (
 )
 from xfcost.formulas.rows import elementwise
 from xfcost.formulas.squeeze_excitation import Squeeze, check_squeeze, squeeze_rows, squeezed_width
+from xfcost.formulas.tensors import channels_first, within
 from xfcost.ledger.errors import divisors_text
 from xfcost.ledger.grid import sides_text
 from xfcost.mechanisms.local_attention import LocalAttention
@@ -165,15 +166,22 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         inner_place, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
         kernel = pointwise_kernel(grid)
         yield from convolution_and_norm(
-            ("conv1", "norm1"), "1×1 convolution", kernel, inner_place.grid, place.dim, width, raw_input=True
+            ("conv1", "norm1"),
+            "1×1 convolution",
+            kernel,
+            inner_place.grid,
+            place.dim,
+            width,
+            inputs=place.grid,
+            raw_input=True,
         )
         yield elementwise("act1", "Activation", "relu", inner_place.grid.tokens * width)
         yield from self._mixing(place)
         yield elementwise("act2", "Activation", "relu", grid.tokens * width)
         if self.squeeze is not None:
-            yield from squeeze_rows(grid, width, self.squeezed(place), "relu")
+            yield from squeeze_rows(grid, width, self.squeezed(place), "relu", "act2")
         yield from convolution_and_norm(("conv3", "norm3"), "1×1 convolution", kernel, grid, width, place.out_dim)
-        yield from self.residual_end(place, "act3")
+        yield from self.residual_end(place, "norm3", "act3")
 
     def _mixing(self, place: Place) -> Iterator[Operation]:
         """The 3×3 convolution or its replacement, and the norm."""
@@ -181,14 +189,15 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         groups = self.grouped(place)
         title = "3×3 convolution" if groups == 1 else "Grouped 3×3 convolution"
         conv, norm_row = convolution_and_norm(
-            ("conv2", "norm2"), title, kernel_of_three(grid), grid, width, width, groups
+            ("conv2", "norm2"), title, kernel_of_three(grid), grid, width, width, groups, inputs=inner_place.grid
         )
         if self.spatial is None:
             yield conv
         else:
-            for row in self.spatial_mixer.operations(inner_place):
+            for spatial_row in self.spatial_mixer.operations(inner_place):
+                row = channels_first(within(spatial_row, "spatial_", "act1"), "act1", inner_place.grid.tokens, width)
                 # what comes into it has passed conv1
-                yield msgspec.structs.replace(row, path=f"spatial_{row.path}", symbol=None, takes_input=None)
+                yield msgspec.structs.replace(row, symbol=None, takes_input=None)
         yield norm_row
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -37,7 +37,8 @@ class ByteNet(ConvolutionMixer, frozen=True, kw_only=True, tag="bytenet"):
         yield elementwise("act2", "Activation", "relu", n * half)
         yield from self.zeros(place, half)
         kernel = self.dilated_kernel.kernel(place.grid).sides
-        yield convolution("conv", "Convolution", outputs=n, kernel=kernel, width=half, out_width=half)
+        sizes = {"inputs": self.inputs(place), "width": half, "out_width": half}
+        yield convolution("conv", "Convolution", outputs=n, kernel=kernel, **sizes)
         yield from norm("layer_norm", "norm2", n, half)
         yield elementwise("act3", "Activation", "relu", n * half)
         yield linear("pointwise2", "Pointwise convolution back", n, half, d)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+import msgspec
+
 from xfcost.formulas.component import ActKind, ComponentError, Grid, Number, Operation, Place
 from xfcost.formulas.convolution_mixer import ConvolutionMixer
-from xfcost.formulas.rows import convolution, depthwise_convolution, elementwise, linear, on_raw_input
+from xfcost.formulas.rows import convolution, depthwise_convolution, elementwise, glu, linear
+from xfcost.formulas.tensors import reading
+from xfcost.ledger.tensors import RESIDUAL
 
 
 class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
@@ -46,7 +50,8 @@ class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
     def shortcut(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.tokens, place.dim, self.out(place)[1]
         if width != d:
-            yield on_raw_input(linear("residual_projection", "Projection of the residual stream", n, d, width))
+            row = linear("residual_projection", "Projection of the residual stream", n, d, width)
+            yield msgspec.structs.replace(reading(row, RESIDUAL), takes_input=True)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.tokens, place.dim, self.out(place)[1]
@@ -54,13 +59,14 @@ class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
         kernel = self.dilated_kernel.kernel(place.grid).sides
         yield from self.zeros(place, d)
         if self.form == "plain":
-            sizes = {"width": d, "out_width": wide, "bias": self.bias}
+            sizes = {"inputs": self.inputs(place), "width": d, "out_width": wide, "bias": self.bias}
             yield convolution("conv", "Convolution", outputs=n, kernel=kernel, **sizes)
         else:
-            yield depthwise_convolution("depthwise", "Depthwise convolution", n, kernel, d, bias=self.bias)
+            options = {"inputs": self.inputs(place), "bias": self.bias}
+            yield depthwise_convolution("depthwise", "Depthwise convolution", n, kernel, d, **options)
         if self.form == "separable":
             yield linear("pointwise", "Pointwise convolution", n, d, wide, bias=self.bias)
         if self.act == "glu":
-            yield elementwise("glu", "Gated linear unit", "glu", n * width)
+            yield glu(n * width)
         elif self.act != "none":
             yield elementwise("act", "Activation", self.act, n * width)

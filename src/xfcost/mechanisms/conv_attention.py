@@ -10,6 +10,7 @@ from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Letter, Operation, Place, Side, check_odd
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.rows import depthwise_convolution, elementwise, letter_power, linear, move, norm, on_raw_input
+from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Tensor, Tensors
 
 
 class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attention"):
@@ -65,11 +66,17 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
         yield from self._projection("k", keys, place)
         yield from self._projection("v", keys, place)
         yield elementwise(
-            "scale", "Scale queries by the whole width, 1/√(h·d_k)", "multiply", grid.total * inner, symbol=""
+            "scale",
+            "Scale queries by the whole width, 1/√(h·d_k)",
+            "multiply",
+            grid.total * inner,
+            of=("q_linear",),
+            symbol="",
         )
         reads = "N" if self.kv_stride == 1 else f"N/{letter_power('R', len(grid.sides))}"
         # a key is made of several tokens, and makes no pair of tokens
-        yield from attention_of(self, place, keys=keys.total, reads=reads, pairs=None, scaled=False)
+        operands = ("scale", "k_linear", "v_linear")
+        yield from attention_of(self, place, keys=keys.total, reads=reads, pairs=None, scaled=False, operands=operands)
         yield linear("out", "Output projection W_O", grid.total, inner, d, bias=self.projection_bias)
 
     def _projection(self, name: str, grid: Grid, place: Place) -> Iterator[Operation]:
@@ -77,11 +84,23 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
         what, d = name.upper(), place.dim
         kernel = self.kernel(place.grid).sides
         yield on_raw_input(
-            depthwise_convolution(f"{name}_conv", f"{what} depthwise convolution", grid.tokens, kernel, d, bias=False)
+            depthwise_convolution(
+                f"{name}_conv",
+                f"{what} depthwise convolution",
+                grid.tokens,
+                kernel,
+                d,
+                inputs=place.grid.tokens,
+                bias=False,
+            )
         )
         yield from norm("batch_norm", f"{name}_norm", grid.tokens, d)
         if grid.special:
-            yield move(f"{name}_join", f"{what}: join the special tokens", grid.total * d)
+            joined = Tensors(
+                (Tensor(INPUT, (place.grid.total, d)), Tensor(BEFORE, (grid.tokens, d))),
+                (Tensor(OUTPUT, (grid.total, d)),),
+            )
+            yield move(f"{name}_join", f"{what}: join the special tokens", grid.total * d, tensors=joined)
         inner = self.inner(d)
         yield linear(f"{name}_linear", f"{what} projection", grid.total, d, inner, bias=self.projection_bias)
 

@@ -10,7 +10,9 @@ from xfcost.formulas.centred_kernel import centred_kernel
 from xfcost.formulas.component import ComponentError, Grid, Letter, Mixer, Number, Operation, Place, Side
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.rows import depthwise_convolution, elementwise, linear, norm
+from xfcost.formulas.rows import depthwise_convolution, elementwise, glu, linear, norm
+from xfcost.formulas.tensors import channels_first
+from xfcost.ledger.tensors import BEFORE
 
 
 class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
@@ -61,9 +63,10 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.tokens, place.dim
         yield linear("pointwise1", "Pointwise convolution, twice as wide", n, d, 2 * d)
-        yield elementwise("glu", "Gated linear unit", "glu", n * d)
-        yield depthwise_convolution("depthwise", "Depthwise convolution", n + self.spare, (self.size,), d)
-        yield from norm("batch_norm", "norm", n, d)
+        yield glu(n * d)
+        conv = depthwise_convolution("depthwise", "Depthwise convolution", n + self.spare, (self.size,), d, inputs=n)
+        yield conv
+        yield from (channels_first(row, BEFORE, n, d) for row in norm("batch_norm", "norm", n, d))
         yield elementwise("act", "Swish", "silu", n * d)
         yield linear("pointwise2", "Pointwise convolution", n, d, d)
 

@@ -24,6 +24,7 @@ from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.receptive_field import centred_kernel, pointwise_kernel
 from xfcost.formulas.rows import elementwise
 from xfcost.formulas.squeeze_excitation import Squeeze, check_squeeze, squeeze_rows, squeezed_width
+from xfcost.ledger.tensors import BEFORE, INPUT
 
 
 class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"):
@@ -118,12 +119,14 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
             yield from convolution_and_norm(paths, "Expanding convolution", one, grid, place.dim, inside)
             yield elementwise("expand_act", "Activation", self.act, grid.tokens * inside)
         yield from convolution_and_norm(
-            ("conv", "norm"), "Depthwise convolution", self.kernel(grid), out_grid, inside, inside, groups=inside
+            ("conv", "norm"), "Depthwise convolution", self.kernel(grid), out_grid, inside, inside, inside, inputs=grid
         )
         yield elementwise("act", "Activation", self.act, out_grid.tokens * inside)
         if self.squeeze is not None:
-            yield from squeeze_rows(out_grid, inside, self.squeezed(place), self.act)
+            yield from squeeze_rows(out_grid, inside, self.squeezed(place), self.act, "act")
         paths = ("project_conv", "project_norm")
         yield from convolution_and_norm(paths, "Projecting convolution", one, out_grid, inside, place.out_dim)
         if self.adds(place):
-            yield elementwise("add", "Residual add", "add", out_grid.tokens * place.out_dim, role="add")
+            yield elementwise(
+                "add", "Residual add", "add", out_grid.tokens * place.out_dim, of=(INPUT, BEFORE), role="add"
+            )

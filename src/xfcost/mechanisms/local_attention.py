@@ -14,6 +14,8 @@ from xfcost.formulas.component import ComponentError, Grid, Heads, Mixer, Number
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.neighbourhood import Neighbourhood, WindowSide
 from xfcost.formulas.rows import elementwise, letter_power, linear
+from xfcost.formulas.tensors import of_input, reading, saving_input
+from xfcost.ledger.tensors import OUTPUT, RESIDUAL, Tensor, Tensors
 
 
 class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
@@ -82,8 +84,8 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, windows = place.grid.tokens, place.dim, self.windows(place.grid)
-        yield linear("qkv", "Q, K, V projections", n, d, 3 * d, bias=False)
-        yield windows.gather("gather_keys", "Gather the windows' keys", d)
+        yield of_input(linear("qkv", "Q, K, V projections", n, d, 3 * d, bias=False))
+        yield windows.gather("gather_keys", "Gather the windows' keys", d, "qkv")
         if self.position == "relative":
             table = windows.places * d
             yield Operation(
@@ -92,10 +94,13 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
                 params=self.size * d,
                 moved=table,
                 once=True,
+                tensors=Tensors((), (Tensor(OUTPUT, (table,)),), beside=True),
                 **windows.mixing,
             )
-            yield elementwise("add_positions", "Add positions to keys", "add", n * table, **windows.mixing)
-        yield windows.gather("gather_values", "Gather the windows' values", d)
+            summands = Tensor("gather_keys", (n, table)), Tensor("positions", (table,))
+            attributes = windows.mixing | {"tensors": Tensors(summands, (Tensor(OUTPUT, (n, table)),))}
+            yield elementwise("add_positions", "Add positions to keys", "add", n * table, **attributes)
+        yield windows.gather("gather_values", "Gather the windows' values", d, "qkv")
         yield from DenseAttention(
             queries=1,
             keys=windows.places,
@@ -108,6 +113,8 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
             pairs=windows.pairs() if self.stride == 1 else None,
             fused=place.fused,
             scaled=False,
+            operands=("qkv", "gather_keys" if self.position == "none" else "add_positions", "gather_values"),
+            gathered=True,
         ).rows()
         if self.stride > 1:
             yield self._pool("pool", "Average pool", place)
@@ -116,12 +123,13 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
         """Means over cells of s^r positions, clipped to the grid."""
         outputs, rank = self.cells(place.grid).out.tokens, len(place.grid.sides)
         cell = prod(self.cell(place.grid))
-        row = elementwise(path, title, "mean", outputs * cell * place.dim)
+        tensors = saving_input(place.grid.tokens * place.dim, outputs * place.dim)
+        row = elementwise(path, title, "mean", outputs * cell * place.dim, tensors=tensors)
         return msgspec.structs.replace(row, mixing="local", reads=letter_power("l", rank), reads_tokens=cell)
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         if self.stride > 1:
-            yield self._pool("residual_pool", "Average pool of the residual stream", place)
+            yield reading(self._pool("residual_pool", "Average pool of the residual stream", place), RESIDUAL)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from self.windows(place.grid).notes("zeros that take part in the softmax")

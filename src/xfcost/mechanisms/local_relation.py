@@ -11,7 +11,9 @@ from xfcost.formulas.arithmetic import ceil_div, greater
 from xfcost.formulas.component import ComponentError, Grid, Letter, Mixer, Number, Operation, Place, Side, Width
 from xfcost.formulas.neighbourhood import Neighbourhood, WindowSide
 from xfcost.formulas.rows import elementwise, linear, matmul, move, on_raw_input, with_gradient_operands
+from xfcost.formulas.tensors import copied, product
 from xfcost.ledger.matrices import matrix
+from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, RESIDUAL, Tensor, Tensors
 
 
 class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
@@ -73,17 +75,19 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     def operations(self, place: Place) -> Iterator[Operation]:
         d, groups, windows = place.dim, self.groups(place.dim), self.windows(place.grid)
         leaving, filled = windows.out.tokens, groups * self.share
-        yield on_raw_input(linear("q", "Queries, one number per group", leaving, d, groups, bias=False))
+        yield self._queries(leaving, d)
         yield on_raw_input(linear("k", "Keys, one number per group", place.grid.tokens, d, groups, bias=False))
-        yield windows.gather("gather_keys", "Gather the windows' keys", groups)
-        yield windows.gather("gather_values", "Gather the windows' values", filled)
+        yield windows.gather("gather_keys", "Gather the windows' keys", groups, "k")
+        yield windows.gather("gather_values", "Gather the windows' values", d, INPUT, filled)
         yield from self._prior(windows, d)
         yield from self._weights(windows, groups)
-        macs = leaving * windows.places * filled
+        weights = Tensor("softmax", (leaving, groups, windows.places))
+        values = Tensor("gather_values", (leaving, windows.places, filled))
         yield matmul(
             "weighted_sum",
             "Weighted sum AV",
-            macs,
+            values.elements,
+            tensors=product(weights, values, (leaving, filled)),
             content_dependent=True,
             takes_input=True,
             symbol="AV",
@@ -91,13 +95,22 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
         )
         yield linear("out", "Output projection", leaving, d, d, bias=False)
 
+    def _queries(self, leaving: Number, width: Number) -> Operation:
+        """Every s-th position is copied first, and so saved, where s > 1."""
+        row = on_raw_input(linear("q", "Queries, one number per group", leaving, width, self.groups(width), bias=False))
+        if self.stride == 1 or row.tensors is None:
+            return row
+        tensors = msgspec.structs.replace(row.tensors, saves=(), makes=(Tensor("centres", (leaving, width)),))
+        return msgspec.structs.replace(row, tensors=tensors)
+
     def _prior(self, windows: Neighbourhood, width: Number) -> Iterator[Operation]:
         """The geometry prior: a two-layer map of the offsets, from weights alone."""
         hidden = self.hidden(width)
+        offsets = Tensor("offsets", (windows.places, windows.rank), held=True)
+        of_offsets = Tensors((offsets,), (Tensor(OUTPUT, (windows.places, hidden)),))
+        first = linear("prior_fc1", "Geometry prior", windows.places, windows.rank, hidden, bias=False)
         rows = (
-            with_gradient_operands(
-                linear("prior_fc1", "Geometry prior", windows.places, windows.rank, hidden, bias=False), 1
-            ),
+            with_gradient_operands(msgspec.structs.replace(first, tensors=of_offsets), 1),
             elementwise("prior_act", "Activation", "relu", windows.places * hidden),
             linear("prior_fc2", "Geometry prior", windows.places, hidden, self.groups(width), bias=False),
         )
@@ -106,6 +119,7 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     def _weights(self, windows: Neighbourhood, groups: Number) -> Iterator[Operation]:
         entries = groups * windows.out.tokens * windows.places
         content: dict[str, Any] = windows.mixing | {"content_dependent": True}
+        shape = (groups, windows.out.tokens, windows.places)
         yield elementwise(
             "scores",
             "Similarities -(q - k)²",
@@ -116,16 +130,22 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
             heads=groups,
             pairs=windows.pairs(),
             symbol="QKᵀ",
+            tensors=_similarities(*shape),
             **content,
         )
         second, third = matrix(entries, entries), matrix(entries, 2 * entries, saved=True)
-        yield Operation(path="mask", title="Mask over the border", matrix=second, symbol="mask", **windows.mixing)
-        yield elementwise("add_prior", "Add the geometry prior", "add", entries, matrix=second, **windows.mixing)
+        local: dict[str, Any] = windows.mixing | {"matrix": second}
+        facts = local | {"symbol": "mask", "tensors": copied(shape, shape)}
+        yield Operation(path="mask", title="Mask over the border", **facts)
+        summands = Tensor(BEFORE, shape), Tensor("prior_fc2", (groups, windows.places))
+        facts = local | {"tensors": Tensors(summands, (Tensor(OUTPUT, shape),))}
+        yield elementwise("add_prior", "Add the geometry prior", "add", entries, **facts)
         yield elementwise("softmax", "Softmax", "softmax", entries, matrix=third, symbol="softmax", **content)
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         if self.stride > 1:
-            yield move("residual_pool", f"Each {self.stride}-th position of the residual stream")
+            tensors = copied((place.grid.tokens, place.dim), (self.windows(place.grid).out.tokens, place.dim), RESIDUAL)
+            yield move("residual_pool", f"Each {self.stride}-th position of the residual stream", tensors=tensors)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from self.windows(place.grid).notes("masked")
@@ -137,3 +157,10 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
             )
         if place.fused:
             yield "local relation has no dot products of queries and keys: there is no fused form of it"
+
+
+def _similarities(groups: Number, queries: Number, places: Number) -> Tensors:
+    """-(q - k)²: the differences are saved."""
+    shape = (groups, queries, places)
+    operands = Tensor("q", (groups, queries)), Tensor("gather_keys", shape)
+    return Tensors(operands, (Tensor(OUTPUT, shape),), (), (Tensor("differences", shape),))

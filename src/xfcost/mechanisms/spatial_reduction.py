@@ -17,6 +17,7 @@ from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.raster import numbers
 from xfcost.formulas.rows import convolution, elementwise, letter_power, linear, norm, on_raw_input
+from xfcost.formulas.tensors import adaptive_mean, of_input
 from xfcost.ledger.grid import sides_text
 
 
@@ -113,7 +114,8 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         yield kv if self._reduces else on_raw_input(kv)
         # a key that stands for several tokens makes no pair of tokens
         pairs = None if self._reduces else self.pairs(place.grid)
-        yield from attention_of(self, place, keys=keys, reads=self._keys_in_letters(place.grid), pairs=pairs)
+        letters = self._keys_in_letters(place.grid)
+        yield from attention_of(self, place, keys=keys, reads=letters, pairs=pairs, operands=("q", "kv", "kv"))
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def _keys_in_letters(self, grid: Grid) -> str:
@@ -125,16 +127,17 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         grid, d = place.grid, place.dim
         keys = self.reduced(grid).tokens
         if self.pooled is not None:
-            yield self._pool(grid, d)
-            yield on_raw_input(linear("reduce", "1×1 convolution", keys, d, d))
+            yield of_input(self._pool(grid, d))
+            yield msgspec.structs.replace(linear("reduce", "1×1 convolution", keys, d, d), takes_input=True)
             yield from norm("layer_norm", "norm", keys, d)
             yield elementwise("act", "Activation", "gelu", keys * d)
             return
         kernel = self.kernel(grid)
         reads = letter_power("R", len(grid.sides))
-        row = convolution("reduce", "Reduce patches", outputs=keys, kernel=kernel.sides, width=d, out_width=d)
+        sizes = {"inputs": grid.tokens, "outputs": keys, "width": d, "out_width": d}
+        row = on_raw_input(convolution("reduce", "Reduce patches", kernel=kernel.sides, **sizes))
         patch_mixing = {"mixing": "local", "reads": reads, "reads_tokens": prod(kernel.sides)}
-        yield msgspec.structs.replace(row, takes_input=True, **patch_mixing)
+        yield msgspec.structs.replace(row, **patch_mixing)
         yield from norm("layer_norm", "norm", keys, d)
 
     def _pool(self, grid: Grid, width: Number) -> Operation:
@@ -145,6 +148,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         pooled_tokens = [side + self.pooled - common_divisor(side, self.pooled) for side in grid.sides]
         longest = [ceil_div(tokens, self.pooled) for tokens in pooled_tokens]
         mixing: dict[str, Any] = {"mixing": "global", "reads": "N/k", "reads_tokens": prod(longest)}
+        mixing["tensors"] = adaptive_mean(grid.sides, self.reduced(grid).sides, width)
         return elementwise("pool", "Adaptive average pool", "mean", prod(pooled_tokens) * width, **mixing)
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -89,7 +89,7 @@ class Vgg(Mixer, frozen=True, kw_only=True, tag="vgg"):
             yield elementwise(f"act{number}", "Activation", "relu", tokens * width)
         pool = self.pool(place.grid)
         four: dict[str, Any] = {"reads": letter_power("l", len(pool.sides)), "reads_tokens": prod(pool.sides)}
-        row = pooling("pool", "max", pool, out_grid.tokens * width)
+        row = pooling("pool", "max", pool, out_grid.tokens * width, tokens * width)
         yield msgspec.structs.replace(row, mixing="local", content_dependent=True, **four)
 
     def notes(self, place: Place) -> Iterator[str]:

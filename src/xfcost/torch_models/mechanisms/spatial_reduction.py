@@ -35,8 +35,9 @@ class SpatialReductionAttention(nn.Module):
         self.out = Linear(inner, width, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
+        q_BND = self.q(x_BND)
         k_BMD, v_BMD = self.kv(self._reduced(x_BND)).chunk(2, dim=-1)
-        heads = (split_heads(part, self.heads) for part in (self.q(x_BND), k_BMD, v_BMD))
+        heads = (split_heads(part, self.heads) for part in (q_BND, k_BMD, v_BMD))
         return self.out(join_heads(self.core(*heads)))
 
     def _reduced(self, x_BND: Tensor) -> Tensor:
