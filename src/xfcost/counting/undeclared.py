@@ -24,7 +24,6 @@ UNDECLARED: Final = frozenset(
         "layers.token_type",
         "mechanisms.block_sparse",
         "mechanisms.blockwise",
-        "mechanisms.class_attention",
         "mechanisms.compressed",
         "mechanisms.compressive",
         "mechanisms.fourier_mixing",
