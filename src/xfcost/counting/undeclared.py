@@ -34,7 +34,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.hyena",
         "mechanisms.inducing",
         "mechanisms.kernel",
-        "mechanisms.low_rank",
         "mechanisms.lsh",
         "mechanisms.lstm",
         "mechanisms.mamba",
