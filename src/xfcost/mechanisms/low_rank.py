@@ -83,9 +83,14 @@ class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
         yield matmul("value_projection", "Project values along the sequence FᵀV", macs, **static)
 
     def _projected(self, tokens: Number, inner: Number, times: int) -> Tensors:
-        """Parts of `qkv` are saved; a table for all heads merges batch and columns, one per head batch and heads."""
+        """Parts of `qkv` are saved; the product with one table merges batch and columns, and copies them.
+
+        With a table per head it merges batch and heads, and copies the tables too, for every sample.
+        """
         read = Tensor("qkv", (tokens, inner))
-        merged = Merged(read.shape, self.heads if self.share == "none" else inner, tokens)
+        merged = Merged(read.shape, inner, tokens)
+        if self.share == "none":
+            merged = Merged((tokens, inner + self.heads * self.rank), self.heads, tokens)
         writes = (Tensor(OUTPUT, (self.rank, inner)), Tensor(_VALUES, (self.rank, inner)))
         return Tensors((read,) * times, writes[:times], (Saved("qkv", copied=merged),) * times)
 
