@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from xfcost.counting.undeclared import UNDECLARED, file_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, RESIDUAL, SECOND, Saved, Tensor, Widened, width_of
+from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, RESIDUAL, SECOND, Repeated, Saved, Tensor, Widened, width_of
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
 
@@ -142,6 +142,9 @@ class _Row:
         if isinstance(copied, Widened):
             if storage.width < _WIDENED:
                 return self._bytes(storage) // storage.width * _WIDENED
+        elif isinstance(copied, Repeated):
+            if copied.copies(self.batch):
+                return prod(copied.shape) * storage.width * self.batch
         elif copied is not None and copied.copies(1 if storage.once else self.batch, storage.elements):
             return self._bytes(storage, prod(copied.shape))
         if storage.saved:

@@ -52,7 +52,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.sinkhorn",
         "mechanisms.sliding",
         "mechanisms.sparse",
-        "mechanisms.synthesizer",
         "mechanisms.window",
         "mechanisms.window_pooling",
     }

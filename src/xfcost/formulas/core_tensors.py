@@ -111,6 +111,12 @@ class CoreTensors(NamedTuple):
         return Tensors(reads, (Tensor(OUTPUT, self._written),), saves, (statistics,), joined)
 
 
+def causally_masked(heads: Number, tokens: Number) -> Tensors:
+    """A matrix of weights is masked: the mask itself is saved."""
+    shape, mask = (heads, tokens, tokens), Tensor("mask", (tokens, tokens), "bool", once=True)
+    return Tensors((Tensor(BEFORE, shape),), (Tensor(OUTPUT, shape),), (), (mask,))
+
+
 def masked_bias(bias: Tensor, heads: Number, tokens: Number) -> Tensors:
     """A bias that is masked in place of the scores: the same for all samples, and beside the stream."""
     shape = (heads, tokens, tokens)

@@ -90,6 +90,17 @@ class Exchanged(msgspec.Struct, frozen=True, gc=False):
         return bool(min(self.axes) > 1)
 
 
+class Repeated(msgspec.Struct, frozen=True, gc=False):
+    """A product merges batch and `heads` of a tensor that is the same for all samples: it copies it for each."""
+
+    shape: tuple[Number, ...]
+    heads: Number
+
+    def copies(self, batch: int) -> bool:
+        """Is a copy made?"""
+        return bool(self.heads > 1 and batch > 1)
+
+
 class Widened(msgspec.Struct, frozen=True):
     """Numbers narrower than float32 are copied to float32."""
 
@@ -100,7 +111,7 @@ class Saved(msgspec.Struct, frozen=True, gc=False):
     name: str
     when: str | None = None
     """The tensor for whose gradient it is saved (a product saves a for the gradient of b); None: always."""
-    copied: Merged | Exchanged | Widened | None = None
+    copied: Merged | Exchanged | Repeated | Widened | None = None
     """The copy that may be saved in its place."""
 
 
