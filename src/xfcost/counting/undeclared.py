@@ -42,7 +42,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.non_local",
         "mechanisms.nystrom",
         "mechanisms.pooling",
-        "mechanisms.relative",
         "mechanisms.retention",
         "mechanisms.rnn",
         "mechanisms.routing",

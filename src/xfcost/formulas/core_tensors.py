@@ -111,10 +111,10 @@ class CoreTensors(NamedTuple):
         return Tensors(reads, (Tensor(OUTPUT, self._written),), saves, (statistics,), joined)
 
 
-def causally_masked(heads: Number, tokens: Number) -> Tensors:
-    """A matrix of weights is masked: the mask itself is saved."""
-    shape, mask = (heads, tokens, tokens), Tensor("mask", (tokens, tokens), "bool", once=True)
-    return Tensors((Tensor(BEFORE, shape),), (Tensor(OUTPUT, shape),), (), (mask,))
+def masked(entries: Shape, mask: Shape) -> Tensors:
+    """The row before, some of its `entries` replaced: the mask itself is saved."""
+    makes = (Tensor("mask", mask, "bool", once=True),)
+    return Tensors((Tensor(BEFORE, entries),), (Tensor(OUTPUT, entries),), (), makes)
 
 
 def masked_bias(bias: Tensor, heads: Number, tokens: Number) -> Tensors:

@@ -11,7 +11,7 @@ from xfcost.formulas.arithmetic import root_divisor
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.core_tensors import causally_masked
+from xfcost.formulas.core_tensors import masked
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.rows import elementwise, linear, matmul, move, on_raw_input, with_gradient_operands
 from xfcost.formulas.tensors import product, weights
@@ -91,8 +91,8 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         entries = self.heads * n * n
         live_entries = 0 if self.form == "random" else entries  # a table is a parameter
         if self.causal:
-            masked = mixing | {"matrix": matrix(entries, live_entries), "tensors": causally_masked(self.heads, n)}
-            yield move("mask", "Mask", once=once, symbol="mask", **masked)
+            facts = mixing | {"matrix": matrix(entries, live_entries), "tensors": masked((self.heads, n, n), (n, n))}
+            yield move("mask", "Mask", once=once, symbol="mask", **facts)
             live_entries = entries
         weights = mixing | {"matrix": matrix(entries, live_entries, saved=alone or self.trainable)}
         yield elementwise("softmax", "Softmax", "softmax", entries, once=once, symbol="softmax", **weights)
