@@ -27,7 +27,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.compressed",
         "mechanisms.compressive",
         "mechanisms.fourier_mixing",
-        "mechanisms.funnel",
         "mechanisms.global_local",
         "mechanisms.gmlp",
         "mechanisms.gru",
