@@ -171,7 +171,8 @@ class _Row:
             return
         order = self.tensors.rearranged
         if order is not None and order.copies(self.batch, 0):
-            self.written[0] = Storage(self.written[0].held._replace(saved=False), once=self.written[0].once)
+            copy = self.written[0].held._replace(elements=prod(order.shape), saved=False)
+            self.written[0] = Storage(copy, once=self.written[0].once)
         for tensor, storage in zip(self.tensors.writes, self.written, strict=True):
             self.scope[self.name if tensor.name == OUTPUT else tensor.name] = storage
         if not self.tensors.beside:

@@ -39,7 +39,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.mamba2",
         "mechanisms.mla",
         "mechanisms.non_local",
-        "mechanisms.nystrom",
         "mechanisms.pooling",
         "mechanisms.retention",
         "mechanisms.rnn",

@@ -51,6 +51,11 @@ def view(reads: Shape, writes: Shape, name: str = BEFORE) -> Tensors:
     return Tensors((Tensor(name, reads),), (Tensor(OUTPUT, writes, view_of=name),))
 
 
+def passed(shape: Shape, name: str = BEFORE) -> Tensors:
+    """A tensor itself, as it is: among the operands it counts once."""
+    return view(shape, (0,), name)
+
+
 def product(first: Tensor, second: Tensor, writes: Shape, *merged: Merged | None) -> Tensors:
     """A product of two activations, of rows or of elements: each is saved for the gradient of the other.
 

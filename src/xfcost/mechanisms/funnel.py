@@ -13,7 +13,7 @@ from xfcost.formulas.component import ComponentError, Grid, Length, Number, Oper
 from xfcost.formulas.core_tensors import masked
 from xfcost.formulas.relative_attention import RelativeAttention
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
-from xfcost.formulas.tensors import reading, view
+from xfcost.formulas.tensors import passed, reading
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, RESIDUAL, Merged, Saved, Tensor, Tensors
 
@@ -159,7 +159,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
         """A pool saves what it pools, a copy where [CLS] is kept apart; a maximum its places too."""
         read, written = (place.grid.total, place.dim), (self.queries(place.grid), place.dim)
         if not self.pools(place.grid):
-            return view(read, read, name)
+            return passed(read, name)
         makes = (Tensor("indices", written, "int64"),) if self.pool == "max" else ()
         if self.separate_cls:
             return Tensors((Tensor(name, read),), (Tensor(OUTPUT, written),), (), (Tensor("all", (moved,)), *makes))
