@@ -159,7 +159,10 @@ class _Row:
     def operands(self) -> int:
         """Bytes of the tensors that it reads and writes."""
         read = sum(
-            self._bytes(self.scope[each.name] if each.name in self.scope else self._new(each), each.elements)
+            self._bytes(
+                self.scope[each.name] if each.name in self.scope else self._new(each),
+                each.elements * (self.batch if each.expanded else 1),
+            )
             for each in self.tensors.reads
         )
         written = zip(self.tensors.writes, self.written, strict=True)

@@ -154,6 +154,14 @@ def channels_first(row: Operation, name: str, tokens: Number, width: Number) -> 
     return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, saves=tuple(saves)))
 
 
+def expanding(row: Operation, name: str) -> Operation:
+    """`row`, which reads the tensor `name` once per sample, though it is the same for all."""
+    if row.tensors is None:
+        return row
+    reads = (msgspec.structs.replace(each, expanded=each.name == name) for each in row.tensors.reads)
+    return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, reads=tuple(reads)))
+
+
 def of_input(row: Operation) -> Operation:
     """`row`, which reads its component's input in place of the row before."""
     return reading(row, INPUT)

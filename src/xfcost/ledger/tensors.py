@@ -56,6 +56,8 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
     """Is it a parameter or a buffer, which is no activation?"""
     view_of: str | None = None
     """The tensor whose storage it shares."""
+    expanded: bool = False
+    """Is it read once per sample, though it is the same for all?"""
 
     @property
     def elements(self) -> int:
