@@ -135,7 +135,7 @@ class _Row:
 
     def _save(self, one: Saved) -> int:
         wanted = one.when is None or (one.when in self.scope and self.scope[one.when].gradient)
-        storage = self.scope.get(one.name)
+        storage = self.scope.get(one.name) or self._held(one.name)
         if storage is None or not wanted:
             return 0
         copied = one.copied
@@ -151,6 +151,11 @@ class _Row:
             return 0
         storage.saved = True
         return self._bytes(storage)
+
+    def _held(self, name: str) -> Storage | None:
+        """A parameter or a buffer that no row wrote."""
+        held = next((each for each in self.tensors.reads if each.name == name and each.held), None)
+        return None if held is None else self._new(held)
 
     def _bytes(self, storage: Storage, elements: int | None = None) -> int:
         own = storage.elements if elements is None else elements

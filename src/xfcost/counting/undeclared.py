@@ -23,7 +23,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.block_sparse",
         "mechanisms.blockwise",
         "mechanisms.compressed",
-        "mechanisms.compressive",
         "mechanisms.fourier_mixing",
         "mechanisms.global_local",
         "mechanisms.gmlp",

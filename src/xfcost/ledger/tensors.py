@@ -93,7 +93,7 @@ class Exchanged(msgspec.Struct, frozen=True, gc=False):
 
 
 class Repeated(msgspec.Struct, frozen=True, gc=False):
-    """A product merges batch and `heads` of a tensor that is the same for all samples: it copies it for each."""
+    """A product merges batch and `heads`, or tokens, of a tensor that is the same for all samples: a copy for each."""
 
     shape: tuple[Number, ...]
     heads: Number
