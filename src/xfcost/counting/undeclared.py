@@ -22,7 +22,6 @@ UNDECLARED: Final = frozenset(
         "layers.token_type",
         "mechanisms.block_sparse",
         "mechanisms.blockwise",
-        "mechanisms.compressed",
         "mechanisms.fourier_mixing",
         "mechanisms.global_local",
         "mechanisms.gmlp",
