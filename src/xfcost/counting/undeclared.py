@@ -23,7 +23,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.block_sparse",
         "mechanisms.blockwise",
         "mechanisms.fourier_mixing",
-        "mechanisms.global_local",
         "mechanisms.gmlp",
         "mechanisms.gru",
         "mechanisms.hyena",
@@ -34,7 +33,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.mamba2",
         "mechanisms.mla",
         "mechanisms.non_local",
-        "mechanisms.pooling",
         "mechanisms.retention",
         "mechanisms.rnn",
         "mechanisms.routing",
@@ -42,10 +40,7 @@ UNDECLARED: Final = frozenset(
         "mechanisms.rwkv_time",
         "mechanisms.sagan",
         "mechanisms.sinkhorn",
-        "mechanisms.sliding",
         "mechanisms.sparse",
-        "mechanisms.window",
-        "mechanisms.window_pooling",
     }
 )
 

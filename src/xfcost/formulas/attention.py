@@ -60,6 +60,10 @@ class DenseAttention(msgspec.Struct, frozen=True):
     """The tensors that queries, keys and values are parts of: names of rows."""
     gathered: bool = False
     """Are keys and values gathered for each group, heads outermost?"""
+    gathered_queries: bool = False
+    """Are queries too?"""
+    held_mask: bool = False
+    """Is the mask a buffer, made before the model runs?"""
     bias: Tensor | None = None
     """The bias of the scores, a tensor; by default constants, the same for all samples."""
 
@@ -91,7 +95,8 @@ class DenseAttention(msgspec.Struct, frozen=True):
         values = self.inner if self.values is None else self.values
         sizes = (self.groups, self.queries, self.keys, self.heads, self.inner, values, self.shared)
         bias = (self.bias or CONSTANT_BIAS) if self.biased else None
-        return CoreTensors(*sizes, self.operands, self.prefix, scaled=self.scaled, bias=bias, gathered=self.gathered)
+        facts = {name: getattr(self, name) for name in ("gathered", "gathered_queries", "held_mask")}
+        return CoreTensors(*sizes, self.operands, self.prefix, scaled=self.scaled, bias=bias, **facts)
 
     @property
     def _entries(self) -> Number:

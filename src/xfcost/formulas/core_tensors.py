@@ -9,7 +9,7 @@ import msgspec
 from xfcost.formulas.tensors import Shape, product
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Merged, Saved, Spread, Tensor, Tensors
 
 CONSTANT_BIAS: Final = Tensor("bias", (), once=True, held=True)
 
@@ -35,6 +35,10 @@ class CoreTensors(NamedTuple):
     """What is added to the scores."""
     gathered: bool = False
     """Are keys and values contiguous, heads outermost, so that no product copies them?"""
+    gathered_queries: bool = False
+    """Are the queries too?"""
+    held_mask: bool = False
+    """Is the mask a buffer, or nothing at all?"""
 
     @property
     def _shapes(self) -> tuple[Shape, Shape, Shape]:
@@ -73,20 +77,22 @@ class CoreTensors(NamedTuple):
         if self.shared > 1:
             stacked = Tensor("stacked", query_shape)
             return Tensors((q, k), (Tensor(OUTPUT, self._entries),), (keys,), (stacked,))
-        queries = Saved(q.name, k.name, self._merged(query_shape, self.queries, self.heads))
+        merged = None if self.gathered_queries else self._merged(query_shape, self.queries, self.heads)
+        queries = Saved(q.name, k.name, merged)
         return Tensors((q, k), (Tensor(OUTPUT, self._entries),), (queries, keys))
 
     @property
     def add_bias(self) -> Tensors:
         """A sum saves nothing."""
-        bias = msgspec.structs.replace(self.bias or CONSTANT_BIAS, shape=self._entries)
+        bias = self.bias or CONSTANT_BIAS
+        bias = msgspec.structs.replace(bias, shape=bias.shape or self._entries)
         return Tensors((Tensor(BEFORE, self._entries), bias), (Tensor(OUTPUT, self._entries),))
 
     def mask(self, *, in_place: bool) -> Tensors:
-        """The mask itself is saved, one bit in a byte for each pair."""
+        """The mask itself is saved, one bit in a byte for each pair, unless it is held."""
         mask = Tensor("mask", (self.queries, self.keys), "bool", once=True)
-        writes = Tensor(OUTPUT, self._entries, view_of=BEFORE if in_place else None)
-        return Tensors((Tensor(BEFORE, self._entries),), (writes,), (), (mask,))
+        writes = () if in_place else (Tensor(OUTPUT, self._entries),)
+        return Tensors((Tensor(BEFORE, self._entries),), writes, (), () if self.held_mask else (mask,))
 
     @property
     def softmax(self) -> Tensors:
@@ -102,14 +108,23 @@ class CoreTensors(NamedTuple):
 
     @property
     def fused(self) -> Tensors:
-        """Queries, keys, values, output and a log-sum-exp per query are saved; the output's heads are joined after."""
+        """Queries, keys, values, output and a log-sum-exp per query are saved; the output's heads are joined after.
+
+        Groups with a bias of each head are merged with the heads, which copies what is merged.
+        """
         reads = tuple(Tensor(name, shape) for name, shape in zip(self.operands, self._shapes, strict=True))
+        saves = tuple(Saved(each.name) for each in reads)
         if self.bias is not None:
+            apart = not self.gathered
+            saves = tuple(Saved(each.name, copied=self._exchanged(each.shape) if apart else None) for each in reads)
             reads = (*reads, msgspec.structs.replace(self.bias, shape=self._entries))
+            saves = (*saves, Saved(self.bias.name, copied=Spread(self._entries)))
         statistics = Tensor("statistics", (self.groups, self.heads, self.queries), "float32")
-        saves = (*(Saved(each.name) for each in reads), Saved(OUTPUT))
         joined = Exchanged(self._written, (self.heads, self.queries))
-        return Tensors(reads, (Tensor(OUTPUT, self._written),), saves, (statistics,), joined)
+        return Tensors(reads, (Tensor(OUTPUT, self._written),), (*saves, Saved(OUTPUT)), (statistics,), joined)
+
+    def _exchanged(self, shape: Shape) -> Exchanged:
+        return Exchanged(shape, (self.groups, self.heads))
 
 
 def masked(entries: Shape, mask: Shape) -> Tensors:

@@ -103,6 +103,30 @@ class Repeated(msgspec.Struct, frozen=True, gc=False):
         return bool(self.heads > 1 and batch > 1)
 
 
+class Spread(msgspec.Struct, frozen=True, gc=False):
+    """A tensor is repeated, for every group: a copy, unless it is as large already."""
+
+    shape: tuple[Number, ...]
+
+    def copies(self, batch: int, elements: int) -> bool:
+        """Is a copy made, of a storage with `elements`?"""
+        return bool(prod(self.shape) > elements)
+
+
+class CopiedAlone(msgspec.Struct, frozen=True, gc=False):
+    """Windows and heads are exchanged: copied by the row in a batch of one sample, and before it in larger ones."""
+
+    shape: tuple[Number, ...]
+    axes: tuple[Number, Number]
+
+    def copies(self, batch: int, elements: int) -> bool:
+        """Is a copy made here?"""
+        return bool(batch == 1 and min(self.axes) > 1)
+
+
+Copy = Merged | Exchanged | Repeated | Spread | CopiedAlone
+
+
 class Widened(msgspec.Struct, frozen=True):
     """Numbers narrower than float32 are copied to float32."""
 
@@ -113,7 +137,7 @@ class Saved(msgspec.Struct, frozen=True, gc=False):
     name: str
     when: str | None = None
     """The tensor for whose gradient it is saved (a product saves a for the gradient of b); None: always."""
-    copied: Merged | Exchanged | Repeated | Widened | None = None
+    copied: Copy | Widened | None = None
     """The copy that may be saved in its place."""
 
 
