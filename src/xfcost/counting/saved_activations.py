@@ -11,41 +11,15 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Final, NamedTuple
 
+from xfcost.counting.storage import Held, Storage
 from xfcost.counting.undeclared import UNDECLARED, file_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, RESIDUAL, SECOND, Repeated, Saved, Tensor, Widened, width_of
+from xfcost.ledger.tensors import ByChannel, BEFORE, INPUT, MEMORY, OUTPUT, RESIDUAL, SECOND, Repeated, Saved, Tensor, Widened, width_of
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
 
 _WIDENED: Final = 4
-
-
-class Held(NamedTuple):
-    """A storage between two components."""
-
-    elements: int
-    """Of one sample."""
-    width: int
-    """Bytes of an element."""
-    gradient: bool
-    saved: bool = False
-
-
-class Storage:
-    """A storage of activations, and whether autograd has saved it."""
-
-    __slots__ = ("elements", "gradient", "once", "saved", "width")
-
-    def __init__(self, held: Held, *, once: bool = False) -> None:
-        self.elements, self.width, self.gradient, self.saved = held
-        self.once = once
-        """Is it the same for all samples?"""
-
-    @property
-    def held(self) -> Held:
-        """What the next component needs to know of it."""
-        return Held(self.elements, self.width, self.gradient, self.saved)
 
 
 class Run(NamedTuple):
@@ -124,7 +98,9 @@ class _Row:
         once = tensor.once or self.once
         gradient = self.gradient and not tensor.constant
         width = width_of(tensor.type, self.element)
-        return Storage(Held(tensor.elements, width, gradient, saved=tensor.held), once=once)
+        like = self.scope.get(tensor.like) if tensor.like else None
+        by_channel = tensor.by_channel if like is None else like.by_channel
+        return Storage(Held(tensor.elements, width, gradient, saved=tensor.held, by_channel=by_channel), once=once)
 
     def saved(self) -> int:
         """Bytes that it saves and no row before it did."""
@@ -142,6 +118,9 @@ class _Row:
         if isinstance(copied, Widened):
             if storage.width < _WIDENED:
                 return self._bytes(storage) // storage.width * _WIDENED
+        elif isinstance(copied, ByChannel):
+            if storage.by_channel and self.batch > 1:
+                return self._bytes(storage, prod(copied.shape))
         elif isinstance(copied, Repeated):
             if copied.copies(self.batch):
                 return prod(copied.shape) * storage.width * self.batch
@@ -179,7 +158,7 @@ class _Row:
             return
         order = self.tensors.rearranged
         if order is not None and order.copies(self.batch, 0):
-            copy = self.written[0].held._replace(elements=prod(order.shape), saved=False)
+            copy = self.written[0].held._replace(elements=prod(order.shape), saved=False, by_channel=False)
             self.written[0] = Storage(copy, once=self.written[0].once)
         for tensor, storage in zip(self.tensors.writes, self.written, strict=True):
             self.scope[self.name if tensor.name == OUTPUT else tensor.name] = storage
@@ -241,7 +220,8 @@ class _Following:
     def _raw(self, stream: Stream) -> Held:
         source = stream.input
         if isinstance(source, ImageInput | VideoInput):
-            return Held(source.channels * prod(source.sides), self.element, gradient=False)
+            elements = source.channels * prod(source.sides)
+            return Held(elements, self.element, gradient=False, by_channel=True)
         if isinstance(source, TokenInput):
             return Held(source.length, width_of("int64", self.element), gradient=False)
         return Held(source.length * source.channels, self.element, gradient=False)

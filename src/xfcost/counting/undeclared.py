@@ -32,13 +32,11 @@ UNDECLARED: Final = frozenset(
         "mechanisms.mamba",
         "mechanisms.mamba2",
         "mechanisms.mla",
-        "mechanisms.non_local",
         "mechanisms.retention",
         "mechanisms.rnn",
         "mechanisms.routing",
         "mechanisms.rwkv_channel",
         "mechanisms.rwkv_time",
-        "mechanisms.sagan",
         "mechanisms.sinkhorn",
         "mechanisms.sparse",
     }

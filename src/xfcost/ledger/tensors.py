@@ -56,6 +56,10 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
     """Is it a parameter or a buffer, which is no activation?"""
     view_of: str | None = None
     """The tensor whose storage it shares."""
+    by_channel: bool = False
+    """Does a grid lie channel by channel in memory (a convolution's output), and not token by token?"""
+    like: str | None = None
+    """The tensor whose order in memory it keeps."""
     expanded: bool = False
     """Is it read once per sample, though it is the same for all?"""
 
@@ -103,6 +107,12 @@ class Repeated(msgspec.Struct, frozen=True, gc=False):
         return bool(self.heads > 1 and batch > 1)
 
 
+class ByChannel(msgspec.Struct, frozen=True, gc=False):
+    """A linear map copies the tokens of a grid that lies channel by channel, but of a batch of one sample."""
+
+    shape: tuple[Number, ...]
+
+
 class Spread(msgspec.Struct, frozen=True, gc=False):
     """A tensor is repeated, for every group: a copy, unless it is as large already."""
 
@@ -137,7 +147,7 @@ class Saved(msgspec.Struct, frozen=True, gc=False):
     name: str
     when: str | None = None
     """The tensor for whose gradient it is saved (a product saves a for the gradient of b); None: always."""
-    copied: Copy | Widened | None = None
+    copied: Copy | ByChannel | Widened | None = None
     """The copy that may be saved in its place."""
 
 
@@ -174,6 +184,6 @@ class Tensors(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(
             self,
             reads=tuple(named(each, "name") for each in self.reads),
-            writes=tuple(named(each, "name", "view_of") for each in self.writes),
+            writes=tuple(named(each, "name", "view_of", "like") for each in self.writes),
             saves=tuple(named(each, "name", "when") for each in self.saves),
         )
