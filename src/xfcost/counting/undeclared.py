@@ -27,7 +27,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.gru",
         "mechanisms.hyena",
         "mechanisms.kernel",
-        "mechanisms.lsh",
         "mechanisms.lstm",
         "mechanisms.mamba",
         "mechanisms.mamba2",
