@@ -36,7 +36,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.routing",
         "mechanisms.rwkv_channel",
         "mechanisms.rwkv_time",
-        "mechanisms.sinkhorn",
         "mechanisms.sparse",
     }
 )
