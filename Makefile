@@ -1,9 +1,10 @@
 # Two commands need only Python: `make demo` and `make test`. Both make the virtual environment that they use.
 PYTHON ?= python3
 VENV   ?= .venv
-COGGED := README.md docs/any-model.md docs/classical-tables.md docs/cli.md docs/continuous-integration.md docs/efficient-attention.md docs/gallery.md docs/how-it-counts.md docs/import.md docs/language.md docs/reach.md docs/residual-stream.md docs/spec.md docs/training.md docs/vision.md \
+COGGED := README.md docs/any-model.md docs/classical-tables.md docs/cli.md docs/continuous-integration.md docs/devices.md docs/efficient-attention.md docs/find.md docs/gallery.md docs/how-it-counts.md docs/import.md docs/language.md docs/reach.md docs/residual-stream.md docs/serving.md docs/spec.md docs/training-plan.md docs/training-runs.md docs/training.md docs/vision.md \
           docs/tutorials/add-a-mechanism.md docs/tutorials/fit-and-train.md docs/tutorials/your-architecture.md
 BIN    := $(VENV)/bin
+CHROMIUM := 147.0.0
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
 help: ## what each target does
@@ -17,6 +18,14 @@ test: $(VENV)/test ## install what tests need, then run the quick tier: every co
 
 test-rest: $(VENV)/test ## run the cases that `make test` leaves out
 	$(BIN)/python -m pytest -n auto --tier rest
+
+browser: $(VENV)/test ## install a headless Chromium from npm's registry, for `make test-browser`
+	$(PIP) -e '.[browser]'
+	npm install --silent --no-fund --no-audit --prefix $(VENV)/browser @sparticuz/chromium@$(CHROMIUM)
+	cd $(VENV)/browser && node --input-type=module -e 'import c from "@sparticuz/chromium"; console.log(await c.executablePath())' > path
+
+test-browser: ## open HTML reports in the Chromium of `make browser`
+	XFCOST_BROWSER="$$(cat $(VENV)/browser/path)" $(BIN)/python -m pytest -q -rs -n 0 --tier all tests/test_report_browser.py
 
 test-all: test test-rest ## run every case
 
@@ -55,4 +64,4 @@ $(VENV)/dev: $(VENV)/test
 	$(PIP) -e '.[dev]'
 	@touch $@
 
-.PHONY: help demo test test-rest test-all lint docs bench
+.PHONY: help demo test test-rest test-all browser test-browser lint docs bench

@@ -23,6 +23,7 @@ def test_the_public_names():
         "check",
         "compare",
         "diff",
+        "find",
         "layer_types",
         "reach",
         "register",

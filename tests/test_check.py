@@ -63,7 +63,7 @@ def test_the_figures_are_those_of_analyze():
         assert found[quantity].figure.value == ledger.total(quantity)
     assert found["kv_cache"].figure.value == ledger.cache.bytes
     parts = found["memory"].figure.parts
-    assert parts["weights"] == 4 * ledger.total("params")
+    assert parts["weights"] == 2 * ledger.total("params")  # bfloat16
     assert parts["KV cache"] == ledger.cache.bytes
     assert found["memory"].figure.value == sum(parts.values())
 

@@ -30,6 +30,7 @@ OF_MODULES = {"inputs", "build", "strict", "mixing"}  # tests/test_any_model_com
 OF_TIMING = {*TIMING_OPTIONS}  # tests/test_timing_options.py
 OF_FILES = {"from_", "machine"}  # tests/test_from_file.py
 NOT_COUNTED = {"specs", "format_", "output", "force", "rate", "verbose", *OF_MODULES, *OF_TIMING, *OF_FILES, "predict"}
+PLANNED = {"mode": "train", "on": "a100-sxm-80x8", "tokens": "1e6", "dtype": "bf16"}
 
 # name -> (what is given to all, one value, another)
 OPTIONS: dict[str, tuple[dict[str, Any], Any, Any]] = {
@@ -43,6 +44,15 @@ OPTIONS: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "logits": ({"mode": "prefill"}, "last", "all"),
     "optimizer": ({"mode": "train"}, "adamw", "sgd"),
     "tokens": ({"mode": "train"}, "1e6", "2e6"),
+    "zero": (PLANNED, 0, 1),
+    "checkpoint": (PLANNED, "none", "full"),
+    "tensor_parallel": (PLANNED, 1, 2),
+    "sequence_parallel": (PLANNED | {"tensor_parallel": 2}, False, True),
+    "pipeline": (PLANNED | {"settings": ("stages.0.depth=2",)}, 1, 2),
+    "global_batch": (PLANNED, 64, 2**20),
+    "gradients": (PLANNED, "bfloat16", "float32"),
+    "on": ({}, "t4", "a100-sxm-80"),
+    "mbu": ({"on": "l4", "mode": "decode", "N": 4096, "mfu": 0.5}, 0.5, 0.25),
     "peak": ({"mode": "train", "tokens": "1e6", "mfu": 0.5}, "1G", "2G"),
     "mfu": ({"mode": "train", "tokens": "1e6", "peak": "1G"}, 0.5, 0.25),
     "sustained": ({"mode": "train", "tokens": "1e6"}, "1G", "2G"),

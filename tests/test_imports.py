@@ -1,7 +1,9 @@
 """What a fresh process imports: counting needs none of the heavy libraries, and importing xfcost none at all."""
 
+import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -10,12 +12,14 @@ from xfcost.mechanisms import MECHANISMS
 
 HEAVY = ("torch", "fvcore", "numpy", "pandas", "sympy", "matplotlib", "transformers", "psutil", "joblib", "distributed")
 
+_PAGE = os.path.join(tempfile.gettempdir(), "xfcost-imports-report.html")
 COUNTING = [
     ["analyze", "vit", "--no-trace"],
     ["analyze", "swin", "--no-trace", "--by", "mixing"],
     ["analyze", "gpt3", "--no-trace", "--format", "json"],
     ["analyze", "vit", "--no-trace", "--format", "csv"],
     ["analyze", "vit", "--no-trace", "--format", "markdown"],
+    ["analyze", "gpt3-xl", "--mode", "train", "--tokens", "300B", "--on", "a100-sxm-80x8", "--dtype", "bf16"],
     ["compare", "vit", "swin", "--N", "784"],
     ["compare", "vit", "swin", "--N", "784", "--format", "json"],
     ["list"],
@@ -26,6 +30,7 @@ COUNTING = [
     ["import", "tests/data/configs/llama-2-7b.json"],
     ["diagram", "vit", "swin"],
     ["glance", "vit", "swin"],
+    ["report", "vit", "swin", "--N", "784", "-f", "-o", _PAGE],
     ["--help"],
     ["analyze", "--help"],
     ["plot", "--help"],

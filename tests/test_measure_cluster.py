@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import xfcost
 from helpers import xf
 from measured import DESCRIBED, HEADER, configuration, counted, measured, spec_file
 from xfcost import __version__
@@ -293,3 +294,8 @@ def test_without_dask_the_message_says_how_to_install_it(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match=r"^--scheduler: needs Dask \(.*\); pip install 'xfcost\[cluster\]'$"):
         Cluster("tcp://127.0.0.1:1")
+
+
+def test_a_search_runs_on_the_workers(address: str) -> None:
+    words = {"vary": ["stages.0.depth=1:24", "**.ratio=1:8"], "max_macs": "3G"}
+    assert xfcost.find("vit", scheduler=address, **words) == xfcost.find("vit", **words)

@@ -51,7 +51,7 @@ def test_training_answers_flops_memory_and_days() -> None:
     lines = " ".join(header("gpt2", mode="train", tokens="300e9", sustained="125T", devices=8))
     for words in ("one step (1,024 tokens): ", "memory: ", "300.0 G tokens: ", " days (", " device-days) on 8 devices"):
         assert words in lines
-    assert "saved activations, which --trace finds" in lines
+    assert "(parameters, gradients, optimizer states, saved activations)" in lines
     traced = ledger_plain(xfcost.analyze("gpt2", mode="train", N=8))
     assert "saved activations)" in traced.split("\n\n")[0]
 

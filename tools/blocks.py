@@ -157,3 +157,16 @@ def training(table: str) -> None:
 
     lines = {"optimizers": tables.optimizer_lines, "computes": tables.compute_lines, "times": tables.time_lines}
     cog.outl("\n" + tabulate(lines[table](), headers="keys", tablefmt="github", disable_numparse=True) + "\n")
+
+
+def published_training(table: str) -> None:
+    """One table of docs/training-runs.md, by the name of its function without `_lines`."""
+    import training_measured
+    import training_memory
+    import training_runs
+    from tabulate import tabulate
+
+    name = f"{table}_lines"
+    tables = next(module for module in (training_runs, training_memory, training_measured) if hasattr(module, name))
+    lines = getattr(tables, name)()
+    cog.outl("\n" + tabulate(lines, headers="keys", tablefmt="github", disable_numparse=True) + "\n")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from xfcost.api import analyze, build, compare, register, trace
     from xfcost.api.checking.check import check
     from xfcost.api.difference import diff
+    from xfcost.api.find import find
     from xfcost.api.layer_types import layer_types
     from xfcost.api.predictions import calibrate
     from xfcost.api.reach import reach
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "check",
-    "compare", "diff", "layer_types", "reach", "register", "stream", "survey", "trace",
+    "compare", "diff", "find", "layer_types", "reach", "register", "stream", "survey", "trace",
 ]  # fmt: skip
 
 _MODULES = {
@@ -38,6 +39,7 @@ _MODULES = {
     "check": "xfcost.api.checking.check",
     "compare": "xfcost.api",
     "diff": "xfcost.api.difference",
+    "find": "xfcost.api.find",
     "layer_types": "xfcost.api.layer_types",
     "reach": "xfcost.api.reach",
     "register": "xfcost.api",

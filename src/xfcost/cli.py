@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 COMMANDS: Final = {
     "analyze": "analyze",
     "compare": "compare",
+    "find": "find",
     "plot": "plot",
+    "report": "report",
     "measure": "measure",
     "diagram": "diagram",
     "glance": "glance",
@@ -31,6 +33,7 @@ COMMANDS: Final = {
     "stream": "stream",
     "layers": "layers",
     "survey": "survey",
+    "devices": "devices",
     "diff": "diff",
     "check": "check",
     "roofline": "roofline",

@@ -99,7 +99,7 @@ def analyze(  # noqa: PLR0913 - options
     mixing: bool = False,
     closed_form: bool | None = None,
     settings: Sequence[str] | None = (),
-    trace: bool = True,
+    trace: bool | None = None,
     device: str | None = None,
     predict: bool = False,
     probe: bool = False,
@@ -121,7 +121,7 @@ def analyze(  # noqa: PLR0913 - options
         closed_form: of a module whose inputs have an N: also count it at other N, and give its costs as polynomials in
             N. None: where one run takes no more than two seconds.
         settings: overrides, `key.path=value` each.
-        trace: False answers without importing torch.
+        trace: False answers without importing torch; by default True, unless `on` is given.
         device: `cpu`, `cuda` or `mps` also runs the model.
         predict: also predict the seconds on `device` (the CPU without one) from its calibration, without a run.
         probe: True also runs every component on small grids, and sees how it mixes tokens: the ledger's `probe`.
@@ -136,6 +136,7 @@ def analyze(  # noqa: PLR0913 - options
     """
     on = device or "cpu"
     timing, given = _parted(device, options, predict=predict)
+    trace = options.get("on") is None if trace is None else trace
     how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}
     how |= {"device": device, "timing": timing, "say": progress or (lambda text: None)}
     if not isinstance(spec, str | os.PathLike) and is_module(spec):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from xfcost.api.predictions import calibration_of
-from xfcost.api.specs import Progress, accounts
+from xfcost.api.specs import Progress, account, accounts
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_operand_bytes
+from xfcost.ledger.least_work import row_bound
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.roofline import Roofline, roofline
 from xfcost.ledger.roofs import Roofs, roofs_of
@@ -19,6 +20,9 @@ from xfcost.spec.default_options import chosen_for
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+
+# Operations without bytes that a message names.
+_MOST_NAMED: Final = 3
 
 
 class Found(NamedTuple):
@@ -58,7 +62,6 @@ def rooflines(
     Raises:
         XfcostError: bad input, no such device, a system that doesn't fit on it, no calibration to predict from.
     """
-    dtype = chosen_for([one.spec for one in loaded], run).dtype
     ledgers = accounts(
         loaded,
         run,
@@ -69,13 +72,57 @@ def rooflines(
         progress=progress,
         orders=False,
     )
-    if predict:
+    return under_roofs(ledgers, loaded, run, device, timing, progress)
+
+
+def under_roofs(
+    ledgers: Sequence[Ledger], loaded: Sequence[Loaded], run: Run, device: str, timing: TimingPlan, progress: Progress
+) -> list[Roofline]:
+    """The operations of timed or predicted `ledgers` under the roofs of `device`, measured now if it isn't calibrated.
+
+    Raises:
+        XfcostError: there is no such device, or memory runs out.
+    """
+    if all(ledger.timing is None for ledger in ledgers):
         ledgers = [_with_bytes(ledger, one, run) for ledger, one in zip(ledgers, loaded, strict=True)]
+    dtype = chosen_for([one.spec for one in loaded], run).dtype
     found = calibrated_roofs(device, dtype, timing.threads)
     if found.why is not None:
         progress(f"{found.why}; its peaks alone are measured now …")
     roofs = found.roofs or _measured_roofs(device, dtype, timing.threads)
     return [roofline(ledger, roofs) for ledger in ledgers]
+
+
+def bounded_rooflines(loaded: Sequence[Loaded], run: Run) -> list[Roofline]:
+    """The operations of each system at the roofs of the run's devices; nothing is run, and torch is not needed.
+
+    Raises:
+        XfcostError: bad input; bytes of products are not known in closed form.
+    """
+    return [_bounded(account(one, run, trace=False, orders=False)) for one in loaded]
+
+
+def _bounded(ledger: Ledger) -> Roofline:
+    if ledger.on is None:
+        raise TypeError("a roofline on devices needs devices")
+    bounds = {row.path: found for row in ledger.rows if (found := row_bound(row, ledger)) is not None}
+    if unknown := list(dict.fromkeys(row.title for row in ledger.rows if row.macs and row.path not in bounds)):
+        some = ", ".join(unknown[:_MOST_NAMED]) + (", …" if len(unknown) > _MOST_NAMED else "")
+        raise UsageError(
+            f"roofline --on: {ledger.metadata.name}: bytes of its operations are not known in closed form ({some}); "
+            "run it (--device cpu) or predict it (--predict), or take --mode decode --attention fused"
+        )
+    rows = []
+    for row in ledger.rows:
+        if (found := bounds.get(row.path)) is not None:
+            row = msgspec.structs.replace(row, predicted_seconds=found.least_seconds, operand_bytes=found.least_bytes)  # noqa: PLW2901
+        rows.append(row)
+    on = ledger.on.on
+    roofs = Roofs(
+        flops_per_second=on.peak(ledger.on.dtype), bytes_per_second=on.bytes_per_second,
+        calibrated=on.device.calibrated, nominal=on.device.calibrated is None,
+    )  # fmt: skip
+    return roofline(msgspec.structs.replace(ledger, rows=tuple(rows)), roofs)
 
 
 def _with_bytes(ledger: Ledger, loaded: Loaded, run: Run) -> Ledger:

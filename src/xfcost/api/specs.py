@@ -115,12 +115,32 @@ def _counted_and_traced(
     with _torch(loaded, "tracing it") if trace else nullcontext():
         architecture = place(loaded, run)
         check_generation(loaded, run, architecture)
+        given = (loaded, run, architecture)
         ledger = with_rebuilt_note(count(architecture, orders=orders), loaded, architecture)
         if run.plan is not None:
-            ledger = with_training(ledger, architecture, run.plan)
-        if trace:
-            return architecture, _traced(ledger, loaded, run, architecture, say)
-        return architecture, with_mode(ledger, loaded, run, architecture)
+            ledger = _planned(with_training(ledger, architecture, run.plan), run, architecture)
+        ledger = _traced(ledger, *given, say) if trace else with_mode(ledger, *given)
+        if trace:  # it knows the activations of every model
+            ledger = _planned(ledger, run, architecture)
+        return architecture, _on_devices(ledger, *given)
+
+
+def _planned(ledger: Ledger, run: Run, architecture: Architecture) -> Ledger:
+    """`ledger` of a training step with its plan on the devices of `--on`, where they are given."""
+    if run.plan is None or run.plan.mesh is None:
+        return ledger
+    from xfcost.counting.distributed.plan import with_training_plan
+
+    return with_training_plan(ledger, architecture, run.plan)
+
+
+def _on_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
+    """`ledger` with its bounds on the devices of `--on`, where they are given."""
+    if run.on is None:
+        return ledger
+    from xfcost.counting.on_devices.bounds import with_devices
+
+    return with_devices(ledger, loaded, run, architecture)
 
 
 def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:

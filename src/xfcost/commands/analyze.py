@@ -39,7 +39,7 @@ def run(  # noqa: PLR0913 - options
     mixing: shared.Mixing = False,
     by: By = None,
     depth: Depth = None,
-    trace: shared.Trace = True,
+    trace: shared.TraceUnlessOn = None,
     device: shared.Device = None,
     predict: shared.Predict = False,
     probe: shared.Probe = False,

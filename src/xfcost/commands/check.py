@@ -18,8 +18,6 @@ Targets = Annotated[
         "without any, the targets in pyproject.toml."
     ),
 ]
-MaxMacs = Annotated[str | None, typer.Option("--max-macs", metavar="COUNT", help="The most MACs of the run: 5G.")]
-MaxParams = Annotated[str | None, typer.Option("--max-params", metavar="COUNT", help="The most parameters: 30M.")]
 MaxMemory = Annotated[
     str | None,
     typer.Option(
@@ -28,10 +26,6 @@ MaxMemory = Annotated[
         help="The most memory, with its unit (2GiB): weights, attention matrices and KV cache; with --mode train that "
         "of a step.",
     ),
-]
-MaxFlops = Annotated[str | None, typer.Option("--max-flops", metavar="COUNT", help="The most FLOPs of the run: 10G.")]
-MaxKvCache = Annotated[
-    str | None, typer.Option("--max-kv-cache", metavar="BYTES", help="With --mode prefill, decode or generate: 4GiB.")
 ]
 Against = Annotated[
     str | None,
@@ -53,11 +47,11 @@ _BUDGETS: Final = ("macs", "params", "memory", "flops", "kv_cache")
 def run(  # noqa: PLR0913 - options
     context: typer.Context,
     targets: Targets = None,
-    max_macs: MaxMacs = None,
-    max_params: MaxParams = None,
+    max_macs: shared.MaxMacs = None,
+    max_params: shared.MaxParams = None,
     max_memory: MaxMemory = None,
-    max_flops: MaxFlops = None,
-    max_kv_cache: MaxKvCache = None,
+    max_flops: shared.MaxFlops = None,
+    max_kv_cache: shared.MaxKvCache = None,
     against: Against = None,
     config: Config = None,
     settings: shared.Settings = None,

@@ -94,6 +94,14 @@ Trace = Annotated[
         help="Check the closed form on the real torch model (fvcore's trace and torch's dispatcher).",
     ),
 ]
+TraceUnlessOn = Annotated[
+    bool | None,
+    typer.Option(
+        "--trace/--no-trace",
+        help="Check the closed form on the real torch model (fvcore, torch's dispatcher); the default without --on.",
+        show_default=False,
+    ),
+]
 Device = Annotated[str | None, typer.Option("--device", help="Also run and time the model: cpu, cuda or mps.")]
 Predict = Annotated[
     bool,
@@ -145,6 +153,12 @@ FindMixing = Annotated[
         "--mixing/--no-mixing",
         help="Of a torch module: find how each operation mixes tokens, by runs with real numbers at two small sizes.",
     ),
+]
+MaxMacs = Annotated[str | None, typer.Option("--max-macs", metavar="COUNT", help="The most MACs of the run: 5G.")]
+MaxParams = Annotated[str | None, typer.Option("--max-params", metavar="COUNT", help="The most parameters: 30M.")]
+MaxFlops = Annotated[str | None, typer.Option("--max-flops", metavar="COUNT", help="The most FLOPs of the run: 10G.")]
+MaxKvCache = Annotated[
+    str | None, typer.Option("--max-kv-cache", metavar="BYTES", help="With --mode prefill, decode or generate: 4GiB.")
 ]
 Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite an existing file.")]
 

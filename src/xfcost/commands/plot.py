@@ -60,7 +60,11 @@ Picture = Annotated[
 
 @or_from_file(plot_file)
 @shared.timing_options()
-@shared.run_options("batch", "dtype", "attention", "mode", mode="forward, or decode (one more token, its past cached).")
+@shared.run_options(
+    "batch", "dtype", "attention", "mode", "on",
+    mode="forward, or decode (one more token, its past cached).",
+    on="With --metric time: the least time on a device, or on several (h100-sxmx8). `xfcost devices` lists them.",
+)  # fmt: skip
 def run(  # noqa: PLR0913 - options
     specs: Annotated[
         list[str], shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")
@@ -98,6 +102,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.scaling import scaling_chart
 
     one_of("--metric", METRICS)(metric)
+    metric = _metric_on(metric, options.get("on"), device, predict=predict)
     _check_metric(metric, device, options.get("attention"), predict=predict)
     axis, span = axis_of(N, size)
     target = output or shared.default_target(specs, metric)
@@ -126,6 +131,23 @@ def run(  # noqa: PLR0913 - options
     content = _csv(sweeps, lines or live) if form == ".csv" else chart_bytes(chart, form)
     shared.deliver("\n".join(chart.summary), None, force=force)
     shared.deliver(content, target, force=force)
+
+
+def _metric_on(metric: str, on: str | None, device: str | None, *, predict: bool) -> str:
+    """The metric: with `--on`, `time` is its lower bound.
+
+    Raises:
+        UsageError: a bound is to be measured, another metric has devices, or the bound has none.
+    """
+    if on is None:
+        if metric == "least-time":
+            raise UsageError("--metric least-time: on which device? Name it, as in --on h100-sxm")
+        return metric
+    if metric not in {"time", "least-time"}:
+        raise UsageError(f"--on with --metric {metric}: a device bounds the time; give --metric time")
+    if device is not None or predict:
+        raise UsageError(f"--on with {'--predict' if predict else '--device'}: a bound is drawn alone; leave one out")
+    return "least-time"
 
 
 def _mode(metric: str, mode: str) -> str:
@@ -225,7 +247,7 @@ def _predicted(one: Sweep, run: Run, device: str, timing: TimingPlan) -> list[Le
 
 
 def _csv(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> str:
-    from xfcost.counting.sweep import records
+    from xfcost.counting.sweep_records import records
     from xfcost.report.export import to_csv
 
     return to_csv([row for one, ledgers in zip(sweeps, live, strict=True) for row in records(one, ledgers)])

@@ -17,8 +17,10 @@ MOST_SIDE: Final = 2**16
 MARK: Final = 784
 
 
-def axis_of(tokens: str | None, sizes: str | None) -> tuple[Axis, tuple[int, int]]:
+def axis_of(tokens: str | None, sizes: str | None, *, option: str = "--N") -> tuple[Axis, tuple[int, int]]:
     """What is swept over, and from where to where; by default over as much of N = 49 … 12,544 as all systems can have.
+
+    `option` is the one that gave the range of N.
 
     Raises:
         UsageError: both are given, or the range is none.
@@ -26,7 +28,7 @@ def axis_of(tokens: str | None, sizes: str | None) -> tuple[Axis, tuple[int, int
     from xfcost.counting.sweep import PIXELS, TOKENS
 
     if sizes is None:
-        return TOKENS, _range(DEFAULT_RANGE if tokens is None else tokens, "--N", MOST_TOKENS, DEFAULT_RANGE)
+        return TOKENS, _range(DEFAULT_RANGE if tokens is None else tokens, option, MOST_TOKENS, DEFAULT_RANGE)
     if tokens is not None:
         raise UsageError("--N and --size: one axis at a time; give one of them")
     return PIXELS, _range(sizes, "--size", MOST_SIDE, DEFAULT_SIZES)

@@ -31,9 +31,10 @@ Picture = Annotated[
 
 @shared.timing_options()
 @shared.run_options(
-    "N", "size", "batch", "dtype", "attention", "mode", "logits",
+    "N", "size", "batch", "dtype", "attention", "mode", "logits", "on",
     mode="forward, prefill, or decode (one more token, its past cached).",
     logits="With --mode prefill: of which positions (default: the last).",
+    on="In place of --device: under the roofs of these devices (h100-sxmx8). `xfcost devices` lists them.",
 )  # fmt: skip
 def run(
     specs: Annotated[list[str], shared.spec_argument("Presets (`common-*` for several) or paths.")],
@@ -51,7 +52,7 @@ def run(
     its peak rate, and the bandwidth of its memory times the intensity. They meet at the ridge point: an operation of
     less intensity is memory-bound, one of more compute-bound.
     """
-    from xfcost.api.roofline import rooflines
+    from xfcost.api.roofline import bounded_rooflines, rooflines
     from xfcost.counting.run_options import make_run
     from xfcost.ledger.roofline import records
     from xfcost.report.console import show
@@ -66,10 +67,15 @@ def run(
     form = ending_of(target, (*FIGURES, ".csv"))
     check_target(target, force=force)
     _check_mode(options["mode"])
-    timing = _plan(device, {name: options.pop(name) for name in TIMING_OPTIONS}, predict=predict)
+    given = {name: options.pop(name) for name in TIMING_OPTIONS}
     how = make_run(**options)
+    timing = _plan(device, given, predict=predict) if how.on is None else _not_timed(device, given, predict=predict)
     loaded = [load(spec, settings or ()) for spec in expanded(specs)]
-    found = rooflines(loaded, how, device or "cpu", predict=predict, timing=timing, progress=say)
+    found = (
+        rooflines(loaded, how, device or "cpu", predict=predict, timing=timing, progress=say)
+        if how.on is None
+        else bounded_rooflines(loaded, how)
+    )
     show(lambda width: report(found, width))
     content = to_csv([row for one in found for row in records(one)]) if form == ".csv" else roofline_bytes(found, form)
     shared.deliver(content, target, force=force)
@@ -85,6 +91,19 @@ def _check_mode(mode: str) -> None:
         raise UsageError(
             f"--mode {mode}: a roofline is of one pass, expected {shared.any_of(_ONE_PASS)}; `analyze` reports the rest"
         )
+
+
+def _not_timed(device: str | None, given: Mapping[str, Any], *, predict: bool) -> TimingPlan:
+    """The usual plan, which is not used.
+
+    Raises:
+        UsageError: options of a timing, or of another way to its seconds, stand beside `--on`.
+    """
+    names = [*(["device"] if device else []), *(["predict"] if predict else [])]
+    names += [name for name, value in given.items() if value not in (None, False)]
+    if names:
+        raise UsageError(f"--{names[0].replace('_', '-')} with --on: nothing is run or timed; leave one of them out")
+    return timing_plan(None, {})
 
 
 def _plan(device: str | None, given: Mapping[str, Any], *, predict: bool) -> TimingPlan:

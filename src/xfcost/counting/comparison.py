@@ -17,6 +17,7 @@ from xfcost.counting.system_crossovers import (
     token_crossovers,
 )
 from xfcost.ledger.accounts import TRAFFIC
+from xfcost.ledger.distributed import TrainingPlan
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
@@ -125,7 +126,16 @@ def _figures(system: System, ledger: Ledger, run: Run) -> dict[str, int | float 
     figures["traced_macs"] = ledger.total("traced_macs")
     if ledger.prediction is not None:
         figures["predicted_seconds"] = ledger.prediction.seconds
-    return figures | _time_figures(ledger) | _training_figures(ledger)
+    return figures | _time_figures(ledger) | _device_figures(ledger) | _training_figures(ledger)
+
+
+def _device_figures(ledger: Ledger) -> dict[str, int | float | None]:
+    """The least time and the memory on the devices of `--on`; {} without them."""
+    found = ledger.on
+    if found is None:
+        return {}
+    figures: dict[str, int | float | None] = {"least_seconds": found.seconds, "needed_bytes": found.memory.needed}
+    return figures | ({} if found.estimate is None else {"estimated_seconds": found.estimate})
 
 
 def _time_figures(ledger: Ledger) -> dict[str, int | float | None]:
@@ -167,7 +177,25 @@ def _training_figures(ledger: Ledger) -> dict[str, int | float | None]:
     }
     if run is not None:
         figures |= {"run_flops": run.flops, "estimated_flops": run.estimate, "run_days": run.days}
-    return figures
+    return figures | _plan_figures(ledger.training.plan)
+
+
+def _plan_figures(plan: TrainingPlan | None) -> dict[str, int | float | None]:
+    """Figures of a run on devices: bytes of one, days at its utilisation (of a range the lower end)."""
+    if plan is None:
+        return {}
+    memory, days = plan.memory, plan.at[0].days if plan.mesh.mfus else None
+    return {
+        "device_parameters_bytes": memory.parameters,
+        "device_gradients_bytes": memory.gradients,
+        "device_master_bytes": memory.master,
+        "device_optimizer_bytes": memory.optimizer,
+        "device_activations_bytes": memory.activations,
+        "device_bytes": memory.known if memory.complete else None,
+        "device_spare_bytes": plan.spare_bytes,
+        "bound_days": plan.bound_days,
+        "run_days": days,
+    }
 
 
 def _mode_figures(ledger: Ledger) -> dict[str, int | float | None]:

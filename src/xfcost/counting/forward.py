@@ -52,7 +52,7 @@ def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
     letters = _input_width_letters(architecture) if orders else {}
     for labelled in architecture.parts():
         part_orders = _orders(labelled, architecture.mode, letters.get(labelled.part.path)) if orders else {}
-        for row in _part_rows(labelled, architecture.mode):
+        for row in part_rows(labelled, architecture.mode):
             yield _with_traffic(_placed(row, labelled, architecture.batch, part_orders.get(row.path)), architecture)
 
 
@@ -92,7 +92,7 @@ def _orders(labelled: LabelledPart, mode: Mode, raw: str | None) -> dict[str, st
     if raw is not None:
         lettered_place = msgspec.structs.replace(lettered_place, dim=lettered(part.place.dim, raw))
     in_letters = part._replace(component=component, place=lettered_place)
-    return orders_of(_part_rows(labelled._replace(part=in_letters), mode))
+    return orders_of(part_rows(labelled._replace(part=in_letters), mode))
 
 
 def _table_order(name: str, architecture: Architecture) -> str:
@@ -125,7 +125,7 @@ def curve_costs(architecture: Architecture) -> dict[str, int]:
     macs = mixing_macs = attention_bytes = 0
     element = BYTES_PER_ELEMENT[architecture.dtype]
     for labelled in architecture.parts():
-        for row in _part_rows(labelled, architecture.mode):
+        for row in part_rows(labelled, architecture.mode):
             _with_traffic(row, architecture)
             times = labelled.times * row.times * (1 if row.once else architecture.batch)
             macs += row.macs * times
@@ -136,11 +136,12 @@ def curve_costs(architecture: Architecture) -> dict[str, int]:
     return {"macs": macs, "mixing_macs": mixing_macs, "attention_bytes": attention_bytes}
 
 
-def _part_rows(labelled: LabelledPart, mode: Mode) -> Iterable[Operation]:
+def part_rows(labelled: LabelledPart, mode: Mode) -> Iterable[Operation]:
+    """The rows of one part, of one sample."""
     part, decodes = labelled.part, mode == "decode"
     component, place = part.component, part.place
     if labelled.idle and decodes:
-        return (without_work(row) for row in _part_rows(labelled, "forward"))
+        return (without_work(row) for row in part_rows(labelled, "forward"))
     if not decodes:
         return component_rows(component, part.residual, place)
     return component_rows(component, part.residual, single_token(place), component.decoding(place))

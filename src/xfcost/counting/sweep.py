@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from xfcost.counting.comparison import CURVES, GROWING
+from xfcost.counting.on_devices.bounds import step_bound
 from xfcost.counting.system import System, first_scores
+from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SizeError, SpecError, UsageError
 from xfcost.ledger.grid import near_square
 from xfcost.ledger.ledger import Ledger
@@ -21,7 +23,6 @@ from xfcost.spec.run import Run
 
 _NoSize = SpecError | SizeError
 """A system can't have a point of the sweep."""
-_TIMED: Final = ("seconds", "spread", "runs", "device", "machine", "threads", "noisy")
 
 QUANTITIES: Final[dict[str, Callable[[Ledger], int | None]]] = {
     "params": lambda ledger: ledger.total("params") or 0,
@@ -30,6 +31,10 @@ QUANTITIES: Final[dict[str, Callable[[Ledger], int | None]]] = {
     "scores": lambda ledger: first_scores(ledger) if ledger.module or ledger.metadata.attention == "eager" else None,
 }
 """Name of a figure (as in the CSV) -> its value of a ledger."""
+
+
+# The lower bound of the time, which needs devices.
+LEAST_SECONDS: Final = "least_seconds"
 
 
 class Axis(NamedTuple):
@@ -66,14 +71,18 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     """Why the sweep ends before the range does."""
     skipped: dict[int, str] = {}
     """Skipped points before the last one -> why the system can't have them."""
+    on: DeviceGroup | None = None
+    """The devices of its lower bounds, with `--on`."""
 
     def at(self, ledger: Ledger) -> int:
         """The point of a ledger of this system on the axis (its own, or measured at the same tokens)."""
         tokens = [own.metadata.grid_tokens for own in self.ledgers]
         return self.xs[tokens.index(ledger.metadata.grid_tokens)]
 
-    def values(self, quantity: str) -> list[int | None]:
+    def values(self, quantity: str) -> Sequence[float | None]:
         """One figure at every point."""
+        if quantity == LEAST_SECONDS:
+            return [None if self.on is None else step_bound(ledger, self.on).seconds for ledger in self.ledgers]
         return [QUANTITIES[quantity](ledger) for ledger in self.ledgers]
 
 
@@ -107,6 +116,7 @@ def sweep(
         axis=axis,
         ended=str(errors[beyond[0]]) if beyond else None,
         skipped={x: str(error) for x, error in errors.items() if x not in beyond},
+        on=run.on,
     )
     return counted_at(found, extra, run)
 
@@ -266,30 +276,3 @@ def thinned(tokens: Sequence[int], most: int) -> list[int]:
     low, ratio = tokens[0], tokens[-1] / tokens[0]
     targets = [low * ratio ** (number / (most - 1)) for number in range(most)]
     return sorted({min(tokens, key=lambda n, target=target: abs(math.log(n / target))) for target in targets})  # type: ignore[misc]
-
-
-def records(system: Sweep, measured: Sequence[Ledger] = ()) -> list[dict[str, Any]]:
-    """One plain dict per point, as in the CSV: counts exact, bytes, seconds; what wasn't measured is None."""
-    measured_at = {ledger.metadata.grid_tokens: ledger for ledger in measured}
-    result = []
-    for x, ledger in zip(system.xs, system.ledgers, strict=True):
-        metadata, run = ledger.metadata, measured_at.get(ledger.metadata.grid_tokens)
-        row: dict[str, Any] = {"system": system.name, "spec": metadata.source, "N": metadata.grid_tokens or None}
-        row |= {"size": x} if system.axis is PIXELS else {}
-        row |= {"image": metadata.image and "x".join(map(str, metadata.image[-2:]))}
-        row |= {name: getattr(metadata, name) for name in ("extra_tokens", "batch", "dtype", "attention", "mode")}
-        row |= {quantity: value(ledger) for quantity, value in QUANTITIES.items()}
-        row |= {f"traced_{name}": traced(run, name) if run else None for name in ("params", "macs", "mixing_macs")}
-        timing = run.timing if run else None
-        row |= {name: getattr(timing, name, None) for name in _TIMED}
-        low, high = (timing.interval if timing else None) or (None, None)
-        row |= {"seconds_low": low, "seconds_high": high}
-        result.append(row)
-    return result
-
-
-def traced(ledger: Ledger, quantity: str) -> int | None:
-    """`params`, `macs` or `mixing_macs` as the trace counted them; None where there was no trace."""
-    if quantity == "mixing_macs":
-        return ledger.total("traced_macs", lambda row: row.mixes)
-    return ledger.total(f"traced_{quantity}")

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from xfcost.counting.distributed.divisibility import check_mesh, step_batch
+from xfcost.counting.distributed.recomputation import recomputed_macs
 from xfcost.counting.saved_activations import saved_activations
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.conventions import OPTIMIZERS, STATE_BYTES
@@ -33,7 +35,7 @@ def with_training(ledger: Ledger, architecture: Architecture, plan: Plan) -> Led
     tokens = ledger.metadata.batch * sum(stream["tokens"] for stream in ledger.metadata.streams)
     again = ledger.total("macs", lambda row: row.recomputed) or 0
     step = training_step(ledger, plan.optimizer, _parameters(ledger), tokens=tokens, recomputed=again)
-    run = None if plan.tokens is None else _run(ledger, plan, plan.tokens, tokens)
+    run = None if plan.tokens is None else _run(ledger, plan, plan.tokens, tokens, _passes(architecture, plan, tokens))
     return msgspec.structs.replace(ledger, training=Training(step=step, run=run))
 
 
@@ -142,21 +144,46 @@ def training_step(
     )
 
 
-def _run(ledger: Ledger, plan: Plan, tokens: int, batch_tokens: int) -> WholeRun:
-    """The whole steps that D tokens need, `batch_tokens` each."""
-    steps = ceil_div(tokens, batch_tokens)
-    model_flops = 2 * ((ledger.total("macs") or 0) + (ledger.total("backward_macs") or 0))
+def _passes(architecture: Architecture, plan: Plan, tokens: int) -> int:
+    """How often a step of the run passes the batch of `tokens` tokens through the model: once, or on every replica.
+
+    Raises:
+        UsageError: the devices can't share the run so.
+    """
+    if plan.mesh is None:
+        return 1
+    check_mesh(plan.mesh, architecture)
+    return step_batch(plan.mesh, architecture.batch, tokens // architecture.batch)[0] * plan.mesh.data
+
+
+def _run(ledger: Ledger, plan: Plan, tokens: int, batch_tokens: int, passes: int) -> WholeRun:
+    """The whole steps that D tokens need, `passes` batches of `batch_tokens` each."""
+    steps = ceil_div(tokens, batch_tokens * passes)
+    flops_per_mac = 2 * passes * steps
+    flops = flops_per_mac * ((ledger.total("macs") or 0) + (ledger.total("backward_macs") or 0))
     products = [row for row in ledger.rows if not (row.params or row.shared)]
-    without = 2 * steps * sum(row.macs * row.times + (row.times_over("backward_macs") or 0) for row in products)
+    without = flops_per_mac * sum(row.macs * row.times + (row.times_over("backward_macs") or 0) for row in products)
     return WholeRun(
         tokens=tokens,
         steps=steps,
-        flops=steps * model_flops,
+        flops=flops,
         estimate=6 * (ledger.total("active_params") or 0) * tokens,
         without_params_flops=without,
-        with_params_flops=steps * model_flops - without,
-        rate=plan.rate,
+        with_params_flops=flops - without,
+        recomputed_flops=flops_per_mac * sum(recomputed_macs(row) for row in ledger.rows),
+        recomputed_without_params=flops_per_mac * sum(recomputed_macs(row) for row in products),
         devices=plan.devices,
-        peak=plan.peak,
-        mfu=plan.mfu,
+        **_speed(plan, ledger.metadata.dtype),
     )
+
+
+def _speed(plan: Plan, dtype: str) -> dict[str, float | None]:
+    """The rate of a device; with `--on` its utilisation times its peak, where that is one number.
+
+    Raises:
+        UsageError: no peak of the dtype is known.
+    """
+    if plan.mesh is None or len(plan.mesh.mfus) != 1:
+        return {"rate": plan.rate, "peak": plan.peak, "mfu": plan.mfu}
+    (mfu,), peak = plan.mesh.mfus, plan.mesh.on.device.peak(dtype)
+    return {"rate": mfu * peak, "peak": peak, "mfu": mfu}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from xfcost.counting.distributed.options import make_mesh
 from xfcost.formulas.conventions import OPTIMIZERS
+from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
-from xfcost.ledger.options import read_option
+from xfcost.ledger.options import read_option, single_share
 from xfcost.ledger.training import Plan
 
 # `--rate` is refused: it could be a sustained rate or a peak.
@@ -29,8 +31,12 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     sustained: Any = None,
     devices: Any = None,
     rate: Any = None,
+    on: DeviceGroup | None = None,
+    **mesh: Any,
 ) -> Plan | None:
-    """The checked plan of `--mode train`; None in other modes, which take none of these options.
+    """The checked plan of `--mode train`; None in other modes, which take none of these options but `on`.
+
+    `on` are the devices of `--on`, which other modes have too; `mesh` the options of `MESH_OPTIONS`.
 
     Raises:
         UsageError: any of them can't be.
@@ -38,17 +44,24 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     if rate is not None:
         raise UsageError(f"--rate {shown(rate)}: {_RATE_REMOVED}")
     speed = {"peak": peak, "mfu": mfu, "sustained": sustained, "devices": devices}
-    given = {"optimizer": optimizer, "tokens": tokens} | speed
-    named = [f"--{name}" for name, value in given.items() if value is not None]
+    given = {"optimizer": optimizer, "tokens": tokens} | speed | mesh
+    named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None and value is not False]
     if mode != "train":
         if not named:
             return None
         verb = "it is" if len(named) == 1 else "they are"
-        raise UsageError(f"{', '.join(named)}: {verb} of training; add --mode train, or leave it out")
+        devices_too = ", or --on with the devices" if named == ["--mfu"] else ""
+        raise UsageError(f"{', '.join(named)}: {verb} of training; add --mode train{devices_too}, or leave it out")
     name = "adamw" if optimizer is None else str(optimizer)
     if name not in OPTIMIZERS:
         raise UsageError(f"--optimizer {shown(optimizer)}: {nearest(name, OPTIMIZERS)}")
+    if on is not None:
+        _check_alone(on, peak=peak, sustained=sustained, devices=devices)
+        made = make_mesh(on, mfu, mesh)
+        return Plan(optimizer=name, tokens=read_option("tokens", tokens), devices=on.count, mesh=made)
+    make_mesh(None, None, mesh)
     if tokens is None and any(value is not None for value in speed.values()):
+        named = [f"--{option}" for option, value in speed.items() if value is not None]
         raise UsageError(f"{named[-1]}: a rate makes days of a whole run; say how long it is, as in --tokens 300e9")
     if devices is not None and peak is None and sustained is None:
         raise UsageError(_DEVICES_WITHOUT_RATE)
@@ -60,7 +73,18 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     )
 
 
-def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
+def _check_alone(on: DeviceGroup, **rates: Any) -> None:
+    """Refuse what `--on` says itself.
+
+    Raises:
+        UsageError: one of them is given.
+    """
+    for name, value in rates.items():
+        if value is not None:
+            raise UsageError(f"--{name}: --on {on.name} says it already; give one of the two")
+
+
+def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, Any]:
     """`rate`, a sustained rate as given or peak · mfu, and in the second case `peak` and `mfu`.
 
     Raises:
@@ -78,6 +102,9 @@ def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
             "--mfu 40% (in print: 21.3% for GPT-3, 46.2% for PaLM; Chowdhery et al. 2022, table 3)"
         )
     if peak is None:
-        raise UsageError("--mfu: a share of what? Give the device's peak, as in --peak 312T (A100, dense bfloat16)")
-    high, share = read_option("peak", peak), read_option("mfu", mfu)
+        raise UsageError(
+            "--mfu: a share of what? Give the device, as in --on a100-sxm-80x8, or its peak, as in --peak 312T (A100, "
+            "dense bfloat16)"
+        )
+    high, share = read_option("peak", peak), single_share("mfu", mfu, "with --peak")
     return {"rate": high * share, "peak": high, "mfu": share}

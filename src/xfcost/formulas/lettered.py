@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from xfcost.formulas.polynomial import TWELFTHS, Polynomial, constant, exact_quotient, power_of
 
@@ -37,6 +37,12 @@ class LetteredInt(int):
             make, arguments = self._deferred
             self._form = make(*arguments)
         return self._form
+
+    @property
+    def step(self) -> tuple[Step | None, tuple[Any, ...]]:
+        """The last step of its computation, and what that was of; None of a letter, and of steps that round."""
+        make, arguments = self._deferred
+        return _STEPS.get(make), arguments
 
     def __add__(self, other: Any) -> Any:
         if not isinstance(other, int):
@@ -117,6 +123,15 @@ def _extreme_form(a: int, b: int, sign: int) -> Polynomial:
     larger = difference.sign() if difference.growth() > (0, 0) else 0
     first = larger * sign > 0 or (larger == 0 and sign * int(a) >= sign * int(b))
     return forms[0 if first else 1]
+
+
+Step = Literal["sum", "product", "quotient", "extreme"]
+_STEPS: Final[dict[Callable[..., Polynomial], Step]] = {
+    _sum: "sum",
+    _product: "product",
+    _quotient: "quotient",
+    _extreme_form: "extreme",
+}
 
 
 def lettered(number: int, letter: str, *, coefficient: Any = 1, root: int = 1) -> LetteredInt:

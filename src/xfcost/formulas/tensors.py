@@ -153,10 +153,14 @@ def within(row: Operation, prefix: str, given: str) -> Operation:
 
 def channels_first(row: Operation, name: str, tokens: Number, width: Number) -> Operation:
     """`row`, a map or norm of a grid `name` whose tokens lie channel by channel: it merges them with the batch."""
+    return saving_copies(row, Merged((tokens, width), width, tokens), name)
+
+
+def saving_copies(row: Operation, copied: Merged | Exchanged, name: str = BEFORE) -> Operation:
+    """`row`, which copies the tensor `name` before it saves it."""
     if row.tensors is None:
         return row
-    merged = Merged((tokens, width), width, tokens)
-    saves = (msgspec.structs.replace(one, copied=merged) if one.name == name else one for one in row.tensors.saves)
+    saves = (msgspec.structs.replace(one, copied=copied) if one.name == name else one for one in row.tensors.saves)
     return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, saves=tuple(saves)))
 
 

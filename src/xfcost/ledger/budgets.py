@@ -103,12 +103,18 @@ def _short(limit: int) -> str:
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {prefix}".rstrip()
 
 
+def _bytes(limit: int) -> str:
+    """2 GiB, and 80 GB for what is a round number of those."""
+    text = units.size(limit)
+    return f"{_short(limit)}B" if "." in text and limit % 1000 == 0 else text
+
+
 BUDGETS: Final[Mapping[str, BudgetOption]] = {
     "macs": BudgetOption("--max-macs", "MACs", count_limit("MAC", "MACs", "25G"), _short, "25G"),
     "params": BudgetOption("--max-params", "parameters", count_limit("param", "parameters", "30M"), _short, "30M"),
-    "memory": BudgetOption("--max-memory", "bytes of memory", byte_limit, units.size, "2GiB"),
+    "memory": BudgetOption("--max-memory", "bytes of memory", byte_limit, _bytes, "2GiB"),
     "flops": BudgetOption("--max-flops", "FLOPs", count_limit("FLOP", "FLOPs", "50G"), _short, "50G"),
-    "kv_cache": BudgetOption("--max-kv-cache", "bytes of KV cache", byte_limit, units.size, "4GiB"),
+    "kv_cache": BudgetOption("--max-kv-cache", "bytes of KV cache", byte_limit, _bytes, "4GiB"),
 }
 
 

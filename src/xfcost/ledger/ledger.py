@@ -16,6 +16,7 @@ from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.matrices import RowMatrix, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Timing
 from xfcost.ledger.modes import Cache, Generation, Step
+from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.operation import COUNTED, MIXINGS, QUANTITIES, Operation
 from xfcost.ledger.prediction import Prediction
 from xfcost.ledger.probe import Probe
@@ -55,6 +56,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """What the running model reads, with `--probe`."""
     prediction: Prediction | None = None
     """The seconds predicted from a calibration, with `--predict`."""
+    on: OnDevices | None = None
+    """The run on given devices, with `--on`."""
     module: ModuleRun | None = None
     """The run that was counted, of a module without a spec."""
 

@@ -38,7 +38,11 @@ class Matrix(NamedTuple):
 
     def kept_bytes(self, element: int) -> int:
         """Bytes saved for the backward pass."""
-        return int(self.saved * element + self.statistics * max(_STATISTIC, element))
+        return int(self.kept(element))
+
+    def kept(self, element: int) -> Number:
+        """The same, in letters where its entries are."""
+        return self.saved * element + self.statistics * max(_STATISTIC, element)
 
 
 def matrix(entries: Number, beside: Number = 0, *, saved: bool = False) -> Matrix:

@@ -9,6 +9,9 @@ import msgspec
 
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, RAN, TRACED, TRAFFIC
 from xfcost.ledger.achieved import beside_rows, peak_of, rates, row_rates, whole_of_peak
+from xfcost.ledger.distributed import plan_object
+from xfcost.ledger.least_work import RowBound, row_bound
+from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.operation import COUNTED, Operation
 from xfcost.ledger.probe import Mixes, ProbedRow
 from xfcost.ledger.visible import json_visible
@@ -53,10 +56,18 @@ def _operations(ledger: Ledger) -> list[dict[str, Any]]:
     fields = fields if ledger.module is None else (*fields, *RAN, *again)
     fields = fields if ledger.prediction is None else (*fields, "predicted_seconds")
     rows = [{field: row.figure(field) for field in fields} for row in ledger.rows]
+    if ledger.on is not None:
+        rows = [one | _bound_columns(row, ledger) for one, row in zip(rows, ledger.rows, strict=True)]
     if ledger.timing is None:
         return rows
     how: dict[str, Any] = {"trained": ledger.training is not None, "peak": peak_of(ledger)}
     return [one | row_rates(row, **how) for one, row in zip(rows, ledger.rows, strict=True)]
+
+
+def _bound_columns(row: Operation, ledger: Ledger) -> dict[str, Any]:
+    """The roofline's bound of an operation on the devices of `--on`; empty where its bytes are not known."""
+    found = row_bound(row, ledger)
+    return dict.fromkeys(RowBound._fields) if found is None else found._asdict()
 
 
 def _probed_columns(row: ProbedRow) -> dict[str, Any]:
@@ -165,6 +176,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "timing": _timing_object(ledger),
         **({} if ledger.prediction is None else {"prediction": msgspec.to_builtins(ledger.prediction)}),
         **mode_objects(ledger),
+        **({} if ledger.on is None else {"on": on_object(ledger.on)}),
         "training": training_object(ledger),
         **probe_object(ledger),
         "notes": list(metadata.notes),
@@ -190,16 +202,47 @@ def mode_objects(ledger: Ledger) -> dict[str, Any]:
     }
 
 
+def on_object(found: OnDevices) -> dict[str, Any]:
+    """The key `on`, with `--on`: the least time, the estimate and the memory on the devices."""
+    device, memory, closing = found.on.device, found.memory, found.compute_bound_batch
+    fit = {"needed": memory.needed, "spare": memory.spare, "fits": memory.fits}
+    return {
+        "device": device.name,
+        "count": found.on.count,
+        "dtype": found.dtype,
+        "peak_flops_per_second": found.on.peak(found.dtype),
+        "bytes_per_second": found.on.bytes_per_second,
+        "ridge_point": device.ridge_point(found.dtype),
+        "flops": found.time.flops,
+        "bytes": found.time.bytes,
+        "compute_seconds": found.time.compute_seconds,
+        "memory_seconds": found.time.memory_seconds,
+        "least_seconds": found.seconds,
+        "bound": found.time.bound,
+        "phases": {one.name: {"least_seconds": one.time.seconds, "bound": one.time.bound} for one in found.phases},
+        "outputs": found.outputs,
+        "most_outputs_per_second": found.outputs / found.seconds if found.seconds else None,
+        "least_price_per_output": found.price_per_output,
+        "mfu": found.mfu,
+        "mbu": found.mbu,
+        "estimated_seconds": found.estimate,
+        "memory": msgspec.to_builtins(memory) | {"kind": device.memory_kind} | fit,
+        "compute_bound_batch": None if closing is None else closing.batch,
+        "notes": [*found.notes, *device.notes],
+    }
+
+
 def training_object(ledger: Ledger) -> dict[str, Any] | None:
     """The key `training`; None in other modes."""
     if ledger.training is None:
         return None
     step, run = ledger.training.step, ledger.training.run
     step_object = msgspec.to_builtins(step) | {"fixed_bytes": step.fixed_bytes, "total_bytes": step.total_bytes}
+    plan = {} if ledger.training.plan is None else {"plan": plan_object(ledger.training.plan)}
     if run is None:
-        return {"step": step_object, "run": None}
+        return {"step": step_object, "run": None, **plan}
     days = {"seconds": run.seconds, "days": run.days, "device_days": run.device_days}
-    return {"step": step_object, "run": msgspec.to_builtins(run) | days}
+    return {"step": step_object, "run": msgspec.to_builtins(run) | days, **plan}
 
 
 def json_text(value: Any) -> str:

@@ -63,7 +63,7 @@ def byte_number(given: Any) -> int:
     return number
 
 
-def dtype_name(given: Any) -> str:
+def dtype_name(given: Any, option: str = "--dtype") -> str:
     """`float32`, `fp32` or torch.float32 -> `float32`.
 
     Raises:
@@ -72,8 +72,17 @@ def dtype_name(given: Any) -> str:
     text = str(given).removeprefix("torch.")
     name = DTYPE_NAMES.get(text, text)
     if name not in BYTES_PER_ELEMENT:
-        raise UsageError(f"--dtype {shown(given)}: {nearest(text, [*BYTES_PER_ELEMENT, *DTYPE_NAMES])}")
+        raise UsageError(f"{option} {shown(given)}: {nearest(text, [*BYTES_PER_ELEMENT, *DTYPE_NAMES])}")
     return name
+
+
+def gradients_dtype(given: Any) -> str:
+    """As `dtype_name`.
+
+    Raises:
+        UsageError: no such dtype is counted.
+    """
+    return dtype_name(given, "--gradients")
 
 
 def one_of(option: str, words: Collection[str]) -> Callable[[Any], str]:
@@ -129,3 +138,25 @@ def share(option: str, whole: str, example: str, percent: str) -> Callable[[Any]
         return float(value)
 
     return read
+
+
+def shares(option: str, whole: str, example: str, percent: str) -> Callable[[Any], tuple[float, ...]]:
+    """A reader of a share, as `share`, or of the two ends of a range, `35%:50%`; the lower end comes first."""
+    single = share(option, whole, example, percent)
+
+    def read(given: Any) -> tuple[float, ...]:
+        parts = given.split(":") if isinstance(given, str) else given if isinstance(given, list | tuple) else [given]
+        if len(parts) not in (1, 2):
+            raise UsageError(f"{option} {shown(given)}: expected one share or a range of two, as in {option} 35%:50%")
+        return tuple(sorted({single(part) for part in parts}))
+
+    return read
+
+
+def zero_stage(given: Any) -> int:
+    """0 to 3.
+
+    Raises:
+        UsageError: it is no stage of ZeRO.
+    """
+    return whole_number("--zero", given, least=0, most=3, example="1", what="a ZeRO stage")

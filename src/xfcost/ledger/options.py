@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypedDict, get_args
 import msgspec
 
 from xfcost.ledger import option_readers as read
+from xfcost.ledger.errors import UsageError, shown
 
 # How attention is run: `eager` keeps the matrix of scores, `fused` is one kernel that doesn't. Same MACs.
 Execution = Literal["eager", "fused"]
@@ -21,6 +22,10 @@ Mode = Literal["forward", "prefill", "decode", "generate", "train"]
 
 # Positions whose logits a language model computes: all, or only the last, which predicts the next token.
 Logits = Literal["all", "last"]
+
+# What is recomputed in the backward pass: nothing, attention matrices, or all of a block but its input.
+Checkpoint = Literal["none", "selective", "full"]
+CHECKPOINTS: Final = get_args(Checkpoint)
 
 MOST_BATCH: Final = 2**24
 MOST_NEW: Final = 2**31
@@ -131,6 +136,15 @@ class RunOptions(TypedDict, total=False):
             read=read.integer("--tokens", MOST_TOKENS, "300e9", floats=True),
         ),
     ]
+    on: Annotated[
+        str | None,
+        Option(
+            "A device, or several (h100-sxmx8): does it fit, and the least time that it takes. `xfcost devices` lists "
+            "them.",
+            metavar="DEVICE[xN]",
+            python="Or a `Device` or `DeviceGroup`.",
+        ),
+    ]
     peak: Annotated[
         float | str | None,
         Option(
@@ -142,9 +156,17 @@ class RunOptions(TypedDict, total=False):
     mfu: Annotated[
         float | str | None,
         Option(
-            "Model FLOPs utilisation: the share of --peak that it gets (40%).",
+            "Model FLOPs utilisation: the share of the peak (--on, --peak) that it gets: 40%, or 35%:50%.",
             metavar="SHARE",
-            read=read.share("--mfu", "of the peak", "0.4", "40%"),
+            read=read.shares("--mfu", "of the peak", "0.4", "40%"),
+        ),
+    ]
+    mbu: Annotated[
+        float | str | None,
+        Option(
+            "With --on: memory bandwidth utilisation, the share of the bandwidth that it gets (60%).",
+            metavar="SHARE",
+            read=read.share("--mbu", "of the memory's bandwidth", "0.6", "60%"),
         ),
     ]
     sustained: Annotated[
@@ -161,6 +183,58 @@ class RunOptions(TypedDict, total=False):
             "With --peak or --sustained: devices that share the run.",
             metavar="INT",
             read=read.integer("--devices", MOST_DEVICES, "8", floats=True),
+        ),
+    ]
+    zero: Annotated[
+        int | str | None,
+        Option(
+            "With --on in training: ZeRO shares out 1 optimizer states, 2 gradients, 3 parameters too.",
+            metavar="0|1|2|3",
+            read=read.zero_stage,
+        ),
+    ]
+    checkpoint: Annotated[
+        Checkpoint | None,
+        Option(
+            "With --on in training: activations recomputed: none, selective (attention matrices) or full (blocks).",
+            metavar="none|selective|full",
+            read=read.one_of("--checkpoint", CHECKPOINTS),
+        ),
+    ]
+    tensor_parallel: Annotated[
+        int | str | None,
+        Option(
+            "With --on in training: devices that share heads, MLPs and vocabulary.",
+            metavar="INT",
+            read=read.integer("--tensor-parallel", MOST_DEVICES, "8"),
+        ),
+    ]
+    sequence_parallel: Annotated[
+        bool,
+        Option("With --tensor-parallel: they share the tokens of norms and residuals too.", default=False),
+    ]
+    pipeline: Annotated[
+        int | str | None,
+        Option(
+            "With --on in training: pipeline stages (one forward, one backward).",
+            metavar="INT",
+            read=read.integer("--pipeline", MOST_DEVICES, "8"),
+        ),
+    ]
+    global_batch: Annotated[
+        int | str | None,
+        Option(
+            "With --on in training: tokens of a step on all devices (1M); --batch is the samples of a micro-batch.",
+            metavar="TOKENS",
+            read=read.integer("--global-batch", MOST_TOKENS, "1M", floats=True),
+        ),
+    ]
+    gradients: Annotated[
+        str | None,
+        Option(
+            "With --on in training: the dtype of gradients: the model's (16 bytes per parameter) or float32 (18).",
+            metavar="DTYPE",
+            read=read.gradients_dtype,
         ),
     ]
     rate: Annotated[
@@ -185,6 +259,20 @@ def read_option(name: str, given: Any) -> Any:
 
 # An option, its name and its type -> its parameter's default and annotation.
 Described = Callable[[str, Option, Any], tuple[Any, Any]]
+
+
+def single_share(name: str, given: Any, where: str) -> float:
+    """The checked value of an option that may be a range, where it may not: `where` is for the message.
+
+    Raises:
+        UsageError: it is invalid, or a range.
+    """
+    first, *more = read_option(name, given)
+    if more:
+        raise UsageError(
+            f"--{name} {shown(given)}: a range is of --mode train --on DEVICE; {where} give one, as in 40%"
+        )
+    return float(first)
 
 
 def spelled_out(

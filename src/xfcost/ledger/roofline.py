@@ -55,6 +55,11 @@ class Roofline(NamedTuple):
         return self.ledger.timing is None
 
     @property
+    def bounded(self) -> bool:
+        """Are the seconds those at the roofs of given devices?"""
+        return self.ledger.timing is None and self.ledger.on is not None
+
+    @property
     def seconds(self) -> float:
         """Of the whole run."""
         return _whole(self.ledger)[0]
@@ -75,6 +80,8 @@ class Roofline(NamedTuple):
 
     def above_memory(self) -> tuple[Point, ...]:
         """Memory-bound points that ran faster than memory gives their operands: those stayed in a cache."""
+        if self.bounded:
+            return ()
         found = (point for point in self.drawn if self.roofs.bound(point.intensity) == "memory-bound")
         return tuple(point for point in found if point.flops_per_second > self.roofs.at(point.intensity))
 
@@ -108,6 +115,8 @@ def _whole(ledger: Ledger) -> tuple[float, float]:
     """Seconds of the whole run, and those of no operation."""
     if ledger.timing is not None:
         return ledger.timing.seconds, ledger.timing.not_attributed or 0.0
+    if ledger.on is not None:
+        return sum((row.predicted_seconds or 0) * row.times for row in ledger.rows), 0.0
     if ledger.prediction is None:
         raise TypeError("only a timed or predicted ledger has a roofline")
     return ledger.prediction.seconds, ledger.prediction.not_attributed
@@ -116,7 +125,8 @@ def _whole(ledger: Ledger) -> tuple[float, float]:
 def records(found: Roofline) -> list[dict[str, Any]]:
     """One plain dict per point, in the order of the CSV's columns."""
     metadata, ran = found.ledger.metadata, found.ledger.timing or found.ledger.prediction
-    where = {name: getattr(ran, name) for name in ("device", "machine", "threads")}
+    where = {name: getattr(ran, name, None) for name in ("device", "machine", "threads")}
+    where |= {"device": found.ledger.on.on.name} if found.bounded and found.ledger.on else {}
     run = {name: getattr(metadata, name) for name in ("batch", "dtype", "attention", "mode")}
     before = {"system": found.name, "N": metadata.grid_tokens} | run | where | {"predicted": found.predicted}
     peaks = {

@@ -25,7 +25,9 @@ class Roofs(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_second: float
     """The bandwidth of its memory: of element-wise additions larger than its caches."""
     calibrated: str | None = None
-    """When `xfcost calibrate` measured them (UTC, ISO 8601); None: measured for this report alone."""
+    """When `xfcost calibrate` measured them (UTC, ISO 8601); None: measured for this report alone, or nominal."""
+    nominal: bool = False
+    """Are they in the figures of a device, and not measured?"""
 
     @property
     def ridge_point(self) -> float:

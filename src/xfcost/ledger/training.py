@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
-DAY: Final = 86400
+from xfcost.ledger.distributed import DAY, Mesh, TrainingPlan
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +20,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     mfu: float | None = None
     """Model FLOPs utilisation, the share of the peak (Chowdhery et al. 2022, §4.1), with `--mfu`."""
     devices: int = 1
+    mesh: Mesh | None = None
+    """The devices of `--on`, and how they share the model."""
 
 
 class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,12 +76,29 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `flops` in products of two activations (attention), which the estimate leaves out."""
     with_params_flops: int
     """The part of `flops` in products with parameters; the estimate takes 6 per parameter and token."""
+    recomputed_flops: int = 0
+    """The part of `flops` that recomputes forward passes (fused attention, reversible residuals)."""
+    recomputed_without_params: int = 0
+    """The part of it in products of two activations."""
     rate: float | None
     """FLOP/s that one device sustains."""
     devices: int
     peak: float | None = None
     mfu: float | None = None
     """With `peak`: the rate is mfu · peak."""
+
+    @property
+    def without_recomputation(self) -> WholeRun:
+        """The same run, recomputing nothing: model FLOPs, as a utilisation (MFU) counts them."""
+        attention = self.recomputed_without_params
+        return msgspec.structs.replace(
+            self,
+            flops=self.flops - self.recomputed_flops,
+            without_params_flops=self.without_params_flops - attention,
+            with_params_flops=self.with_params_flops - (self.recomputed_flops - attention),
+            recomputed_flops=0,
+            recomputed_without_params=0,
+        )
 
     @property
     def excess_over_estimate(self) -> float:
@@ -100,8 +117,8 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> float | None:
-        """Seconds on all devices at that rate."""
-        return None if self.rate is None else self.flops / (self.rate * self.devices)
+        """Seconds on all devices at that rate, which counts model FLOPs and nothing that is recomputed."""
+        return None if self.rate is None else (self.flops - self.recomputed_flops) / (self.rate * self.devices)
 
     @property
     def days(self) -> float | None:
@@ -115,7 +132,8 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True):
-    """The training step, and the whole run if its tokens are given."""
+    """The training step, the whole run if its tokens are given, and the plan if its devices are."""
 
     step: TrainingStep
     run: WholeRun | None = None
+    plan: TrainingPlan | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Literal
 
 import msgspec
@@ -10,9 +11,11 @@ import msgspec
 from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, check_no_special_tokens
-from xfcost.formulas.grid_axes import AXES, Axis, axis_length, check_axis, line_through
+from xfcost.formulas.grid_axes import AXES, Axis, axis_index, axis_length, check_axis, line_through
 from xfcost.formulas.lettering import grid_in_letters
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
+from xfcost.formulas.tensors import saving_copies, within
+from xfcost.ledger.tensors import INPUT, OUTPUT, Exchanged, Tensor, Tensors
 
 
 class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
@@ -82,16 +85,19 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
             return
         for axis in axes:
             for row in self._axis_rows(axis, place):
-                yield msgspec.structs.replace(
-                    row, path=f"{axis}_{row.path}", title=f"{row.title} ({axis})", symbol=None
-                )
+                title = f"{row.title} ({axis})"
+                yield msgspec.structs.replace(within(row, f"{axis}_", INPUT), title=title, symbol=None)
         n, d = place.grid.tokens, place.dim
-        yield elementwise("sum", "Sum over the axes", "add", (len(axes) - 1) * n * d)
+        summands = tuple(Tensor(f"{axis}_out", (n, d)) for axis in axes)
+        tensors = Tensors(summands, (Tensor(OUTPUT, (n, d)),))
+        yield elementwise("sum", "Sum over the axes", "add", (len(axes) - 1) * n * d, tensors=tensors)
 
     def _axis_rows(self, axis: Axis, place: Place) -> Iterator[Operation]:
         n, d, side = place.grid.tokens, place.dim, axis_length(axis, place.grid)
         inner = self.inner(d)
-        yield on_raw_input(linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias))
+        qkv = linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
+        after = prod(place.grid.sides[axis_index(axis, place.grid) + 1 :])  # lines along the last axis stay in place
+        yield on_raw_input(saving_copies(qkv, Exchanged((n, d), (side, after))))
         core = {"queries": side, "keys": side, "groups": n // side, "pairs": self._pairs(axis, place.grid)}
         yield from attention_of(self, place, reads={2: "√N", 3: "∛N"}[len(place.grid.sides)], **core)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)

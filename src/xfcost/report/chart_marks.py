@@ -10,6 +10,7 @@ from xfcost.counting.sweep import Axis
 from xfcost.ledger import units
 from xfcost.report.chart import Chart, Line, Points
 from xfcost.report.figure import INK, QUIET
+from xfcost.report.metrics import Unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,12 +82,15 @@ def draw_ratio(axes: Axes, chart: Chart) -> None:
     )  # fmt: skip
 
 
-def ratio_summary(lines: Sequence[Line], axis: Axis, mark: int | None) -> list[str]:
+def ratio_summary(lines: Sequence[Line], axis: Axis, mark: int | None, unit: Unit) -> list[str]:
     """`at N = 784: ViT-S/8 616,225, Swin-T 38,416: 16.04×`, of two lines only."""
     pair = _at_mark(lines, mark)
     if not pair:
         return []
-    each = ", ".join(f"{line.name} {value:,}" for line, value in zip(lines, pair, strict=True))
+    each = ", ".join(
+        f"{line.name} {units.seconds(value) if unit == 'second' else f'{value:,}'}"
+        for line, value in zip(lines, pair, strict=True)
+    )
     return [f"at {axis.word} = {mark:,}: {each}: {units.ratio(max(pair) / min(pair))}"]
 
 

@@ -12,6 +12,7 @@ from xfcost.ledger import units
 from xfcost.report.crossovers import CURVE_WORDS, forward_part
 from xfcost.report.figures import bounded, figure_text, recurs
 from xfcost.report.input_description import common_tokens
+from xfcost.report.on_devices import fit_words
 from xfcost.report.time_comparison import time_texts
 
 # Mode -> the quantities that answer its question, in order, with their words.
@@ -31,8 +32,36 @@ def answer_texts(comparison: Comparison) -> Iterator[Text]:
         known = {name: value for name, value in values.items() if value is not None}
         if len(known) > 1 and any(known.values()):
             yield Text.assemble((f"{words}: ", "bold"), _least(comparison, quantity, known))
+    yield from _on_devices(comparison)
     yield from time_texts(comparison)
     yield from growth_texts(comparison)
+
+
+def _on_devices(comparison: Comparison) -> Iterator[Text]:
+    """Which system the devices of `--on` could run fastest, and which fit."""
+    ledgers = dict(zip(comparison.names, comparison.ledgers, strict=True))
+    found = {name: ledger.on for name, ledger in ledgers.items() if ledger.on is not None}
+    if not found:
+        return
+    title = next(iter(found.values())).on.title
+    for quantity, words in (("least_seconds", "lower bound"), ("estimated_seconds", "estimate")):
+        times = {name: comparison.figures[name].get(quantity) for name in found}
+        known = {name: value for name, value in times.items() if value is not None}
+        if len(known) > 1:
+            yield Text.assemble((f"{words} on {title}: ", "bold"), _least(comparison, quantity, known))
+    width = max(map(len, ledgers))
+    for name in ledgers:
+        words = f"{found[name].time.bound}; {fit_words(found[name])}" if name in found else "a torch module: no bound"
+        yield Text(f"  {name:<{width}}  {words}")
+
+
+def on_text(comparison: Comparison) -> str:
+    """The devices of `--on`, and how many of the systems fit; empty without them."""
+    found = [ledger.on for ledger in comparison.ledgers if ledger.on is not None]
+    if not found:
+        return ""
+    fitting = sum(one.memory.fits is not False for one in found)
+    return f"least time: the lower bound on {found[0].on.title}; {fitting} of {len(found)} fit"
 
 
 def _least(comparison: Comparison, quantity: str, values: dict[str, int | float]) -> str:

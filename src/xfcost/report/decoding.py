@@ -14,12 +14,16 @@ from xfcost.ledger.modes import Cache, Generation, Step, Work
 from xfcost.report.console import bare_table
 
 
-def decoding_answers(ledger: Ledger) -> Iterator[Text]:
-    """The header's lines: the KV cache; bytes per step, intensity and tokens at once; the total of a generation."""
+def cache_answers(ledger: Ledger) -> Iterator[Text]:
+    """The header's lines of the KV cache, and of the total of a generation."""
     if ledger.generation is not None:
         yield generation_text(ledger.generation)
     if ledger.cache is not None:
         yield cache_text(ledger.cache, ledger.metadata)
+
+
+def step_answers(ledger: Ledger) -> Iterator[Text]:
+    """The header's lines of a decode step: bytes read, intensity, tokens at once."""
     if ledger.step is not None:
         yield from step_texts(ledger.step)
         yield Text.assemble(("tokens at once: ", "bold"), f"{ledger.metadata.batch:,} (one per sample)")

@@ -14,6 +14,7 @@ from xfcost.ledger.operation import Operation
 from xfcost.ledger.visible import csv_cell, markdown
 from xfcost.report.header import active_params, at_least
 from xfcost.report.input_description import circumstances, image_cell
+from xfcost.report.on_devices import plain_answers
 from xfcost.report.output import Format
 
 
@@ -59,7 +60,7 @@ def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
             for quantity in quantities
         )
         text = f"{ledger.metadata.name}: {' '.join(circumstances(ledger.metadata).split())}; {totals}"
-        lines.append(latex(text) if form == "latex" else markdown(text))
+        lines += [latex(one) if form == "latex" else markdown(one) for one in (text, *plain_answers(ledger))]
     lines += [latex(CONVENTION), "needs the package booktabs"] if form == "latex" else [CONVENTION]
     start, end = ("% ", "\n") if form == "latex" else ("", "  \n")
     return "".join(f"{start}{line}{end}" for line in lines) + "\n"

@@ -44,6 +44,9 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "read_bytes": ("bytes read per step", ""),
     "intensity": ("arithmetic intensity, FLOP/byte", ""),
     "generation_macs_without_cache": ("MACs without a cache", ""),
+    "needed_bytes": ("memory needed on the devices", ""),
+    "least_seconds": ("lower bound of the time", "bold"),
+    "estimated_seconds": ("estimated time", "bold"),
     "predicted_seconds": ("predicted time", "bold"),
     "seconds": ("time", "bold"),
     "seconds_per-token": ("  time per-token", TERMINAL["per-token"]),
@@ -62,6 +65,14 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "run_flops": ("FLOPs of the run", "bold"),
     "estimated_flops": ("  6·P·D", ""),
     "run_days": ("days of the run", ""),
+    "bound_days": ("  at the peak, a lower bound", ""),
+    "device_bytes": ("memory of a device", "bold"),
+    "device_parameters_bytes": ("  parameters", ""),
+    "device_gradients_bytes": ("  gradients", ""),
+    "device_master_bytes": ("  master copy", ""),
+    "device_optimizer_bytes": ("  optimizer states", ""),
+    "device_activations_bytes": ("  saved activations", ""),
+    "device_spare_bytes": ("  left of its memory", ""),
 }
 _EXACT: Final = ("sequential_steps", "tokens", "token_pairs", "score_dot_products", _EXTRA)
 # Of a module with operations that nothing counts these are lower bounds.
@@ -73,6 +84,8 @@ _OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")
 # How some are written; others are counts.
 _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
     "predicted_seconds": units.seconds,
+    "least_seconds": units.seconds,
+    "estimated_seconds": units.seconds,
     "seconds": units.seconds,
     "seconds_per-token": units.seconds,
     "seconds_local": units.seconds,
@@ -84,6 +97,7 @@ _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
     "run_flops": scientific,
     "estimated_flops": scientific,
     "run_days": lambda days: days_text(days, ""),
+    "bound_days": lambda days: days_text(days, ""),
 }
 # Listed only where systems differ in them.
 _ONLY_DIFFERENT: Final = ("tokens", "token_pairs")

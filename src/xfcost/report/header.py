@@ -10,9 +10,11 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.agreement import agreement_texts
 from xfcost.report.closed_form import closed_form_texts
-from xfcost.report.decoding import decoding_answers
+from xfcost.report.decoding import cache_answers, step_answers
 from xfcost.report.input_description import circumstances
+from xfcost.report.on_devices import fit_texts, included_texts, time_texts
 from xfcost.report.training import training_answers
+from xfcost.report.training_plan import plan_answers
 
 
 def header(ledger: Ledger) -> Text:
@@ -36,8 +38,13 @@ def at_least(ledger: Ledger) -> str:
 
 
 def _answers(ledger: Ledger) -> Iterator[Text]:
+    yield from plan_answers(ledger)
     yield from training_answers(ledger, at_least(ledger))
-    yield from decoding_answers(ledger)
+    yield from fit_texts(ledger)
+    yield from cache_answers(ledger)
+    yield from time_texts(ledger)
+    yield from included_texts(ledger)
+    yield from step_answers(ledger)
     yield _totals(ledger)
     yield from closed_form_texts(ledger, at_least(ledger))
     memory = ledger.attention_memory()

@@ -13,6 +13,7 @@ from rich.text import Text
 from xfcost.ledger import units
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.achieved import NOT_ATTRIBUTED, OF_PEAK, beside_rows, peak_of, row_rates
+from xfcost.ledger.least_work import RowBound, row_bound
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.report.aligned import Aligned, Row
@@ -31,6 +32,8 @@ class Totals(msgspec.Struct, frozen=True):
     trained: bool = False
     peak: float | None = None
     """The machine's calibrated peak, FLOP/s."""
+    bounds: dict[str, RowBound] = {}
+    """Path of a row -> its bound on the devices of `--on`."""
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -90,6 +93,17 @@ def order_cell(row: Operation) -> str:
     return row.order.removesuffix(" comparisons")
 
 
+def _intensity(row: Operation, totals: Totals) -> str:
+    found = totals.bounds.get(row.path)
+    return units.DASH if found is None else f"{found.intensity:,.3g}"
+
+
+def _bound(row: Operation, totals: Totals) -> str:
+    """What the operation waits for on the devices: memory below the ridge point, else arithmetic."""
+    found = totals.bounds.get(row.path)
+    return units.DASH if found is None else found.roofline_bound.removesuffix("-bound")
+
+
 def _agreement(row: Operation, totals: Totals) -> str:
     if totals.differing is None:
         return units.DASH
@@ -122,6 +136,8 @@ COLUMNS: Final = (
     Column("FLOP/s", 7, 7, lambda row, totals: _per_second(row, totals, "flops_per_second")),
     Column("of peak", 7, 6, _of_peak),
     Column("bytes/s", 7, 3, lambda row, totals: _per_second(row, totals, "bytes_per_second")),
+    Column("FLOP/B", 6, 5, _intensity),
+    Column("bound", 7, 8, _bound, right=False),
     Column("trace", 5, 4, _agreement),
 )
 
@@ -165,7 +181,8 @@ def _totals(ledger: Ledger) -> Totals:
         differing = frozenset(row.path for row in ledger.rows if _trace_differs(row))
     seconds = ledger.timing.seconds if ledger.timing else 0.0
     macs, trained = ledger.total("macs") or 0, ledger.training is not None
-    return Totals(macs, ledger.bytes_per_element, differing, seconds, trained, peak_of(ledger))
+    bounds = {row.path: found for row in ledger.rows if (found := row_bound(row, ledger)) is not None}
+    return Totals(macs, ledger.bytes_per_element, differing, seconds, trained, peak_of(ledger), bounds)
 
 
 def _trace_differs(row: Operation) -> bool:
@@ -204,6 +221,8 @@ def filled_columns(ledger: Ledger, *, verbose: bool = False) -> list[Column]:
         "FLOP/s": timed,
         "of peak": timed and peak_of(ledger) is not None,
         "bytes/s": any(row.seconds and row.operand_bytes for row in ledger.rows),
+        "FLOP/B": any(row_bound(row, ledger) for row in ledger.rows),
+        "bound": any(row_bound(row, ledger) for row in ledger.rows),
         "backward": ledger.training is not None,
         "saved": ledger.total("kept_bytes"),
         "trace": ledger.agreement is not None and (not module or ledger.agreement.accounts),

@@ -13,7 +13,7 @@ from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.system_crossovers import NamedOrder
 from xfcost.ledger import units
 from xfcost.report.agreement import COUNTED_ONLY, NOT_TRACED, agreement_texts
-from xfcost.report.comparison_answer import exponent_text
+from xfcost.report.comparison_answer import exponent_text, on_text
 from xfcost.report.console import bare_table, note_texts
 from xfcost.report.crossovers import range_text, search_text
 from xfcost.report.figures import bounded, figure_text
@@ -70,6 +70,12 @@ COLUMNS: Final = (
     Column("step bytes", 10, 7, "step_bytes"),
     Column("run FLOPs", 9, 8, "run_flops"),
     Column("days", 7, 8, "run_days"),
+    Column("least days", 10, 7, "bound_days"),
+    Column("one device", 10, 9, "device_bytes"),
+    Column("its activations", 15, 6, "device_activations_bytes"),
+    Column("least time", 10, 9, "least_seconds", style="bold"),
+    Column("estimate", 9, 8, "estimated_seconds"),
+    Column("needs", 9, 8, "needed_bytes"),
     Column("predicted", 9, 8, "predicted_seconds"),
     Column("time", 8, 8, "seconds"),
     Column("fewer MACs\nfirst seen at N", 17, 8, "macs", "crossover"),
@@ -124,6 +130,8 @@ def overview(comparison: Comparison, width: int, *, verbose: bool = False) -> Gr
     if all(ledger.agreement is None for ledger in comparison.ledgers):
         head.append(f"   {COUNTED_ONLY}", style="dim")
     head.append(f"\n{_extremes(comparison, short)}", style="not bold")
+    if text := on_text(comparison):
+        head.append(f"\n{text}", style="not bold")
     for warning in input_warnings(dict(zip(short.values(), metadata, strict=True))):
         head.append(f"\n{warning}", style="bold yellow")
     filled = [one for one in COLUMNS if any(one.cell(comparison, name) != units.DASH for name in short)]

@@ -40,6 +40,8 @@ def report(found: Sequence[Roofline], width: int) -> Group:
 
 def roofs_text(roofs: Roofs) -> str:
     """`peak 94.1 GFLOP/s, memory 14.2 GB/s, ridge point 6.63 FLOP/byte (calibrated 2026-11-22)`."""
+    if roofs.nominal:
+        return f"{peak_text(roofs)}, {memory_text(roofs)}, ridge point {roofs.ridge_point:.3g} FLOP/byte (nominal)"
     when = f"calibrated {roofs.calibrated[:10]}" if roofs.calibrated else "measured just now, not calibrated"
     return f"{peak_text(roofs)}, {memory_text(roofs)}, ridge point {roofs.ridge_point:.3g} FLOP/byte ({when})"
 
@@ -56,6 +58,8 @@ def memory_text(roofs: Roofs) -> str:
 
 def place_text(one: Roofline) -> str:
     """`cpu, AMD EPYC, 2 threads`."""
+    if one.bounded and one.ledger.on is not None:
+        return one.ledger.on.on.title
     ran = one.ledger.timing or one.ledger.prediction
     if ran is None:
         raise TypeError("only a timed or predicted ledger has a roofline")
@@ -78,6 +82,10 @@ def unseen_share(one: Roofline) -> str:
 def _head(one: Roofline) -> Iterator[Text]:
     yield Text.assemble((one.name, "bold"), f"   {circumstances(one.ledger.metadata)}")
     timing = one.ledger.timing
+    if one.bounded:
+        where = f"{units.seconds(one.seconds)} on {place_text(one)}"
+        yield Text(f"bound: {where}: every operation at its roof, one by one; fused ones can take less")
+        return
     if timing is None:
         yield Text(f"predicted: {units.seconds(one.seconds)} on {place_text(one)}; nothing was run")
         return
@@ -94,7 +102,7 @@ def _notes(one: Roofline) -> Iterator[Text]:
 
 
 def _table(one: Roofline) -> Table:
-    time = "predicted" if one.predicted else "time"
+    time = "least time" if one.bounded else "predicted" if one.predicted else "time"
     table = bare_table("operation")
     table.add_column("mixing")
     for title in (time, "of time", "FLOP/byte", "FLOP/s", "of roof"):
@@ -102,6 +110,8 @@ def _table(one: Roofline) -> Table:
     table.add_column("bound", no_wrap=True)
     for point in one.points:
         table.add_row(*_cells(one, point), style=TERMINAL[point.mixing])
+    if one.bounded:
+        return table
     rest = one.not_attributed
     dashes = (units.DASH,) * 3
     share = units.percent(rest, one.seconds)

@@ -99,11 +99,12 @@ def _label_axes(axes: Axes, one: Roofline) -> None:
         axis.set_major_formatter(FuncFormatter(form))
         axis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("arithmetic intensity (FLOP per byte moved)")
-    axes.set_ylabel("predicted FLOP/s" if one.predicted else "achieved FLOP/s")
+    rate = "FLOP/s at the roof" if one.bounded else "predicted FLOP/s" if one.predicted else "achieved FLOP/s"
+    axes.set_ylabel(rate)
     axes.grid(visible=True, which="major", color="#e6e6e6", linewidth=0.6, zorder=0)
     for name in ("top", "right"):
         axes.spines[name].set_visible(False)
-    word = "predicted " if one.predicted else ""
+    word = "bound " if one.bounded else "predicted " if one.predicted else ""
     noisy = ", noisy" if one.ledger.timing is not None and one.ledger.timing.noisy else ""
     axes.set_title(f"{one.name}, {word}{units.seconds(one.seconds)}{noisy}", loc="left", fontsize=10, fontweight="bold")
 
@@ -116,7 +117,8 @@ def _rate_tick(value: float, _position: object = None) -> str:
 def _captions(found: Sequence[Roofline]) -> _Captions:
     names = ", ".join(one.name for one in found) if len(found) <= _MOST_NAMED else f"{len(found)} systems"
     first = found[0]
-    title = f"Roofline{', predicted' if first.predicted else ''}: {names}"
+    how = ", bounds" if first.bounded else ", predicted" if first.predicted else ""
+    title = f"Roofline{how}: {names}"
     return _Captions(title, f"{place_text(first)}; {roofs_text(first.roofs)}", "  ".join(_remarks(found)))
 
 

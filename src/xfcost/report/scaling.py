@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from xfcost.counting.sweep import TOKENS, Sweep, slope, traced
+from xfcost.counting.sweep import TOKENS, Sweep, slope
+from xfcost.counting.sweep_records import traced
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata, Timing
@@ -51,14 +52,15 @@ def scaling_chart(
     return Chart(
         title=f"{chosen.title} over {'N' if axis is TOKENS else 'image size'} (log–log)",
         axis=axis,
-        subtitle=_subtitle(metric, metadata, predicted or live, modules_alone=all(map(is_module, sweeps))),
+        subtitle=_subtitle(metric, metadata, predicted or live, modules_alone=all(map(is_module, sweeps)))
+        + (f" · {sweeps[0].on.name}, {metadata.dtype}" if metric == "least-time" and sweeps[0].on else ""),
         value_label=chosen.label + (f" ({metadata.dtype})" if chosen.unit == "byte" else ""),
         unit=chosen.unit,
         lines=lines,
         points=points,
         mark=mark,
         footnote=_footnote(sweeps, metric),
-        summary=[*_summary(sweeps, metric), *ratio_summary(lines, axis, mark)]
+        summary=[*_summary(sweeps, metric), *ratio_summary(lines, axis, mark, chosen.unit)]
         if metric != "time"
         else [
             *_predicted_summary(lines if predicted else ()),

@@ -24,6 +24,7 @@ from xfcost.report.probe import probe_parts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
 from xfcost.report.timing import rates_text, timing_texts
 from xfcost.report.training import training_parts
+from xfcost.report.training_plan import plan_parts
 
 CONVENTION: Final = "1 MAC = 1 multiply-add of the dense matmul; FLOPs = 2·MACs + element-wise"
 
@@ -42,7 +43,7 @@ def report(ledger: Ledger, by: AnyView | None, width: int, *, verbose: bool = Fa
     parts += [*traffic_texts(ledger, verbose=verbose), *mask_texts(ledger), *matrix_multiply_texts(ledger)]
     if ledger.generation is not None:
         parts += [Text(), generation_table(ledger.generation)]
-    parts += training_parts(ledger)
+    parts += [*plan_parts(ledger), *training_parts(ledger)]
     parts += probe_parts(ledger)
     if published := ledger.published_beside_ours():
         parts += [Text(), published_table(published)]

@@ -8,8 +8,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from xfcost.counting.distributed.recomputation import recomputed_scores
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger import units
+from xfcost.ledger.distributed import TrainingPlan
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.training import TrainingStep, WholeRun
 from xfcost.report.console import bare_table
@@ -20,6 +22,11 @@ def training_answers(ledger: Ledger, at_least: str) -> Iterator[Text]:
     if ledger.training is None:
         return
     step, run = ledger.training.step, ledger.training.run
+    if ledger.training.plan is not None:  # its lines say the rest
+        if run is not None:
+            streams = len(ledger.metadata.streams)
+            yield Text(f"  {_beside_the_estimate(run.without_recomputation, several_streams=streams > 1)}")
+        return
     yield Text.assemble(
         (f"{_one_step(step)}: ", "bold"),
         f"{at_least}{units.count(step.model_flops)} FLOPs forward and backward ({units.count(step.forward_macs)} + "
@@ -35,17 +42,15 @@ def training_parts(ledger: Ledger) -> Iterator[RenderableType]:
     if ledger.training is None:
         return
     step = ledger.training.step
-    yield from (Text(), _work(step, _recomputation(ledger, step)), Text(), _memory(ledger, step))
+    yield from (Text(), _work(step, _recomputation(ledger, step)))
+    if ledger.training.plan is None:
+        yield from (Text(), _memory(ledger, step))
 
 
 def _recomputation(ledger: Ledger, step: TrainingStep) -> str:
     """What the backward pass computes again: forward passes, and the scores of fused attention."""
     why = "reversible" if ledger.module is None else "checkpointing"
-    scores = sum(
-        (row.times_over("backward_macs") or 0) - (3 if row.recomputed else 2) * row.macs * row.times
-        for row in ledger.rows
-        if row.fused
-    )
+    scores = sum(recomputed_scores(row) for row in ledger.rows)
     parts = {f"the forward ({why})": step.recomputed_macs, "scores (fused attention)": scores}
     return "; ".join(f"{units.count(macs)} of the MACs recompute {what}" for what, macs in parts.items() if macs)
 
@@ -64,13 +69,14 @@ def _memory_words(step: TrainingStep) -> str:
 
 
 def _run_answers(run: WholeRun, *, several_streams: bool) -> Iterator[Text]:
-    days = "; --sustained, or --peak and --mfu, give days"
+    again = f" ({scientific(run.recomputed_flops, 3)} of them recompute)" if run.recomputed_flops else ""
+    days = "; --on DEVICE, or --peak and --mfu, give days"
     if run.days is not None and run.device_days is not None:
         shared = f" ({days_text(run.device_days, 'device-days')})" if run.devices > 1 else ""
         days = f", {days_text(run.days)}{shared} on {speed_text(run)}"
     yield Text.assemble(
         (f"{units.count(run.tokens)} tokens: ", "bold"),
-        f"{scientific(run.flops)} FLOPs in {run.steps:,} steps{days}",
+        f"{scientific(run.flops)} FLOPs{again} in {run.steps:,} steps{days}",
     )
     yield Text(f"  {_beside_the_estimate(run, several_streams=several_streams)}")
 
@@ -94,8 +100,15 @@ def run_texts(ledger: Ledger) -> Iterator[Text]:
     yield Text(f"optimizer: {ledger.training.step.optimizer}", style="dim")
     run = ledger.training.run
     if run is not None:
-        speed = "" if run.rate is None else f" on {speed_text(run)}"
+        planned, speed = ledger.training.plan, "" if run.rate is None else f" on {speed_text(run)}"
+        speed = speed if planned is None else _on_devices(planned)
         yield Text(f"run: {units.count(run.tokens)} tokens{speed}", style="dim")
+
+
+def _on_devices(plan: TrainingPlan) -> str:
+    """` on 8 × NVIDIA H100 SXM at 40 % MFU`."""
+    shares = " to ".join(units.percent(one, 1) for one in plan.mesh.mfus)
+    return f" on {plan.mesh.on.title}" + (f" at {shares} MFU" if shares else "")
 
 
 def _work(step: TrainingStep, recomputation: str) -> Table:

@@ -74,6 +74,22 @@ def apply_file_settings(data: dict[str, Any], source: Source) -> list[SpecError]
     return errors
 
 
+def assignments(data: dict[str, Any], key: str, value: Any) -> dict[YamlPath, Any]:
+    """The paths of `data` that `key` leads to, each with the value that it gets; mappings on the way are added.
+
+    Raises:
+        UsageError: it leads nowhere.
+    """
+    words = _words(key)
+    if words[0] in _FILE_KEYS:
+        raise UsageError(f"`{words[0]}` belongs to a file; leave it out")
+    try:
+        each = list(_expanded_each(data, words, value)) if _EACH in words else [(words, value)]
+        return {target.path: item for item_words, item in each for target in _matched(data, item_words)}
+    except _PathError as error:
+        raise UsageError(str(error)) from None
+
+
 class _PathError(Exception):
     """A path that matches nothing, and why."""
 
@@ -84,6 +100,11 @@ class _Target(NamedTuple):
     container: Any
     step: str | int
     path: YamlPath
+
+
+def has_each(key: str) -> bool:
+    """Does the key take a list of values, one for each item?"""
+    return _EACH in _words(key)
 
 
 def _words(key: str) -> list[str]:
@@ -119,11 +140,7 @@ def _expanded_each(data: dict[str, Any], words: list[str], values: Any) -> Itera
 
 
 def _assign_at(data: dict[str, Any], source: Source, words: list[str], value: Any, line: tuple[str, int]) -> None:
-    if words.count(_ANYWHERE) > 1 or words[-1] == _ANYWHERE:
-        raise _PathError("'**' stands once, before the key that it looks for, as in **.heads")
-    targets = list(_targets(data, data, words, ()))
-    if not targets:
-        raise _PathError(f"nothing in the spec is at {printable('.'.join(words))}")
+    targets = _matched(data, words)
     if _grows(targets, value) and _size(data) + len(targets) * _size(value) > MOST_VALUES:
         raise _PathError(f"more than {MOST_VALUES:,} values; write a smaller spec")
     if max(len(target.path) for target in targets) > MOST_DEPTH:
@@ -134,6 +151,16 @@ def _assign_at(data: dict[str, Any], source: Source, words: list[str], value: An
         if isinstance(replaced, dict | list):  # its lines are removed with it
             source.lines = {other: place for other, place in source.lines.items() if other[: len(path)] != path}
         source.lines[path] = line
+
+
+def _matched(data: dict[str, Any], words: list[str]) -> list[_Target]:
+    """What `words` match, at least one place."""
+    if words.count(_ANYWHERE) > 1 or words[-1] == _ANYWHERE:
+        raise _PathError("'**' stands once, before the key that it looks for, as in **.heads")
+    targets = list(_targets(data, data, words, ()))
+    if not targets:
+        raise _PathError(f"nothing in the spec is at {printable('.'.join(words))}")
+    return targets
 
 
 def _targets(data: dict[str, Any], value: Any, words: list[str], path: YamlPath) -> Iterator[_Target]:

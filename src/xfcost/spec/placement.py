@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from xfcost.formulas.component import Joining, Place, Residual, SubLayer
+from xfcost.formulas.component import Component, Joining, Place, Residual, SubLayer
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.residual import TwoStreams
 from xfcost.ledger.errors import SpecError, combined
@@ -17,7 +18,7 @@ from xfcost.spec.block_placement import BlockPlacer, Shape
 from xfcost.spec.checks import check_pooled, check_reading, check_starts, logits_of
 from xfcost.spec.component_placement import ComponentPlacer
 from xfcost.spec.default_options import Chosen, chosen_for
-from xfcost.spec.grammar import StageSpec, StreamSpec, TokenInput
+from xfcost.spec.grammar import AnyInput, StageSpec, StreamSpec, TokenInput
 from xfcost.spec.inputs import Inputs, streams_of
 from xfcost.spec.reader import YamlPath
 from xfcost.spec.reversible import check_residual, is_reversible
@@ -38,14 +39,16 @@ def place(loaded: Loaded, run: Run) -> Architecture:
         SpecError: a component can't be where it is written; with file and line.
         UsageError: the spec can't have the input size of `run`.
     """
-    placement = _Placement(loaded, run, chosen_for([loaded.spec], run))
+    placement = Placement(loaded, run, chosen_for([loaded.spec], run))
     try:
         return placement.architecture()
     except SpecError as error:
         raise combined([*placement.components.errors, error]) from None
 
 
-class _Placement:
+class Placement:
+    """The steps that place a spec in one run. Each can be run alone: `counting/find` runs the one that changes."""
+
     def __init__(self, loaded: Loaded, run: Run, chosen: Chosen) -> None:
         self.loaded, self.spec, self.source, self.run = loaded, loaded.spec, loaded.source, run
         self.chosen = chosen
@@ -61,13 +64,15 @@ class _Placement:
         parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
         check_reading(spec, self.source, (part.component for part in parts if isinstance(part.component, SubLayer)))
         check_starts(streams, self.source)
+        last = streams[-1]
+        layers = (*last.embed, *(part for stage in last.stages for part in stage.enter))
         own_size = all(self._has_own_size(stream) for stream in streams)
         settings = self.loaded.settings
         return Architecture(
             spec=spec,
             source=self.loaded.name,
             streams=tuple(streams),
-            head=self._head(streams[-1]),
+            head=self.head(last.input, [part.component for part in layers], last.stages[-1].leaves),
             tables=self.components.tables,
             bound_tables=frozenset(self.components.bound_tables),
             batch=run.batch,
@@ -85,19 +90,23 @@ class _Placement:
         return (written or self.spec.input).sides == stream.input.sides
 
     def _stream(self, path: YamlPath, stream: StreamSpec, number: int) -> Stream:
-        entry = Inputs(self.loaded, self.run).sized(number, path, stream)
-        vocabulary = entry.vocabulary if isinstance(entry, TokenInput) else None
-        entrance = Place(grid=Grid(entry.sides), dim=entry.width, out_dim=stream.stages[0].dim, vocabulary=vocabulary)
-        embed, shape = self._layers((*path, "embed"), stream.embed, entrance, [])
+        entry, embed, shape = self.stem(path, stream, number)
         stages: list[Stage] = []
         shapes: list[Shape] = []
         for index, stage in enumerate(stream.stages):
             label = self._label(path, index, len(stream.stages))
-            placed, shape = self._stage((*path, "stages", index), label, stage, shape, shapes)
+            placed, shape = self.stage((*path, "stages", index), label, stage, shape, shapes)
             stages.append(placed)
             shapes.append(shape)
         self.components.encoder_output = shape
         return Stream("".join(f"{step}." for step in path), entry, tuple(embed), tuple(stages))
+
+    def stem(self, path: YamlPath, stream: StreamSpec, number: int) -> tuple[AnyInput, list[Part], Shape]:
+        """The input of stream `number` in its size, its embedding layers, and the shape that leaves them."""
+        entry = Inputs(self.loaded, self.run).sized(number, path, stream)
+        vocabulary = entry.vocabulary if isinstance(entry, TokenInput) else None
+        entrance = Place(grid=Grid(entry.sides), dim=entry.width, out_dim=stream.stages[0].dim, vocabulary=vocabulary)
+        return entry, *self._layers((*path, "embed"), stream.embed, entrance, [])
 
     def _layers(
         self, path: YamlPath, layers: list[Any], entrance: Place, earlier: list[Shape]
@@ -125,18 +134,12 @@ class _Placement:
         numbered = stages > 1 or not stream
         return " ".join([*map(str, stream), *([f"stage {index + 1}"] if numbered else [])])
 
-    def _stage(
+    def stage(
         self, path: YamlPath, label: str, stage: StageSpec, shape: Shape, earlier: list[Shape]
     ) -> tuple[Stage, Shape]:
-        entrance = Place(grid=shape[0], dim=shape[1], out_dim=stage.dim)
-        enter, (grid, entering) = self._layers((*path, "enter"), stage.enter, entrance, earlier)
-        if entering != stage.dim and not widens(path, stage, self.source):
-            key = "embed" if path[-1] == 0 else "enter"
-            raise self.source.error(
-                (*path, "dim"), f"the width is {entering} here and nothing in `{key}` brings it to {stage.dim}"
-            )
-        residual = self.spec.residual if stage.residual is None else stage.residual
-        check_residual((*(() if stage.residual is None else path), "residual"), residual, self.source)
+        """A stage that tokens of a shape enter, and the shape that leaves it; `earlier` are those of the others."""
+        enter, (grid, entering) = self.entry(path, stage, shape, earlier)
+        residual = self.residual(path, stage)
         blocks, order, leaving = BlockPlacer(self.components, path, stage, residual).place((grid, entering))
         end = self._reversible_end(path, residual, leaving, len(order))
         if end:
@@ -148,6 +151,23 @@ class _Placement:
         text = ".".join(map(str, path))
         return Stage(text, label, stage.dim, grid, tuple(enter), blocks, order, end), leaving
 
+    def entry(self, path: YamlPath, stage: StageSpec, shape: Shape, earlier: list[Shape]) -> tuple[list[Part], Shape]:
+        """The layers before a stage's first block, and the shape that leaves them."""
+        entrance = Place(grid=shape[0], dim=shape[1], out_dim=stage.dim)
+        enter, (grid, entering) = self._layers((*path, "enter"), stage.enter, entrance, earlier)
+        if entering != stage.dim and not widens(path, stage, self.source):
+            key = "embed" if path[-1] == 0 else "enter"
+            raise self.source.error(
+                (*path, "dim"), f"the width is {entering} here and nothing in `{key}` brings it to {stage.dim}"
+            )
+        return enter, (grid, entering)
+
+    def residual(self, path: YamlPath, stage: StageSpec) -> Joining:
+        """The residual of a stage's sub-layers: its own, or the spec's."""
+        residual = self.spec.residual if stage.residual is None else stage.residual
+        check_residual((*(() if stage.residual is None else path), "residual"), residual, self.source)
+        return residual
+
     def _reversible_end(self, path: YamlPath, residual: Joining, shape: Shape, blocks: int) -> Part | None:
         """The layer that joins the two streams of a reversible stage; None of any other stage."""
         if not (isinstance(residual, Residual) and is_reversible(residual)):
@@ -156,17 +176,17 @@ class _Placement:
         joining = TwoStreams(join=residual.join or "concatenate", blocks=blocks)
         return self.components.part((*path, "residual"), joining, Place(grid=grid, dim=dim, out_dim=dim))
 
-    def _head(self, stream: Stream) -> Part | None:
+    def head(self, entry: AnyInput, layers: Sequence[Component], shape: Shape) -> Part | None:
+        """The head on tokens of a shape, in a stream with this input and these `layers` before its blocks."""
         head = self.spec.head
         logits = logits_of(self.spec, self.source, self.run.mode, self.run.logits)
         if head is None:
             return None
         if self.run.extra_tokens:
-            layers = (*stream.embed, *(part for stage in stream.stages for part in stage.enter))
-            check_pooled(self.spec, self.source, (part.component for part in layers))
+            check_pooled(self.spec, self.source, layers)
         else:
             head = head.without_extra_tokens()
-        grid, dim = stream.stages[-1].leaves
-        vocabulary = stream.input.vocabulary if isinstance(stream.input, TokenInput) else None
+        grid, dim = shape
+        vocabulary = entry.vocabulary if isinstance(entry, TokenInput) else None
         position = Place(grid=grid, dim=dim, out_dim=dim, vocabulary=vocabulary, logits=logits)
         return self.components.part(("head",), head, position)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.options import Execution, Logits, Mode
 from xfcost.ledger.training import Plan
 
@@ -30,6 +31,11 @@ class Run(NamedTuple):
     """The positions of a prompt (`prefill`, `generate`) whose logits are computed; None is the last."""
     plan: Plan | None = None
     """The training run, in the mode `train`."""
+    on: DeviceGroup | None = None
+    """The devices whose least time and memory are asked for; in the mode `train` the plan has them too."""
+    mfu: float | None = None
+    """The shares of `on`'s peak and bandwidth that an estimate takes; None where none is asked for."""
+    mbu: float | None = None
     extra_tokens: bool = True
     """False leaves out special tokens ([CLS]) and the layers that change them alone, to compare scores on the grid."""
     default_note: str | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -28,8 +29,14 @@ _SECONDS: Final = 5.0
 _LAST_SECONDS: Final = 3.0
 # So long a worker may take to be there again after one was killed.
 _BACK_SECONDS: Final = 60.0
+# Tasks per worker that are sent before the first answers.
+_AHEAD: Final = 4
 
 Work = Callable[[str, bytes], bytes]
+
+
+def _answered(work: Callable[[Any], Any], task: Any) -> Any:
+    return work(task)
 
 
 class KilledError(DeviceError):
@@ -99,6 +106,28 @@ class Cluster:
         if response.refused is not None:
             raise DeviceError(f"--scheduler {self.address}: a worker refuses: {response.refused}")
         return response
+
+    def each(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        """The answers of `work` to all tasks, as they come; `work` is sent to every worker once.
+
+        Raises:
+            DeviceError: a worker failed, or was killed several times, or the scheduler is gone.
+        """
+        from distributed import as_completed
+
+        there = self._client.scatter(work, broadcast=True, hash=False)
+        waiting = iter(tasks)
+        first = [
+            self._client.submit(_answered, there, task, pure=False) for task in islice(waiting, _AHEAD * self.workers)
+        ]
+        running = as_completed(first, loop=self._client.loop)
+        for future in running:
+            try:
+                yield future.result()
+            except Exception as error:  # whatever a worker raised
+                raise DeviceError(f"--scheduler {self.address}: a worker failed: {_text(error)}") from error
+            for task in islice(waiting, 1):
+                running.add(self._client.submit(_answered, there, task, pure=False))
 
     def described(self, request: Request, work: Work = worker.answer, host: str | None = None) -> Described:
         """The device of the first worker that answers, of one on `host` where there is one.

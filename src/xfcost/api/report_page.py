@@ -1,0 +1,115 @@
+"""Systems -> what the page of `xfcost report` is made from: ledgers, growth, closed forms, blocks, rooflines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from xfcost.api.roofline import under_roofs
+from xfcost.api.specs import Progress
+from xfcost.api.systems import shared_run, system_ledgers, with_remarks
+from xfcost.counting.comparison import compared
+from xfcost.counting.diagram import Diagram, diagram
+from xfcost.counting.size_forms import TOTAL, size_forms
+from xfcost.counting.size_list import default_span, size_list
+from xfcost.counting.system import SpecSystem, System
+from xfcost.ledger.errors import XfcostError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.roofline import Roofline
+from xfcost.ledger.timing_options import USUAL, TimingPlan
+from xfcost.report.page.content import PageContent, Sizes
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+
+# Systems whose blocks are drawn side by side.
+MOST_DRAWN: Final = 4
+# Modes of which one pass is timed by operation.
+_ONE_PASS: Final = ("forward", "prefill", "decode")
+_OF: Final = {
+    "forward": "of one forward pass",
+    "prefill": "of the prefill of N tokens",
+    "decode": "of one decode step, with N tokens in all",
+    "generate": "of the prefill of N tokens",
+    "train": "of the forward pass of a step",
+}
+
+
+class Wanted(NamedTuple):
+    """What is asked beside the counts."""
+
+    trace: bool = False
+    device: str | None = None
+    predict: bool = False
+    timing: TimingPlan = USUAL
+    strict: bool = False
+    mixing: bool = False
+    span: tuple[int, int] | None = None
+    """The range of N to choose from."""
+
+
+def page_content(systems: Sequence[System], run: Run, wanted: Wanted, progress: Progress) -> PageContent:
+    """All parts of the page.
+
+    Raises:
+        XfcostError: a system can't have the size of the run, or an option can't be.
+    """
+    on, run = wanted.device or "cpu", shared_run(run, systems)
+    ledgers = system_ledgers(
+        systems,
+        run,
+        strict=wanted.strict,
+        mixing=wanted.mixing,
+        trace=wanted.trace,
+        device=wanted.device,
+        predict=on if wanted.predict else None,
+        timing=wanted.timing,
+        progress=progress,
+        orders=True,
+    )
+    noted = [with_remarks(one, ledger) for one, ledger in zip(systems, ledgers, strict=True)]
+    return PageContent(
+        comparison=compared(systems, noted, run, thorough=False),
+        diagram=_diagram(systems[:MOST_DRAWN], ledgers[:MOST_DRAWN], run),
+        not_drawn=max(len(systems) - MOST_DRAWN, 0),
+        sizes=_sizes(systems, ledgers, run, wanted.span),
+        rooflines=_rooflines(systems, ledgers, run, wanted, progress),
+    )
+
+
+def _diagram(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run) -> Diagram:
+    """The blocks of a forward pass."""
+    forward = run._replace(mode="forward", plan=None, logits=None, new_tokens=1)
+    return diagram(
+        [
+            place(one.loaded, forward) if isinstance(one, SpecSystem) else ledger
+            for one, ledger in zip(systems, ledgers, strict=True)
+        ]
+    )
+
+
+def _sizes(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, span: tuple[int, int] | None) -> Sizes | str:
+    """The costs at many N; or why there are none."""
+    for one in systems:
+        if not one.has_tokens:
+            return f"the inputs of {one.name} have no N."
+    own = list(dict.fromkeys(ledger.metadata.grid_tokens for ledger in ledgers))
+    try:
+        tokens = tuple(size_list(systems, run, own, span or default_span(own)))
+        found = tuple(size_forms(one, run, tokens, ledger) for one, ledger in zip(systems, ledgers, strict=True))
+    except XfcostError as error:
+        return f"{error}."
+    at = tokens.index(own[0])
+    alike = len(own) == 1 and all(
+        forms.value((TOTAL, "macs"), at) == ledger.total("macs") for forms, ledger in zip(found, ledgers, strict=True)
+    )
+    return Sizes(tokens, at, alike, found, _OF[run.mode])
+
+
+def _rooflines(
+    systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, wanted: Wanted, progress: Progress
+) -> list[Roofline]:
+    """Of specs that were timed or predicted; modules have none."""
+    loaded = [one.loaded for one in systems if isinstance(one, SpecSystem)]
+    if not (wanted.device or wanted.predict) or len(loaded) < len(systems) or run.mode not in _ONE_PASS:
+        return []
+    return under_roofs(ledgers, loaded, run, wanted.device or "cpu", wanted.timing, progress)

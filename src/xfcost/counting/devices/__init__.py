@@ -1,0 +1,1 @@
+"""Devices by name: shipped, of the user, and this machine."""

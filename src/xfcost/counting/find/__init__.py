@@ -1,0 +1,1 @@
+"""Which models fit: over the gallery, or over ranges of one model's keys."""

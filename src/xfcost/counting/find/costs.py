@@ -1,0 +1,108 @@
+"""What a budget limits: sums over the rows of `count`, without making these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from xfcost.counting.forward import part_rows
+from xfcost.ledger.budgets import Budget, InferenceMemory
+from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.options import Mode
+from xfcost.ledger.units import BYTES_PER_ELEMENT
+from xfcost.spec.architecture import Architecture, LabelledPart
+from xfcost.spec.load import Loaded
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+
+# The modes of one pass. Those of several passes (`generate`) and of a training step have budgets of other kinds.
+MODES: tuple[Mode, ...] = ("forward", "prefill", "decode")
+
+
+class Costs(NamedTuple):
+    """What parts cost together, for the whole batch: whole numbers, or arrays of them."""
+
+    params: Any = 0
+    macs: Any = 0
+    flops: Any = 0
+    cache: Any = 0
+    """Elements of the KV cache and recurrent state."""
+    attention: Any = 0
+    """Bytes of attention matrices alive at once: the most of any row, not a sum."""
+
+
+class Totals(NamedTuple):
+    """What a model costs: whole numbers, or an array of each for many models."""
+
+    params: Any
+    macs: Any
+    flops: Any
+    inference: InferenceMemory
+
+    @property
+    def memory(self) -> Any:
+        """Weights, attention matrices alive at once and cache, in bytes."""
+        return self.inference.total
+
+
+def check_asked(run: Run, budgets: Iterable[Budget]) -> None:
+    """Refuse modes of more than one pass, and a budget of a cache in a mode that has none.
+
+    Raises:
+        UsageError: it is one.
+    """
+    for budget in budgets:
+        if budget.quantity == "kv_cache" and run.mode == "forward":
+            raise UsageError(f"{budget.option}: --mode forward keeps no cache; add --mode prefill or decode")
+    if run.mode not in MODES:
+        raise UsageError(
+            f"--mode {run.mode}: find counts one pass; expected {', '.join(MODES)} "
+            "(`xfcost analyze` counts generation and training)"
+        )
+
+
+def parts_costs(parts: Iterable[LabelledPart], mode: Mode, batch: int, dtype: str) -> Costs:
+    """The costs of some parts of a model."""
+    params = macs = flops = cache = attention = 0
+    element = BYTES_PER_ELEMENT[dtype]
+    for labelled in parts:
+        for row in part_rows(labelled, mode):
+            times, samples = labelled.times * row.times, 1 if row.once else batch
+            params += row.params * times
+            macs += row.macs * times * samples
+            flops += row.flops * times * samples
+            if row.cache is not None:
+                cache += row.cache.elements * times * samples
+            if row.matrix is not None:
+                attention = max(attention, row.matrix.batched(samples).alive_bytes(element))
+    return Costs(params, macs, flops, cache, attention)
+
+
+def architecture_costs(architecture: Architecture) -> Costs:
+    """The costs of a model, with the tables that its parts share."""
+    costs = parts_costs(architecture.parts(), architecture.mode, architecture.batch, architecture.dtype)
+    shared = sum(rows * columns for rows, columns in architecture.tables.values())
+    return costs._replace(params=costs.params + shared)
+
+
+def totals(costs: Costs, dtype: str) -> Totals:
+    """The figures of a pass; `costs` may be arrays."""
+    element = BYTES_PER_ELEMENT[dtype]
+    memory = InferenceMemory(costs.params * element, costs.attention, costs.cache * element)
+    return Totals(costs.params, costs.macs, costs.flops, memory)
+
+
+def model_costs(loaded: Loaded, run: Run) -> Costs:
+    """The costs of a spec's pass; of a prefill with the cache that it leaves, if the model has one.
+
+    Raises:
+        XfcostError: the spec can't be run so.
+    """
+    costs = architecture_costs(place(loaded, run))
+    if run.mode != "prefill":
+        return costs
+    step = run._replace(mode="decode")
+    try:
+        return costs._replace(cache=architecture_costs(place(loaded, step)).cache)
+    except SpecError:  # no decode step, and so no cache
+        return costs

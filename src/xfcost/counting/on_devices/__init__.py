@@ -1,0 +1,1 @@
+"""A run on given devices: least time, estimate, memory."""

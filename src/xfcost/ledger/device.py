@@ -1,0 +1,137 @@
+"""A device: its memory, bandwidth, dense peaks, links and price, each figure with its sources; and a group of them.
+
+Memory is in bytes, rates in bytes/s and FLOP/s (of int8: operations/s), two operations per multiply-add. Peaks are
+dense: datasheets print twice as many where half of the weights are zeros (structured sparsity).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from xfcost.ledger import units
+from xfcost.ledger.errors import UsageError
+
+# float32 is plain float32 arithmetic, not tf32 (which frameworks use where they are told to).
+PEAK_DTYPES: Final = ("float64", "float32", "tf32", "bfloat16", "float16", "float8", "int8")
+
+
+class DeviceSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a figure was read."""
+
+    title: str
+    url: str | None = None
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure of a device."""
+
+    value: float
+    sources: tuple[str, ...]
+    """Keys of the device's `sources`."""
+    note: str | None = None
+    """How it was derived, or in what sources differ."""
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """What joins a device with others of its kind."""
+
+    name: str
+    rate: Figure
+    """Bytes/s in one direction; vendors print the sum of both."""
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One accelerator, as its vendor sells it; of this machine, as it was calibrated."""
+
+    name: str
+    title: str
+    vendor: str
+    year: int | None = None
+    memory: Figure | None = None
+    memory_kind: Literal["usable", "nominal", "physical"] = "nominal"
+    """`usable`: what the driver reports, before context and framework; `nominal`: the label; `physical`: all of it."""
+    bandwidth: Figure
+    """Bytes/s of its memory."""
+    peaks: dict[str, Figure]
+    """Dense FLOP/s by dtype; float64, float32: of matrix products where the vendor has units for them."""
+    link: Link | None = None
+    price_per_hour: float | None = None
+    """The user's own entry."""
+    notes: tuple[str, ...] = ()
+    sources: Mapping[str, DeviceSource] = {}
+    """Those of its figures."""
+    calibrated: str | None = None
+    """When it was measured (UTC, ISO 8601); None where figures are the vendor's."""
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Bytes of its memory, of the kind `memory_kind`."""
+        return None if self.memory is None else int(self.memory.value)
+
+    @property
+    def bytes_per_second(self) -> float:
+        """The bandwidth of its memory."""
+        return self.bandwidth.value
+
+    def peak(self, dtype: str) -> float:
+        """Dense FLOP/s of a dtype.
+
+        Raises:
+            UsageError: no figure is known for it.
+        """
+        figure = self.peaks.get(dtype)
+        if figure is None:
+            known = ", ".join(f"{name} ({units.count(one.value)}FLOP/s)" for name, one in self.peaks.items())
+            raise UsageError(f"{self.name}: no {dtype} peak of it is known, only {known}; choose one with --dtype")
+        return figure.value
+
+    def ridge_point(self, dtype: str) -> float:
+        """FLOPs per byte from which on an operation is compute-bound.
+
+        Raises:
+            UsageError: no peak is known for the dtype.
+        """
+        return self.peak(dtype) / self.bytes_per_second
+
+
+class DeviceGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Equal devices that share a run."""
+
+    device: Device
+    count: int = 1
+
+    @property
+    def name(self) -> str:
+        """`h100-sxm`, or `h100-sxm x8`."""
+        return self.device.name if self.count == 1 else f"{self.device.name} x{self.count}"
+
+    @property
+    def title(self) -> str:
+        """`NVIDIA H100 SXM`, or `8 × NVIDIA H100 SXM`."""
+        return self.device.title if self.count == 1 else f"{self.count:,} × {self.device.title}"
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Of all devices."""
+        return None if self.device.memory_bytes is None else self.count * self.device.memory_bytes
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Of all devices' memories."""
+        return self.count * self.device.bytes_per_second
+
+    def peak(self, dtype: str) -> float:
+        """Dense FLOP/s of all devices.
+
+        Raises:
+            UsageError: no figure is known for the dtype.
+        """
+        return self.count * self.device.peak(dtype)
+
+    @property
+    def price_per_hour(self) -> float | None:
+        """Of all devices."""
+        return None if self.device.price_per_hour is None else self.count * self.device.price_per_hour

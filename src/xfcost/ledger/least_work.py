@@ -1,0 +1,95 @@
+"""The work that no implementation of a pass avoids: the MACs that masks keep, weights once, keys and values once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.roofs import Bound
+
+if TYPE_CHECKING:
+    from xfcost.ledger.ledger import Ledger
+
+
+def least_macs(ledger: Ledger) -> int:
+    """MACs of all blocks; of attention with a mask or pattern only those of the pairs that it keeps.
+
+    Products are counted as they are defined: Winograd's and Strassen's algorithms multiply less.
+    """
+    kept = _kept_shares(ledger)
+    total = Fraction(0)
+    for row in ledger.rows:
+        share = kept.get(row.component, Fraction(1)) if row.content_dependent else Fraction(1)
+        total += row.macs * row.times * share
+    return int(total)
+
+
+def _kept_shares(ledger: Ledger) -> dict[str, Fraction]:
+    """Component -> the smallest share of query-key pairs that the pattern of one of its attention cores keeps."""
+    shares: dict[str, Fraction] = {}
+    for row in ledger.rows:
+        if row.core is None or row.pairs is None:
+            continue
+        kept = row.pairs * (row.heads or 1) * (1 if row.once else ledger.metadata.batch)
+        computed = row.core.times * row.core.queries * row.core.keys
+        share = min(Fraction(kept, computed), Fraction(1)) if computed else Fraction(1)
+        shares[row.component] = min(share, shares.get(row.component, share))
+    return shares
+
+
+def least_weights(rows: Iterable[Operation]) -> int:
+    """Weights that a pass reads, each once: of experts those of one token, for all tokens may choose the same."""
+    return sum(row.times * _least_weights(row) for row in rows)
+
+
+def all_weights(rows: Iterable[Operation]) -> int:
+    """Weights that a pass with many samples reads: of experts all, of tables the rows that are used."""
+    return sum(row.times * (row.params if row.idle_params else _read(row)) for row in rows)
+
+
+def _least_weights(row: Operation) -> int:
+    return min(_read(row), row.active_params) if row.idle_params else _read(row)
+
+
+def _read(row: Operation) -> int:
+    """Weights that one block's operation reads, each once for the whole batch."""
+    return int(row.weights_read.elements) if row.weights_read else row.params
+
+
+def row_bytes(row: Operation, ledger: Ledger) -> int | None:
+    """Bytes that an operation of one block reads and writes at least; None where they are not known.
+
+    A fused attention core: queries, keys, values and outputs, each once. Another operation of a decode step: its
+    weights, whose activations of one token stay on chip. Of a traced or timed one: all its operands.
+    """
+    if row.operand_bytes is not None:
+        return row.operand_bytes
+    element = ledger.bytes_per_element
+    if row.core is not None and row.fused:
+        return int(row.core.times * (row.core.queries + row.core.keys) * row.core.key_value_width) * element
+    if ledger.metadata.mode != "decode" or row.mixing != "per-token":
+        return None
+    return _least_weights(row) * element or None
+
+
+class RowBound(NamedTuple):
+    """An operation of one block under the roofs of a device."""
+
+    least_bytes: int
+    intensity: float
+    """FLOPs per byte."""
+    roofline_bound: Bound
+    least_seconds: float
+    """On all devices together."""
+
+
+def row_bound(row: Operation, ledger: Ledger) -> RowBound | None:
+    """Its roofline's bound on the devices of `--on`; None where its bytes are not known."""
+    if ledger.on is None or not (moved := row_bytes(row, ledger)):
+        return None
+    on, dtype = ledger.on.on, ledger.on.dtype
+    compute, memory = row.flops / on.peak(dtype), moved / on.bytes_per_second
+    bound: Bound = "memory-bound" if memory > compute else "compute-bound"
+    return RowBound(moved, row.flops / moved, bound, max(compute, memory))

@@ -1,0 +1,167 @@
+"""A run on given devices: the least time that it can take, an estimate at stated efficiencies, and whether it fits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.roofs import Bound
+
+_HOUR: Final = 3600
+
+
+class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
+    """A lower bound of the time: work that no implementation avoids, at the devices' peak and bandwidth.
+
+    The larger of FLOPs / peak and bytes / bandwidth (Williams et al. 2009), divided perfectly among the devices.
+    """
+
+    flops: int
+    """Of its products: 2 per multiply-add; of masked attention only what the mask keeps."""
+    bytes: int
+    """Weights once, and the KV cache: read in a decode step, written by a prefill."""
+    peak: float
+    """FLOP/s of all devices."""
+    bandwidth: float
+    """Bytes/s of all devices."""
+
+    @property
+    def compute_seconds(self) -> float:
+        """FLOPs at the peak."""
+        return self.flops / self.peak
+
+    @property
+    def memory_seconds(self) -> float:
+        """Bytes at the full bandwidth."""
+        return self.bytes / self.bandwidth
+
+    @property
+    def seconds(self) -> float:
+        """No run takes less."""
+        return max(self.compute_seconds, self.memory_seconds)
+
+    @property
+    def bound(self) -> Bound:
+        """What it waits for."""
+        return "memory-bound" if self.memory_seconds > self.compute_seconds else "compute-bound"
+
+    def at(self, mfu: float | None, mbu: float | None) -> Estimate | None:
+        """The estimate at shares of the peak and of the bandwidth; None where the share of what bounds it is missing.
+
+        The other one may be missing: even at its full rate it takes less.
+        """
+        compute = self.compute_seconds / (mfu or 1)
+        memory = self.memory_seconds / (mbu or 1)
+        bound: Bound = "memory-bound" if memory > compute else "compute-bound"
+        share = mbu if bound == "memory-bound" else mfu
+        return None if share is None else Estimate(seconds=max(compute, memory), bound=bound, share=share)
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds at a stated efficiency."""
+
+    seconds: float
+    bound: Bound
+    share: float
+    """Of the peak where it is compute-bound (MFU), of the bandwidth where it is memory-bound (MBU)."""
+
+
+class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes of a run, and those of the devices."""
+
+    weights: int
+    cache: int
+    """KV cache and recurrent state, at their largest."""
+    attention: int
+    """The most attention matrices that are alive at once; other activations are not included."""
+    available: int | None
+    """Of all devices together; None where no figure is known."""
+    largest_batch: int | None = None
+    """The most samples with which a decode step fits; None in other modes, and where nothing grows with the batch."""
+    largest_tokens: int | None = None
+    """The most tokens with which it fits; None where memory sets no limit."""
+    positions: bool = False
+    """Do the model's positions end at `largest_tokens`, and not the memory?"""
+
+    @property
+    def needed(self) -> int:
+        """All parts."""
+        return self.weights + self.cache + self.attention
+
+    @property
+    def spare(self) -> int | None:
+        """Bytes that are left; negative where it doesn't fit."""
+        return None if self.available is None else self.available - self.needed
+
+    @property
+    def fits(self) -> bool | None:
+        """Does it fit?"""
+        return None if self.spare is None else self.spare >= 0
+
+
+class ComputeBoundBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """From which batch on a decode step is compute-bound."""
+
+    batch: int | None
+    """None: never. Every sample brings its own cache, whose intensity is below the ridge point."""
+    intensity: float | None
+    """FLOPs per byte of cache, which the intensity comes near in large batches; None without a cache."""
+    ridge_point: float
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a generation: the prefill, or all decode steps."""
+
+    name: str
+    time: TimeBound
+
+
+class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """A run on devices."""
+
+    on: DeviceGroup
+    dtype: str
+    mfu: float | None
+    mbu: float | None
+    time: TimeBound
+    """Of the whole run; of a generation its phases together."""
+    memory: MemoryNeed
+    outputs: int
+    """What the run gives: samples of a forward, new tokens of a decode step or a generation, tokens of a prompt."""
+    compute_bound_batch: ComputeBoundBatch | None = None
+    """Of a decode step."""
+    phases: tuple[Phase, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[TimeBound, ...]:
+        """The phases, which run one after the other; else the whole."""
+        return tuple(phase.time for phase in self.phases) or (self.time,)
+
+    @property
+    def seconds(self) -> float:
+        """The lower bound."""
+        return sum(part.seconds for part in self.parts)
+
+    @property
+    def estimate(self) -> float | None:
+        """Seconds at `mfu` and `mbu`; None where a share is missing."""
+        found = [part.at(self.mfu, self.mbu) for part in self.parts]
+        return sum(one.seconds for one in found if one is not None) if all(found) else None
+
+    @property
+    def price_per_output(self) -> float | None:
+        """What an output costs at least, at the user's price; None without one."""
+        price = self.on.price_per_hour
+        return None if price is None else price * self.seconds / _HOUR / self.outputs
+
+    @property
+    def missing(self) -> str | None:
+        """The option that an estimate lacks: `--mbu`; None where there is one."""
+        for part in self.parts:
+            if part.at(self.mfu, self.mbu) is None:
+                memory = part.memory_seconds / (self.mbu or 1) > part.compute_seconds / (self.mfu or 1)
+                return "--mbu" if memory else "--mfu"
+        return None

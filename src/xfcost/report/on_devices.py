@@ -1,0 +1,136 @@
+"""Ledger -> the lines of a run on given devices: does it fit, the least time, the estimate, what they include."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.text import Text
+
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices
+from xfcost.report.decoding import cache_name
+
+_OUTPUTS: Final = {"forward": "samples", "prefill": "prompt tokens"}
+_EXAMPLE: Final = {"--mfu": "--mfu 40%", "--mbu": "--mbu 60%"}
+
+
+def fit_texts(ledger: Ledger) -> Iterator[Text]:
+    """`8 × NVIDIA H100 SXM 80 GB: fits, 188.9 GiB to spare`, or by how much it doesn't."""
+    if ledger.on is not None:
+        yield Text.assemble((f"{ledger.on.on.title}: ", "bold"), fit_words(ledger.on))
+
+
+def fit_words(found: OnDevices) -> str:
+    """`fits, 188.9 GiB of 632.9 GiB to spare`; `does not fit: 51.2 GiB too much for its 79.1 GiB`."""
+    need = found.memory
+    if need.spare is None or need.available is None:
+        return f"takes {units.size(need.needed)}; its memory is not known"
+    kind = "" if found.on.device.memory_kind == "usable" else f" ({found.on.device.memory_kind})"
+    if need.spare >= 0:
+        return f"fits, {units.size(need.spare)} of {units.size(need.available)}{kind} to spare"
+    return f"does not fit: {units.size(-need.spare)} too much for {units.size(need.available)}{kind}"
+
+
+def plain_answers(ledger: Ledger) -> list[str]:
+    """The lines of the answer as text, for papers: does it fit, and how long does it take at least."""
+    return [text.plain for text in (*fit_texts(ledger), *time_texts(ledger))]
+
+
+def time_texts(ledger: Ledger) -> Iterator[Text]:
+    """The lower bound, and the estimate at the efficiencies that were given."""
+    found = ledger.on
+    if found is None:
+        return
+    mode, batch = ledger.metadata.mode, ledger.metadata.batch
+    bounds = dict.fromkeys(part.bound for part in found.parts)
+    what = " and ".join(bounds) if len(bounds) == 1 else "prefill and decode steps each at its bound"
+    yield _time_line("lower bound: ", found.seconds, what, found, (mode, batch))
+    if found.estimate is not None:
+        yield _time_line(f"estimate at {_shares(found)}: ", found.estimate, "", found, (mode, batch))
+    elif found.mfu is not None or found.mbu is not None:
+        yield Text(f"no estimate: {found.missing} is missing, as in {_EXAMPLE[str(found.missing)]}")
+    else:
+        yield Text(f"no estimate: nothing runs at its peak; say at what share, as in {_EXAMPLE[str(found.missing)]}")
+
+
+def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tuple[str, int]) -> Text:
+    """`lower bound: 17.7 ms per step, memory-bound; 452 tokens/s, 56.5 of each sample`."""
+    mode, batch = run
+    per = " per step" if mode == "decode" else ""
+    rate = f"{units.count(found.outputs / seconds, 3)} {_OUTPUTS.get(mode, 'tokens')}/s" if seconds else ""
+    if batch > 1 and mode in {"decode", "generate"} and seconds:
+        rate += f", {units.count(found.outputs / batch / seconds, 3)} of each sample"
+    return Text.assemble((head, "bold"), f"{units.seconds(seconds)}{per}{f', {what}' if what else ''}; {rate}")
+
+
+def _shares(found: OnDevices) -> str:
+    """`40 % MFU and 60 % MBU`: those that were given."""
+    given = (("MFU", found.mfu), ("MBU", found.mbu))
+    return " and ".join(f"{100 * share:.3g} % {name}" for name, share in given if share is not None)
+
+
+def included_texts(ledger: Ledger) -> Iterator[Text]:
+    """The parts of the memory, how far it reaches, when it is compute-bound, what the bounds leave out."""
+    found = ledger.on
+    if found is None:
+        return
+    yield Text.assemble(("memory: ", "bold"), _parts(ledger, found.memory))
+    if reaches := _reaches(found.memory, ledger.metadata.batch):
+        yield Text(reaches)
+    if found.compute_bound_batch is not None:
+        yield Text(_closing(found.compute_bound_batch, ledger.metadata.batch))
+    if found.price_per_output is not None:
+        what = _OUTPUTS.get(ledger.metadata.mode, "tokens")
+        price = (
+            f"{found.on.price_per_hour:,.4g} per hour, at least {1e6 * found.price_per_output:,.3g} per million {what}"
+        )
+        yield Text.assemble(("price: ", "bold"), price)
+    yield Text(_assumed(found, ledger.metadata.mode), style="dim")
+    for note in (*found.notes, *found.on.device.notes):
+        yield Text(note, style="dim")
+
+
+def _parts(ledger: Ledger, need: MemoryNeed) -> str:
+    cache = cache_name(ledger.cache) if ledger.cache is not None else "KV cache"
+    parts = {"weights": need.weights, cache: need.cache, "attention matrices": need.attention}
+    words = " + ".join(f"{name} {units.size(size)}" for name, size in parts.items() if size)
+    return f"{words}; no other activations"
+
+
+def _reaches(need: MemoryNeed, batch: int) -> str | None:
+    """`fits up to batch 12, or up to N = 205,397 at batch 8`."""
+    ends = []
+    if need.largest_batch is not None:
+        ends.append(f"up to batch {need.largest_batch:,}" if need.largest_batch else "at no batch")
+    if need.largest_tokens is not None:
+        why = ", where the model's positions end" if need.positions else ""
+        ends.append(f"up to N = {need.largest_tokens:,} at batch {batch:,}{why}")
+    return f"fits {', or '.join(ends)}" if ends and need.largest_batch != 0 else "fits at no batch" if ends else None
+
+
+def _closing(found: ComputeBoundBatch, batch: int) -> str:
+    """From which batch on a step is compute-bound, or why it never is."""
+    if found.batch is not None:
+        return f"compute-bound from batch {found.batch:,} on (ridge point {found.ridge_point:,.4g} FLOP/byte)"
+    if found.intensity is None:
+        return "compute-bound at no batch up to the largest"
+    return (
+        f"compute-bound at no batch: each sample's cache has {found.intensity:,.3g} FLOP/byte, "
+        f"the ridge point is {found.ridge_point:,.4g}"
+    )
+
+
+def _assumed(found: OnDevices, mode: str) -> str:
+    """What the lower bound counts, and what it leaves out."""
+    cache = {"decode": " and KV cache once", "prefill": " once, KV cache written", "generate": " and KV cache"}
+    device, dtype = found.on.device, found.dtype
+    measured = "" if device.calibrated is None else ", as calibrated"
+    shared = (
+        "" if found.on.count == 1 else f", if perfectly divided among {found.on.count:,}; communication not counted"
+    )
+    return (
+        f"bound: products at {units.count(device.peak(dtype))}FLOP/s {dtype}, weights{cache.get(mode, ' once')} at "
+        f"{units.count(device.bytes_per_second)}B/s{measured}{shared}"
+    )

@@ -1,0 +1,1 @@
+"""The page of `xfcost report`: one HTML file that needs no network."""

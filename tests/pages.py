@@ -1,0 +1,107 @@
+"""Pages of `xfcost report` for tests: written once each, read with a strict parser, their forms evaluated."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from html.parser import HTMLParser
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from xfcost.cli import app
+
+VOID = {"meta", "input", "img", "br", "link", "hr"}
+HOSTILE = "<script>alert(1)</script><!--<img src=x onerror=alert(2)>-->\"'&{{7*7}}"
+HOSTILE_SPEC = """
+name: {name}
+paper: {name}
+input: {{kind: tokens, length: 16, vocabulary: 100}}
+embed: [{{kind: token}}]
+stages:
+  - dim: 8
+    depth: 2
+    pattern: [[{{kind: full, heads: 2}}, {{kind: mlp, ratio: 2}}]]
+"""
+
+
+def hostile_spec(folder: Path) -> Path:
+    """A spec whose name and paper would run as a script where they are not escaped."""
+    path = folder / "spec.yaml"
+    path.write_text(HOSTILE_SPEC.format(name=json.dumps(HOSTILE)), "utf-8")
+    return path
+
+
+def written(words, path: Path) -> str:
+    """The page of `xfcost report WORDS`."""
+    CliRunner().invoke(app, ["report", *words, "-o", str(path), "-f"], catch_exceptions=False, standalone_mode=False)
+    return path.read_text("utf-8")
+
+
+@functools.cache
+def page_of(*words: str) -> str:
+    """The same, written once."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        return written(words, Path(folder, "page.html"))
+
+
+class Strict(HTMLParser):
+    """Every element is closed in its turn; attributes come once; ids are unique."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None], tuple[str, ...]]] = []
+        self.scripts: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == [], self.open
+        ids = self.values("id")
+        assert len(ids) == len(set(ids))
+
+    def handle_starttag(self, tag, attrs):
+        assert len({name for name, _ in attrs}) == len(attrs), (tag, attrs)
+        self.elements.append((tag, dict(attrs), tuple(self.open)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open, f"</{tag}> closes nothing, line {self.getpos()[0]}"
+        assert self.open.pop() == tag, (tag, self.open, self.getpos())
+
+    def handle_data(self, data):
+        (self.scripts if self.open and self.open[-1] == "script" else self.texts).append(data)
+
+    def values(self, attribute):
+        return [attributes[attribute] for _, attributes, _ in self.elements if attribute in attributes]
+
+    def all(self, tag):
+        return [attributes for name, attributes, _ in self.elements if name == tag]
+
+    @property
+    def data(self):
+        """The JSON that the script evaluates."""
+        return json.loads(self.scripts[0])
+
+
+def evaluated(system, pieces, place):
+    """A figure as the page's script evaluates it, written apart from xfcost's own evaluation."""
+    if not pieces:
+        return 0
+    form = [form for first, form in pieces if first <= place][-1]
+    if form is None:
+        return None
+    factors = [system["letters"][place]]
+
+    def value(form):
+        return sum(int(number) * math.prod(factors[f] ** power for f, power in product) for number, *product in form)
+
+    for kind, first, second in system["parts"]:
+        a, b = value(first), value(second)
+        factors.append({"floor": lambda a=a, b=b: a // b, "ceil": lambda a=a, b=b: -(-a // b),
+                        "min": lambda a=a, b=b: min(a, b), "max": lambda a=a, b=b: max(a, b)}[kind]())  # fmt: skip
+    return value(form)

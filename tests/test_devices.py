@@ -1,0 +1,328 @@
+"""The figures of devices: sources, dense peaks, one direction of links; names, the user's own file, this machine."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import msgspec
+import pytest
+import yaml
+
+from helpers import xf
+from xfcost.counting.devices import calibrated, find
+from xfcost.counting.devices.reading import OWN, DeviceFile
+from xfcost.ledger import calibration as files
+from xfcost.ledger.calibration import Baseline, Calibration, Machine, Overhead
+from xfcost.ledger.device import PEAK_DTYPES, DeviceGroup
+from xfcost.ledger.errors import SpecError, UsageError
+
+SHIPPED = find._SHIPPED
+REQUIRED = (
+    "v100-pcie-16", "v100-pcie-32", "v100-sxm2-16", "v100-sxm2-32", "t4", "a10", "a100-pcie-40", "a100-sxm-40",
+    "a100-pcie-80", "a100-sxm-80", "l4", "l40s", "h100-pcie", "h100-sxm", "h200-sxm", "b200", "rtx-3090",
+    "rtx-4090", "rtx-5090", "mi250x", "mi300x", "tpu-v4", "tpu-v5e", "tpu-v5p", "apple-m1", "apple-m1-max",
+    "apple-m2-ultra", "apple-m3-max", "apple-m4-max",
+)  # fmt: skip
+
+# What datasheets print of bfloat16 (l4, l40s: float8) with structured sparsity: twice the dense peak.
+SPARSE = {
+    "a10": ("bfloat16", 250), "a100-sxm-80": ("bfloat16", 624), "a100-pcie-40": ("bfloat16", 624),
+    "h100-sxm": ("bfloat16", 1979), "h100-pcie": ("bfloat16", 1513), "h200-sxm": ("bfloat16", 1979),
+    "b200": ("bfloat16", 4500), "gb200": ("bfloat16", 5000), "l4": ("float8", 485), "l40s": ("float8", 1466),
+    "rtx-4090": ("bfloat16", 330.3), "rtx-6000-ada": ("float8", 1457), "mi300x": ("bfloat16", 2614.9),
+}  # fmt: skip
+# What vendors print of links, in GB/s: both directions together.
+BOTH_DIRECTIONS = {
+    "v100-sxm2-16": 300, "a100-sxm-80": 600, "a100-pcie-80": 600, "h100-sxm": 900, "h100-pcie": 600, "h200-sxm": 900,
+    "b200": 1800, "tpu-v5e": 400, "tpu-v5p": 1200, "tpu-v7": 1200, "mi250x": 800, "rtx-3090": 112.5,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def settings(tmp_path, monkeypatch):
+    """An empty folder of settings, in place of the user's."""
+    monkeypatch.setattr(files, "folder", lambda: tmp_path)
+    monkeypatch.setattr(calibrated, "folder", lambda: tmp_path)
+    return tmp_path
+
+
+def every():
+    return [find.device(name) for name in find.device_names()]
+
+
+def figures(device):
+    link = [device.link.rate] if device.link else []
+    return [*device.peaks.values(), device.bandwidth, *([device.memory] if device.memory else []), *link]
+
+
+def test_all_required_devices_are_there():
+    assert set(REQUIRED) <= set(find.device_names())
+
+
+def test_every_figure_names_its_sources_and_every_source_is_used():
+    used = set()
+    for device in every():
+        for figure in figures(device):
+            assert figure.sources, device.name
+            assert set(figure.sources) <= set(device.sources), device.name
+            used |= set(figure.sources)
+    listed = yaml.safe_load(SHIPPED.read_text("utf-8"))["sources"]
+    assert used == set(listed)
+    assert all(one["title"] for one in listed.values())
+
+
+def test_a_figure_without_source_is_refused():
+    text = SHIPPED.read_text("utf-8")
+    without = re.sub(r"(bandwidth: \{value: 320 GB/s), sources: \[[^]]*\]", r"\1", text)
+    assert without != text
+    with pytest.raises(SpecError, match=r"devices\.yaml:\d+ devices\.t4\.bandwidth: a figure without source"):
+        DeviceFile(without, "devices.yaml", own=False).device("t4")
+    unknown = text.replace("value: 320 GB/s, sources: [epoch", "value: 320 GB/s, sources: [epoc")
+    with pytest.raises(SpecError, match=r"'epoc' is not in `sources`; did you mean 'epoch'\?"):
+        DeviceFile(unknown, "devices.yaml", own=False).device("t4")
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_peaks_are_dense(name):
+    dtype, sparse = SPARSE[name]
+    assert find.device(name).peak(dtype) == pytest.approx(sparse * 1e12 / 2, rel=0.01)
+
+
+def test_tensor_cores_double_with_every_halving_of_the_dtype():
+    seen = 0
+    for device in every():
+        if device.vendor == "NVIDIA" and "bfloat16" in device.peaks:
+            bf16, geforce = device.peak("bfloat16"), "GeForce" in device.title  # theirs is halved, that of int8 is not
+            assert device.peak("int8") == pytest.approx((4 if geforce else 2) * bf16, rel=0.015), device.name
+            assert device.peak("tf32") == pytest.approx(bf16 / 2, rel=0.015), device.name
+            assert device.peak("float16") == bf16, device.name
+            seen += 1
+    assert seen > 20
+
+
+def test_float32_is_not_tf32():
+    for device in every():
+        if device.vendor == "NVIDIA" and {"tf32", "float32"} <= set(device.peaks):
+            assert device.peak("float32") <= device.peak("tf32"), device.name
+    assert find.device("h100-sxm").peak("float32") == 66.9e12
+
+
+@pytest.mark.parametrize("name", BOTH_DIRECTIONS)
+def test_links_are_of_one_direction(name):
+    assert find.device(name).link.rate.value == BOTH_DIRECTIONS[name] * 1e9 / 2
+
+
+def test_usable_memory_is_less_than_its_label_in_gibibytes():
+    assert find.device("h100-sxm").memory_bytes == 84942979072
+    for device in every():
+        label = re.search(r"(\d+) GB", device.title)
+        if device.memory_kind == "usable" and label:
+            assert 0.95 * int(label[1]) * 2**30 < device.memory_bytes < int(label[1]) * 2**30, device.name
+
+
+def test_figures_are_plausible():
+    for device in every():
+        assert 5e10 < device.bytes_per_second < 1e13
+        assert 1e10 < device.memory_bytes < 4e11
+        assert set(device.peaks) <= set(PEAK_DTYPES)
+        for dtype in ("bfloat16", "float16", "int8"):
+            if dtype in device.peaks:  # nobody sells a device without ridge
+                assert 10 < device.ridge_point(dtype) < 1500, (device.name, dtype)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "count"),
+    [
+        ("h100-sxm", "h100-sxm", 1), ("h100-sxmx8", "h100-sxm", 8), ("h100-sxm[x8]", "h100-sxm", 8),
+        ("H100-SXM x8", "h100-sxm", 8), ("h100_sxm × 8", "h100-sxm", 8), ("NVIDIA H100 SXM", "h100-sxm", 1),
+        ("rtx4090", "rtx-4090", 1), ("4090x2", "rtx-4090", 2), ("h200", "h200-sxm", 1), ("v5e x256", "tpu-v5e", 256),
+        ("mi300x", "mi300x", 1), ("mi300xx8", "mi300x", 8), ("mi250x x4", "mi250x", 4),
+    ],
+)  # fmt: skip
+def test_names(text, name, count):
+    found = find.read_devices(text)
+    assert (found.device.name, found.count) == (name, count)
+    assert find.read_devices(found) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("h100", r"--on h100: which of h100-pcie, h100-sxm, h100-nvl\?"),
+        ("a100x8", r"--on a100x8: which of a100-pcie-40, a100-sxm-40, a100-pcie-80, a100-sxm-80\?"),
+        ("h100-sxn", r"no such device; did you mean h100-sxm"),
+        ("mi300x8", r"no such device; did you mean mi300x"),
+        ("abacus", r"no such device; expected one of v100-pcie-16"),
+        ("h100-sxmx0", r"--on h100-sxmx0: expected x1 to x100,000,000 devices, as in --on h100-sxmx8"),
+        ("h100-sxmx1e9", r"expected x1 to x100,000,000 devices"),
+        ("h100-sxmx1.5", r"expected x1 to x100,000,000 devices"),
+        ("", r"expected a device, as in h100-sxm"),
+        ("x8", r"no such device"),
+        (8, r"expected a device"),
+        ("this-machine", r"this machine is not calibrated; `xfcost calibrate`"),
+    ],
+)
+def test_bad_names(text, message):
+    with pytest.raises(UsageError, match=message):
+        find.read_devices(text)
+
+
+def test_a_dtype_without_peak_names_those_that_there_are():
+    with pytest.raises(UsageError, match=r"t4: no bfloat16 peak of it is known, only .*float16 \(65\.00 TFLOP/s\)"):
+        find.read_devices("t4").peak("bfloat16")
+
+
+def test_a_group_has_all_of_its_devices():
+    one, eight = find.read_devices("h100-sxm"), find.read_devices("h100-sxmx8")
+    for figure in ("memory_bytes", "bytes_per_second"):
+        assert getattr(eight, figure) == 8 * getattr(one, figure)
+    assert eight.peak("bfloat16") == 8 * one.peak("bfloat16") == 8 * 989.4e12
+    assert eight.title == "8 × NVIDIA H100 SXM 80 GB"
+    assert isinstance(find.read_devices(one.device), DeviceGroup)
+
+
+OWN_FILE = """\
+devices:
+  h100-sxm:
+    price_per_hour: 2.5
+    peaks: {bfloat16: 800T}
+  abacus:
+    title: The abacus
+    memory: 64 GiB
+    bandwidth: 1.5 TB/s
+    peaks: {float32: 20 TFLOP/s, bfloat16: 2e14}
+    link: {name: beads, rate: 10 GB/s}
+"""
+
+
+def test_a_user_s_file_adds_devices_and_replaces_figures(settings):
+    (settings / "devices.yaml").write_text(OWN_FILE)
+    h100, abacus = find.device("h100-sxm"), find.device("abacus")
+    assert (h100.price_per_hour, h100.peak("bfloat16"), h100.peak("float32")) == (2.5, 800e12, 66.9e12)
+    assert h100.peaks["bfloat16"].sources == (OWN,)
+    assert h100.sources[OWN].title.endswith("devices.yaml")
+    assert (abacus.memory_bytes, abacus.memory_kind, abacus.bytes_per_second) == (64 * 2**30, "usable", 1.5e12)
+    assert abacus.peak("bfloat16") == 2e14
+    assert find.read_devices("abacusx3").memory_bytes == 3 * 64 * 2**30
+    assert find.read_devices("h100-sxmx8").price_per_hour == 20
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("devices: [", r"devices\.yaml:2 is not valid YAML"),
+        ("", r"devices\.yaml:1 is empty; expected `devices:` and under it a name with its figures"),
+        ("- h100", r"a list at top level; expected `devices:`"),
+        ("devices:\n  - h100", r"devices\.yaml:1 devices: \['h100'\]: expected keys and values"),
+        ("device: {}", r"unknown key; did you mean 'devices'\?"),
+        ("devices:\n  x1:\n    peaks: {float32: 1T}", r"devices\.yaml:2 devices\.x1: `bandwidth` is missing"),
+        ("devices:\n  x1:\n    bandwidth: 1 TB/s", r"`peaks` is missing"),
+        (
+            "devices:\n  t4:\n    price: 2",
+            r"devices\.yaml:3 devices\.t4\.price: unknown key; expected one of .*price_per_hour",
+        ),
+        ("devices:\n  t4:\n    price_per_hour: two", r"'two': expected a price per hour"),
+        ("devices:\n  t4:\n    price_per_hour: -1", r"-1: expected a price per hour"),
+        ("devices:\n  t4:\n    peaks:\n      bf16: 1T", r"devices\.yaml:4 .*no such dtype; .*bfloat16"),
+        ("devices:\n  t4:\n    peaks: {float32: 989.4}", r"989\.4: expected dense FLOP/s .* as in 989\.4 TFLOP/s"),
+        ("devices:\n  t4:\n    peaks: {}", r"expected a peak of one dtype or more"),
+        ("devices:\n  t4:\n    memory: 80", r"80: expected bytes .* as in 79\.1 GiB or 80 GB"),
+        ("devices:\n  t4:\n    memory: {value: 80 GB, kind: used}", r"'used'; did you mean 'usable'\?"),
+        ("devices:\n  t4:\n    bandwidth: fast", r"'fast': expected bytes per second"),
+        ("devices:\n  t4:\n    bandwidth: true", r"true: expected bytes per second"),
+        ("devices:\n  t4:\n    bandwidth: {value: 1 TB/s, of: 2}", r"bandwidth\.of: unknown key"),
+        ("devices:\n  t4:\n    link: 450 GB/s", r"link: '450 GB/s': expected keys and values"),
+        ("devices:\n  t4:\n    link: {name: NVLink}", r"expected \{name: …, rate: …\}"),
+        ("devices:\n  t4:\n    year: new", r"'new': expected a year"),
+        ("devices:\n  t4:\n    notes: old", r"'old': expected a list of sentences"),
+        ("devices:\n  t4:\n    title: ''", r"'': expected a text"),
+        ("devices:\n  t4: 3", r"devices\.t4: 3: expected keys and values"),
+        ("sources: {mine: {name: x}}\ndevices: {}", r"sources\.mine: .*expected \{title: …, url: …\}"),
+    ],
+)
+def test_a_broken_file_is_refused_with_its_line(settings, text, message):
+    (settings / "devices.yaml").write_text(text)
+    with pytest.raises(SpecError, match=message):
+        [find.device(name) for name in find.device_names()]
+
+
+def test_a_file_that_is_a_folder_is_refused(settings):
+    (settings / "devices.yaml").mkdir()
+    with pytest.raises(SpecError, match="is a directory"):
+        find.device_names()
+
+
+def calibration(device, dtype, macs, threads=2):
+    machine = Machine(device=device, name="a machine", threads=threads, dtype=dtype, torch="2.6")
+    baseline = Baseline(call_seconds=1e-6, macs_per_second=macs, bytes_per_second=2e10)
+    return Calibration(
+        machine=machine, measured="2026-11-22T12:00:00Z", baseline=baseline,
+        overhead=Overhead(call=0, view=0, module=0), networks=(), samples=(),
+    )  # fmt: skip
+
+
+def write(settings, *found):
+    for number, one in enumerate(found):
+        (settings / f"calibration-{number}.json").write_bytes(msgspec.json.encode(one))
+    calibrated._calibrations.cache_clear()
+
+
+def test_this_machine_has_the_peaks_of_its_calibrations(settings):
+    write(settings, calibration("cpu", "float32", 1e11), calibration("cpu", "bfloat16", 3e11))
+    found = find.read_devices("this-machine").device
+    assert (found.peak("float32"), found.peak("bfloat16"), found.bytes_per_second) == (2e11, 6e11, 2e10)
+    assert found.calibrated == "2026-11-22T12:00:00Z"
+    assert found.memory_kind == "physical"
+    assert found.title == "a machine (cpu, 2 threads)"
+    with pytest.raises(UsageError, match="no float16 peak"):
+        found.peak("float16")
+
+
+def test_of_several_calibrated_devices_each_has_a_name(settings):
+    write(settings, calibration("cpu", "float32", 1e11), calibration("cuda", "float32", 1e13, threads=1))
+    assert find.read_devices("this-machine-cuda").peak("float32") == 2e13
+    assert find.device("this-machine-cuda").memory_bytes is None
+    with pytest.raises(UsageError, match="which of this-machine-cpu, this-machine-cuda"):
+        find.read_devices("this-machine")
+
+
+def test_the_calibration_with_the_most_threads_counts_and_broken_ones_do_not(settings):
+    write(settings, calibration("cpu", "float32", 1e11, threads=1), calibration("cpu", "float32", 4e11, threads=4))
+    (settings / "calibration-broken.json").write_text("{")
+    calibrated._calibrations.cache_clear()
+    assert find.read_devices("this-machine").peak("float32") == 8e11
+
+
+def test_the_command_lists_all_in_every_format(tmp_path):
+    listed = xf("devices", XDG_CONFIG_HOME=str(tmp_path))
+    assert listed.returncode == 0, listed.stderr
+    assert all(f"\n{name} " in f"\n{listed.stdout}" for name in REQUIRED)
+    rows = list(csv.DictReader(io.StringIO(xf("devices", "--format", "csv").stdout)))
+    assert next(row for row in rows if row["device"] == "h100-sxm")["peak_bfloat16"] == "989400000000000.0"
+    one = json.loads(xf("devices", "b200", "t4", "--format", "json").stdout)
+    assert [device["name"] for device in one] == ["b200", "t4"]
+    assert one[0]["peaks"]["bfloat16"]["sources"] == ["blackwell-datasheet", "ml-engineering", "torchtitan", "epoch"]
+    assert one[0]["sources"]["xla"]["url"].startswith("https://github.com/openxla")
+    for form in ("markdown", "latex"):
+        assert "h100-sxm" in xf("devices", "h100-sxm", "h100-pcie", "--format", form).stdout
+
+
+def test_one_device_is_shown_with_its_sources():
+    shown = xf("devices", "a100-sxm-80").stdout
+    assert "peak bfloat16" in shown
+    assert "composer: MosaicML Composer" in shown
+    assert re.search(r"link \(NVLink 3\) +300\.0 GB/s", shown)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_list_fits_the_terminal(width):
+    assert max(map(len, xf("devices", COLUMNS=str(width)).stdout.splitlines())) <= width
+
+
+def test_the_command_refuses_an_unknown_device():
+    found = xf("devices", "h100")
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: devices h100: which of h100-pcie, h100-sxm, h100-nvl?")

@@ -1,0 +1,379 @@
+"""`xfcost find SPEC --vary`: every configuration costs what counting it alone says; spaces, samples, progress."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import xfcost
+from helpers import xf
+from xfcost.counting.find import space
+from xfcost.counting.find.result import Found, Question
+from xfcost.counting.find.search import Progress, Varied, find_in_ranges, value_text
+from xfcost.counting.find.space import Builder
+from xfcost.counting.find.variables import Variable, read_variables
+from xfcost.counting.forward import count
+from xfcost.counting.run_options import make_run
+from xfcost.ledger.budgets import inference_memory, read_budgets
+from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.units import BYTES_PER_ELEMENT
+from xfcost.report.find import render
+from xfcost.report.find_progress import Expected
+from xfcost.spec.default_options import chosen_for
+from xfcost.spec.load import load, preset_names
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+
+NOT_COSTS = ("extends", "set", "published", "survey", "name", "paper", "notes", "kind")
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The words and numbers of a spec's data, with their paths."""
+    if isinstance(value, dict | list):
+        for step, item in value.items() if isinstance(value, dict) else enumerate(value):
+            if path or step not in NOT_COSTS:
+                yield from leaves(item, (*path, step))
+    elif isinstance(value, bool | int | str) and path[-1] != "kind":
+        yield path, value
+
+
+def near(value: Any, draw: random.Random) -> tuple[Any, ...]:
+    """Other values of a key: valid ones, and some that aren't."""
+    if isinstance(value, bool):
+        return (True, False)
+    if isinstance(value, int):
+        return tuple(dict.fromkeys([value, max(value // 2, 0), 2 * value, value + 1, draw.choice([0, 1, 3, 8, 64])]))
+    return (value, draw.choice(["layer_norm", "none", "rms_norm", "gelu", "mean"]))
+
+
+def some_variables(name: str, draw: random.Random) -> tuple[Variable, ...]:
+    """A few keys of a spec with a few values each, some with wildcards; never two that set the same place."""
+    every = list(leaves(load(name).data))
+    every += 3 * [one for one in every if one[0][-1] in ("dim", "depth", "heads", "size", "repeat")]
+    found: dict[str, Variable] = {}
+    for path, value in draw.sample(every, min(len(every), draw.randint(1, 4))):
+        starred = draw.random() < 0.3
+        key = ".".join("*" if starred and isinstance(step, int) and draw.random() < 0.6 else str(step) for step in path)
+        found[key] = Variable(key, near(value, draw))
+    return tuple(found.values())
+
+
+def alone(name: str, texts: list[str], run: Run) -> tuple[int, ...] | None:
+    """The figures of one configuration by the ledger; None where it is refused."""
+    try:
+        ledger = count(place(load(name, texts), run), orders=False)
+    except XfcostError:
+        return None
+    memory = inference_memory(ledger)
+    cache = ledger.cached_bytes
+    return (*(ledger.total(one) or 0 for one in ("params", "macs", "flops")), cache, memory.attention)
+
+
+def check(name: str, variables: tuple[Variable, ...], run: Run, draw: random.Random, number: int = 6) -> None:
+    """Configurations drawn from the space are those that are counted alone."""
+    sizes = tuple(len(variable.values) for variable in variables)
+    built = Builder(load(name), run, list(enumerate(variables)), sizes).space()
+    drawn = [tuple(draw.randrange(size) for size in sizes) for _ in range(number)]
+    costs, reasons = built.terms.at([np.array(column) for column in zip(*drawn, strict=True)])
+    element = BYTES_PER_ELEMENT[chosen_for([load(name).spec], run).dtype]
+    for at, one in enumerate(drawn):
+        texts = [f"{v.key}={json.dumps(v.values[n])}" for v, n in zip(variables, one, strict=True)]
+        counted = alone(name, texts, run)
+        assert (counted is None) == bool(reasons[at]), (name, texts, built.reasons[reasons[at]])
+        if counted is not None:
+            found = tuple(int(column[at]) for column in costs)
+            assert (*found[:3], found[3] * element, found[4]) == counted, (name, texts)
+
+
+RUNS = st.fixed_dictionaries(
+    {
+        "mode": st.sampled_from(["forward", "forward", "decode"]),
+        "batch": st.sampled_from([1, 3]),
+        "attention": st.sampled_from([None, "eager", "fused"]),
+        "tokens": st.sampled_from([None, None, (64,)]),
+        "dtype": st.sampled_from([None, "float32", "bfloat16"]),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(preset_names()), st.randoms(use_true_random=False), RUNS)
+def test_every_configuration_costs_what_counting_it_alone_says(
+    name: str, draw: random.Random, run: dict[str, Any]
+) -> None:
+    variables = some_variables(name, draw)
+    with suppress(UsageError):  # a wildcard that leads nowhere, or two keys of one place
+        check(name, variables, Run(**run), draw)
+
+
+GIVEN = {
+    "swin-t": [
+        "stages.each.dim=[96,192,384,768],[64,128,256,512],[100,200,400,800]",
+        "stages.2.depth=1:18:3",
+        "stages.*.pattern.*.0.size=7,8",
+        "stages.0.pattern.*.1.ratio=2,3,4",
+    ],
+    "vit": ["stages.0.dim=192,384,768", "stages.0.depth=1:24", "**.heads=3,4,6,12", "embed.0.size=8,14,16"],
+    "mobilenetv2-1.0": ["stages.1.dim=24,32,40", "stages.2.blocks.1.repeat=2,3,4"],
+    "gpt2": ["stages.0.dim=768,1024,1000", "**.heads=8,12,16", "input.vocabulary=1000,50257"],
+    "t5-small": [
+        "decoder.stages.0.dim=512,640",
+        "encoder.stages.0.dim=512,640",
+        "encoder.stages.0.blocks.0.repeat=2:6",
+    ],
+    "seq2seq-lstm": ["decoder.stages.0.dim=1000,500", "encoder.stages.0.dim=1000,500", "**.depth=2,4"],
+    "funnel-base": ["**.heads=12,16", "stages.0.dim=768,512"],
+    "mvit-b-16": ["stages.0.blocks.0.0.kv_stride=2,4", "stages.1.blocks.0.0.q_stride=1,2", "input.size=224,256"],
+    "rnnsearch": ["decoder.stages.0.dim=1000,500", "encoder.stages.0.dim=1000,500"],
+    "reformer-enwik8": ["stages.0.depth=1:6", "stages.0.dim=512,1024"],
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize("mode", ["forward", "decode"])
+def test_chosen_spaces(name: str, mode: str) -> None:
+    draw = random.Random(name)  # noqa: S311 - no secret
+    check(name, read_variables(GIVEN[name]), Run(mode=mode, batch=2), draw, 25)  # type: ignore[arg-type]
+
+
+def test_depths_and_widths_by_hand() -> None:
+    found = xfcost.find("vit", vary={"stages.0.depth": range(1, 5), "**.ratio": [2, 4]}, sort="macs", top=8)
+    assert found.space == found.searched == found.fits == 8
+    for row in found.rows:
+        depth, ratio = row.values
+        ledger = xfcost.analyze("vit", settings=[f"stages.0.depth={depth}", f"**.ratio={ratio}"], trace=False)
+        assert row.figures["macs"] == ledger.total("macs")
+        assert row.figures["memory"] == inference_memory(ledger).total
+
+
+def test_a_prefill_has_the_cache_of_its_decode_step() -> None:
+    found = xfcost.find("gpt2", vary={"stages.0.depth": [2, 3]}, mode="prefill", N=100, sort="macs")
+    expected = [
+        xfcost.analyze("gpt2", N=100, mode="prefill", settings=[f"stages.0.depth={depth}"], trace=False).cache.bytes
+        for depth in (2, 3)
+    ]
+    assert [row.figures["cache_bytes"] for row in found.rows] == expected
+
+
+def test_tables_that_are_shared_must_agree() -> None:
+    # the tied embedding of GPT-2 is in both places, and counts once
+    found = xfcost.find("gpt2", vary={"input.vocabulary": [1000, 2000]}, descending=False)
+    small, large = (row.figures["params"] for row in found.rows)
+    assert large - small == 1000 * 768
+
+
+def test_blocks_that_a_short_depth_cuts_off_cost_nothing_and_refuse_nothing() -> None:
+    second = "stages.0.pattern.1.0"
+    found = xfcost.find("swin-t", vary={"stages.0.depth": [1, 2], f"{second}.size": [7, 28]}, sort="attention_bytes")
+    for row in found.rows:
+        texts = [f"{key}={value}" for key, value in zip(found.keys, row.values, strict=True)]
+        ledger = xfcost.analyze("swin-t", settings=texts, trace=False)
+        assert row.figures["attention_bytes"] == inference_memory(ledger).attention
+    assert found.rows[0].figures["attention_bytes"] < found.rows[-1].figures["attention_bytes"]
+    refused = xfcost.find("swin-t", vary={"stages.0.depth": [1, 2], f"{second}.heads": [5]})
+    assert [row.values for row in refused.rows] == [(1, 5)]
+    # a block that is no block at all is refused, cut off or not
+    assert xfcost.find("swin-t", vary={"stages.0.depth": [1, 2], f"{second}.headz": [5]}).refused == 2
+
+
+# MACs of each part stay below 2⁶³ and their sum doesn't; then parameters do, and their bytes don't.
+@pytest.mark.parametrize("options", [{"N": 1024, "batch": 2**20}, {"N": 7}, {"N": 2, "dtype": "float64"}])
+def test_what_passes_int64_is_exact(options: dict[str, Any]) -> None:
+    vary = {"stages.0.dim": [2**20], "stages.0.depth": [100_000], "**.heads": [16]}
+    row = xfcost.find("gpt2", vary=vary, **options).rows[0]
+    texts = ["stages.0.dim=1048576", "stages.0.depth=100000", "**.heads=16"]
+    ledger = xfcost.analyze("gpt2", settings=texts, trace=False, **options)
+    assert row.figures["macs"] == ledger.total("macs")
+    assert row.figures["memory"] == inference_memory(ledger).total
+    assert max(row.figures.values()) > 2**63
+
+
+def test_lists_and_blocks_are_values_too() -> None:
+    vary = {"stages.0.block": [[{"kind": "mlp"}], [{"kind": "full", "heads": 6}, {"kind": "mlp"}]]}
+    found = xfcost.find("vit", vary=vary | {"stages.0.depth": [1, 2]}, sort="macs")
+    assert found.space == found.fits == 4
+    assert [row.values[1] for row in found.rows] == [1, 2, 1, 2]
+    by_text = xfcost.find("vit", vary=["input.size=[32,64],[64,64]"])
+    assert by_text.fits == 2
+
+
+def test_refusals_are_counted_with_their_reasons() -> None:
+    found = xfcost.find("vit", vary={"**.heads": [5, 6, 7], "stages.0.depth": [0, 1]})
+    assert (found.searched, found.fits, found.refused) == (6, 1, 5)
+    reasons = {one.reason: one.count for one in found.left_out}
+    assert reasons["stages[0].block[0].heads: 5 does not divide the width 384; it could be 1, 2, 3, 4, 6, 8, 12, 16, …"]
+    assert any("depth" in reason and "Expected `int` >= 1" in reason for reason in reasons)
+    broken = xfcost.find("vit", vary={"stages.0.block": [[{"kind": "windw"}], [{"kind": "mlp"}]]})
+    assert (broken.fits, broken.refused) == (1, 1)
+
+
+def test_a_sample_is_always_the_same_and_of_the_space() -> None:
+    vary = ["stages.0.dim=64:640:64", "stages.0.depth=1:24", "**.ratio=1:8"]
+    one, other = (xfcost.find("vit", vary=vary, limit=200, max_macs="3G") for _ in range(2))
+    assert one.rows == other.rows
+    assert (one.searched, one.space) == (200, 10 * 24 * 8)
+    assert one.fits + one.refused + one.left_out[0].count == 200
+    whole = xfcost.find("vit", vary=vary, limit=10**6, max_macs="3G")
+    assert whole.searched == whole.space
+    assert len({row.name for row in one.rows}) == len(one.rows)
+
+
+def test_other_processes_and_chunks_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    from xfcost.counting.find import search
+
+    varied = Varied("vit", (), read_variables(["stages.0.depth=1:24", "**.ratio=1:8", "**.heads=3,5,6"]))
+    question = Question(read_budgets({"macs": "3G", "memory": "90MiB"}), "memory", descending=False, top=5)
+    whole = find_in_ranges(varied, Run(), question)
+    monkeypatch.setattr(search, "_CHUNK", 37)
+    seen: list[tuple[int, int]] = []
+    parts = find_in_ranges(
+        varied, Run(), question, progress=Progress(done=lambda done, total: seen.append((done, total)))
+    )
+    assert msgspec.structs.replace(parts, cloud=()) == msgspec.structs.replace(whole, cloud=())
+    assert seen[-1] == (576, 576)
+    assert len(seen) == math.ceil(576 / 37)
+    backwards = find_in_ranges(varied, Run(), question, mapper=lambda work, chunks: map(work, reversed(list(chunks))))
+    assert msgspec.structs.replace(backwards, cloud=()) == msgspec.structs.replace(whole, cloud=())
+
+
+def test_processes() -> None:
+    vary = ["stages.0.depth=1:24", "**.ratio=1:8"]
+    assert xfcost.find("vit", vary=vary, jobs=2) == xfcost.find("vit", vary=vary)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("2:8:2", (2, 4, 6, 8)),
+        ("1:3", (1, 2, 3)),
+        ("2:9:3", (2, 5, 8)),
+        ("1:2:0.5", (1.0, 1.5, 2.0)),
+        ("96,2:4,7", (96, 2, 3, 4, 7)),
+        ("true,none,layer_norm", (True, "none", "layer_norm")),
+        ("[1,2],[3,4]", ([1, 2], [3, 4])),
+        ("4,4", (4,)),
+    ],
+)
+def test_values_are_read(text: str, values: tuple[Any, ...]) -> None:
+    assert read_variables([f"stages.0.dim={text}"]) == (Variable("stages.0.dim", values),)
+
+
+CLASSES = ("--vary", "head.classes=1:2000")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["vit", "--vary", "stages.0.dim"], "--vary stages.0.dim: expected key=values"),
+        (["vit", "--vary", "stages.0.dim="], "--vary stages.0.dim: has no values"),
+        (["vit", "--vary", "stages.0.dim=8:4"], "--vary stages.0.dim=8:4: expected low:high:step"),
+        (["vit", "--vary", "stages.0.dim=1:9:0"], "--vary stages.0.dim=1:9:0: expected low:high:step"),
+        (["vit", "--vary", "stages.0.dim=1:999999"], "--vary stages.0.dim=1:999999: more than 100,000 values"),
+        (["vit", "--vary", "stages.0.dmi.x=4"], "--vary stages.0.dmi.x: "),
+        (["vit", "--vary", "stages.9.dim=4"], "--vary stages.9.dim: stages has items 0 to 0"),
+        (["vit", "--vary", "name=a,b"], "--vary: no cost depends on name"),
+        (["vit", "--vary", "extends=a,b"], "--vary extends: `extends` belongs to a file"),
+        (["vit", "--vary", "stages.*.dim=4", "--vary", "stages.0.dim=8"], "--vary stages.*.dim and --vary stages.0"),
+        (["vit", "--vary", "stages.0.dim=4", "--vary", "stages.0.dim=8"], "--vary stages.0.dim: is given twice"),
+        (["--vary", "stages.0.dim=4"], "--vary: the keys of one spec are varied"),
+        (["vit", "--vary", "stages.0.dim=64", "--limit", "0"], "--limit 0: expected a whole number"),
+        (
+            ["vit", "--vary", "stages.0.dim=1:99999", "--vary", "stages.0.depth=1:99999", *CLASSES],
+            "--vary: 19,999,600,002,000 configurations of 3 keys, more than 1,000,000,000,000; take longer steps, or",
+        ),
+        (
+            ["vit", "--vary", "stages.0.dim=1:300", "--vary", "**.heads=1:60000"],
+            "--vary: 18,000,000 combinations of stages.0.dim, **.heads meet in one part",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(words: list[str], message: str) -> None:
+    ran = xf("find", *words)
+    assert ran.returncode == 2
+    assert ran.stderr.splitlines()[-1].startswith(f"error: {message}")
+    assert "Traceback" not in ran.stderr
+
+
+def test_the_command() -> None:
+    words = ["--vary", "stages.2.depth=2:18:2", "--vary", "stages.*.pattern.*.0.size=7,8", "--max-macs", "25G"]
+    ran = xf("find", "swin-t", "--size", 512, *words)
+    assert ran.returncode == 0
+    assert ran.stderr == "18 configurations of 2 keys\n"
+    lines = ran.stdout.splitlines()
+    assert lines[0].startswith("18 configurations of swin-t at 512×512 px: ")
+    assert lines[1].startswith("most parameters: depth ")
+    assert "keys: stages.2.depth = depth, stages.*.pattern.*.0.size = size" in ran.stdout
+    asked = json.loads(xf("find", "swin-t", "--size", 512, *words, "--format", "json").stdout)
+    best = asked["models"][0]
+    alone = xfcost.analyze("swin-t", size=512, settings=best["settings"], trace=False)
+    assert alone.total("macs") == best["macs"]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    found = xfcost.find("swin-t", vary=GIVEN["swin-t"], max_macs="5G")
+    assert max(map(len, plain_lines(found, width))) <= width
+
+
+def test_keys_that_do_not_fit_the_terminal_are_one_column() -> None:
+    found = xfcost.find("swin-t", vary=GIVEN["swin-t"], top=1)
+    values = " · ".join(map(value_text, found.rows[0].values))
+    narrow, wide = (plain_lines(found, width) for width in (70, 100))
+    assert any(f" {values}  " in line for line in narrow)
+    assert "values: dim · depth · size · ratio" in narrow
+    assert any(line.split()[:4] == ["dim", "depth", "size", "ratio"] for line in wide)
+
+
+def plain_lines(found: Found, width: int) -> list[str]:
+    """The report's lines on a terminal of a width."""
+    from rich.console import Console
+
+    console = Console(width=width)
+    with console.capture() as text:
+        console.print(render(found, width))
+    return text.get().splitlines()
+
+
+def test_a_long_search_says_how_long() -> None:
+    said: list[str] = []
+    times = iter([0.0, 1.0, 3.0, 5.0])
+    expected = Expected(said.append, lambda: next(times), None)
+    for done in (100, 200, 300):
+        expected.done(done, 1_000_000)
+    assert said == ["about 5.6 h left (50 configurations per second)"]
+
+
+def test_a_short_search_says_nothing() -> None:
+    said: list[str] = []
+    times = iter([0.0, 1.0, 1.1])
+    expected = Expected(said.append, lambda: next(times), None)
+    for done in (50, 100):
+        expected.done(done, 100)
+    assert said == []
+
+
+def test_a_part_that_is_counted_often_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space, "_MANY", 5)
+    said: list[str] = []
+    varied = Varied("vit", (), read_variables(["stages.0.dim=192,384", "**.heads=3,4,6"]))
+    find_in_ranges(varied, Run(), Question(), progress=Progress(said.append))
+    part = "6 combinations of stages.0.dim, **.heads in one part of the model are counted one by one"
+    assert said == ["6 configurations of 2 keys", part]
+
+
+def test_options_are_those_of_analyze() -> None:
+    assert make_run(batch=2).batch == 2
+    row = xfcost.find("swin-t", vary={"stages.0.depth": [2]}, size=256, batch=2, dtype="bfloat16").rows[0]
+    ledger = xfcost.analyze("swin-t", size=256, batch=2, dtype="bfloat16", trace=False)
+    assert row.figures["macs"] == ledger.total("macs")
+    assert row.figures["memory"] == inference_memory(ledger).total

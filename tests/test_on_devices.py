@@ -1,0 +1,400 @@
+"""`--on`: bounds, estimates and memory against what is worked out by hand; the words and keys of the reports."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+import xfcost
+from helpers import xf
+from xfcost.counting.on_devices.fit import _last_true
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.least_work import least_macs
+from xfcost.ledger.on_devices import TimeBound
+from xfcost.report.console import plain_text
+from xfcost.report.header import header
+
+GIB = 2**30
+BF16 = {"dtype": "bfloat16", "attention": "fused", "trace": False}
+LLAMA = ["analyze", "llama3-70b", "--mode", "decode", "--dtype", "bf16", "--attention", "fused", "--no-trace"]
+
+
+def decode(spec="llama3-70b", on="h100-sxmx8", **options):
+    return xfcost.analyze(spec, **BF16 | {"mode": "decode", "N": "128k", "batch": 8, "on": on} | options)
+
+
+def test_a_decode_step_of_a_70b_by_hand():
+    found = decode().on
+    layers, heads, width, batch, tokens = 80, 8, 128, 8, 128_000
+    cache = 2 * layers * heads * width * tokens * batch * 2
+    table = 128_256 * 8192
+    weights = (70_553_706_496 - table) * 2 + batch * 8192 * 2  # of the embedding table, one row per sample
+    assert found.memory.cache == cache == 312.5 * GIB
+    assert found.memory.weights == 70_553_706_496 * 2
+    assert found.time.bytes == weights + cache
+    assert found.seconds == pytest.approx((weights + cache) / (8 * 3350e9))
+    assert found.time.bound == "memory-bound"
+    assert found.memory.available == 8 * 84942979072
+    assert found.memory.fits
+    assert found.memory.spare == 8 * 84942979072 - found.memory.needed
+    assert found.outputs == 8
+
+
+def test_the_bound_takes_no_efficiency_and_an_estimate_needs_one():
+    bound = decode().on
+    assert (bound.estimate, bound.missing) == (None, "--mbu")
+    half = decode(mbu="50%").on
+    assert half.estimate == pytest.approx(2 * bound.seconds)
+    assert half.seconds == bound.seconds
+    assert decode(mfu="40%").on.missing == "--mbu"  # its compute is hardly anything
+
+
+def test_compute_bound_work_is_estimated_by_mfu():
+    found = xfcost.analyze("llama3-8b", mode="prefill", N=4096, on="h100-sxm", mfu=0.4, **BF16).on
+    assert found.time.bound == "compute-bound"
+    assert found.estimate == pytest.approx(found.time.flops / (989.4e12 * 0.4))
+    assert found.outputs == 4096
+
+
+@pytest.mark.parametrize(
+    ("compute", "memory", "mfu", "mbu", "seconds"),
+    [
+        (2.0, 1.0, 0.5, None, 4.0),
+        (2.0, 1.0, None, 0.5, None),
+        (2.0, 1.0, None, 0.25, 4.0),
+        (2.0, 1.0, 0.5, 0.1, 10.0),
+        (1.0, 2.0, 0.9, None, None),
+        (1.0, 2.0, 0.25, None, 4.0),
+        (1.0, 2.0, None, None, None),
+    ],
+)
+def test_an_estimate_needs_the_share_of_what_bounds_it(compute, memory, mfu, mbu, seconds):
+    one = TimeBound(flops=int(compute * 1000), bytes=int(memory * 100), peak=1000.0, bandwidth=100.0)
+    found = one.at(mfu, mbu)
+    assert (found and found.seconds) == (seconds and pytest.approx(seconds))
+
+
+def test_masked_scores_need_not_be_computed():
+    causal = xfcost.analyze("llama3-8b", N=1000, **BF16)
+    core = [row for row in causal.rows if row.core is not None]
+    dense = sum(row.macs * row.times for row in core)
+    kept = sum(row.macs * row.times * (1000 * 1001 // 2) // 1000**2 for row in core)
+    assert least_macs(causal) == causal.total("macs") - dense + kept
+    eager = xfcost.analyze("llama3-8b", N=1000, **BF16 | {"attention": "eager"})
+    assert least_macs(eager) == least_macs(causal)
+    full = xfcost.analyze("vit", trace=False)
+    assert least_macs(full) == full.total("macs")
+
+
+def test_of_experts_at_least_those_of_one_token_are_read():
+    one, many = (decode("mixtral-8x7b", "h100-sxmx2", N=1000, batch=batch).on for batch in (1, 64))
+    assert many.time.bytes - many.memory.cache < one.time.bytes - one.memory.cache + 64 * 4096 * 2
+    assert one.memory.weights == many.memory.weights == 46_702_792_704 * 2
+
+
+def test_the_largest_batch_and_n_fit_and_the_next_do_not():
+    need = decode().on.memory
+    assert decode(batch=need.largest_batch).on.memory.fits
+    assert not decode(batch=need.largest_batch + 1).on.memory.fits
+    assert decode(N=need.largest_tokens).on.memory.fits
+    assert not decode(N=need.largest_tokens + 1).on.memory.fits
+
+
+def test_the_largest_n_ends_where_positions_do():
+    need = decode("gpt2", "h100-sxm", N=100, batch=1).on.memory
+    assert (need.largest_tokens, need.positions) == (1024, True)
+
+
+def test_without_room_for_the_weights_nothing_fits():
+    found = decode(on="rtx-4090").on
+    assert (found.memory.fits, found.memory.largest_batch, found.memory.largest_tokens) == (False, 0, 0)
+
+
+def test_a_window_sets_no_largest_n():
+    need = decode("mistral-7b-sliding", "h100-sxm", N=8000, batch=1).on.memory
+    assert need.largest_tokens is None
+    assert need.largest_batch > 1
+
+
+@pytest.mark.parametrize("last", [0, 1, 5, 41, 1000])
+def test_the_last_number_for_which_it_holds(last):
+    assert _last_true(lambda number: number <= last, 7) == last
+    assert _last_true(lambda number: True, 7) is None
+
+
+def test_a_small_cache_turns_compute_bound_at_a_batch():
+    closing = decode(N=128, batch=1).on.compute_bound_batch.batch
+    assert closing is not None
+    assert decode(N=128, batch=closing).on.time.bound == "compute-bound"
+    assert decode(N=128, batch=closing - 1).on.time.bound == "memory-bound"
+
+
+def test_a_large_cache_never_turns_compute_bound():
+    found = decode().on.compute_bound_batch
+    assert found.batch is None
+    # 64 query heads read the cache of 8: 2 · 64 · 2 FLOPs per token and width of 8 · 2 · 2 bytes
+    assert found.intensity == pytest.approx(8, rel=0.5)
+    assert found.intensity < found.ridge_point == pytest.approx(989.4 / 3.35)
+    assert decode(batch=10**6).on.time.bound == "memory-bound"
+
+
+def test_a_generation_is_its_prefill_and_its_steps():
+    whole = xfcost.analyze("llama3-8b", mode="generate", N=100, new_tokens=4, on="a100-sxm-80", **BF16).on
+    steps = [decode("llama3-8b", "a100-sxm-80", N=100 + number, batch=1).on.time for number in (1, 2, 3)]
+    prefill = xfcost.analyze("llama3-8b", mode="prefill", N=100, on="a100-sxm-80", **BF16).on.time
+    assert [one.name for one in whole.phases] == ["prefill", "decode"]
+    assert whole.phases[0].time == prefill
+    assert whole.phases[1].time.bytes == sum(one.bytes for one in steps)
+    assert whole.phases[1].time.flops == sum(one.flops for one in steps)
+    assert whole.seconds == sum(one.time.seconds for one in whole.phases)
+    assert whole.outputs == 4
+
+
+def test_a_generation_of_one_token_is_its_prefill():
+    whole = xfcost.analyze("llama3-8b", mode="generate", N=100, new_tokens=1, on="a100-sxm-80", **BF16).on
+    assert [one.name for one in whole.phases] == ["prefill"]
+
+
+def test_devices_that_do_not_divide_the_heads_are_noted():
+    assert decode().on.notes == ()
+    assert "16 devices do not divide 8 heads" in decode(on="h100-sxmx16").on.notes[0]
+    assert "3 devices do not divide 8 or 64 heads" in decode(on="h100-sxmx3").on.notes[0]
+
+
+def test_rows_are_bounded_where_their_bytes_are_known():
+    rows = {row["operation"]: row for row in _rows(*LLAMA, "--N", "8k", "--batch", "512", "--on", "h100-sxm")}
+    assert rows["qkv"]["roofline_bound"] == "compute-bound"  # 512 FLOPs per byte of a weight
+    assert rows["attention"]["roofline_bound"] == "memory-bound"
+    assert rows["rotary"]["roofline_bound"] == ""
+    assert int(rows["qkv"]["least_bytes"]) == 83886080 * 2
+    assert "roofline_bound" not in _rows(*LLAMA, "--N", "8k")[0]
+
+
+def _rows(*words):
+    return list(csv.DictReader(io.StringIO(xf(*words, "--format", "csv").stdout)))
+
+
+def test_the_first_six_lines_answer():
+    words = [*LLAMA, "--on", "h100-sxmx8", "--N", "128k", "--batch", "8", "--mbu", "60%"]
+    lines = xf(*words).stdout.splitlines()
+    assert lines[2:6] == [
+        "8 × NVIDIA H100 SXM 80 GB: fits, 189.0 GiB of 632.9 GiB to spare",
+        "KV cache: 312.5 GiB bfloat16, batch 8; 320 KiB more per token of a sample",
+        "lower bound: 17.7 ms per step, memory-bound; 452 tokens/s, 56.5 of each sample",
+        "estimate at 60 % MBU: 29.5 ms per step; 271 tokens/s, 33.9 of each sample",
+    ]
+    assert "if perfectly divided among 8; communication not counted" in " ".join(lines[6:12])
+    without = xf(*words[:-2]).stdout.splitlines()
+    assert without[5] == "no estimate: nothing runs at its peak; say at what share, as in --mbu 60%"
+
+
+def test_what_does_not_fit_says_by_how_much():
+    lines = xf(*LLAMA, "--on", "h100-sxm", "--N", "8k").stdout.splitlines()
+    assert lines[2] == "NVIDIA H100 SXM 80 GB: does not fit: 54.75 GiB too much for 79.11 GiB"
+    assert "fits at no batch" in lines
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize(
+    "mode", [["--mode", "decode"], ["--mode", "generate", "--new-tokens", "8"], ["--mode", "prefill"], []]
+)
+def test_reports_fit_the_terminal(mode, width):
+    words = ["analyze", "llama3-8b", *mode, "--N", "4k", "--on", "t4x3", "--mfu", "40%", "--mbu", "60%"]
+    found = xf(*words, "--dtype", "fp16", "--attention", "fused", "--no-trace", COLUMNS=str(width))
+    assert found.returncode == 0, found.stderr
+    assert max(map(len, found.stdout.splitlines())) <= width
+
+
+def test_the_keys_of_json():
+    found = json.loads(xf(*LLAMA, "--on", "h100-sxmx8", "--N", "128k", "--batch", "8", "--format", "json").stdout)
+    on = found["on"]
+    assert (on["device"], on["count"], on["dtype"], on["bound"]) == ("h100-sxm", 8, "bfloat16", "memory-bound")
+    assert on["memory"]["fits"] is True
+    assert on["memory"]["largest_batch"] == 12
+    assert on["estimated_seconds"] is None
+    assert on["least_seconds"] == pytest.approx(0.0177, rel=1e-3)
+    assert "on" not in json.loads(xf(*LLAMA, "--N", "128k", "--format", "json").stdout)
+
+
+def test_compare_says_which_is_faster_by_the_bound_and_which_fits():
+    words = ["compare", "llama3-8b", "llama3-70b", "--mode", "decode", "--N", "8k", "--dtype", "bf16"]
+    found = xf(*words, "--attention", "fused", "--on", "h100-sxm", "--mbu", "60%")
+    assert found.returncode == 0, found.stderr
+    assert "lower bound on NVIDIA H100 SXM 80 GB: Llama 3 8B has the least at N = 8,000, 4.79 ms" in found.stdout
+    assert "estimate on NVIDIA H100 SXM 80 GB: Llama 3 8B has the least" in found.stdout
+    assert "Llama 3 8B   memory-bound; fits" in found.stdout
+    assert "Llama 3 70B  memory-bound; does not fit" in found.stdout
+    assert "lower bound of the time" in found.stdout
+
+
+def test_compare_many_has_columns_of_the_bound():
+    found = xf("compare", "deit*", "--size", "224", "--batch", "4096", "--on", "t4", COLUMNS="160")
+    assert "least time: the lower bound on NVIDIA T4; " in found.stdout, found.stderr
+    assert re.search(r"^ .* least time +needs", found.stdout, re.MULTILINE)
+
+
+def test_the_plot_of_the_bound(tmp_path):
+    target = tmp_path / "bound.csv"
+    words = ["plot", "llama3-8b", "--mode", "decode", "--N", "1k:64k", "--metric", "time", "--on", "h100-sxm"]
+    found = xf(*words, "--dtype", "bf16", "--attention", "fused", "-o", target)
+    assert found.returncode == 0, found.stderr
+    rows = list(csv.DictReader(io.StringIO(target.read_text("utf-8"))))
+    last = decode("llama3-8b", "h100-sxm", N=64_000, batch=1).on.seconds
+    assert float(rows[-1]["least_seconds"]) == pytest.approx(last)
+    drawn = xf(*words, "--dtype", "bf16", "-o", tmp_path / "bound.svg")
+    assert drawn.returncode == 0, drawn.stderr
+    assert "h100-sxm, bfloat16" in (tmp_path / "bound.svg").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--on", "abacus"], "error: --on abacus: there is no such device"),
+        (["--on", "h100-sxmx0"], "expected x1 to x100,000,000 devices"),
+        (["--on", "h100-sxmx1e9"], "expected x1 to x100,000,000 devices"),
+        (["--on", "t4", "--dtype", "bf16"], "error: t4: no bfloat16 peak of it is known"),
+        (["--on", "t4", "--mfu", "40"], "error: --mfu 40: expected a share of the peak up to 1"),
+        (["--on", "t4", "--mbu", "0"], "error: --mbu 0: expected a share of the memory's bandwidth up to 1"),
+        (["--mbu", "60%"], "error: --mbu 60%: a share of which memory's bandwidth? Name the devices"),
+        (["--mfu", "60%"], "error: --mfu: it is of training; add --mode train, or --on with the devices"),
+        (["--mode", "train", "--on", "t4", "--mbu", "60%"], "error: --mbu 60%: a training run has no such share"),
+        (["--mode", "train", "--on", "t4", "--peak", "1T", "--mfu", "1", "--tokens", "9"], "--on t4 says it already"),
+    ],
+)
+def test_bad_options(words, message):
+    found = xf("analyze", "gpt2", "--no-trace", *words)
+    assert found.returncode == 2
+    assert message in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--metric", "macs", "--on", "t4"], "--on with --metric macs: a device bounds the time"),
+        (["--metric", "least-time"], "--metric least-time: on which device?"),
+        (["--metric", "time", "--on", "t4", "--predict"], "--on with --predict: a bound is drawn alone"),
+    ],
+)
+def test_bad_plots(words, message, tmp_path):
+    found = xf("plot", "gpt2", *words, "-o", tmp_path / "x.svg")
+    assert found.returncode == 2
+    assert message in found.stderr
+
+
+def test_on_needs_no_torch():
+    words = ["-X", "importtime", "-m", "xfcost", *LLAMA, "--on", "h100-sxmx8", "--N", "128k"]
+    found = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
+    assert "| torch" not in found.stderr
+    assert "numpy" not in found.stderr
+
+
+def test_a_training_plan_takes_peak_and_devices_from_on():
+    ledger = xfcost.analyze("gpt2", mode="train", tokens="1B", mfu="40%", on="a100-sxm-80x8", dtype="bf16", trace=False)
+    run = ledger.training.run
+    assert (run.peak, run.devices, run.mfu) == (312e12, 8, 0.4)
+    assert ledger.on is None
+
+
+def test_python_takes_devices():
+    from xfcost.counting.devices.find import read_devices
+
+    assert decode(on=read_devices("h100-sxmx8")).on.seconds == decode().on.seconds
+    with pytest.raises(UsageError, match="which of h100-pcie"):
+        decode(on="h100")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama3.2-1b", "t5-small"])
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+def test_bytes_of_rows_are_those_of_the_real_model(name, attention):
+    """The operands of every operation of the torch model on `meta`, each tensor once."""
+    from xfcost.counting.run_options import make_run
+    from xfcost.ledger.join import with_operand_bytes
+    from xfcost.spec.load import load
+    from xfcost.spec.placement import place
+    from xfcost.torch_models.timing.rows import row_bytes_of
+
+    run = make_run(N=96, batch=2, attention=attention, on="a100-sxm-80")
+    ledger = xfcost.analyze(name, N=96, batch=2, attention=attention, on="a100-sxm-80", trace=False)
+    plain = xfcost.analyze(name, N=96, batch=2, attention=attention, trace=False)
+    real = with_operand_bytes(plain, row_bytes_of(place(load(name), run)))
+    both = [(ours, theirs) for ours, theirs in zip(ledger.rows, real.rows, strict=True) if not ours.only_moves]
+    assert {one.path: one.operand_bytes or None for one, _ in both} == {one.path: one.operand_bytes for _, one in both}
+    assert sum(one.operand_bytes is not None for one, _ in both) > 10
+
+
+def test_a_forward_has_bounds_of_its_operations_where_all_kinds_declare_tensors():
+    words = ["analyze", "gpt2", "--N", "1k", "--batch", "8", "--dtype", "bf16", "--attention", "fused", "--no-trace"]
+    rows = {row["operation"]: row for row in _rows(*words, "--on", "a100-sxm-80")}
+    assert rows["attention"]["roofline_bound"] == "compute-bound"
+    assert rows["residual_add"]["roofline_bound"] == "memory-bound"
+
+
+def test_the_roofline_of_a_device(tmp_path):
+    words = ["roofline", "llama3-8b", "--mode", "decode", "--N", "8k", "--batch", "32", "--on", "h100-sxmx2"]
+    found = xf(*words, "-o", tmp_path / "roofs.csv")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith("roofs: peak 1.98 PFLOP/s, memory 6.70 TB/s, ridge point 295 FLOP/byte (nominal)")
+    assert "on 2 × NVIDIA H100 SXM 80 GB: every operation at its roof, one by one" in found.stdout
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "roofs.csv").read_text("utf-8"))))
+    assert all(float(row["of_roof"] or 1) == pytest.approx(1) for row in rows)
+    assert rows[0]["device"] == "h100-sxm x2"
+    assert rows[0]["operation"] == "Fused attention softmax(QKᵀ)V"
+    picture = xf(*words, "-o", tmp_path / "roofs.svg")
+    assert picture.returncode == 0, picture.stderr
+    assert "Roofline, bounds: Llama 3 8B" in (tmp_path / "roofs.svg").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["bert-base", "--on", "t4"], "bytes of its operations are not known in closed form (Q, K, V projections, "),
+        (["gpt2", "--on", "t4", "--device", "cpu"], "--device with --on: nothing is run or timed"),
+        (["gpt2", "--on", "t4", "--predict"], "--predict with --on: nothing is run or timed"),
+        (["gpt2", "--on", "t4", "--threads", "2"], "--threads with --on: nothing is run or timed"),
+    ],
+)
+def test_bad_rooflines(words, message, tmp_path):
+    found = xf("roofline", *words, "-o", tmp_path / "x.svg")
+    assert found.returncode == 2
+    assert message in found.stderr
+
+
+def test_a_price_is_per_million_tokens_at_the_bound(tmp_path, monkeypatch):
+    from xfcost.ledger import calibration
+
+    monkeypatch.setattr(calibration, "folder", lambda: tmp_path)
+    (tmp_path / "devices.yaml").write_text("devices: {h100-sxm: {price_per_hour: 2.5}}")
+    found = decode().on
+    assert found.price_per_output == pytest.approx(8 * 2.5 * found.seconds / 3600 / 8)
+    assert "price: 20 per hour, at least 12.3 per million tokens" in plain_text(lambda width: header(decode()))
+    (tmp_path / "devices.yaml").unlink()
+    assert decode().on.price_per_output is None
+
+
+@pytest.mark.parametrize("form", ["markdown", "latex"])
+def test_papers_get_the_answer_above_the_table(form):
+    found = xf(*LLAMA, "--on", "h100-sxmx8", "--N", "128k", "--batch", "8", "--format", form).stdout
+    assert "8 × NVIDIA H100 SXM 80 GB: fits, 189.0 GiB" in found.replace(r"$\times$", "×")
+    assert "lower bound: 17.7 ms per step" in found
+
+
+def test_the_answer_is_the_same_beside_a_trace():
+    plain, traced = (xfcost.analyze("gpt2", N=64, on="t4", mfu=0.5, trace=trace) for trace in (False, True))
+    assert plain.on == traced.on
+    assert traced.agreement.exact
+
+
+def test_a_module_beside_a_spec_has_no_bound(tmp_path):
+    (tmp_path / "net.py").write_text("import torch\n\n\ndef net():\n    return torch.nn.Linear(8, 8)\n")
+    words = ["--input", "1x8", "--on", "t4"]
+    found = xf("compare", f"{tmp_path}/net.py:net", "vit", *words)
+    assert re.search(r"^  \S+ +a torch module: no bound$", found.stdout, re.MULTILINE), found.stderr
+    alone = xf("analyze", f"{tmp_path}/net.py:net", *words)
+    assert (alone.returncode, "--on t4: that is of specs" in alone.stderr) == (2, True)

@@ -1,0 +1,247 @@
+"""`xfcost report`: one HTML file that is whole, loads nothing, escapes names and holds exact forms; no browser."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from importlib.resources import files
+from itertools import pairwise, takewhile
+
+import pytest
+
+from helpers import xf
+from pages import HOSTILE, Strict, evaluated, hostile_spec, page_of, written
+from test_roofline import found as measured
+from xfcost.api.report_page import Wanted, page_content
+from xfcost.api.specs import account
+from xfcost.counting.run_options import make_run
+from xfcost.counting.system import SpecSystem
+from xfcost.ledger import units
+from xfcost.report.page.page import page_html
+from xfcost.spec.load import load
+
+LINEAR = ("torch.nn:Linear", "--build", "in_features=3", "--build", "out_features=4")
+TWO = ("vit-s8", "swin-t", "--N", "784")
+# words of the command -> what is special about the page
+PAGES = {
+    "two image models": TWO,
+    "one text model": ("llama3.2-1b", "--N", "1024"),
+    "decode": ("gpt2", "mamba-130m", "--mode", "decode", "--N", "512"),
+    "train": ("gpt2", "--mode", "train", "--tokens", "1e9"),
+    "streams of two lengths": ("transformer-base", "--N", "100,200"),
+    "many systems": ("vit-ti16", "deit-s", "deit-b", "swin-t", "pvt-tiny", "--size", "224"),
+    "a grid that is no square": ("swin-t", "--size", "160x320"),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_is_whole_html_and_loads_nothing(name):
+    page = page_of(*PAGES[name])
+    parsed = Strict(page)
+    assert page.startswith("<!DOCTYPE html>\n")
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page)  # the name of SVG's elements is no address
+    assert not parsed.all("link")
+    assert not parsed.all("iframe")
+    assert all("src" not in one for one in parsed.all("script"))
+    assert all(one["src"].startswith("data:image/svg+xml;base64,") for one in parsed.all("img"))
+    assert not [name for name in parsed.values("style") if name]
+    assert all(value.startswith("#") for value in parsed.values("href"))
+    assert {value[1:] for value in parsed.values("href")} <= set(parsed.values("id"))
+
+
+def test_the_policy_runs_this_script_alone():
+    page = page_of(*TWO)
+    (policy,) = (one["content"] for one in Strict(page).all("meta") if one.get("http-equiv"))
+    assert policy.startswith("default-src 'none'; ")
+    for tag, source in (("style", "style-src"), ("script", "script-src")):
+        (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{source} 'sha256-{digest}'" in policy
+
+
+def test_names_are_texts_and_never_run(tmp_path):
+    page = written([str(hostile_spec(tmp_path))], tmp_path / "page.html")
+    parsed = Strict(page)
+    assert "<script>alert" not in page
+    assert "<img" not in page
+    assert [system["name"] for system in parsed.data["systems"]] == [HOSTILE]
+    assert HOSTILE in "".join(parsed.texts)
+    assert len(parsed.all("script")) == 2
+    assert "<" not in parsed.scripts[0]
+
+
+def test_headings_come_in_order_and_landmarks_are_there():
+    parsed = Strict(page_of(*TWO))
+    levels = [int(tag[1]) for tag, _, _ in parsed.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    for landmark in ("header", "main", "nav", "footer"):
+        assert len(parsed.all(landmark)) == 1
+    labels = parsed.values("aria-labelledby")
+    assert len(labels) == 8
+    assert set(labels) <= set(parsed.values("id"))
+    assert parsed.all("html")[0]["lang"] == "en"
+
+
+def test_every_table_has_a_caption_and_every_header_its_scope():
+    parsed = Strict(page_of(*TWO))
+    assert len(parsed.all("caption")) == len(parsed.all("table")) == 6
+    assert all(header.get("scope") in {"row", "col"} for header in parsed.all("th"))
+    sorts = [parents for tag, attributes, parents in parsed.elements if attributes.get("aria-sort")]
+    assert sorts
+    buttons = [parents for tag, _, parents in parsed.elements if tag == "button" and "thead" in parents]
+    assert len(buttons) == len(sorts)
+    labelled = set(parsed.values("for"))
+    assert {one["id"] for tag in ("input", "select") for one in parsed.all(tag)} <= labelled
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_forms_in_the_page_give_the_counted_integers(name):
+    words = PAGES[name]
+    data = Strict(page_of(*words)).data
+    mode = words[words.index("--mode") + 1] if "--mode" in words else "forward"
+    specs = takewhile(lambda word: not word.startswith("-"), words)
+    assert len(data["sizes"]) == len(data["labels"]) > 50
+    for spec, system in zip(specs, data["systems"], strict=True):
+        for place in (0, len(data["sizes"]) // 3, len(data["sizes"]) - 1):
+            total = evaluated(system, system["whole"]["total"]["macs"], place)
+            if total is None:
+                continue
+            run = make_run(N=data["sizes"][place], mode=mode)
+            ledger = account(load(spec, ()), run, trace=False, orders=False)
+            assert total == ledger.total("macs")
+            rows = [evaluated(system, row["macs"], place) for row in system["rows"]]
+            assert sum(rows) == total
+            memory = evaluated(system, system["whole"]["total"]["attention_bytes"], place)
+            assert memory == ledger.attention_memory()["all_layers"]
+
+
+def test_the_figures_that_are_written_are_those_of_the_ledger():
+    page = page_of(*TWO)
+    total = account(load("vit-s8", ()), make_run(N=784), trace=False).total("macs")
+    place = 'data-system="0" data-quantity="macs" data-whole="total"'
+    assert f'<data value="{total}" {place}>{units.count(total)}</data>' in page
+    assert "9,216·N² + 21,325,824·N + 21,626,880" in page
+    assert "MACs: Swin-T has the least at N = 784" in page
+
+
+def test_of_many_systems_the_least_and_the_most_come_first():
+    page = page_of("common-fnet", "common-full", "common-linear", "common-axial", "common-perceiver", "--N", "4096")
+    texts = Strict(page).texts
+    assert (
+        "attention memory: none in FNet · common and Linear Transformer · common; of the others "
+        "Perceiver latents · common has the least, 84 MiB, Full attention · common the most, 9 GiB (109.7×)"
+    ) in texts
+    assert "Crossovers, each against FNet · common" in texts
+    assert "not drawn, for so many columns do not fit side by side: the last 1 of the systems" in texts
+
+
+def test_systems_at_different_n_open_at_their_own():
+    data = Strict(page := page_of("vit-s8", "gpt2")).data
+    assert data["common"] is False
+    assert "their own N" in page
+    assert Strict(page_of(*TWO)).data["common"] is True
+
+
+def test_a_form_and_its_validity_stand_in_words():
+    page = page_of("gpt2")
+    assert "18,432·N² + 123,532,032·N" in page
+    assert "counted and equal at 65 N from 64 to 1,024" in page
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in channels]
+    return sum(weight * one for weight, one in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    bright, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def test_text_is_readable_in_both_themes():
+    css = files("xfcost.report.page").joinpath("page.css").read_text("utf-8")
+    colours = {
+        name: (light, dark) for name, light, dark in re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\)", css)
+    }
+    inks = ("ink", "quiet", "accent", "per-token", "local", "global", "unknown", *(f"system-{n}" for n in range(8)))
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    for theme in (0, 1):
+        for ink in inks:
+            for ground in ("paper", "panel"):
+                assert contrast(colours[ink][theme], colours[ground][theme]) >= 4.5, (ink, ground, theme)
+    assert set(re.findall(r"#[0-9a-f]{6}", css)) == {one for pair in colours.values() for one in pair} | {"#ffffff"}
+
+
+def test_defaults_of_language_models_are_told():
+    page = page_of(*PAGES["decode"])
+    assert "<li>bfloat16 and fused attention: the default of language models in decode; or give --dtype" in page
+
+
+def test_the_roofline_is_told_how_to_get():
+    assert "<code>--device cpu</code>" in page_of(*TWO)
+
+
+def test_the_command_says_the_answer_and_writes_one_file(tmp_path):
+    done = xf("report", "vit-s8", "swin-t", "--N", "784", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("MACs: Swin-T has the least at N = 784")
+    assert done.stderr == "Wrote vit-s8-swin-t-report.html\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["vit-s8-swin-t-report.html"]
+    again = xf("report", "vit-s8", "swin-t", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "already exists" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["vit", "-o", "page.pdf"], "expected one of .html, .htm"),
+        (["vit", "--range", "9"], "--range 9: expected a range LOW:HIGH"),
+        (["vit", "--range", "90:10"], "turn them round: --range 10:90"),
+        (["vitt"], "there is no preset 'vitt'"),
+        (["vit", "--N", "0"], "expected at least 1"),
+        (["vit", "--predict", "--threads", "0"], "--threads"),
+    ],
+)
+def test_bad_input_ends_in_one_message(words, message, tmp_path):
+    done = xf("report", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_module_without_n_has_a_page_without_slider(tmp_path):
+    page = written([*LINEAR, "--input", "2x3"], tmp_path / "p.html")
+    parsed = Strict(page)
+    assert parsed.data == {}
+    assert "There is no slider: the inputs of Linear have no N." in page
+    assert not parsed.all("svg")
+
+
+def test_a_module_with_n_has_its_counts(tmp_path):
+    data = Strict(written([*LINEAR, "--input", "Nx3", "--N", "32"], tmp_path / "p.html")).data
+    (system,) = data["systems"]
+    for place, n in enumerate(data["sizes"]):
+        assert evaluated(system, system["whole"]["total"]["macs"], place) == 12 * n
+
+
+def test_a_timed_system_has_its_roofline_as_picture_and_table():
+    systems, found = [SpecSystem(load("tiny", ()))], measured()
+    content = page_content(systems, make_run(), Wanted(), lambda text: None)._replace(rooflines=[found])
+    parsed = Strict(page := page_html(content))
+    (picture,) = parsed.all("img")
+    assert picture["alt"].startswith("Roofline of One; cpu, Abacus, 1 thread; peak 100 GFLOP/s, memory 20.0 GB/s")
+    assert base64.b64decode(picture["src"].partition(",")[2]).startswith(b"<?xml")
+    # 20 GFLOP in 0.25 s, 20/6 FLOP/byte: under the ridge point of 5
+    assert re.search(r"Scores</th>.*?global mixing.*?250 ms.*?25\.0 %.*?3\.33.*?80\.0 G.*?memory-bound", page)
+    assert len(parsed.all("caption")) == 5
+
+
+def test_the_json_has_no_markup_characters():
+    assert not set("<>&'") & set(json.dumps(Strict(page_of(*TWO)).data))

@@ -1,0 +1,89 @@
+"""Saved activations and operands in closed form where no preset goes: every option, other ranks, odd grids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from strategies import as_yaml, spec_of
+from test_saved_activations import OPTIONS, declared, of_torch
+from tiers import tiered_examples
+from xfcost.counting.undeclared import UNDECLARED, file_of
+from xfcost.formulas.component import Mixer
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+
+
+def agrees(folder: Path, text: str, **options) -> bool:
+    file = folder / "spec.yaml"
+    file.write_text(text, encoding="utf-8")
+    architecture = place(load(str(file)), Run(mode="train", **options))
+    return declared(architecture) == of_torch(architecture)
+
+
+DECLARED = [one for one in tiered_examples() if file_of(one.values[0]) not in UNDECLARED]
+
+
+@pytest.mark.parametrize(("component", "fused"), DECLARED, ids=str)
+def test_every_option_of_a_mechanism(component: Mixer, fused: bool, tmp_path):
+    options = {"attention": "fused", "dtype": "bfloat16"} if fused else {"attention": "eager", "dtype": "float32"}
+    assert agrees(tmp_path, as_yaml(spec_of(component)), batch=2, **options)
+
+
+FULL = "{kind: full, heads: 2}"
+SPECS = {
+    "sequence": """
+        input: {kind: vectors, length: 40, channels: 3}
+        embed: [{kind: conv, size: 3, stride: 2, norm: group_norm, act: relu}, {kind: pool, size: 3, stride: 2}]
+        stages:
+          - {dim: 16, depth: 1, block: [{kind: full, heads: 2, residual: none}, {kind: mlp}]}
+          - {dim: 24, depth: 1, enter: [{kind: conv, size: 1}], block: [{kind: conv, form: separable, act: glu}]}
+        head: {kind: flatten_classifier, pooled: 3, hidden: [64, 32], classes: 10}
+        """,
+    "volume": """
+        input: {kind: video, frames: 8, size: 24, channels: 3}
+        embed:
+          - {kind: conv, size: 3, stride: 2, norm: layer_norm, act: gelu_quick}
+          - {kind: pool, size: 3, stride: 2}
+          - {kind: pool, size: [1, 2, 2], stride: [1, 2, 2], form: mean}
+        stages: [{dim: 16, depth: 1, block: [{kind: bottleneck, width: 8, groups: 2}]}]
+        head: {kind: flatten_classifier, pooled: 1, hidden: [5], classes: 10}
+        """,
+    "merged patches of an odd grid": f"""
+        input: {{kind: image, size: 36}}
+        embed: [{{kind: patch, size: 4}}]
+        stages:
+          - {{dim: 8, depth: 1, block: [{FULL}]}}
+          - {{dim: 16, depth: 1, enter: [{{kind: patch_merging}}], block: [{FULL}]}}
+          - {{dim: 16, depth: 1, enter: [{{kind: patch_merging, norm: post}}], block: [{FULL}]}}
+        """,
+    "earlier stages": f"""
+        input: {{kind: tokens, vocabulary: 100, length: 32}}
+        embed: [{{kind: token}}]
+        stages:
+          - {{dim: 8, depth: 1, block: [{FULL}]}}
+          - {{dim: 8, depth: 1, enter: [{{kind: pool, form: mean}}], block: [{FULL}]}}
+          - {{dim: 8, depth: 1, enter: [{{kind: upsample, factor: 3}}], block: [{FULL}]}}
+          - {{dim: 16, depth: 1, enter: [{{kind: concatenate, stage: 1}}], block: [{FULL}]}}
+        """,
+    "strides": """
+        input: {kind: image, size: 33}
+        embed:
+          - {kind: conv, size: 3, stride: 2, norm: batch_norm, act: silu}
+          - {kind: local_relation, share: 5, stride: 2, norm: batch_norm, act: relu}
+        stages:
+          - dim: 16
+            blocks:
+              - [{kind: bottleneck, expansion: 2, spatial: {kind: local_attention, heads: 2, size: 5}}]
+              - [{kind: bottleneck, expansion: 2, stride: 2, spatial: {kind: local_relation, share: 5, size: 5}}]
+              - [{kind: local_attention, heads: 2, size: 3, stride: 2}]
+        """,
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["eager", "fused"])
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_what_no_preset_has(spec, options, tmp_path):
+    assert agrees(tmp_path, f"        name: toy{spec}", **options)

@@ -1,0 +1,222 @@
+"""A training plan by hand: bytes of a device, what recomputation adds, days by utilisation."""
+
+from __future__ import annotations
+
+import pytest
+
+import xfcost
+from plans import BLOCKS, HEADS, TABLES, WEIGHTS, XL, D, N, group, planned
+from xfcost.counting.distributed.memory import stage_memories
+from xfcost.counting.distributed.model_states import ModelStates
+from xfcost.counting.run_options import make_run
+from xfcost.ledger.device import Device, DeviceGroup, Figure
+from xfcost.ledger.distributed import Mesh
+from xfcost.ledger.errors import UsageError
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+
+# ── model states ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("zero", "expected"), [(0, 16.0), (1, 4 + 12 / 8), (2, 2 + 14 / 8), (3, 16 / 8)])
+def test_zero_shares_out_what_its_table_says(zero, expected):
+    plan = planned(zero=zero)
+    params = xfcost.analyze("gpt3-xl", trace=False).total("params")
+    assert plan.memory.states == pytest.approx(expected * params, abs=8)
+    assert plan.bytes_per_parameter == 16
+
+
+def test_float32_gradients_are_18_bytes_and_float32_parameters_have_no_master_copy():
+    assert planned(gradients="float32").bytes_per_parameter == 18
+    peaks = {"float32": Figure(value=1e12, sources=())}
+    on = Device(name="one", title="One", vendor="None", bandwidth=Figure(value=1e12, sources=()), peaks=peaks)
+    plan = planned(on=DeviceGroup(device=on), dtype="float32")
+    assert (plan.bytes_per_parameter, plan.memory.master, plan.fits, plan.device_bytes) == (16, 0, None, None)
+
+
+def test_a_part_that_is_not_shared_out_stays_whole():
+    assert ModelStates(100, 100, 200, 400).among(3, 1) == (100, 100, 67, 134)
+    assert ModelStates(100, 100, 200, None).among(4, 3) == (25, 25, 50, None)
+
+
+def test_tensor_parallelism_divides_maps_and_vocabulary_and_leaves_norms_and_positions():
+    maps = BLOCKS * (WEIGHTS + 9 * D) + TABLES[0]
+    whole = BLOCKS * 4 * D + 2 * D + TABLES[1]
+    assert planned().memory.parameters == 2 * (maps + whole)
+    assert planned(tensor_parallel=4).memory.parameters == 2 * (maps // 4 + whole)
+
+
+def test_a_pipeline_has_equal_blocks_and_a_copy_of_the_shared_table_at_both_ends():
+    block = WEIGHTS + 13 * D
+    outside = {1: TABLES[0] + TABLES[1], 2: 0, 4: TABLES[0] + 2 * D}  # the third holds what the second does
+    found = {memory.pipeline_stage: memory.parameters for memory in _stages(pipeline=4)}
+    assert found == {stage: 2 * (BLOCKS // 4 * block + more) for stage, more in outside.items()}
+    assert planned(pipeline=4).memory.pipeline_stage == 1
+
+
+def _stages(pipeline: int, name: str = "gpt3-xl"):
+    ledger = xfcost.analyze(name, **XL)
+    run = make_run(mode="train", dtype="bfloat16", attention="eager")
+    architecture = place(load(name), run)
+    mesh = Mesh(on=group(), pipeline=pipeline)
+    return stage_memories(ledger, architecture, ledger.training.step, mesh, micro_batches=8)
+
+
+SOME = (
+    "axial-transformer-imagenet64", "t5-small", "swin-t", "mixtral-8x7b", "deepseek-v2-lite", "reformer-enwik8",
+    "resnet-50", "bloom-560m", "gpt3-175b-banded", "mamba-130m", "conformer-s", "vit-b16",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_one_device_holds_all_parameters_and_activations_of_a_model(name):
+    ledger = xfcost.analyze(name, on=group(1), **XL)
+    memory, step = ledger.training.plan.memory, ledger.training.step
+    assert memory.parameters == step.params_bytes
+    assert memory.activations == step.kept_bytes
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_pipeline_stages_hold_all_blocks_and_layers_once(name):
+    blocks = sum(stage["blocks"] for stage in xfcost.analyze(name, **XL).metadata.stages)
+    if blocks % 2:
+        with pytest.raises(UsageError, match=f"{blocks} blocks don't divide into so many stages"):
+            planned(name, pipeline=2)
+        return
+    first, *second = _stages(2, name)
+    total, tables = xfcost.analyze(name, **XL).training.step.params_bytes, _tables(name)
+    held = first.parameters + sum(memory.parameters for memory in second)
+    # of stages that hold the same the first is shown; a table that both halves use is held twice
+    assert held in (total, total + tables) if second else 2 * held in (total, total + tables)
+
+
+def _tables(name: str) -> int:
+    return 2 * sum(row.params for row in xfcost.analyze(name, **XL).rows if row.component == "shared")
+
+
+# ── activations ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _kept(where=None) -> int:
+    return xfcost.analyze("gpt3-xl", **XL).total("kept_bytes", where)
+
+
+def test_one_device_keeps_what_the_ledger_says():
+    assert planned(on=group(1)).memory.activations == _kept() > 0
+    assert planned(on=group(1), checkpoint="none").memory.recomputed == 0
+
+
+def test_selective_recomputation_keeps_no_attention_matrix_and_one_comes_back():
+    matrices = 2 * HEADS * N * N
+    memory = planned(checkpoint="selective").memory
+    assert memory.activations == _kept() - BLOCKS * matrices
+    assert memory.recomputed == matrices
+
+
+def test_full_recomputation_keeps_the_input_of_every_block_and_one_block_comes_back():
+    memory = planned(checkpoint="full").memory
+    assert memory.activations == _kept(lambda row: not row.in_block) + BLOCKS * 2 * N * D
+    assert memory.recomputed == _kept(lambda row: row.in_block) // BLOCKS
+
+
+def test_tensor_parallelism_leaves_inputs_of_norms_and_first_maps_whole_and_sequence_parallelism_divides_them():
+    outside = _kept(lambda row: not row.in_block)
+    # two norms and their statistics, inputs of QKV and of the MLP
+    whole = _kept(lambda row: row.in_block and (row.role == "norm" or row.takes_input))
+    inside = _kept(lambda row: row.in_block) - whole
+    assert whole > 4 * BLOCKS * 2 * N * D
+    assert planned(tensor_parallel=8).memory.activations == outside + whole + inside // 8
+    divided = planned(tensor_parallel=8, sequence_parallel=True).memory.activations
+    assert divided == outside + (whole + inside) // 8
+
+
+def test_the_first_pipeline_stage_holds_as_many_micro_batches_as_there_are_stages():
+    inside = _kept(lambda row: row.in_block)
+    embedding = _kept(lambda row: row.component.startswith("embed"))
+    few = planned(pipeline=4, global_batch=2 * 2 * N)
+    assert few.micro_batches == 2
+    assert few.memory.activations == 2 * (inside // 4 + embedding)
+    assert planned(pipeline=4).memory.activations == inside + 4 * embedding
+
+
+def test_logits_of_the_loss_are_float32_on_the_last_stage():
+    assert planned().memory.logits == 4 * N * 50257
+    assert planned(tensor_parallel=8).memory.logits == -(-4 * N * 50257 // 8)
+    assert planned(pipeline=8).memory.logits == 0
+    assert [memory.logits for memory in _stages(pipeline=2)] == [0, 4 * N * 50257]
+
+
+def test_fused_attention_keeps_no_matrix_that_selective_recomputation_could_drop():
+    plans = [planned(attention="fused", checkpoint=one) for one in ("none", "selective")]
+    assert plans[0].memory.activations == plans[1].memory.activations
+    assert plans[0].recomputed_flops == plans[1].recomputed_flops
+
+
+# ── FLOPs and time ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+# a block's products of one sample: 12·d² per token, 2·N·d of attention; the head's N·d·V
+MATMULS = BLOCKS * N * WEIGHTS
+ATTENTION = BLOCKS * 2 * N * N * D
+HEAD = N * D * 50257
+
+
+def test_model_flops_and_what_each_recomputation_adds():
+    model = 6 * (MATMULS + ATTENTION + HEAD)
+    for checkpoint, again in (("none", 0), ("selective", 2 * ATTENTION), ("full", 2 * (MATMULS + ATTENTION))):
+        plan = planned(checkpoint=checkpoint)
+        assert (plan.step_flops, plan.recomputed_flops) == (8 * model, 8 * again)
+    fused = planned(attention="fused")
+    assert (fused.step_flops, fused.recomputed_flops) == (8 * model, 8 * ATTENTION)
+
+
+def test_days_are_model_flops_over_utilisation_peak_and_devices():
+    plan = planned(tokens=300e9, mfu="40%", checkpoint="full", on=group(price=2))
+    model, again = 6 * (MATMULS + ATTENTION + HEAD), 2 * (MATMULS + ATTENTION)
+    steps = -(-300_000_000_000 // (8 * N))
+    (one,) = plan.at
+    seconds = 8 * model / (0.4 * 100e12 * 8)
+    assert plan.steps == steps
+    assert one.step_seconds == pytest.approx(seconds)
+    assert one.days == pytest.approx(steps * seconds / 86400)
+    assert one.device_days == pytest.approx(8 * one.days)
+    assert one.cost == pytest.approx(one.device_days * 24 * 2)
+    assert one.hfu == pytest.approx(0.4 * (model + again) / model)
+    assert one.recomputation_days == pytest.approx(one.days * again / (model + again))
+    assert plan.bound_days == pytest.approx(steps * (model + again) / 100e12 / 86400)
+
+
+def test_a_global_batch_changes_steps_and_not_days():
+    small, large = (planned(tokens=2**36, mfu=0.4, global_batch=size) for size in (2**17, 2**20))
+    assert (small.micro_batches, large.micro_batches) == (8, 64)
+    assert (small.steps, large.steps) == (2**19, 2**16)
+    assert small.at[0].days == pytest.approx(large.at[0].days)
+
+
+def test_a_range_goes_from_low_to_high_and_none_gives_three_with_their_sources():
+    assert [one.mfu for one in planned(mfu="50%:35%").at] == [0.35, 0.5]
+    assert [one.mfu for one in planned(mfu=(0.35, 0.5)).at] == [0.35, 0.5]
+    three = planned().at
+    assert [one.mfu for one in three] == [0.3, 0.4, 0.5]
+    assert all("et al." in one.in_print or "Team" in one.in_print for one in three)
+    assert planned(mfu=0.5).at[0].in_print is None
+
+
+def test_a_utilisation_leaves_out_what_fused_attention_recomputes():
+    options = {"mode": "train", "dtype": "bfloat16", "trace": False, "tokens": 300e9, "devices": 8}
+    eager, fused = (
+        xfcost.analyze("gpt3-xl", attention=attention, peak="100T", mfu=0.4, **options).training.run
+        for attention in ("eager", "fused")
+    )
+    assert fused.flops > eager.flops
+    assert fused.flops - fused.recomputed_flops == eager.flops
+    assert fused.days == eager.days
+    sustained = xfcost.analyze("gpt3-xl", attention="fused", sustained="40T", **options).training.run
+    assert sustained.seconds == pytest.approx(eager.flops / (40e12 * 8))
+
+
+def test_run_and_plan_count_the_same_model_flops():
+    ledger = xfcost.analyze("gpt3-xl", on=group(), tokens=2**36, global_batch=2**20, **(XL | {"attention": "fused"}))
+    run, plan = ledger.training.run, ledger.training.plan
+    assert (run.steps, run.flops - run.recomputed_flops) == (plan.steps, plan.run_flops)
+    assert run.without_recomputation.flops == plan.run_flops
+    assert run.without_recomputation.without_params_flops == 6 * ATTENTION * 2**36 // N

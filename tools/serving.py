@@ -1,0 +1,111 @@
+"""Published serving figures beside our lower bounds: the tables of docs/serving.md, which tests check.
+
+Figures with fewer bits than a run has: bytes in proportion, KV cache included, and the peak of that dtype. Where the
+batch is not printed, the bound is of FLOPs alone. Batches in flight start at different times: a request's prefill may
+use the weights that another one's steps read, so a whole request is bounded by all FLOPs and the bytes of its steps.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import xfcost
+from xfcost.ledger import units
+from xfcost.ledger.on_devices import OnDevices
+
+_DATA = Path(__file__).parents[1] / "tests" / "data"
+_BITS = 16
+
+
+class Served(NamedTuple):
+    """A published figure and ours."""
+
+    line: dict[str, str]
+    value: float
+    """In print: tokens/s, or seconds."""
+    bound: float
+    """Most tokens/s, or least seconds."""
+    on: OnDevices
+    cache_bytes_per_token: int
+
+    @property
+    def share(self) -> float:
+        """What it reaches of the bound: above 1 is impossible."""
+        return self.bound / self.value if self.line["unit"] == "ms" else self.value / self.bound
+
+
+def served() -> list[Served]:
+    """Every published figure that a spec can express."""
+    return [_served(line) for line in _lines("serving.csv")]
+
+
+def left_out() -> dict[str, list[str]]:
+    """Why -> the published figures that no spec can express."""
+    found: dict[str, list[str]] = {}
+    for line in _lines("serving-left-out.csv"):
+        found.setdefault(line["why"], []).append(line["id"])
+    return found
+
+
+def _served(line: dict[str, str]) -> Served:
+    generates = line["mode"] == "generate"
+    dtype = "float16" if line["peak"] == "float16" else "bfloat16"
+    options: dict[str, Any] = {"N": line["N"], "batch": line["batch"], "dtype": dtype, "attention": "fused"}
+    options |= {"new_tokens": line["new_tokens"]} if generates else {}
+    on = f"{line['device']}x{line['devices']}"
+    settings = line["settings"].split()
+    ledger = xfcost.analyze(line["preset"], settings=settings, mode=line["mode"], on=on, trace=False, **options)
+    found = ledger.on
+    seconds = _seconds(found, line)
+    in_print = float(line["value"]) / 1000 if line["unit"] == "ms" else float(line["value"])
+    bound = seconds if line["unit"] == "ms" else found.outputs / seconds
+    return Served(line, in_print, bound, found, ledger.cache.bytes_per_token)
+
+
+def _seconds(found: OnDevices, line: dict[str, str]) -> float:
+    """The least seconds, at the bits and the peak of the figure."""
+    steps = [part for part in found.phases if part.name == "decode"]
+    moved = sum(part.time.bytes for part in steps) if steps else found.time.bytes
+    compute = found.time.flops / found.on.peak(line["peak"])
+    memory = moved * int(line["bits"]) / _BITS / found.on.bytes_per_second
+    return compute if line["compute_only"] else max(compute, memory)
+
+
+def served_lines() -> list[dict[str, str]]:
+    """The table as text."""
+    return [
+        {
+            "model": one.line["model"],
+            "devices": f"{one.line['devices']} × {one.line['device']}",
+            "run": _run(one.line),
+            "in print": _value(one, one.value),
+            "bound": f"{_value(one, one.bound)}{' (FLOPs)' if one.line['compute_only'] else ''}",
+            "of bound": f"{100 * one.share:.0f} %"
+            + (" **impossible**" if one.share > 1 and one.line["what"] == "impossible" else ""),
+            "source": one.line["source"].partition(" benchmark tables")[0],
+        }
+        for one in served()
+    ]
+
+
+def _run(line: dict[str, str]) -> str:
+    batch = "batch not printed" if line["compute_only"] else f"batch {line['batch']}"
+    length = f"{line['N']} + {line['new_tokens']}" if line["new_tokens"] else f"N {line['N']}"
+    what = {"generate": "request", "prefill": "first token", "decode": "decode"}[line["mode"]]
+    return f"{what}, {batch}, {length}, {line['bits']} bits"
+
+
+def _value(one: Served, value: float) -> str:
+    return units.seconds(value) if one.line["unit"] == "ms" else f"{units.count(value, 3)} tokens/s"
+
+
+def left_out_lines() -> list[dict[str, str]]:
+    """What no spec can express, and why."""
+    return [{"why": why, "figures": ", ".join(f"`{one}`" for one in names)} for why, names in left_out().items()]
+
+
+def _lines(name: str) -> list[dict[str, str]]:
+    with (_DATA / name).open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
