@@ -15,7 +15,21 @@ from xfcost.counting.storage import Held, Storage
 from xfcost.counting.undeclared import UNDECLARED, file_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import ByChannel, BEFORE, INPUT, MEMORY, OUTPUT, RESIDUAL, SECOND, Repeated, Saved, Tensor, Widened, width_of
+from xfcost.ledger.tensors import (
+    BEFORE,
+    INPUT,
+    MEMORY,
+    OUTPUT,
+    RESIDUAL,
+    SECOND,
+    ByChannel,
+    Copy,
+    Repeated,
+    Saved,
+    Tensor,
+    Widened,
+    width_of,
+)
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
 
@@ -114,22 +128,26 @@ class _Row:
         storage = self.scope.get(one.name) or self._held(one.name)
         if storage is None or not wanted:
             return 0
-        copied = one.copied
-        if isinstance(copied, Widened):
-            if storage.width < _WIDENED:
-                return self._bytes(storage) // storage.width * _WIDENED
-        elif isinstance(copied, ByChannel):
-            if storage.by_channel and self.batch > 1:
-                return self._bytes(storage, prod(copied.shape))
-        elif isinstance(copied, Repeated):
-            if copied.copies(self.batch):
-                return prod(copied.shape) * storage.width * self.batch
-        elif copied is not None and copied.copies(1 if storage.once else self.batch, storage.elements):
-            return self._bytes(storage, prod(copied.shape))
+        copy = self._copied(one.copied, storage)
+        if copy is not None:
+            return copy
         if storage.saved:
             return 0
         storage.saved = True
         return self._bytes(storage)
+
+    def _copied(self, copied: Copy | ByChannel | Widened | None, storage: Storage) -> int | None:
+        """Bytes of the copy that is saved in the storage's place; None where none is made."""
+        if isinstance(copied, Widened):
+            elements = self._bytes(storage) // storage.width
+            return elements * _WIDENED if storage.width < _WIDENED else None
+        if isinstance(copied, ByChannel):
+            return self._bytes(storage, prod(copied.shape)) if storage.by_channel and self.batch > 1 else None
+        if isinstance(copied, Repeated):
+            return prod(copied.shape) * storage.width * self.batch if copied.copies(self.batch) else None
+        if copied is None or not copied.copies(1 if storage.once else self.batch, storage.elements):
+            return None
+        return self._bytes(storage, prod(copied.shape))
 
     def _held(self, name: str) -> Storage | None:
         """A parameter or a buffer that no row wrote."""

@@ -128,12 +128,16 @@ class LshTensors(NamedTuple):
     @property
     def undo(self) -> Tensors:
         """What is brought back is saved, and the places."""
-        reads, writes = (self._rows(BEFORE), self._order(_UNDO)), (self._rows(OUTPUT),)
+        rows, places, output = self._rows(BEFORE), self._order(_UNDO), self._rows(OUTPUT)
         if self.rounds == 1:
-            return Tensors(reads, writes, (Saved(BEFORE), self._index(_UNDO)))
+            return Tensors((rows, places), (output,), (Saved(BEFORE), self._index(_UNDO)))
         logits = Tensor("logsumexp", (self.heads, self.copies))
-        reads, writes = (*reads, logits, reads[1]), (*writes, msgspec.structs.replace(logits, name=_LOGITS))
-        return Tensors(reads, writes, (Saved(BEFORE), self._index(_UNDO), Saved("logsumexp"), self._index(_UNDO)))
+        writes = (output, msgspec.structs.replace(logits, name=_LOGITS))
+        return Tensors(
+            (rows, places, logits, places),
+            writes,
+            (Saved(BEFORE), self._index(_UNDO), Saved("logsumexp"), self._index(_UNDO)),
+        )
 
     @property
     def round_weights(self) -> Tensors:

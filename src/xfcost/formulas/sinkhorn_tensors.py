@@ -70,7 +70,8 @@ class SinkhornTensors(NamedTuple):
     def sort_scores(self) -> Tensors:
         """Pooled queries times pooled keys."""
         names = ("pool_queries", "pool") if self.causal else ("pool", _POOLED_KEYS)
-        return product(*(self._pooled(name) for name in names), (self.heads, self.blocks, self.blocks))
+        queries, keys = (self._pooled(name) for name in names)
+        return product(queries, keys, (self.heads, self.blocks, self.blocks))
 
     @property
     def sort_logits(self) -> Tensors:

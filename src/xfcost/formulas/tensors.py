@@ -13,7 +13,19 @@ import msgspec
 
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, ByChannel, Exchanged, Merged, Saved, Tensor, Tensors, Widened
+from xfcost.ledger.tensors import (
+    BEFORE,
+    INPUT,
+    OUTPUT,
+    ByChannel,
+    Exchanged,
+    Merged,
+    Repeated,
+    Saved,
+    Tensor,
+    Tensors,
+    Widened,
+)
 
 Shape = tuple[Number, ...]
 
@@ -62,7 +74,7 @@ def passed(shape: Shape, name: str = BEFORE) -> Tensors:
     return view(shape, (0,), name)
 
 
-def product(first: Tensor, second: Tensor, writes: Shape, *merged: Merged | None) -> Tensors:
+def product(first: Tensor, second: Tensor, writes: Shape, *merged: Merged | Repeated | None) -> Tensors:
     """A product of two activations, of rows or of elements: each is saved for the gradient of the other.
 
     `merged` are the copies of the two that a product of matrices makes.

@@ -75,8 +75,8 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
         normed = joining != "none" and joining.place == "pre" and joining.norm != "none"
         if joining != "none" and joining.place == "pre":
             for row in norm(joining.norm, "seeds_norm", k, d):
-                row = msgspec.structs.replace(row, title="Layer norm (learned queries)", once=True)
-                yield reading(row, "seeds")
+                titled = msgspec.structs.replace(row, title="Layer norm (learned queries)", once=True)
+                yield reading(titled, "seeds")
             for row in norm(joining.norm, "tokens_norm", n, place.dim):
                 yield of_input(msgspec.structs.replace(row, title="Layer norm (tokens)"))
         yield from CrossAttention(

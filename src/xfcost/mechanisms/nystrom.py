@@ -92,8 +92,9 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         landmark_mixing: dict[str, Any] = content | {"reads": "k", "reads_tokens": m}
         token_mixing: dict[str, Any] = content | {"reads": "N", "reads_tokens": tokens}
         t = _NystromTensors(tokens, m, h, inner)
-        scale_facts = {"symbol": "", "tensors": t.scale}
-        yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * tokens * inner, **scale_facts)
+        elements = 2 * tokens * inner
+        title = "Scale queries and keys 1/d_k^¼"
+        yield elementwise("scale", title, "multiply", elements, symbol="", tensors=t.scale)
         segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m, "tensors": t.landmarks_made}
         yield elementwise("landmarks", "Means of segments Q̃, K̃", "mean", 2 * tokens * inner, **segment)
         token_entries, landmark_entries = h * tokens * m, h * m * m
@@ -163,7 +164,7 @@ _LANDMARK_KEYS: Final = "landmark keys"
 
 
 class _NystromTensors(NamedTuple):
-    """P `tokens`, m `landmarks`, h `heads` of the width `inner` together; products copy heads that lie beside each other."""
+    """P `tokens`, m `landmarks`, h `heads` of the width `inner` together; products copy heads beside each other."""
 
     tokens: Number
     landmarks: Number
