@@ -421,6 +421,8 @@ def test_the_object_of_a_training_step(image: Path) -> None:
         "estimate": 292200,  # 6·487·100
         "without_params_flops": 84672,  # 9·2·3·1568
         "with_params_flops": 244080,  # the rest
+        "recomputed_flops": 0,
+        "recomputed_without_params": 0,
         "rate": 1000.0,
         "peak": None,
         "mfu": None,

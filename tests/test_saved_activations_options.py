@@ -68,6 +68,28 @@ SPECS = {
           - {{dim: 8, depth: 1, enter: [{{kind: upsample, factor: 3}}], block: [{FULL}]}}
           - {{dim: 16, depth: 1, enter: [{{kind: concatenate, stage: 1}}], block: [{FULL}]}}
         """,
+    "experts": """
+        input: {kind: tokens, vocabulary: 100, length: 12}
+        embed: [{kind: token}, {kind: token_type}, {kind: position, form: axial, shape: [4, 4], widths: [6, 10]}]
+        stages:
+          - dim: 16
+            blocks:
+              - [{kind: moe, experts: 4, active: 2, capacity: 1.5, normalize: false, expert: {kind: mlp}, shared: {}}]
+              - [{kind: moe, experts: 4, active: 1, router: sigmoid, correction: true, scale: 2, expert: {kind: mlp}}]
+              - [{kind: moe, experts: 6, active: 2, groups: {count: 3, active: 2}, expert: {kind: mlp, bias: false}}]
+              - [{kind: moe, router: sigmoid, groups: {count: 2, active: 1, score: top_two}, expert: {kind: mlp}}]
+        head: {kind: masked_language_model, act: silu, norm: rms_norm, next_sentence: true}
+        """,
+    "extra tokens": f"""
+        input: {{kind: image, size: 16}}
+        embed:
+          - {{kind: patch, size: 4}}
+          - {{kind: class_token}}
+          - {{kind: distillation_token}}
+          - {{kind: position, form: separate}}
+        stages: [{{dim: 16, depth: 1, block: [{FULL}]}}]
+        head: {{kind: pooler, norm: layer_norm, width: 8, classes: 3}}
+        """,
     "strides": """
         input: {kind: image, size: 33}
         embed:

@@ -139,7 +139,7 @@ class _Row:
     def _copied(self, copied: Copy | ByChannel | Widened | None, storage: Storage) -> int | None:
         """Bytes of the copy that is saved in the storage's place; None where none is made."""
         if isinstance(copied, Widened):
-            elements = self._bytes(storage) // storage.width
+            elements = self._bytes(storage, prod(copied.shape)) // storage.width
             return elements * _WIDENED if storage.width < _WIDENED else None
         if isinstance(copied, ByChannel):
             return self._bytes(storage, prod(copied.shape)) if storage.by_channel and self.batch > 1 else None

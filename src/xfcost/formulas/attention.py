@@ -66,6 +66,8 @@ class DenseAttention(msgspec.Struct, frozen=True):
     """Is the mask a buffer, made before the model runs?"""
     bias: Tensor | None = None
     """The bias of the scores, a tensor; by default constants, the same for all samples."""
+    apart: bool = False
+    """Are the heads of queries and keys apart in memory, and not beside each other in every token?"""
 
     def rows(self) -> Iterator[Operation]:
         """The rows from queries, keys and values to weighted sums."""
@@ -95,7 +97,7 @@ class DenseAttention(msgspec.Struct, frozen=True):
         values = self.inner if self.values is None else self.values
         sizes = (self.groups, self.queries, self.keys, self.heads, self.inner, values, self.shared)
         bias = (self.bias or CONSTANT_BIAS) if self.biased else None
-        facts = {name: getattr(self, name) for name in ("gathered", "gathered_queries", "held_mask")}
+        facts = {name: getattr(self, name) for name in ("gathered", "gathered_queries", "held_mask", "apart")}
         return CoreTensors(*sizes, self.operands, self.prefix, scaled=self.scaled, bias=bias, **facts)
 
     @property

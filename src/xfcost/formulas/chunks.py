@@ -7,6 +7,7 @@ from typing import Any
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.component import Number, Operation
 from xfcost.formulas.rows import move
+from xfcost.ledger.tensors import Tensors
 
 
 def chunk_mixing(size: Number) -> dict[str, Any]:
@@ -20,6 +21,6 @@ def pairs_in_chunks(tokens: Number, chunks: Number, size: Number) -> Number:
     return (chunks - 1) * (size * (size + 1) // 2) + last_tokens * (last_tokens + 1) // 2
 
 
-def pad_to_chunks(tokens: Number, padded: Number, width: Number) -> Operation:
+def pad_to_chunks(tokens: Number, padded: Number, width: Number, tensors: Tensors | None = None) -> Operation:
     """`padded` tokens of `width` written, where these are not the tokens themselves."""
-    return move("pad", "Pad to whole chunks", lesser(1, padded - tokens) * padded * width)
+    return move("pad", "Pad to whole chunks", lesser(1, padded - tokens) * padded * width, tensors=tensors)

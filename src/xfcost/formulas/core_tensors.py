@@ -39,6 +39,8 @@ class CoreTensors(NamedTuple):
     """Are the queries too?"""
     held_mask: bool = False
     """Is the mask a buffer, or nothing at all?"""
+    apart: bool = False
+    """Are the heads of queries and keys apart, (B, H, N, K) in memory, so that no product copies them?"""
 
     @property
     def _shapes(self) -> tuple[Shape, Shape, Shape]:
@@ -73,12 +75,12 @@ class CoreTensors(NamedTuple):
         query_shape, key_shape, _ = self._shapes
         q = Tensor(f"{self.prefix}scale" if self.scaled else self.operands[0], query_shape)
         k = Tensor(self.operands[1], key_shape)
-        keys = Saved(k.name, q.name, self._merged_keys(key_shape))
+        keys = Saved(k.name, q.name, None if self.apart else self._merged_keys(key_shape))
         if self.shared > 1:
             stacked = Tensor("stacked", query_shape)
             return Tensors((q, k), (Tensor(OUTPUT, self._entries),), (keys,), (stacked,))
-        merged = None if self.gathered_queries else self._merged(query_shape, self.queries, self.heads)
-        queries = Saved(q.name, k.name, merged)
+        copied = None if self.apart or self.gathered_queries else self._merged(query_shape, self.queries, self.heads)
+        queries = Saved(q.name, k.name, copied)
         return Tensors((q, k), (Tensor(OUTPUT, self._entries),), (queries, keys))
 
     @property

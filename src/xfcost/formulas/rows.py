@@ -140,7 +140,8 @@ def causal_depthwise_convolution(tokens: Number, taps: Number, channels: Number)
     kernel, title = (taps,), "Causal depthwise convolution"
     step = depthwise_convolution("conv", title, 1, kernel, channels)
     row = depthwise_convolution("conv", title, tokens + taps - 1, kernel, channels)
-    return msgspec.structs.replace(row, in_decode=(*convolution_cache_write(channels, taps), step))
+    tensors = mapped((tokens, channels), (tokens + taps - 1, channels))
+    return msgspec.structs.replace(row, tensors=tensors, in_decode=(*convolution_cache_write(channels, taps), step))
 
 
 def with_gradient_operands(row: Operation, operands: int) -> Operation:

@@ -30,7 +30,7 @@ from xfcost.ledger.tensors import (
 Shape = tuple[Number, ...]
 
 # What the element-wise operations save of their input and of their output.
-_OF_INPUT: Final = frozenset({"gelu", "gelu_tanh", "gelu_quick", "silu", "relu6"})
+_OF_INPUT: Final = frozenset({"gelu", "gelu_tanh", "gelu_quick", "silu", "relu6", "softplus"})
 _OF_OUTPUT: Final = frozenset({"relu", "softmax", "exp", "sigmoid", "tanh"})
 _OF_NEITHER: Final = frozenset({"add", "multiply"})
 # Those with one more tensor of their own, as large as their input: x·sigmoid(1.702x) saves the sigmoid.
@@ -74,7 +74,7 @@ def passed(shape: Shape, name: str = BEFORE) -> Tensors:
     return view(shape, (0,), name)
 
 
-def product(first: Tensor, second: Tensor, writes: Shape, *merged: Merged | Repeated | None) -> Tensors:
+def product(first: Tensor, second: Tensor, writes: Shape, *merged: Merged | Exchanged | Repeated | None) -> Tensors:
     """A product of two activations, of rows or of elements: each is saved for the gradient of the other.
 
     `merged` are the copies of the two that a product of matrices makes.
@@ -118,7 +118,7 @@ def normed(kind: str, tokens: Number, width: Number) -> Tensors:
     saved, makes = {
         "layer_norm": (Saved(BEFORE), (Tensor("statistics", (tokens, 2), "statistic"),)),
         "rms_norm": (
-            Saved(BEFORE, copied=Widened()),
+            Saved(BEFORE, copied=Widened(shape)),
             (Tensor("statistics", (tokens,), "statistic"), Tensor("normed", shape, "statistic")),
         ),
         "batch_norm": (Saved(BEFORE), (Tensor("statistics", (width, 2), "statistic", once=True),)),
@@ -126,6 +126,25 @@ def normed(kind: str, tokens: Number, width: Number) -> Tensors:
         "affine": (Saved(BEFORE), ()),
     }[kind]
     return Tensors((Tensor(BEFORE, shape),), (Tensor(OUTPUT, shape),), (saved,), makes)
+
+
+def skipped(name: str, other: str, elements: Number) -> Tensors:
+    """A tensor plus another one times weights, which is saved."""
+    both = (Tensor(name, (elements,)), Tensor(other, (elements,)))
+    return Tensors(both, (Tensor(OUTPUT, (elements,)),), (Saved(other),))
+
+
+def exponential_of_weights(elements: Number) -> Tensors:
+    """-exp(w), the same for all samples: exp(w) is saved. Later rows read it by its name."""
+    made = Tensor("exponential", (elements,), once=True)
+    return Tensors((), (Tensor(OUTPUT, (elements,), once=True),), makes=(made,), beside=True)
+
+
+def gated(factor: str, gate: str, elements: Number, *, act: str) -> Tensors:
+    """A factor times act(gate), in one leaf: both factors are saved, and what the activation saves."""
+    both = (Tensor(factor, (elements,)), Tensor(gate, (elements,)))
+    saves = (Saved(factor), *((Saved(gate),) if act in _OF_INPUT else ()))
+    return Tensors(both, (Tensor(OUTPUT, (elements,)),), saves, (Tensor("activated", (elements,)),))
 
 
 def sum_with_held(shape: Shape, table: str | None) -> Tensors:

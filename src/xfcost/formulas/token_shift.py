@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer
-from xfcost.formulas.component import Operation, Place
+from xfcost.formulas.component import Number, Operation, Place
 from xfcost.formulas.rows import elementwise, move, state_write
+from xfcost.formulas.tensors import copied, gated
+from xfcost.ledger.tensors import INPUT, OUTPUT, Tensor, Tensors
 
 
 class TokenShiftMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
@@ -16,11 +18,27 @@ class TokenShiftMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
         """The previous tokens, N·d elements written; the mixtures, uses·d parameters, (1 + 2·uses)·N·d FLOPs."""
         elements = place.grid.total * place.dim
         cached = state_write("Token shift", place.dim, path="shift")
-        yield move("shift", "Token shift", elements, in_decode=(cached,))
+        tensors = copied((elements,), (elements,), INPUT)
+        yield move("shift", "Token shift", elements, in_decode=(cached,), tensors=tensors)
         work, title = "add" + uses * " + multiply + add", "Mix with the token before"
         params = uses * place.dim
-        yield elementwise("mix", title, work, elements, params=params, mixing="local", reads="2", reads_tokens=2)
+        facts = {"params": params, "mixing": "local", "reads": "2", "reads_tokens": 2}
+        yield elementwise("mix", title, work, elements, tensors=_mixed(elements, uses), **facts)
 
-    def gated(self, place: Place) -> Operation:
-        """σ(r)∘x."""
-        return elementwise("gate", "Receptance gate", "sigmoid + multiply", place.grid.total * place.dim)
+    def gated(self, place: Place, name: str) -> Operation:
+        """σ(r)∘x, x the row `name`."""
+        elements = place.grid.total * place.dim
+        tensors = gated(name, "receptance", elements, act="sigmoid")
+        return elementwise("gate", "Receptance gate", "sigmoid + multiply", elements, tensors=tensors)
+
+
+def mixture(use: int) -> str:
+    """The tensor of a use's mixture."""
+    return "mix" if use == 0 else f"mixture {use}"
+
+
+def _mixed(elements: Number, uses: int) -> Tensors:
+    """What sets a token apart from the one before is saved, for the gradients of the shares."""
+    reads = tuple(Tensor(name, (elements,)) for name in (INPUT, "shift"))
+    writes = tuple(Tensor(mixture(use) if use else OUTPUT, (elements,)) for use in range(uses))
+    return Tensors(reads, writes, makes=(Tensor("apart", (elements,)),))

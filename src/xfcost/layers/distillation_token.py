@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place
 from xfcost.formulas.layer import Embed
+from xfcost.formulas.tensors import copied
 
 
 class DistillationToken(Embed, frozen=True, kw_only=True, tag="distillation_token"):
@@ -27,5 +28,6 @@ class DistillationToken(Embed, frozen=True, kw_only=True, tag="distillation_toke
         return place.grid._replace(special=place.grid.special + 1), place.dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        moved = (place.grid.total + 1) * place.dim
-        yield Operation(path="insert", title="Distillation token", params=place.dim, moved=moved)
+        n, d = place.grid.total, place.dim
+        tensors = copied((n, d), (n + 1, d))
+        yield Operation(path="insert", title="Distillation token", params=d, moved=(n + 1) * d, tensors=tensors)

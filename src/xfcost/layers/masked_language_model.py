@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-import msgspec
-
 from xfcost.formulas.component import ActKind, ComponentError, NormKind, Operation, Place, Share
 from xfcost.formulas.layer import Head
 from xfcost.formulas.rows import elementwise, linear
+from xfcost.formulas.tensors import within
 from xfcost.layers.language_model import LanguageModel
 from xfcost.layers.pooler import Pooler
+from xfcost.ledger.tensors import INPUT
 
 
 class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_model"):
@@ -57,5 +57,5 @@ class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_
         yield from self.scores.operations(place)
         if self.next_sentence:
             for row in Pooler().operations(place):
-                yield msgspec.structs.replace(row, path=f"pooler_{row.path}")
+                yield within(row, "pooler_", INPUT)
             yield linear("next_sentence", "Does the next sentence follow?", 1, d, 2)

@@ -11,12 +11,15 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div, ceil_log2, lesser
 from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Width, divisors_text
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.expert_tensors import ExpertTensors
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, linear, maximum, move, on_raw_input, sort
+from xfcost.formulas.tensors import copied, product, within
 from xfcost.layers.geglu import Geglu
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.accounts import WeightsRead
+from xfcost.ledger.tensors import BEFORE, INPUT, Tensor
 
 Experts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
@@ -155,21 +158,32 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
+        tensors = self._tensors(n, d)
         yield from self._routing(n, d)
-        yield move("arrange", "Places of the tokens' copies with their experts")
+        yield move("arrange", "Places of the tokens' copies with their experts", tensors=tensors.arrangement)
         rows = self.computed(n)
-        yield move("gather", "Tokens to their experts", rows * d)
+        yield move("gather", "Tokens to their experts", rows * d, tensors=tensors.gather)
         for row in self.expert.operations(msgspec.structs.replace(place, grid=Grid((rows,)))):
-            yield self._of_each(row, n)
+            yield self._of_each(tensors.of_each(row), n)
         copies = n * self.active * d
-        yield move("scatter", "Experts' answers to their tokens", copies)
-        yield elementwise("weigh", "Answers times their weights", "multiply", copies)
+        yield move("scatter", "Experts' answers to their tokens", copies, tensors=tensors.scatter)
+        weighed = product(Tensor(BEFORE, (copies,)), Tensor("weights", (n, self.active)), (copies,))
+        yield elementwise("weigh", "Answers times their weights", "multiply", copies, tensors=weighed)
         if self.active != 1:
-            yield elementwise("sum", "Sum over a token's experts", "sum", copies)
+            summed = copied((n, self.active, d), (n, d))
+            yield elementwise("sum", "Sum over a token's experts", "sum", copies, tensors=summed)
         if self.shared is not None:
-            for row in self.shared_network(d).operations(place):
-                yield msgspec.structs.replace(row, path=f"shared_{row.path}", title=f"{row.title} (shared experts)")
-            yield elementwise("shared_add", "Add the shared experts", "add", n * d)
+            yield from self._shared(place)
+
+    def _shared(self, place: Place) -> Iterator[Operation]:
+        for row in self.shared_network(place.dim).operations(place):
+            yield msgspec.structs.replace(within(row, "shared_", INPUT), title=f"{row.title} (shared experts)")
+        both = ("weigh" if self.active == 1 else "sum", BEFORE)
+        yield elementwise("shared_add", "Add the shared experts", "add", place.grid.total * place.dim, of=both)
+
+    def _tensors(self, n: Number, d: Number) -> ExpertTensors:
+        slots = self.capacity is not None
+        return ExpertTensors(n, d, self.experts, self.active, self.computed(n), slots=slots)
 
     def _of_each(self, row: Operation, tokens: Number) -> Operation:
         """A network's row, for all experts: each has weights of its own, and a token uses those of A.
@@ -180,7 +194,6 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         chosen = row.params * self.active * tokens
         return msgspec.structs.replace(
             row,
-            path=f"experts_{row.path}",
             title=f"{row.title} (experts)",
             params=every,
             idle_params=row.params * (self.experts - self.active),
@@ -194,22 +207,29 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         if self.correction:
             yield elementwise("correction", "Bias of the choice", "add", every)
         if self.groups is not None:
-            yield self._group_choice(self.groups, n)
+            yield self._group_choice(self.groups, n, d)
+        tensors = self._tensors(n, d)
         yield (
-            maximum("choose", "Choice of the expert", every)
+            maximum("choose", "Choice of the expert", every, tensors=tensors.choice)
             if self.active == 1
-            else sort("choose", "Choice of the experts (top A)", n, self.experts)
+            else sort("choose", "Choice of the experts (top A)", n, self.experts, tensors=tensors.choice)
         )
         each = FLOPS_PER_ELEMENT["sum"] + FLOPS_PER_ELEMENT["multiply"] if self.normalize else 0
         each += FLOPS_PER_ELEMENT["multiply"] if self.scale is not None else 0
         yield Operation(
-            path="weights", title="Weights of the chosen", flops=n * self.active * each, moved=n * self.active
+            path="weights",
+            title="Weights of the chosen",
+            flops=n * self.active * each,
+            moved=n * self.active,
+            tensors=tensors.weights(normalize=self.normalize),
         )
 
-    def _group_choice(self, groups: Groups, n: Number) -> Operation:
+    def _group_choice(self, groups: Groups, n: Number, d: Number) -> Operation:
         """Scores of the groups, then the best of them; the experts of all others are masked."""
-        of_groups = sort("choose_groups", "Choice of the groups (top)", n, groups.count)
-        if groups.score == "max":
+        top_two = groups.score == "top_two"
+        tensors = self._tensors(n, d).best_groups(groups.count, groups.active, top_two=top_two)
+        of_groups = sort("choose_groups", "Choice of the groups (top)", n, groups.count, tensors=tensors)
+        if not top_two:
             return msgspec.structs.replace(of_groups, comparisons=of_groups.comparisons + n * self.experts)
         within = n * self.experts * ceil_log2(self.experts // groups.count)
         sums = 2 * n * groups.count * FLOPS_PER_ELEMENT["sum"]

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 from xfcost.formulas.component import ActKind, Letter, NormKind, Operation, Place, Rows, Width
 from xfcost.formulas.layer import Head
 from xfcost.formulas.rows import elementwise, linear, move, norm
+from xfcost.formulas.tensors import view
+from xfcost.ledger.tensors import BEFORE, INPUT
 
 
 class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
@@ -31,7 +33,9 @@ class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
     def operations(self, place: Place) -> Iterator[Operation]:
         width = place.dim if self.width is None else self.width
         yield from norm(self.norm, "norm", place.grid.total, place.dim)
-        yield move("pool", "Take the first token")
+        n, d = place.grid.total, place.dim
+        taken = view((n, d), (d,), INPUT if self.norm == "none" else BEFORE)
+        yield move("pool", "Take the first token", tensors=taken)
         yield linear("linear", "Pooler", 1, place.dim, width)
         yield elementwise("act", "Activation of the pooler", self.act, width)
         if self.classes is not None:

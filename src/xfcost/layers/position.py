@@ -15,6 +15,7 @@ from xfcost.formulas.rows import elementwise, move
 from xfcost.formulas.tensors import sum_with_held, weights
 from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.grid import sides_text
+from xfcost.ledger.tensors import OUTPUT, Tensor, Tensors
 
 
 class Position(Embed, frozen=True, kw_only=True, tag="position"):
@@ -84,16 +85,20 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
-        tensors = sum_with_held((n, d), "table" if self.form == "learned" else None)
+        table = {"learned": "table", "sinusoidal": None, "axial": "spread", "separate": "tables"}[self.form]
+        tensors = sum_with_held((n, d), table)
         add = elementwise("add", "Add positions", "add", n * d, tensors=tensors)
         if self.form == "learned":
             yield self._table(place)
         if self.form == "separate":
             yield self._separate(place)
         for axis, (side, width) in enumerate(zip(self.shape or [], self.widths or [], strict=True)):
-            yield Operation(path=f"axes_{axis}", title=f"Position table of axis {axis + 1}", params=side * width)
+            title, tables = f"Position table of axis {axis + 1}", weights((side, width))
+            yield Operation(path=f"axes_{axis}", title=title, params=side * width, tensors=tables)
         if self.shape:
-            yield move("spread", "Lay out the axes' positions", prod(self.spread(place)) * place.dim, once=True)
+            elements = prod(self.spread(place)) * place.dim
+            title, tensors = "Lay out the axes' positions", self._laid_out(elements)
+            yield move("spread", title, elements, once=True, tensors=tensors)
         yield add
 
     def decoding(self, place: Place) -> Iterator[Operation]:
@@ -109,13 +114,20 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
         tensors = weights((self.rows(place), place.dim))
         return Operation(path="table", title="Position table", params=params, bound=bound, tensors=tensors, **more)
 
+    def _laid_out(self, elements: Number) -> Tensors:
+        axes = zip(self.shape or [], self.widths or [], strict=True)
+        reads = tuple(Tensor(f"axes_{axis}", size, once=True) for axis, size in enumerate(axes))
+        return Tensors(reads, (Tensor(OUTPUT, (elements,)),), beside=True)
+
     def _separate(self, place: Place) -> Operation:
         steps, *others = place.grid.sides
         rows, d = steps + prod(others) + place.grid.special, place.dim
         moved = place.grid.total * d if place.grid.special else 0
         work = place.grid.tokens * d
         title = "Tables of time steps and of places"
-        return elementwise("tables", title, "add", work, params=rows * d, moved=moved, once=True, bound=True)
+        tensors = Tensors((), (Tensor(OUTPUT, (place.grid.total, d)),), beside=True)
+        facts = {"params": rows * d, "moved": moved, "once": True, "bound": True}
+        return elementwise("tables", title, "add", work, tensors=tensors, **facts)
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.form == "separate":

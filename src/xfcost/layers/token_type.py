@@ -9,6 +9,7 @@ from xfcost.formulas.component import Operation, Place, Rows
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import elementwise
 from xfcost.ledger.accounts import WeightsRead
+from xfcost.ledger.tensors import INPUT, OUTPUT, Tensor, Tensors
 
 
 class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):
@@ -24,11 +25,14 @@ class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
+        types = Tensor("types", (n,), "int64", held=True)
+        looked_up = Tensors((types,), (Tensor(OUTPUT, (n, d)),), makes=(Tensor("types", (n,), "int64"),))
         yield Operation(
             path="lookup",
             title="Token type embedding",
             params=self.types * d,
             moved=n * d,
             weights_read=WeightsRead(d, at_most=d),
+            tensors=looked_up,
         )
-        yield elementwise("add", "Add token types", "add", n * d)
+        yield elementwise("add", "Add token types", "add", n * d, of=(INPUT, "lookup"))

@@ -28,8 +28,9 @@ SECOND: Final = "<second>"
 OUTPUT: Final = "<output>"
 """What the row itself writes."""
 
-Type = Literal["model", "statistic", "float32", "int64", "bool"]
-"""Type of a tensor's elements: the model's, float32 or the model's if that is wider (`statistic`), or a fixed one."""
+Type = Literal["model", "statistic", "float32", "int64", "bool", "complex"]
+"""Type of a tensor's elements: the model's, float32 or the model's if that is wider (`statistic`), two of these
+(`complex`), or a fixed one."""
 _FIXED: Final = {"float32": 4, "int64": 8, "bool": 1}
 _STATISTIC: Final = 4
 
@@ -38,7 +39,8 @@ def width_of(kind: Type, element: int) -> int:
     """Bytes of an element of this type, in a model whose elements have `element` bytes."""
     if kind == "model":
         return element
-    return max(_STATISTIC, element) if kind == "statistic" else _FIXED[kind]
+    wide = max(_STATISTIC, element)
+    return {"statistic": wide, "complex": 2 * wide}.get(kind) or _FIXED[kind]
 
 
 class Tensor(msgspec.Struct, frozen=True, gc=False):
@@ -139,6 +141,9 @@ Copy = Merged | Exchanged | Repeated | Spread | CopiedAlone
 
 class Widened(msgspec.Struct, frozen=True):
     """Numbers narrower than float32 are copied to float32."""
+
+    shape: tuple[Number, ...]
+    """Of the copy, one sample's: the part of the storage that the operation sees."""
 
 
 class Saved(msgspec.Struct, frozen=True, gc=False):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from xfcost.formulas.component import Mixer, Operation, Place
 from xfcost.formulas.rows import elementwise, matmul, on_raw_input, with_gradient_operands
+from xfcost.formulas.tensors import copied, reading
 
 
 class FourierMixing(Mixer, frozen=True, kw_only=True, tag="fourier_mixing"):
@@ -25,9 +26,12 @@ class FourierMixing(Mixer, frozen=True, kw_only=True, tag="fourier_mixing"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
-        for path, title in (("cos_width", "Cosines over the width"), ("sin_width", "Sines over the width")):
-            yield on_raw_input(with_gradient_operands(matmul(path, title, n * d * d), 1))
-        for path, title in (("cos_tokens", "Cosines over tokens"), ("sin_tokens", "Sines over tokens")):
-            row = matmul(path, title, n * n * d, mixing="global", reads="N", reads_tokens=n)
+        tensors = copied((n, d), (n, d))  # a product with a fixed matrix saves nothing of x
+        for part, title in (("cos", "Cosines over the width"), ("sin", "Sines over the width")):
+            row = matmul(f"{part}_width", title, n * d * d, tensors=tensors)
             yield on_raw_input(with_gradient_operands(row, 1))
-        yield elementwise("real_part", "Real part", "add", n * d)
+        mixing = {"mixing": "global", "reads": "N", "reads_tokens": n}
+        for part, title in (("cos", "Cosines over tokens"), ("sin", "Sines over tokens")):
+            row = matmul(f"{part}_tokens", title, n * n * d, tensors=tensors, **mixing)
+            yield reading(on_raw_input(with_gradient_operands(row, 1)), f"{part}_width")
+        yield elementwise("real_part", "Real part", "add", n * d, of=("cos_tokens", "sin_tokens"))

@@ -8,6 +8,8 @@ from xfcost.formulas.component import ActKind, ComponentError, NormKind, Number,
 from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.rows import elementwise, linear, linear_over_tokens, norm
 from xfcost.formulas.static_mixer import StaticGlobalMixer
+from xfcost.formulas.tensors import saving_copies
+from xfcost.ledger.tensors import BEFORE, Merged
 
 
 class Gmlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"):
@@ -57,6 +59,7 @@ class Gmlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"):
         yield linear("fc1", "MLP up-projection", n, d, hidden)
         yield elementwise("act", "MLP activation", self.act, n * hidden)
         yield from norm(self.norm, "gate_norm", n, half)
-        yield linear_over_tokens("gate_spatial", "Linear over tokens", half, n, n)
-        yield elementwise("gate_multiply", "Gate u ⊙ v", "multiply", n * half)
+        spatial = linear_over_tokens("gate_spatial", "Linear over tokens", half, n, n)
+        yield saving_copies(spatial, Merged((n, half), half, n))
+        yield elementwise("gate_multiply", "Gate u ⊙ v", "multiply", n * half, of=("act", BEFORE))
         yield linear("fc2", "MLP down-projection", n, half, d)

@@ -11,6 +11,7 @@ from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer
 from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Side, Width, check_odd
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.formulas.hyena_tensors import HyenaTensors
 from xfcost.formulas.rows import (
     depthwise_convolution,
     elementwise,
@@ -19,6 +20,8 @@ from xfcost.formulas.rows import (
     static_weights,
     with_gradient_operands,
 )
+from xfcost.formulas.tensors import channels_first, mapped, reading, weights
+from xfcost.ledger.tensors import Tensor
 
 
 class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
@@ -69,19 +72,24 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         n, d = place.grid.total, place.dim
         wide, filters = (self.order + 1) * d, (self.order - 1) * d
         yield linear("in_proj", "Projections to gates and value", n, d, wide)
-        yield depthwise_convolution("short_conv", "Causal depthwise convolution", n + self.conv - 1, (self.conv,), wide)
-        for row in self._filter(n, filters):
+        tensors = HyenaTensors(n, d, self.order - 1, self.filter_hidden, self.filter_layers)
+        outputs = n + self.conv - 1
+        row = depthwise_convolution("short_conv", "Causal depthwise convolution", outputs, (self.conv,), wide)
+        yield msgspec.structs.replace(row, tensors=mapped((n, wide), (outputs, wide)))
+        for row in self._filter(n, filters, tensors):
             yield msgspec.structs.replace(row, once=True)
-        yield elementwise("gate", "Gates", "multiply", n * self.order * d)
+        yield elementwise("gate", "Gates", "multiply", n * self.order * d, tensors=tensors.gate)
         transforms = 2 * COSTS["fft"] * n * ceil_log2(2 * n)
         yield Operation(
             path="long_conv",
             title="Long convolutions by FFT",
             flops=filters * (transforms + (n + 1) * COSTS["complex_multiply"]),
+            tensors=tensors.long_convolution,
             **static_weights(global_mixing(n)),
         )
-        yield elementwise("skip", "Skip D∘v", "multiply + add", n * filters, params=filters)
-        yield linear("out_proj", "Output projection", n, d, d)
+        skip = {"params": filters, "tensors": tensors.skip}
+        yield elementwise("skip", "Skip D∘v", "multiply + add", n * filters, **skip)
+        yield channels_first(reading(linear("out_proj", "Output projection", n, d, d), "gate"), "gate", n, d)
 
     def step(self, place: Place) -> Iterator[Operation]:
         raise ComponentError(
@@ -90,22 +98,29 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
             "every token sums over all before it; --mode generate counts it without a cache",
         )
 
-    def _filter(self, tokens: Number, filters: Number) -> Iterator[Operation]:
+    def _filter(self, tokens: Number, filters: Number, tensors: HyenaTensors) -> Iterator[Operation]:
         """The network that computes the filters, from weights alone."""
         hidden, layers = self.filter_hidden, self.filter_layers
         if self.positions == "learned":
             table = tokens * self.features
-            yield Operation(path="positions", title="Features of the positions", params=table, bound=True)
+            held = weights((tokens, self.features))
+            title = "Features of the positions"
+            yield Operation(path="positions", title=title, params=table, bound=True, tensors=held)
         first = linear("filter_in", "Filter network, first map", tokens, self.features, hidden)
+        features = (Tensor("positions", (tokens, self.features), once=True, held=True),)
+        first = reading(first, "positions", reads=features)
         yield with_gradient_operands(first, 2 if self.positions == "learned" else 1)
         sines, title = (layers + 1) * tokens * hidden, "Filter network, sin(ω∘x)"
-        yield elementwise("filter_sin", title, "multiply + exp", sines, params=hidden)
+        yield elementwise("filter_sin", title, "multiply + exp", sines, params=hidden, tensors=tensors.sines)
         row = linear("filter_hidden", "Filter network, hidden maps", layers * tokens, hidden, hidden)
-        yield msgspec.structs.replace(row, params=layers * row.params)
-        yield linear("filter_out", "Filter network, last map", tokens, hidden, filters, bias=False)
-        yield elementwise("window", "Window of the filters", "multiply + multiply + exp", tokens * filters)
+        yield msgspec.structs.replace(row, params=layers * row.params, tensors=tensors.hidden_maps)
+        last = linear("filter_out", "Filter network, last map", tokens, hidden, filters, bias=False)
+        yield reading(last, "filter_sin")
+        yield elementwise(
+            "window", "Window of the filters", "multiply + multiply + exp", tokens * filters, tensors=tensors.window
+        )
         transforms = filters * COSTS["fft"] * tokens * ceil_log2(2 * tokens)
-        yield Operation(path="filter_fft", title="Spectra of the filters", flops=transforms)
+        yield Operation(path="filter_fft", title="Spectra of the filters", flops=transforms, tensors=tensors.spectra)
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total

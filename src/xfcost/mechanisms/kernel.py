@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -13,6 +13,7 @@ from xfcost.formulas.chunks import chunk_mixing, pad_to_chunks, pairs_in_chunks
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, single_token
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
+from xfcost.formulas.kernel_tensors import KernelTensors
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
@@ -97,14 +98,18 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
         chunks, chunk = self.chunks(place.grid) if self.scheme == "chunked" else (1, n)
         head_dim = inner // self.heads
-        sizes = _Sizes(n, chunks * chunk, inner, self.heads, self.features.width(head_dim), chunks, self.features)
+        sizes = _Sizes(
+            n, chunks * chunk, inner, self.heads, self.features.width(head_dim), chunks, self.features, self.scheme
+        )
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         if self.scheme == "chunked":
-            yield pad_to_chunks(n, sizes.padded, 3 * inner)
+            yield pad_to_chunks(n, sizes.padded, 3 * inner, tensors=sizes.tensors.pad)
         yield from _feature_rows(sizes, causal=bool(self.causal))
         rows = {None: _bidirectional, "parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}[self.scheme]
         yield from rows(sizes)
-        yield elementwise("divide", "Divide by the normaliser", "multiply", sizes.padded * inner)
+        divided = sizes.tensors.divide(*_DIVIDED[self.scheme])
+        title = "Divide by the normaliser"
+        yield Operation(path="divide", title=title, flops=sizes.padded * inner * COSTS["multiply"], tensors=divided)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     @property
@@ -137,6 +142,15 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
             yield f"with {m} features this is cheaper than full attention only where N exceeds {least}"
 
 
+# The rows whose outputs are divided by each other; None: the first row gives both.
+_DIVIDED: Final[dict[Form | None, tuple[str, str | None]]] = {
+    None: ("read", "normaliser"),
+    "parallel": ("weighted_sum", "normaliser"),
+    "chunked": ("add", None),
+    "recurrent": ("join", None),
+}
+
+
 class _Sizes(NamedTuple):
     tokens: Number
     padded: Number
@@ -145,6 +159,13 @@ class _Sizes(NamedTuple):
     features: Number
     chunks: Number
     kind: EluPlusOne | RandomFeatures
+    scheme: Form | None
+
+    @property
+    def tensors(self) -> KernelTensors:
+        """What the rows read, write and save."""
+        form = "elu" if isinstance(self.kind, EluPlusOne) else self.kind.function
+        return KernelTensors(*self[:6], scheme=self.scheme, form=form)
 
     @property
     def normaliser(self) -> Number:
@@ -156,18 +177,21 @@ def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:
     """φ(Q) and φ(K)."""
     elements = sizes.padded * sizes.heads * sizes.features
     titles = {"q_features": "Features of the queries φ(Q)", "k_features": "Features of the keys φ(K)"}
+    tensors = sizes.tensors
     if isinstance(sizes.kind, EluPlusOne):
         for path, title in titles.items():
-            yield elementwise(path, title, "elu + add", elements)
+            mapped = tensors.feature_map(keys=path == "k_features", lowered=False)
+            yield elementwise(path, title, "elu + add", elements, tensors=mapped)
         return
-    yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * sizes.padded * sizes.inner, symbol="")
-    project = matmul(
-        "project", "Random projections of queries and keys", 2 * sizes.padded * sizes.inner * sizes.features
-    )
+    both, title = 2 * sizes.padded * sizes.inner, "Scale queries and keys 1/d_k^¼"
+    yield elementwise("scale", title, "multiply", both, symbol="", tensors=tensors.scale)
+    title = "Random projections of queries and keys"
+    project = matmul("project", title, both * sizes.features, tensors=tensors.project)
     yield with_gradient_operands(project, 1)  # the features are drawn once
     if sizes.kind.function == "relu":
         for path, title in titles.items():
-            yield elementwise(path, title, "relu + add", elements)
+            mapped = tensors.feature_map(keys=path == "k_features", lowered=False)
+            yield elementwise(path, title, "relu + add", elements, tensors=mapped)
         return
     for path, title in titles.items():
         keys = path == "k_features"
@@ -177,6 +201,7 @@ def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:
             title=title,
             flops=_exponential(sizes, elements) + (sizes.padded * sizes.heads * COSTS["add"] if lowered else 0),
             comparisons=elements if lowered else 0,
+            tensors=tensors.feature_map(keys=keys, lowered=lowered),
             **(global_mixing(sizes.tokens) if keys and lowered else {}),
         )
 
@@ -189,19 +214,18 @@ def _exponential(sizes: _Sizes, elements: Number) -> Number:
 
 def _normaliser(sizes: _Sizes) -> Operation:
     macs = sizes.padded * sizes.heads * sizes.features
-    mixing = global_mixing(sizes.tokens)
+    mixing = global_mixing(sizes.tokens) | {"tensors": sizes.tensors.normaliser}
     return matmul("normaliser", "Normaliser φ(Q)·Σφ(K)", macs, work=sizes.normaliser, **mixing)
 
 
 def _bidirectional(sizes: _Sizes) -> Iterator[Operation]:
     """One state for all tokens."""
     macs = sizes.padded * sizes.features * sizes.inner
-    yield matmul("state", "State φ(K)ᵀV", macs, **global_mixing(sizes.tokens))
-    sums = sizes.padded * sizes.heads * sizes.features
-    yield elementwise(
-        "key_sum", "Sum of the keys' features", "sum", sums, **static_weights(global_mixing(sizes.tokens))
-    )
-    yield matmul("read", "Read the state φ(Q)S", macs, **global_mixing(sizes.tokens))
+    mixing, tensors = global_mixing(sizes.tokens), sizes.tensors
+    yield matmul("state", "State φ(K)ᵀV", macs, tensors=tensors.state, **mixing)
+    sums, title = sizes.padded * sizes.heads * sizes.features, "Sum of the keys' features"
+    yield elementwise("key_sum", title, "sum", sums, tensors=tensors.key_sum, **static_weights(mixing))
+    yield matmul("read", "Read the state φ(Q)S", macs, tensors=tensors.read, **mixing)
     yield _normaliser(sizes)
 
 
@@ -217,17 +241,20 @@ def _masked_products(sizes: _Sizes, groups: Number, tokens: Number, prefix: str,
         symbol=None if prefix else "QKᵀ",
         heads=sizes.heads,
         pairs=pairs_in_chunks(sizes.tokens, groups, tokens),
+        tensors=sizes.tensors.scores,
         **mixing,
     )
     masked = static_weights(mixing) | {
         "matrix": matrix(entries, entries, saved=True),
         "symbol": None if prefix else "mask",
+        "tensors": sizes.tensors.mask,
     }
     yield Operation(path=f"{prefix}mask", title="Mask", **masked)
-    weighted = mixing | {"symbol": None if prefix else "AV"}
+    weighted = mixing | {"symbol": None if prefix else "AV", "tensors": sizes.tensors.weighted_sum}
     yield matmul(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * sizes.inner, **weighted)
     flops = entries * COSTS["sum"] + (0 if prefix else sizes.normaliser)
-    yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **static_weights(mixing))
+    facts = static_weights(mixing) | {"tensors": sizes.tensors.row_sum(f"{prefix}mask")}
+    yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **facts)
 
 
 def _parallel(sizes: _Sizes) -> Iterator[Operation]:
@@ -240,28 +267,33 @@ def _chunked(sizes: _Sizes) -> Iterator[Operation]:
     within_chunk = chunk_mixing(size)
     yield from _masked_products(sizes, sizes.chunks, size, "local_", **within_chunk)
     macs, sums = sizes.padded * sizes.features * sizes.inner, sizes.padded * sizes.heads * sizes.features
-    yield matmul("state", "State of every chunk φ(K)ᵀV", macs, **within_chunk)
-    yield elementwise("key_sum", "Sum of every chunk's features", "sum", sums, **static_weights(within_chunk))
+    tensors, static = sizes.tensors, static_weights(within_chunk)
+    yield matmul("state", "State of every chunk φ(K)ᵀV", macs, tensors=tensors.state, **within_chunk)
+    yield elementwise("key_sum", "Sum of every chunk's features", "sum", sums, tensors=tensors.key_sum, **static)
     states = sizes.chunks * sizes.features * (sizes.inner + sizes.heads)
-    earlier = static_weights(global_mixing(sizes.tokens))
+    earlier = static_weights(global_mixing(sizes.tokens)) | {"tensors": tensors.prefix_sum}
     yield elementwise("prefix_sum", "States of all earlier chunks", "cumsum", states, moved=states, **earlier)
-    yield matmul("read", "Read the states φ(Q)S", macs, **global_mixing(sizes.tokens))
+    yield matmul("read", "Read the states φ(Q)S", macs, tensors=tensors.read, **global_mixing(sizes.tokens))
     yield _normaliser(sizes)
-    yield elementwise("add", "Add what the chunk gives", "add", sizes.padded * (sizes.inner + sizes.heads))
+    both = sizes.padded * (sizes.inner + sizes.heads)
+    yield elementwise("add", "Add what the chunk gives", "add", both, tensors=tensors.add)
 
 
 def _recurrent(sizes: _Sizes) -> Iterator[Operation]:
     """Per token: S += φ(k)vᵀ, z += φ(k), then φ(q)S and φ(q)·z."""
     macs, sums = sizes.tokens * sizes.features * sizes.inner, sizes.tokens * sizes.heads * sizes.features
     mixing = global_mixing(sizes.tokens)
-    update = matmul("state", "Update the state S += φ(k)vᵀ", macs, work=macs * COSTS["add"], **mixing)
+    tensors = sizes.tensors
+    update = matmul(
+        "state", "Update the state S += φ(k)vᵀ", macs, work=macs * COSTS["add"], tensors=tensors.state, **mixing
+    )
     yield msgspec.structs.replace(update, sequential=sizes.tokens)
-    yield elementwise("key_sum", "Add to the sum of features", "add", sums, **static_weights(mixing))
-    yield matmul("read", "Read the state φ(q)S", macs, **mixing)
+    yield elementwise(
+        "key_sum", "Add to the sum of features", "add", sums, tensors=tensors.key_sum, **static_weights(mixing)
+    )
+    yield matmul("read", "Read the state φ(q)S", macs, tensors=tensors.read, **mixing)
     yield _normaliser(sizes)
-    next_state = state_write(
-        "State and sum for the next token", sizes.features * (sizes.inner + sizes.heads), path="cache"
-    )
-    yield move(
-        "join", "Put the tokens side by side", sizes.tokens * (sizes.inner + sizes.heads), in_decode=(next_state,)
-    )
+    numbers, title = sizes.inner + sizes.heads, "State and sum for the next token"
+    next_state = state_write(title, sizes.features * numbers, path="cache")
+    facts = {"in_decode": (next_state,), "tensors": tensors.join}
+    yield move("join", "Put the tokens side by side", sizes.tokens * numbers, **facts)

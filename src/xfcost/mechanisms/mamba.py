@@ -10,6 +10,8 @@ from xfcost.formulas.causal_mixers import AlwaysCausalMixer
 from xfcost.formulas.component import Letter, Number, Operation, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import causal_depthwise_convolution, elementwise, global_mixing, linear, matmul, recurrence
+from xfcost.formulas.tensors import channels_first, exponential_of_weights, gated, reading, skipped
+from xfcost.ledger.tensors import OUTPUT, Saved, Tensor, Tensors
 
 
 class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
@@ -55,20 +57,35 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
         yield linear("in_proj", "Input and gate projections", n, d, 2 * inner, bias=False)
         yield causal_depthwise_convolution(n, self.conv, inner)
         yield elementwise("act", "Swish", "silu", n * inner)
-        yield linear("x_proj", "Projections to Δ, B, C", n, inner, rank + 2 * states, bias=False)
+        x_proj = linear("x_proj", "Projections to Δ, B, C", n, inner, rank + 2 * states, bias=False)
+        yield channels_first(reading(x_proj, "act"), "act", n, inner)
         yield linear("dt_proj", "Step Δ", n, rank, inner)
         yield elementwise("softplus", "Softplus", "softplus", n * inner)
         numbers = inner * states
-        yield elementwise("decay", "A = -exp(A_log)", "exp + multiply", numbers, params=numbers, once=True)
+        facts = {"params": numbers, "once": True, "tensors": exponential_of_weights(numbers)}
+        yield elementwise("decay", "A = -exp(A_log)", "exp + multiply", numbers, **facts)
         yield recurrence(self._scan(n, inner), n, inner * states)
-        yield elementwise("skip", "Skip D∘u", "multiply + add", n * inner, params=inner)
-        yield elementwise("gate", "Gate", "silu + multiply", n * inner)
-        yield linear("out_proj", "Output projection", n, inner, d, bias=False)
+        tensors = skipped("scan", "act", n * inner)
+        yield elementwise("skip", "Skip D∘u", "multiply + add", n * inner, params=inner, tensors=tensors)
+        tensors = gated("skip", "in_proj", n * inner, act="silu")
+        yield elementwise("gate", "Gate", "silu + multiply", n * inner, tensors=tensors)
+        out_proj = reading(linear("out_proj", "Output projection", n, inner, d, bias=False), "gate")
+        yield channels_first(out_proj, "gate", n, inner)
 
     def _scan(self, tokens: Number, inner: Number) -> Operation:
         numbers = tokens * inner * self.state
         work = numbers * FLOPS_PER_ELEMENT["selective_scan"] + tokens * inner  # Δ∘u
-        return matmul("scan", "Selective scan", numbers, work=work, moved=tokens * inner, **global_mixing(tokens))
+        facts = {"work": work, "moved": tokens * inner, "tensors": self._scanned(tokens, inner)}
+        return matmul("scan", "Selective scan", numbers, **facts, **global_mixing(tokens))
+
+    def _scanned(self, tokens: Number, inner: Number) -> Tensors:
+        """Every step saves the state that it leaves, exp(Δ A) and Δ u; the first one also the state of zeros."""
+        channels, state = (tokens, inner), (tokens, self.state)
+        shapes = {"act": channels, "softplus": channels, "decay": (inner, self.state)}
+        reads = (*(Tensor(name, shape) for name, shape in shapes.items()), *(2 * (Tensor("x_proj", state),)))
+        states, kept = Tensor("states", (tokens + 1, inner, self.state)), Tensor("kept", (tokens, inner, self.state))
+        saves = tuple(Saved(name) for name in (*shapes, "x_proj"))
+        return Tensors(reads, (Tensor(OUTPUT, channels),), saves, (states, kept, Tensor("entering", channels)))
 
     def notes(self, place: Place) -> Iterator[str]:
         inner = self.inner(place.dim)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer
 from xfcost.formulas.chunks import chunk_mixing, pad_to_chunks, pairs_in_chunks
 from xfcost.formulas.component import Grid, Heads, Length, Letter, Number, Operation, Place, Side, Width, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.formulas.mamba2_tensors import Mamba2Sizes
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
     causal_depthwise_convolution,
@@ -21,8 +22,10 @@ from xfcost.formulas.rows import (
     state_write,
     static_weights,
 )
+from xfcost.formulas.tensors import exponential_of_weights, gated, skipped
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.matrices import matrix
+from xfcost.ledger.tensors import BEFORE
 
 
 class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
@@ -92,15 +95,20 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         inner, heads, convolved = self.inner(d), self.head_count(d), self.convolved(d)
-        chunks = self.chunks(place.grid)
-        padded = chunks * self.chunk
-        sizes = _Sizes(n, padded, chunks, self.chunk, heads, inner, self.state)
+        sizes = self._sizes(n, d)
         yield from self._inputs(n, d)
-        yield pad_to_chunks(n, padded, convolved + heads)
+        yield pad_to_chunks(n, sizes.padded, convolved + heads, tensors=sizes.pad)
         yield from _inside(sizes)
         yield from _between(sizes)
-        yield elementwise("add", "Add what the chunk gives", "add", padded * inner)
+        both = ("local_weighted_sum", BEFORE)
+        yield elementwise("add", "Add what the chunk gives", "add", sizes.padded * inner, of=both)
         yield from self._outputs(n, d)
+
+    def _sizes(self, n: Number, d: Number) -> Mamba2Sizes:
+        chunks = ceil_div(n, self.chunk)
+        padded = chunks * self.chunk
+        heads, inner = self.head_count(d), self.inner(d)
+        return Mamba2Sizes(n, padded, chunks, self.chunk, heads, inner, self.state, self.groups)
 
     def step(self, place: Place) -> Iterator[Operation]:
         """One step of the recurrence, and one position of the convolution on its last W - 1 inputs."""
@@ -123,16 +131,21 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         yield linear("in_proj", "Projections to z, u, B, C, Δ", n, d, inner + convolved + heads, bias=False)
         yield causal_depthwise_convolution(n, self.conv, convolved)
         yield elementwise("act", "Swish", "silu", n * convolved)
-        yield elementwise("step", "Step Δ = softplus(Δ + b)", "add + softplus", n * heads, params=heads)
-        yield elementwise("decay", "A = -exp(A_log)", "exp + multiply", heads, params=heads, once=True)
+        step = self._sizes(n, d).biased
+        yield elementwise("step", "Step Δ = softplus(Δ + b)", "add + softplus", n * heads, params=heads, tensors=step)
+        facts = {"params": heads, "once": True, "tensors": exponential_of_weights(heads)}
+        yield elementwise("decay", "A = -exp(A_log)", "exp + multiply", heads, **facts)
 
     def _outputs(self, n: Number, d: Number) -> Iterator[Operation]:
         """Skip, gate, norm and output projection of n tokens."""
         inner, heads = self.inner(d), self.head_count(d)
-        yield elementwise("skip", "Skip D∘u", "multiply + add", n * inner, params=heads)
-        yield elementwise("gate", "Gate", "silu + multiply", n * inner)
+        tensors = skipped("add", "act", n * inner)
+        yield elementwise("skip", "Skip D∘u", "multiply + add", n * inner, params=heads, tensors=tensors)
+        tensors = gated("skip", "in_proj", n * inner, act="silu")
+        yield elementwise("gate", "Gate", "silu + multiply", n * inner, tensors=tensors)
         work = "rms_norm + multiply" if self.groups > 1 else "rms_norm"
-        yield elementwise("norm", "RMS norm", work, n * inner, params=inner)
+        tensors = self._sizes(n, d).norm
+        yield elementwise("norm", "RMS norm", work, n * inner, params=inner, tensors=tensors)
         yield linear("out_proj", "Output projection", n, inner, d, bias=False)
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -157,25 +170,18 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         )
 
 
-class _Sizes(NamedTuple):
-    tokens: Number
-    padded: Number
-    chunks: Number
-    chunk: Number
-    heads: Number
-    inner: Number
-    state: Number
-
-
-def _inside(sizes: _Sizes) -> Iterator[Operation]:
+def _inside(sizes: Mamba2Sizes) -> Iterator[Operation]:
     """The masked products inside the chunks."""
     entries = sizes.padded * sizes.chunk * sizes.heads
-    yield elementwise("inputs", "Inputs Δ∘u", "multiply", sizes.padded * sizes.inner)
-    yield elementwise("rates", "Exponents ΔA", "multiply", sizes.padded * sizes.heads)
+    yield elementwise("inputs", "Inputs Δ∘u", "multiply", sizes.padded * sizes.inner, tensors=sizes.inputs)
+    yield elementwise("rates", "Exponents ΔA", "multiply", sizes.padded * sizes.heads, tensors=sizes.rates)
     within_chunk = chunk_mixing(sizes.chunk)
     sums, title = sizes.padded * sizes.heads, "Sums of the exponents in a chunk"
-    yield elementwise("sums", title, "cumsum", sums, **static_weights(within_chunk))
-    decays = within_chunk | {"matrix": matrix(entries, entries, saved=True)}  # the scores come first
+    yield elementwise("sums", title, "cumsum", sums, tensors=sizes.sums, **static_weights(within_chunk))
+    decays = within_chunk | {
+        "matrix": matrix(entries, entries, saved=True),
+        "tensors": sizes.decays,
+    }  # the scores come first
     yield elementwise("local_decays", "Decays from token to token", "add + exp", entries, **decays)
     yield matmul(
         "local_scores",
@@ -185,28 +191,32 @@ def _inside(sizes: _Sizes) -> Iterator[Operation]:
         matrix=matrix(entries, saved=True),
         heads=sizes.heads,
         pairs=pairs_in_chunks(sizes.tokens, sizes.chunks, sizes.chunk),
+        tensors=sizes.scores,
         **within_chunk,
     )
-    weighed = within_chunk | {"matrix": matrix(entries, 2 * entries, saved=True)}
+    weighed = within_chunk | {"matrix": matrix(entries, 2 * entries, saved=True), "tensors": sizes.weigh}
     yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **weighed)
     macs = sizes.padded * sizes.chunk * sizes.inner
-    yield matmul("local_weighted_sum", "Weighted sum of the inputs", macs, **within_chunk)
+    facts = within_chunk | {"tensors": sizes.weighted_sum}
+    yield matmul("local_weighted_sum", "Weighted sum of the inputs", macs, **facts)
 
 
-def _between(sizes: _Sizes) -> Iterator[Operation]:
+def _between(sizes: Mamba2Sizes) -> Iterator[Operation]:
     """States of the chunks, passed from chunk to chunk and read."""
     fade = sizes.padded * sizes.heads * (COSTS["add"] + COSTS["exp"] + sizes.state * COSTS["multiply"])
-    yield Operation(path="fade", title="B by the decay to the chunk's end", flops=fade, **chunk_mixing(sizes.chunk))
+    within_chunk, title = chunk_mixing(sizes.chunk), "B by the decay to the chunk's end"
+    yield Operation(path="fade", title=title, flops=fade, tensors=sizes.fade, **within_chunk)
     macs = sizes.padded * sizes.state * sizes.inner
-    yield matmul("state", "State that every chunk adds", macs, **chunk_mixing(sizes.chunk))
+    yield matmul("state", "State that every chunk adds", macs, tensors=sizes.add_state, **within_chunk)
     bounds = sizes.chunks + 1
     spans = sizes.heads * bounds * (COSTS["cumsum"] + bounds * (COSTS["add"] + COSTS["exp"]))
     moved = sizes.heads * bounds
-    title = "Decays from chunk to chunk"
-    between = matrix(sizes.heads * bounds * bounds, saved=True)
-    yield Operation(path="spans", title=title, flops=spans, moved=moved, matrix=between, **global_mixing(sizes.tokens))
-    states = bounds * sizes.state * sizes.inner
-    yield matmul("carry", "States before the chunks", bounds * states, moved=states, **global_mixing(sizes.tokens))
-    yield matmul("read", "Read the states by C", macs, **global_mixing(sizes.tokens))
+    title, mixing = "Decays from chunk to chunk", global_mixing(sizes.tokens)
+    between = mixing | {"matrix": matrix(sizes.heads * bounds * bounds, saved=True), "tensors": sizes.spans}
+    yield Operation(path="spans", title=title, flops=spans, moved=moved, **between)
+    states, title = bounds * sizes.state * sizes.inner, "States before the chunks"
+    yield matmul("carry", title, bounds * states, moved=states, tensors=sizes.carry, **mixing)
+    yield matmul("read", "Read the states by C", macs, tensors=sizes.read, **mixing)
     decay_flops = sizes.padded * (sizes.heads * COSTS["exp"] + sizes.inner * COSTS["multiply"])
-    yield Operation(path="reach", title="By the decay since the chunk's start", flops=decay_flops)
+    title = "By the decay since the chunk's start"
+    yield Operation(path="reach", title=title, flops=decay_flops, tensors=sizes.reach)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.retention_tensors import RetentionSizes
 from xfcost.formulas.rows import (
     decode_step,
     elementwise,
@@ -26,8 +27,10 @@ from xfcost.formulas.rows import (
     rotary,
     static_weights,
 )
+from xfcost.formulas.tensors import gated, reading
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.matrices import matrix
+from xfcost.ledger.tensors import BEFORE
 
 CHUNK = 512
 
@@ -105,13 +108,15 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         values = self.values(d)
         yield on_raw_input(linear("qkv", "Q, K, V projections", n, d, 2 * d + values, bias=False))
         yield elementwise("scale", "Scale keys 1/√d_k", "multiply", n * d, symbol="")
-        yield rotary(n, d, d)
+        yield reading(rotary(n, d, d), "qkv", "scale")
         chunks, chunk = self.chunks(place.grid) if self.form == "chunkwise" else (1, n)
-        sizes = _Sizes(n, chunks * chunk, chunks, chunk, self.heads, d, values)
+        sizes = RetentionSizes(n, chunks * chunk, chunks, chunk, self.heads, d, values)
         yield from {"parallel": _parallel, "chunkwise": _chunkwise, "recurrent": _recurrent}[self.form](sizes)
-        yield elementwise("norm", "Norm of every head", self.norm, n * values)
+        normed = sizes.norm(self.norm, joined=self.form == "recurrent")
+        yield elementwise("norm", "Norm of every head", self.norm, n * values, tensors=normed)
         yield on_raw_input(linear("gate_proj", "Gate projection", n, d, values, bias=False))
-        yield elementwise("gate", "Gate", "silu + multiply", n * values)
+        tensors = gated("norm", BEFORE, n * values, act="silu")
+        yield elementwise("gate", "Gate", "silu + multiply", n * values, tensors=tensors)
         yield linear("out", "Output projection W_O", n, values, d, bias=False)
 
     @property
@@ -141,17 +146,7 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         )
 
 
-class _Sizes(NamedTuple):
-    tokens: Number
-    padded: Number
-    chunks: Number
-    chunk: Number
-    heads: int
-    width: Number
-    values: Number
-
-
-def _masked_products(sizes: _Sizes, prefix: str, **mixing: Any) -> Iterator[Operation]:
+def _masked_products(sizes: RetentionSizes, prefix: str, **mixing: Any) -> Iterator[Operation]:
     """(QKᵀ∘D)V of all chunks."""
     entries = sizes.padded * sizes.chunk * sizes.heads
     yield matmul(
@@ -163,30 +158,32 @@ def _masked_products(sizes: _Sizes, prefix: str, **mixing: Any) -> Iterator[Oper
         symbol=None if prefix else "QKᵀ",
         heads=sizes.heads,
         pairs=pairs_in_chunks(sizes.tokens, sizes.chunks, sizes.chunk),
+        tensors=sizes.scores,
         **mixing,
     )
-    weighed = mixing | {"matrix": matrix(entries, entries, saved=True)}
+    weighed = mixing | {"matrix": matrix(entries, entries, saved=True), "tensors": sizes.weigh}
     yield elementwise(
         f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **static_weights(weighed)
     )
     macs = sizes.padded * sizes.chunk * sizes.values
-    summed = mixing | {"symbol": None if prefix else "AV"}
+    summed = mixing | {"symbol": None if prefix else "AV", "tensors": sizes.weighted_sum}
     yield matmul(f"{prefix}weighted_sum", "Weighted sum of the values", macs, **summed)
 
 
-def _parallel(sizes: _Sizes) -> Iterator[Operation]:
+def _parallel(sizes: RetentionSizes) -> Iterator[Operation]:
     entries = sizes.heads * sizes.tokens * sizes.tokens
-    yield elementwise("decays", "Decays D", "multiply", entries, once=True)
+    yield elementwise("decays", "Decays D", "multiply", entries, once=True, tensors=sizes.decays)
     yield from _masked_products(sizes, "", **global_mixing(sizes.tokens))
 
 
-def _chunkwise(sizes: _Sizes) -> Iterator[Operation]:
+def _chunkwise(sizes: RetentionSizes) -> Iterator[Operation]:
     """The products inside the chunks, and a state passed from chunk to chunk."""
-    yield pad_to_chunks(sizes.tokens, sizes.padded, 2 * sizes.width + sizes.values)
-    tables = sizes.heads * sizes.chunk * (sizes.chunk + 1)
-    yield elementwise("decays", "Decays D, and since the chunk's start", "multiply", tables, once=True)
+    yield pad_to_chunks(sizes.tokens, sizes.padded, 2 * sizes.width + sizes.values, tensors=sizes.pad)
+    tables, title = sizes.heads * sizes.chunk * (sizes.chunk + 1), "Decays D, and since the chunk's start"
+    yield elementwise("decays", title, "multiply", tables, once=True, tensors=sizes.chunk_decays)
     yield from _masked_products(sizes, "local_", **chunk_mixing(sizes.chunk))
-    yield elementwise("fade", "Values by the decay to the chunk's end", "multiply", sizes.padded * sizes.values)
+    elements, title = sizes.padded * sizes.values, "Values by the decay to the chunk's end"
+    yield elementwise("fade", title, "multiply", elements, tensors=sizes.fade)
     macs = sizes.padded * sizes.width // sizes.heads * sizes.values
     # what a last chunk adds, nobody reads: where it is the only one, Q alone has a gradient of the zeros that it reads
     single_chunk = sizes.chunks == 1
@@ -195,6 +192,7 @@ def _chunkwise(sizes: _Sizes) -> Iterator[Operation]:
         "State that every chunk adds",
         macs,
         backward_macs=0 if single_chunk else None,
+        tensors=sizes.state,
         **chunk_mixing(sizes.chunk),
     )
     numbers = sizes.chunks * (sizes.width // sizes.heads) * sizes.values
@@ -204,6 +202,7 @@ def _chunkwise(sizes: _Sizes) -> Iterator[Operation]:
         sequential=sizes.chunks,
         flops=numbers * (COSTS["multiply"] + COSTS["add"]),
         moved=numbers,
+        tensors=sizes.carry,
         **static_weights(global_mixing(sizes.tokens)),
     )
     yield matmul(
@@ -211,15 +210,18 @@ def _chunkwise(sizes: _Sizes) -> Iterator[Operation]:
         "Read the states by Q",
         macs,
         backward_macs=macs if single_chunk else None,
+        tensors=sizes.read,
         **global_mixing(sizes.tokens),
     )
-    yield elementwise("reach", "By the decay since the chunk's start", "multiply", sizes.padded * sizes.values)
-    yield elementwise("add", "Add what the chunk gives", "add", sizes.padded * sizes.values)
+    title = "By the decay since the chunk's start"
+    yield elementwise("reach", title, "multiply", elements, tensors=sizes.reach)
+    yield elementwise("add", "Add what the chunk gives", "add", elements, of=("local_weighted_sum", BEFORE))
 
 
-def _recurrent(sizes: _Sizes) -> Iterator[Operation]:
+def _recurrent(sizes: RetentionSizes) -> Iterator[Operation]:
     carried = (sizes.width // sizes.heads) * sizes.values
     numbers = sizes.tokens * carried
     facts = {"work": numbers * (COSTS["multiply"] + COSTS["add"]), "moved": sizes.tokens * sizes.values}
+    facts |= {"tensors": sizes.scan}
     scan = matmul("scan", "Recurrent retention", 2 * numbers, **facts, **global_mixing(sizes.tokens))
     yield recurrence(scan, sizes.tokens, carried)

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.component import Grid, Number, Operation, Place, Width
 from xfcost.formulas.rows import elementwise, linear
-from xfcost.formulas.token_shift import TokenShiftMixer
+from xfcost.formulas.tensors import reading
+from xfcost.formulas.token_shift import TokenShiftMixer, mixture
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Tensor, Tensors
 
 
 class RwkvChannel(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_channel"):
@@ -39,9 +41,11 @@ class RwkvChannel(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_channel"
         n, d = place.grid.total, place.dim
         hidden = self.inner(d)
         yield from self.shift(place, uses=2)
-        yield linear("key", "Key projection", n, d, hidden, bias=False)
+        yield reading(linear("key", "Key projection", n, d, hidden, bias=False), mixture(0))
         yield elementwise("act", "ReLU", "relu", n * hidden)
-        yield elementwise("square", "Square", "multiply", n * hidden)
+        read, written = Tensor(BEFORE, (n, hidden)), Tensor(OUTPUT, (n, hidden))
+        squared = Tensors((read,), (written,), (Saved(BEFORE),))
+        yield elementwise("square", "Square", "multiply", n * hidden, tensors=squared)
         yield linear("value", "Value projection", n, hidden, d, bias=False)
-        yield linear("receptance", "Receptance projection", n, d, d, bias=False)
-        yield self.gated(place)
+        yield reading(linear("receptance", "Receptance projection", n, d, d, bias=False), mixture(1))
+        yield self.gated(place, "value")
