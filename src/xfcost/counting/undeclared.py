@@ -9,25 +9,10 @@ from typing import Final
 
 UNDECLARED: Final = frozenset(
     {
-        "layers.fourier",
-        "layers.pooling_attention",
-        "mechanisms.class_attention",
-        "mechanisms.compressed",
-        "mechanisms.compressive",
-        "mechanisms.funnel",
         "mechanisms.gru",
-        "mechanisms.inducing",
-        "mechanisms.low_rank",
-        "mechanisms.lsh",
         "mechanisms.lstm",
-        "mechanisms.non_local",
-        "mechanisms.nystrom",
-        "mechanisms.relative",
         "mechanisms.rnn",
         "mechanisms.routing",
-        "mechanisms.sagan",
-        "mechanisms.sinkhorn",
-        "mechanisms.synthesizer",
     }
 )
 
