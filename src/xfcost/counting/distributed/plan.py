@@ -14,7 +14,7 @@ from xfcost.counting.distributed.recomputation import all_recomputed_macs, recom
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.ledger.distributed import DAY, HOUR, AtUtilisation, Mesh, TrainingPlan
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.least_work import forward_macs, least_macs
+from xfcost.ledger.least_work import least_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.options import CHECKPOINTS, Checkpoint
@@ -69,8 +69,8 @@ def training_plan(ledger: Ledger, architecture: Architecture, mesh: Mesh, tokens
         memory=device_memory(ledger, architecture, step, mesh, micro_batches),
         step_flops=passes * 2 * sum(map(_model_macs, ledger.rows)),
         recomputed_flops=passes * 2 * sum(map(again, ledger.rows)),
-        least_step_flops=passes * 2 * least_macs(ledger, _model_macs),
-        least_recomputed_flops=passes * 2 * least_macs(ledger, again),
+        least_step_flops=passes * 2 * least_of(ledger, _model_macs),
+        least_recomputed_flops=passes * 2 * least_of(ledger, again),
         bytes_per_parameter=_bytes_per_parameter(ledger, step, mesh),
         tokens=tokens,
         steps=None if tokens is None else ceil_div(tokens, sequences * sample),
@@ -83,7 +83,7 @@ def training_plan(ledger: Ledger, architecture: Architecture, mesh: Mesh, tokens
 
 def _model_macs(row: Operation) -> int:
     """MACs of its forward and backward pass, of all blocks, recomputing nothing."""
-    return forward_macs(row) + (row.times_over("backward_macs") or 0) - recomputed_macs(row)
+    return row.macs * row.times + (row.times_over("backward_macs") or 0) - recomputed_macs(row)
 
 
 def _bytes_per_parameter(ledger: Ledger, step: TrainingStep, mesh: Mesh) -> float | None:
