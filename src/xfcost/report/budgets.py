@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.counting.checking.figures import growing
+from xfcost.counting.checking.figures import growing, largest_part
 from xfcost.counting.checking.result import Checked, CheckResult, Held, held_object
 from xfcost.ledger import units
 from xfcost.ledger.budgets import BUDGETS
@@ -142,12 +142,13 @@ def why(one: Checked, held: Held) -> str:
         return f"operations that grew in {_noun(held)} since {one.against}:"
     if held.grown is not None:
         return f"no operation grew in {_noun(held)} since {one.against}; those that weigh most:"
-    return f"operations that weigh most in {_noun(held)}:"
+    whole = " (of the whole model, before devices share it)" if held.figure.of_a_device else ""
+    return f"operations that weigh most in {_noun(held)}{whole}:"
 
 
 def _noun(held: Held) -> str:
     if held.budget.quantity == "memory" and held.figure.parts:
-        return max(held.figure.parts, key=lambda name: (held.figure.parts or {})[name])
+        return largest_part(held.figure.parts)
     return held.figure.words
 
 

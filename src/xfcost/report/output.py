@@ -57,6 +57,15 @@ def _check(path: Path, *, force: bool) -> None:
         raise OutputError(f"-o {shown(path, 200)}: there is no folder {shown(folder, 200)}; make it first")
     if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise OutputError(f"-o {shown(path, 200)}: can't be written: permission denied")
+    _try_out(folder)
+
+
+def _try_out(folder: Path) -> None:
+    """Make a file in the folder and remove it: some that look writable (/proc) take none."""
+    import tempfile
+
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def write_whole(path: Path, content: bytes, *, force: bool) -> None:
