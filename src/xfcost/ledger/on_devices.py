@@ -159,10 +159,7 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The options that an estimate lacks, `--mfu` and `--mbu`: those of what bounds its parts; none where there is one.
-
-        With a share that is given, another one may bound a part: then that is missing.
-        """
+        """The options that an estimate lacks, of `--mfu` and `--mbu`: the shares of what bounds its parts."""
         bounding = {
             "memory" if part.memory_seconds / (self.mbu or 1) > part.compute_seconds / (self.mfu or 1) else "compute"
             for part in self.parts

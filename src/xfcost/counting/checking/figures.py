@@ -172,7 +172,8 @@ _OF_PARTS: Final = {
 def weights(ledger: Ledger, figure: Figure, budget: Budget) -> list[Weight]:
     """What every operation adds to a figure; of memory to its largest part, of all devices."""
     found = list(_values(ledger, growing(figure, budget), _bytes_of_a_parameter(ledger, budget)))
-    whole = figure.value if budget.quantity == "memory" and not figure.of_a_device else sum(value for _, value in found) or 1
+    summed = budget.quantity != "memory" or figure.of_a_device
+    whole = sum(value for _, value in found) or 1 if summed else figure.value
     return [Weight(row.block, row.title, row.path, row.times, value, value / whole) for row, value in found]
 
 
