@@ -58,6 +58,14 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
     """Is it a parameter or a buffer, which is no activation?"""
     view_of: str | None = None
     """The tensor whose storage it shares."""
+    storage: Number | None = None
+    """Elements of its storage, where they are not its own (overlapping windows)."""
+    by_channel: bool = False
+    """Does a grid lie channel by channel in memory (a convolution's output), and not token by token?"""
+    like: str | None = None
+    """The tensor whose order in memory it keeps."""
+    expanded: bool = False
+    """Is it read once per sample, though it is the same for all?"""
 
     @property
     def elements(self) -> int:
@@ -92,6 +100,47 @@ class Exchanged(msgspec.Struct, frozen=True, gc=False):
         return bool(min(self.axes) > 1)
 
 
+class Repeated(msgspec.Struct, frozen=True, gc=False):
+    """A product merges batch and `heads`, or tokens, of a tensor that is the same for all samples: a copy for each."""
+
+    shape: tuple[Number, ...]
+    heads: Number
+
+    def copies(self, batch: int) -> bool:
+        """Is a copy made?"""
+        return bool(self.heads > 1 and batch > 1)
+
+
+class ByChannel(msgspec.Struct, frozen=True, gc=False):
+    """A linear map copies the tokens of a grid that lies channel by channel, but of a batch of one sample."""
+
+    shape: tuple[Number, ...]
+
+
+class Spread(msgspec.Struct, frozen=True, gc=False):
+    """A tensor is repeated, for every group: a copy, unless it is as large already."""
+
+    shape: tuple[Number, ...]
+
+    def copies(self, batch: int, elements: int) -> bool:
+        """Is a copy made, of a storage with `elements`?"""
+        return bool(prod(self.shape) > elements)
+
+
+class CopiedAlone(msgspec.Struct, frozen=True, gc=False):
+    """Windows and heads are exchanged: copied by the row in a batch of one sample, and before it in larger ones."""
+
+    shape: tuple[Number, ...]
+    axes: tuple[Number, Number]
+
+    def copies(self, batch: int, elements: int) -> bool:
+        """Is a copy made here?"""
+        return bool(batch == 1 and min(self.axes) > 1)
+
+
+Copy = Merged | Exchanged | Repeated | Spread | CopiedAlone
+
+
 class Widened(msgspec.Struct, frozen=True):
     """Numbers narrower than float32 are copied to float32."""
 
@@ -105,7 +154,7 @@ class Saved(msgspec.Struct, frozen=True, gc=False):
     name: str
     when: str | None = None
     """The tensor for whose gradient it is saved (a product saves a for the gradient of b); None: always."""
-    copied: Merged | Exchanged | Widened | None = None
+    copied: Copy | ByChannel | Widened | None = None
     """The copy that may be saved in its place."""
 
 
@@ -121,6 +170,8 @@ class Tensors(msgspec.Struct, frozen=True, gc=False):
     """Tensors made inside it that are saved: statistics, masks, copies."""
     rearranged: Exchanged | None = None
     """After it, and outside all rows, its output is copied in another order (heads joined)."""
+    between: tuple[Tensor, ...] = ()
+    """Copies made before it, outside all rows, which it is given in place of others."""
     beside: bool = False
     """Does the next row take the output of an earlier one?"""
     becomes_input: bool = False
@@ -142,6 +193,6 @@ class Tensors(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(
             self,
             reads=tuple(named(each, "name") for each in self.reads),
-            writes=tuple(named(each, "name", "view_of") for each in self.writes),
+            writes=tuple(named(each, "name", "view_of", "like") for each in self.writes),
             saves=tuple(named(each, "name", "when") for each in self.saves),
         )
