@@ -99,6 +99,7 @@ def test_an_n_of_the_command_line_takes_the_place_of_a_size(here):
         ('[tool.xfcost]\ncheck = "vit"\n', r"tool.xfcost.check: expected tables"),
         ('[tool]\nxfcost = "vit"\n', r"expected a table, \[tool.xfcost\]"),
         ("[tool.xfcost\n", "is no TOML"),
+        ('[tool.xfcost]\nmax-seconds = "1s"\n', "unknown key 'max-seconds'"),
         ("tool = 3\n", r"tool: expected tables, \[tool.xfcost\] and others, got 3"),
         (
             '[tool.xfcost]\nmax-macs = "1G"\n[[tool.xfcost.check]]\ntarget = "vit"\non = "h100-sxmx8"\n',
