@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from math import prod
 from typing import Final, NamedTuple
 
+from xfcost.counting.handed_states import HandedStates
 from xfcost.counting.undeclared import UNDECLARED, file_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
@@ -202,6 +204,7 @@ class _Following:
     def __init__(self, ledger: Ledger, architecture: Architecture) -> None:
         self.architecture = architecture
         self.batch, self.element = architecture.batch, ledger.bytes_per_element
+        self.states: HandedStates[Storage] = HandedStates(architecture)
         self.rows: dict[str, list[Operation]] = defaultdict(list)
         for row in ledger.rows:
             self.rows[row.component].append(row)
@@ -239,6 +242,8 @@ class _Following:
         for part in stage.enter:
             number = getattr(part.component, "reads_stage", None)
             x = self._part(part, x, earlier[number - 1] if number else None)
+        if self.states.any and stage.exit is None:
+            return reduce(lambda x, part: self._part(part, x, memory), self.states.separately(stage), x)
         if stage.exit is None:
             return self._blocks(stage, x, memory)
         self._blocks(stage, Storage(x.held), memory and Storage(memory.held))
@@ -279,7 +284,9 @@ class _Following:
     ) -> Storage:
         named = {INPUT: x, RESIDUAL: x, MEMORY: memory, SECOND: second}
         scope = {name: storage for name, storage in named.items() if storage is not None}
+        scope |= self.states.given(part.component)
         run = run_rows(self.rows[part.path], scope, self.batch, self.element)
+        self.states.keep(part.component, scope)
         self._add(run.saved, costs.saved, 1)
         self._add(run.operands, costs.operands, 1)
         return run.output

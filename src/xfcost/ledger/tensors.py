@@ -28,6 +28,13 @@ SECOND: Final = "<second>"
 OUTPUT: Final = "<output>"
 """What the row itself writes."""
 
+
+
+def of_encoder(name: str) -> str:
+    """The name, in a layer that starts from an encoder's layer, of what that layer calls `name`."""
+    return f"<encoder> {name}"
+
+
 Type = Literal["model", "statistic", "float32", "int64", "bool", "complex"]
 """Type of a tensor's elements: the model's, float32 or the model's if that is wider (`statistic`), two of these
 (`complex`), or a fixed one."""
