@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any
 
+from xfcost.counting.storage import Storage
 from xfcost.formulas.component import Mixer
 from xfcost.ledger.tensors import of_encoder
 from xfcost.spec.architecture import Architecture, Part, Stage
 
-Storage = TypeVar("Storage")
 
-
-class HandedStates(Generic[Storage]):
+class HandedStates:
     """The tensors of the encoder's recurrent layers by name, in the order in which the layers run."""
 
     def __init__(self, architecture: Architecture) -> None:

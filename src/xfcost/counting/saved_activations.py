@@ -13,6 +13,7 @@ from math import prod
 from typing import Final, NamedTuple
 
 from xfcost.counting.handed_states import HandedStates
+from xfcost.counting.storage import Held, Storage
 from xfcost.counting.undeclared import UNDECLARED, file_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
@@ -21,33 +22,6 @@ from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
 
 _WIDENED: Final = 4
-
-
-class Held(NamedTuple):
-    """A storage between two components."""
-
-    elements: int
-    """Of one sample."""
-    width: int
-    """Bytes of an element."""
-    gradient: bool
-    saved: bool = False
-
-
-class Storage:
-    """A storage of activations, and whether autograd has saved it."""
-
-    __slots__ = ("elements", "gradient", "once", "saved", "width")
-
-    def __init__(self, held: Held, *, once: bool = False) -> None:
-        self.elements, self.width, self.gradient, self.saved = held
-        self.once = once
-        """Is it the same for all samples?"""
-
-    @property
-    def held(self) -> Held:
-        """What the next component needs to know of it."""
-        return Held(self.elements, self.width, self.gradient, self.saved)
 
 
 class Run(NamedTuple):
@@ -111,6 +85,8 @@ class _Row:
             raise Undeclared(row.path)
         self.tensors, self.scope, self.element = row.tensors, scope, element
         self.name, self.batch, self.once = row.operation, batch, row.once
+        for each in self.tensors.between:
+            scope[each.name] = Storage(Held(each.elements, width_of(each.type, element), gradient=not each.constant))
         missing = next((each.name for each in self.tensors.reads if not (each.held or each.name in scope)), None)
         if missing is not None:
             raise Undeclared(f"{row.path} reads {missing!r}, which no row before it writes")
@@ -126,7 +102,8 @@ class _Row:
         once = tensor.once or self.once
         gradient = self.gradient and not tensor.constant
         width = width_of(tensor.type, self.element)
-        return Storage(Held(tensor.elements, width, gradient, saved=tensor.held), once=once)
+        elements = tensor.elements if tensor.storage is None else tensor.storage
+        return Storage(Held(elements, width, gradient, saved=tensor.held), once=once)
 
     def saved(self) -> int:
         """Bytes that it saves and no row before it did."""
@@ -204,7 +181,7 @@ class _Following:
     def __init__(self, ledger: Ledger, architecture: Architecture) -> None:
         self.architecture = architecture
         self.batch, self.element = architecture.batch, ledger.bytes_per_element
-        self.states: HandedStates[Storage] = HandedStates(architecture)
+        self.states = HandedStates(architecture)
         self.rows: dict[str, list[Operation]] = defaultdict(list)
         for row in ledger.rows:
             self.rows[row.component].append(row)
@@ -242,7 +219,9 @@ class _Following:
         for part in stage.enter:
             number = getattr(part.component, "reads_stage", None)
             x = self._part(part, x, earlier[number - 1] if number else None)
-        if self.states.any and stage.exit is None:
+        if self.states.any:
+            if stage.exit is not None:
+                raise Undeclared(f"{stage.exit.path}: states of a reversible stage are handed over")
             return reduce(lambda x, part: self._part(part, x, memory), self.states.separately(stage), x)
         if stage.exit is None:
             return self._blocks(stage, x, memory)

@@ -9,36 +9,22 @@ from typing import Final
 
 UNDECLARED: Final = frozenset(
     {
-        "layers.context",
-        "layers.fold",
-        "layers.fold_axis",
         "layers.fourier",
-        "layers.memory_tokens",
-        "layers.pixels",
         "layers.pooling_attention",
-        "layers.shift",
-        "mechanisms.block_sparse",
-        "mechanisms.blockwise",
         "mechanisms.class_attention",
         "mechanisms.compressed",
         "mechanisms.compressive",
         "mechanisms.funnel",
-        "mechanisms.global_local",
         "mechanisms.inducing",
         "mechanisms.low_rank",
         "mechanisms.lsh",
         "mechanisms.non_local",
         "mechanisms.nystrom",
-        "mechanisms.pooling",
         "mechanisms.relative",
         "mechanisms.routing",
         "mechanisms.sagan",
         "mechanisms.sinkhorn",
-        "mechanisms.sliding",
-        "mechanisms.sparse",
         "mechanisms.synthesizer",
-        "mechanisms.window",
-        "mechanisms.window_pooling",
     }
 )
 

@@ -62,7 +62,8 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         read = product(Tensor("softmax", (pairs,)), Tensor(MEMORY, (pairs, width)), (n, width))
         yield matmul("weighted_sum", "Weighted sum: context", pairs * width, symbol="AV", tensors=read, **mixing)
         if self.gate:
-            yield of_states(_learned(linear("gate_linear", "Gate: map of the state", n, units, 1), n, learned), n, units)
+            gate = linear("gate_linear", "Gate: map of the state", n, units, 1)
+            yield of_states(_learned(gate, n, learned), n, units)
             yield elementwise("gate_sigmoid", "Gate: sigmoid", "sigmoid", n)
             gated = product(Tensor("weighted_sum", (n, width)), Tensor("gate_sigmoid", (n,)), (n, width))
             yield elementwise("gate_multiply", "Gate the context", "multiply", n * width, tensors=gated)
@@ -126,7 +127,8 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         """N·(h + E)·d MACs, 2·d·N additions, d·N elements of tanh."""
         n, d = place.grid.total, place.dim
         yield linear("readout_state", "Readout: map of the state", n, units, d, bias=bias)
-        yield reading(linear("readout_context", "Readout: map of the context", n, place.memory_dim, d, bias=bias), CONTEXTS)
+        context = linear("readout_context", "Readout: map of the context", n, place.memory_dim, d, bias=bias)
+        yield reading(context, CONTEXTS)
         yield _sum(n * d, INPUT)
         yield elementwise("readout_tanh", "Readout: tanh", "tanh", n * d)
 

@@ -9,14 +9,14 @@ import msgspec
 
 from xfcost.formulas.component import MultiHead, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.core_tensors import CONSTANT_BIAS, CoreTensors
+from xfcost.formulas.core_tensors import CONSTANT_BIAS, CoreTensors, MaskKind
 from xfcost.formulas.rows import linear, matmul, precomputed_in_decode
 from xfcost.formulas.tensors import NOTHING, reading
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix, matrix
 from xfcost.ledger.operation import Mixing
-from xfcost.ledger.tensors import INPUT, MEMORY, Tensor
+from xfcost.ledger.tensors import INPUT, MEMORY, Copy, Tensor
 
 
 class DenseAttention(msgspec.Struct, frozen=True):
@@ -60,6 +60,14 @@ class DenseAttention(msgspec.Struct, frozen=True):
     """The tensors that queries, keys and values are parts of: names of rows."""
     gathered: bool = False
     """Are keys and values gathered for each group, heads outermost?"""
+    gathered_queries: bool = False
+    """Are queries too?"""
+    mask_kind: MaskKind = "causal"
+    """What the mask is, where scores are masked."""
+    fused_copies: tuple[Copy | None, ...] = ()
+    """Copies of queries, keys and values that the fused kernel is given in place of their operands."""
+    between: tuple[Tensor, ...] = ()
+    """Copies of operands that are made before, outside all rows."""
     bias: Tensor | None = None
     """The bias of the scores, a tensor; by default constants, the same for all samples."""
     apart: bool = False
@@ -93,8 +101,11 @@ class DenseAttention(msgspec.Struct, frozen=True):
         values = self.inner if self.values is None else self.values
         sizes = (self.groups, self.queries, self.keys, self.heads, self.inner, values, self.shared)
         bias = (self.bias or CONSTANT_BIAS) if self.biased else None
-        layout = {"gathered": self.gathered, "apart": self.apart}
-        return CoreTensors(*sizes, self.operands, self.prefix, scaled=self.scaled, bias=bias, **layout)
+        facts = {
+            name: getattr(self, name) for name in ("gathered", "gathered_queries", "apart", "fused_copies", "between")
+        }
+        facts["mask_kind"] = self.mask_kind if self.masked else "held"
+        return CoreTensors(*sizes, self.operands, self.prefix, scaled=self.scaled, bias=bias, **facts)
 
     @property
     def _entries(self) -> Number:

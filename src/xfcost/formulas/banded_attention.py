@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from xfcost.formulas.arithmetic import lesser
+from xfcost.formulas.band_tensors import BandTensors
 from xfcost.formulas.rows import elementwise, matmul, move
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.tensors import BEFORE
 
 
 class BandedAttention(NamedTuple):
@@ -42,6 +44,22 @@ class BandedAttention(NamedTuple):
     score_moved: Number | None = None
     score_title: str = "Attention scores QKᵀ in blocks"
     shared: Number = 1
+    keys: Number | None = None
+    """Tokens that keys come from, without their padding; as many as queries by default."""
+    classes: Number = 1
+    """Residue classes of a dilated band."""
+    operands: tuple[str, str, str] = ("qkv", "qkv", "qkv")
+    """The tensors that queries, keys and values are parts of: names of rows."""
+    global_operand: str = "qkv"
+    """The tensor that global keys and values are parts of."""
+    contiguous_queries: bool = False
+    """Are queries contiguous, heads outermost?"""
+
+    @property
+    def _tensors(self) -> BandTensors:
+        keys = self.queries if self.keys is None else self.keys
+        sizes = (self.queries, self.block, keys, self.global_keys, self.heads, self.inner, self.shared, self.classes)
+        return BandTensors(*sizes, self.operands, self.global_operand, self.contiguous_queries)
 
     @property
     def _mixing(self) -> dict[str, Any]:
@@ -50,25 +68,28 @@ class BandedAttention(NamedTuple):
     def rows(self) -> Iterator[Operation]:
         """The rows from scaled queries to weighted sums."""
         p, s, g, h, inner = self.queries, self.block, self.global_keys, self.heads, self.inner
+        tensors = self._tensors
         content = self._mixing | {"content_dependent": True}
         global_content = content | {"reads": "g", "reads_tokens": g}
         with_global = {"reads": self.reads_with_global, "reads_tokens": self.reads_tokens + g}
-        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", p * inner, symbol="")
+        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", p * inner, symbol="", tensors=tensors.scale)
         yield self._scores(content)
-        yield move("mask", "Mask", symbol="mask", **self._mixing)
+        yield move("mask", "Mask", symbol="mask", tensors=tensors.mask, **self._mixing)
         entries, title = p * h * (3 * s + g), "Scores of global tokens as keys"
         if g:
-            facts = {"attention_entries": p * h * g, "matrix": matrix(p * h * g, p * h * 3 * s)}
+            facts: dict[str, Any] = {"attention_entries": p * h * g, "matrix": matrix(p * h * g, p * h * 3 * s)}
+            facts["tensors"] = tensors.global_key_scores
             yield matmul("global_key_scores", title, p * g * inner, pairs=self.global_pairs, **facts, **global_content)
             joined = self._mixing | with_global | {"matrix": matrix(entries, entries)}
-            yield move("join", "Join both kinds of scores", entries, **joined)
+            yield move("join", "Join both kinds of scores", entries, tensors=tensors.join, **joined)
         weights = content | with_global | {"matrix": matrix(entries, entries + p * h * g, saved=True)}
         yield elementwise("softmax", "Softmax", "softmax", entries, symbol="softmax", **weights)
-        banded = content | {"moved": self.gathered, "symbol": "AV"}
+        banded = content | {"moved": self.gathered, "symbol": "AV", "tensors": tensors.weighted_sum}
         yield matmul("weighted_sum", "Weighted sum AV in blocks", p * 3 * s * inner, **banded)
         if g:
+            global_content["tensors"] = tensors.global_key_weighted_sum
             yield matmul("global_key_weighted_sum", "Weighted sum of global tokens", p * g * inner, **global_content)
-            yield elementwise("add", "Add both sums", "add", p * inner)
+            yield elementwise("add", "Add both sums", "add", p * inner, of=("weighted_sum", BEFORE))
 
     def _scores(self, content: dict[str, Any]) -> Operation:
         p, s, h, entries = self.queries, self.block, self.heads, self.queries * self.heads * 3 * self.block
@@ -82,6 +103,7 @@ class BandedAttention(NamedTuple):
             core=AttentionCore(p // s * h // self.shared, s * self.shared, 3 * s + self.global_keys, self.inner // h),
             pairs=self.pairs,
             symbol="QKᵀ",
+            tensors=self._tensors.block_scores if self.score_macs is None else self._tensors.chunk_scores,
             **content,
         )
 

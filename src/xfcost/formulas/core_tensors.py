@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.tensors import Shape, product
 from xfcost.ledger.number import Number
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Exchanged, Merged, Saved, Spread, Tensor, Tensors
 
 CONSTANT_BIAS: Final = Tensor("bias", (), once=True, held=True)
+
+
+MaskKind = Literal["causal", "groups", "held"]
+"""A mask made in every pass, one for all groups or one for each; or a buffer, or nothing at all."""
+
+
+def made_masks(kind: MaskKind, pairs: Shape) -> tuple[Tensor, ...]:
+    """The mask of `pairs` (groups, queries, keys), where it is made in every pass."""
+    if kind == "held":
+        return ()
+    return (Tensor("mask", pairs if kind == "groups" else pairs[1:], "bool", once=True),)
+
+
+def masks_of_groups(groups: Number, queries: Number, keys: Number) -> Tensors:
+    """The masks of a fused kernel, one for each group: a row beside the stream."""
+    return Tensors((), (Tensor(OUTPUT, (groups, queries, keys), "bool", once=True, constant=True),), beside=True)
 
 
 class CoreTensors(NamedTuple):
@@ -34,6 +50,14 @@ class CoreTensors(NamedTuple):
     """What is added to the scores."""
     gathered: bool = False
     """Are keys and values contiguous, heads outermost, so that no product copies them?"""
+    gathered_queries: bool = False
+    """Are the queries too?"""
+    mask_kind: MaskKind = "causal"
+    """The mask, where there is one."""
+    fused_copies: tuple[Copy | None, ...] = ()
+    """Copies of queries, keys and values that the fused kernel is given."""
+    between: tuple[Tensor, ...] = ()
+    """Copies that are made before, outside all rows."""
     apart: bool = False
     """Are the heads of queries and keys apart, (B, H, N, K) in memory, so that no product copies them?"""
 
@@ -62,7 +86,7 @@ class CoreTensors(NamedTuple):
     def scale(self) -> Tensors:
         """Queries times 1/√d_k."""
         q = self._shapes[0]
-        return Tensors((Tensor(self.operands[0], q),), (Tensor(OUTPUT, q),))
+        return Tensors((Tensor(self.operands[0], q),), (Tensor(OUTPUT, q),), between=self.between)
 
     @property
     def scores(self) -> Tensors:
@@ -74,21 +98,25 @@ class CoreTensors(NamedTuple):
         if self.shared > 1:
             stacked = Tensor("stacked", query_shape)
             return Tensors((q, k), (Tensor(OUTPUT, self._entries),), (keys,), (stacked,))
-        copied = None if self.apart else self._merged(query_shape, self.queries, self.heads)
-        queries = Saved(q.name, k.name, copied)
+        merged = None if self.gathered_queries or self.apart else self._merged(query_shape, self.queries, self.heads)
+        queries = Saved(q.name, k.name, merged)
         return Tensors((q, k), (Tensor(OUTPUT, self._entries),), (queries, keys))
 
     @property
     def add_bias(self) -> Tensors:
         """A sum saves nothing."""
-        bias = msgspec.structs.replace(self.bias or CONSTANT_BIAS, shape=self._entries)
+        bias = self.bias or CONSTANT_BIAS
+        bias = msgspec.structs.replace(bias, shape=bias.shape or self._entries)
         return Tensors((Tensor(BEFORE, self._entries), bias), (Tensor(OUTPUT, self._entries),))
 
     def mask(self, *, in_place: bool) -> Tensors:
-        """The mask itself is saved, one bit in a byte for each pair."""
-        mask = Tensor("mask", (self.queries, self.keys), "bool", once=True)
-        writes = Tensor(OUTPUT, self._entries, view_of=BEFORE if in_place else None)
-        return Tensors((Tensor(BEFORE, self._entries),), (writes,), (), (mask,))
+        """The mask itself is saved, one bit in a byte for each pair, unless it is held."""
+        writes = () if in_place else (Tensor(OUTPUT, self._entries),)
+        return Tensors((Tensor(BEFORE, self._entries),), writes, (), made_masks(self.mask_kind, self._pairs))
+
+    @property
+    def _pairs(self) -> Shape:
+        return self.groups, self.queries, self.keys
 
     @property
     def softmax(self) -> Tensors:
@@ -104,14 +132,24 @@ class CoreTensors(NamedTuple):
 
     @property
     def fused(self) -> Tensors:
-        """Queries, keys, values, output and a log-sum-exp per query are saved; the output's heads are joined after."""
+        """Queries, keys, values, output and a log-sum-exp per query are saved; the output's heads are joined after.
+
+        Groups with a bias of each head are merged with the heads, which copies what is merged.
+        """
         reads = tuple(Tensor(name, shape) for name, shape in zip(self.operands, self._shapes, strict=True))
+        copies = self.fused_copies or (None,) * len(reads)
+        if self.bias is not None and not self.gathered:
+            copies = tuple(Exchanged(each.shape, (self.groups, self.heads)) for each in reads)
+        saves = tuple(Saved(each.name, copied=copy) for each, copy in zip(reads, copies, strict=True))
+        makes: tuple[Tensor, ...] = (Tensor("statistics", (self.groups, self.heads, self.queries), "float32"),)
+        if self.mask_kind == "groups":  # repeated for every sample, which copies several groups
+            reads = (*reads, Tensor("masks", self._pairs, "bool", held=True))
+            makes = (*makes, Tensor("masks", self._pairs, "bool", once=self.groups == 1))
         if self.bias is not None:
             reads = (*reads, msgspec.structs.replace(self.bias, shape=self._entries))
-        statistics = Tensor("statistics", (self.groups, self.heads, self.queries), "float32")
-        saves = (*(Saved(each.name) for each in reads), Saved(OUTPUT))
+            saves = (*saves, Saved(self.bias.name, copied=Spread(self._entries)))
         joined = Exchanged(self._written, (self.heads, self.queries))
-        return Tensors(reads, (Tensor(OUTPUT, self._written),), saves, (statistics,), joined)
+        return Tensors(reads, (Tensor(OUTPUT, self._written),), (*saves, Saved(OUTPUT)), makes, joined, self.between)
 
 
 def masked_bias(bias: Tensor, heads: Number, tokens: Number) -> Tensors:

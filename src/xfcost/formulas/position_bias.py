@@ -9,8 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from xfcost.formulas.rows import elementwise, letter_power, linear, move, with_gradient_operands
+from xfcost.formulas.tensors import copied, reading
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.tensors import OUTPUT, Tensor, Tensors
 
 # Hidden width of the bias network in every public implementation of Swin V2.
 HIDDEN: Final = 512
@@ -38,6 +40,7 @@ def relative_bias_table(window: Sequence[Number], heads: Number, *, bound: bool)
         bound=bound,
         once=True,
         symbol="",
+        tensors=Tensors((), (Tensor(OUTPUT, (heads, prod(window), prod(window))),), beside=True),
         **_local(window),
     )
 
@@ -60,9 +63,19 @@ def log_cpb_rows(window: Sequence[Number], heads: Number) -> Iterator[Operation]
     entries = rows * heads
     first = linear("cpb_fc1", "Position bias network, first layer", rows, len(window), HIDDEN)
     second = linear("cpb_fc2", "Position bias network, second layer", rows, HIDDEN, heads, bias=False)
-    yield with_gradient_operands(msgspec.structs.replace(first, once=True), 1)  # the offsets are fixed
-    yield elementwise("cpb_act", "Position bias network, ReLU", "relu", rows * HIDDEN, once=True, symbol="")
-    yield msgspec.structs.replace(second, once=True)
+    offsets = Tensor("offsets", (rows, len(window)), once=True, held=True)
+    given = Tensors((offsets,), (Tensor(OUTPUT, (rows, HIDDEN)),), beside=True)
+    yield with_gradient_operands(msgspec.structs.replace(first, once=True, tensors=given), 1)  # the offsets are fixed
     once: dict[str, Any] = {"once": True, "symbol": ""}
-    yield elementwise("cpb_sigmoid", "Position bias 16·sigmoid", "sigmoid + multiply", entries, **once)
-    yield move("cpb_lookup", "Relative position bias", prod(window) ** 2 * heads, **once, **_local(window))
+    act = elementwise("cpb_act", "Position bias network, ReLU", "relu", rows * HIDDEN, **once)
+    yield reading(act, "cpb_fc1", beside=True)
+    yield reading(msgspec.structs.replace(second, once=True), "cpb_act", beside=True)
+    inside = msgspec.structs.replace(copied((entries,), (entries,)), makes=(Tensor("sigmoid", (entries,)),))
+    sigmoid = elementwise(
+        "cpb_sigmoid", "Position bias 16·sigmoid", "sigmoid + multiply", entries, tensors=inside, **once
+    )
+    yield reading(sigmoid, "cpb_fc2", beside=True)
+    tokens = prod(window)
+    lookup = copied((entries,), (heads, tokens, tokens))
+    row = move("cpb_lookup", "Relative position bias", tokens**2 * heads, tensors=lookup, **once, **_local(window))
+    yield reading(row, "cpb_sigmoid", beside=True)

@@ -41,7 +41,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     gates: ClassVar[int]
     states: ClassVar[str] = "h"
     """States, one letter each: `h`, and an LSTM's `c`."""
-    saves_state: ClassVar[bool] = False
+    keeps_state: ClassVar[bool] = False
     """Is the new state among the numbers that a step saves (`saved_in_step`)?"""
 
     hidden: Width | None = None
@@ -158,11 +158,14 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
             content_dependent=True,
             backward_macs=2 * recurrent_map.macs - self._without_gradient(units),
             sequential=n,
-            tensors=self._tensors(Steps(n, units, gates, len(self.states), self.saved_in_step(), self.saves_state), prefix),
+            tensors=self._tensors(place, prefix),
         )
 
-    def _tensors(self, steps: Steps, prefix: str) -> Tensors:
-        """What the recurrence saves."""
+    def _tensors(self, place: Place, prefix: str) -> Tensors:
+        """What the recurrence reads, writes and saves."""
+        units = self.units(place)
+        numbers = (self.gates * units, len(self.states), self.saved_in_step())
+        steps = Steps(place.grid.total, units, *numbers, keeps_state=self.keeps_state)
         if self.attend is not None:
             return recurrent_in_attention(steps, self.start)
         return recurrent(steps, prefix, self.start)

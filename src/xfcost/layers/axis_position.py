@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 from xfcost.formulas.component import ComponentError, Operation, Place, Share
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import elementwise
+from xfcost.formulas.tensors import sum_with_held
+from xfcost.ledger.tensors import OUTPUT, Tensor, Tensors
 
 
 class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
@@ -40,8 +42,10 @@ class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
         work, d = place.grid.tokens * place.dim, place.dim
         own: dict[str, Any] = {"params": sum(place.grid.sides) * d, "bound": True}
         used: dict[str, Any] = {"shared": self.share} if self.share else own
+        shape = (place.grid.tokens, d)
+        used["tensors"] = Tensors((), (Tensor(OUTPUT, shape),), beside=True)
         yield elementwise("tables", "Row and column positions", "add", work, once=True, **used)
-        yield elementwise("add", "Add positions", "add", work)
+        yield elementwise("add", "Add positions", "add", work, tensors=sum_with_held(shape, "tables"))
 
     def notes(self, place: Place) -> Iterator[str]:
         yield f"the position tables hold {place.grid.shape_text()} places: another grid needs new weights"

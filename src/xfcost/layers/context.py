@@ -11,7 +11,9 @@ from xfcost.formulas.component import ComponentError, Joining, Operation, Place,
 from xfcost.formulas.grid_axes import Axis, check_shift
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, move
+from xfcost.formulas.tensors import copied
 from xfcost.ledger.accounts import Cached
+from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY
 
 
 class Context(PerToken, frozen=True, kw_only=True, tag="context"):
@@ -45,11 +47,13 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
-        add = elementwise("add", "Add the encoder's output", "add", n * d)
+        added = MEMORY if self.shift is None else BEFORE
+        add = elementwise("add", "Add the encoder's output", "add", n * d, of=(INPUT, added))
         if self.shift is None:
             yield add
         else:
-            yield move("shift", f"Shift the context along {self.shift}s", n * d)
+            tensors = copied((n, d), (n, d), MEMORY)
+            yield move("shift", f"Shift the context along {self.shift}s", n * d, tensors=tensors)
             # its own token, and the encoder's of the one before
             yield msgspec.structs.replace(add, mixing="local", reads="2", reads_tokens=2)
 

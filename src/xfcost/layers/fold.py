@@ -9,6 +9,7 @@ from xfcost.formulas.component import ComponentError, Grid, Number, Operation, P
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
 from xfcost.ledger.grid import WIDEST_ASPECT, near_square, nearest_shapes
+from xfcost.ledger.tensors import BEFORE, Tensor, Tensors
 
 
 class Fold(Embed, frozen=True, kw_only=True, tag="fold"):
@@ -35,4 +36,5 @@ class Fold(Embed, frozen=True, kw_only=True, tag="fold"):
         return place.grid._replace(sides=sides), place.dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        yield move("fold", "Lay the sequence out on a grid")
+        unchanged = Tensors((Tensor(BEFORE, (place.grid.total, place.dim)),))
+        yield move("fold", "Lay the sequence out on a grid", tensors=unchanged)

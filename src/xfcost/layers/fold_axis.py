@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, check_no_special_tokens
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
+from xfcost.formulas.tensors import view
 
 # Longer than any padding, so that no convolution before it refuses it.
 _ANY: Final = 2**20
@@ -36,4 +37,5 @@ class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
         return Grid(tuple(sides)), folded * place.dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        yield move("fold", "Fold the last axis into the width")
+        shape = (place.grid.total, place.dim)
+        yield move("fold", "Fold the last axis into the width", tensors=view(shape, shape))

@@ -9,6 +9,7 @@ import msgspec
 
 from xfcost.formulas.component import Grid, Letter, Number, Operation, Place, check_no_special_tokens
 from xfcost.formulas.layer import Embed
+from xfcost.formulas.tensors import copied
 
 
 class MemoryTokens(Embed, frozen=True, kw_only=True, tag="memory_tokens"):
@@ -29,4 +30,7 @@ class MemoryTokens(Embed, frozen=True, kw_only=True, tag="memory_tokens"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = self.out(place)
-        yield Operation(path="prepend", title="Memory tokens", params=self.count * d, moved=grid.total * d)
+        tensors = copied((place.grid.total, d), (grid.total, d))
+        yield Operation(
+            path="prepend", title="Memory tokens", params=self.count * d, moved=grid.total * d, tensors=tensors
+        )

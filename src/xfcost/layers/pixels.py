@@ -8,6 +8,7 @@ from typing import ClassVar
 from xfcost.formulas.component import Operation, Place
 from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.rows import move
+from xfcost.formulas.tensors import view
 
 
 class Pixels(Embed, frozen=True, kw_only=True, tag="pixels"):
@@ -19,4 +20,5 @@ class Pixels(Embed, frozen=True, kw_only=True, tag="pixels"):
     takes: ClassVar[tuple[Takes, ...]] = ("image", "video")
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        yield move("flatten", "Pixels as tokens")
+        shape = (place.grid.total, place.dim)
+        yield move("flatten", "Pixels as tokens", tensors=view(shape, shape))

@@ -15,6 +15,7 @@ from xfcost.formulas.component import ComponentError, Operation, Place, single_t
 from xfcost.formulas.grid_axes import Axis, check_shift
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
+from xfcost.formulas.tensors import copied
 from xfcost.ledger.accounts import Cached, WeightsRead
 
 
@@ -35,8 +36,9 @@ class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
         check_shift("axis", self.axis, place.grid)
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        params = place.dim if self.start == "learned" else 0
-        yield move("shift", f"Shift along {self.axis}s", place.grid.tokens * place.dim, params=params)
+        params, shape = place.dim if self.start == "learned" else 0, (place.grid.tokens, place.dim)
+        tensors = copied(shape, shape)
+        yield move("shift", f"Shift along {self.axis}s", place.grid.tokens * place.dim, params=params, tensors=tensors)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """The token before was kept, d numbers: it is taken, and the new one put in its place."""

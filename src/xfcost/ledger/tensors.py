@@ -28,18 +28,16 @@ SECOND: Final = "<second>"
 OUTPUT: Final = "<output>"
 """What the row itself writes."""
 
-
-
-def of_encoder(name: str) -> str:
-    """The name, in a layer that starts from an encoder's layer, of what that layer calls `name`."""
-    return f"<encoder> {name}"
-
-
 Type = Literal["model", "statistic", "float32", "int64", "bool", "complex"]
 """Type of a tensor's elements: the model's, float32 or the model's if that is wider (`statistic`), two of these
 (`complex`), or a fixed one."""
 _FIXED: Final = {"float32": 4, "int64": 8, "bool": 1}
 _STATISTIC: Final = 4
+
+
+def of_encoder(name: str) -> str:
+    """The name, in a layer that starts from an encoder's layer, of what that layer calls `name`."""
+    return f"<encoder> {name}"
 
 
 def width_of(kind: Type, element: int) -> int:
@@ -65,6 +63,8 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
     """Is it a parameter or a buffer, which is no activation?"""
     view_of: str | None = None
     """The tensor whose storage it shares."""
+    storage: Number | None = None
+    """Elements of its storage, where they are not its own (overlapping windows)."""
 
     @property
     def elements(self) -> int:
@@ -99,6 +99,30 @@ class Exchanged(msgspec.Struct, frozen=True, gc=False):
         return bool(min(self.axes) > 1)
 
 
+class Spread(msgspec.Struct, frozen=True, gc=False):
+    """A tensor is repeated, for every group: a copy, unless it is as large already."""
+
+    shape: tuple[Number, ...]
+
+    def copies(self, batch: int, elements: int) -> bool:
+        """Is a copy made, of a storage with `elements`?"""
+        return bool(prod(self.shape) > elements)
+
+
+class CopiedAlone(msgspec.Struct, frozen=True, gc=False):
+    """Windows and heads are exchanged: copied by the row in a batch of one sample, and before it in larger ones."""
+
+    shape: tuple[Number, ...]
+    axes: tuple[Number, Number]
+
+    def copies(self, batch: int, elements: int) -> bool:
+        """Is a copy made here?"""
+        return bool(batch == 1 and min(self.axes) > 1)
+
+
+Copy = Merged | Exchanged | Spread | CopiedAlone
+
+
 class Widened(msgspec.Struct, frozen=True):
     """Numbers narrower than float32 are copied to float32."""
 
@@ -112,7 +136,7 @@ class Saved(msgspec.Struct, frozen=True, gc=False):
     name: str
     when: str | None = None
     """The tensor for whose gradient it is saved (a product saves a for the gradient of b); None: always."""
-    copied: Merged | Exchanged | Widened | None = None
+    copied: Copy | Widened | None = None
     """The copy that may be saved in its place."""
 
 
@@ -128,6 +152,8 @@ class Tensors(msgspec.Struct, frozen=True, gc=False):
     """Tensors made inside it that are saved: statistics, masks, copies."""
     rearranged: Exchanged | None = None
     """After it, and outside all rows, its output is copied in another order (heads joined)."""
+    between: tuple[Tensor, ...] = ()
+    """Copies made before it, outside all rows, which it is given in place of others."""
     beside: bool = False
     """Does the next row take the output of an earlier one?"""
     becomes_input: bool = False

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from random import Random
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.attention import attention_of
+from xfcost.formulas.band_tensors import padded
 from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move
 from xfcost.ledger.operation import Mixing
+from xfcost.ledger.tensors import OUTPUT, Merged, Tensor, Tensors
 from xfcost.mechanisms.full import Full
+
+# The keys and values gathered for the blocks beside the global ones, and for the others.
+EDGE: Final = ("gather", "edge values")
+MIDDLE: Final = ("middle keys", "middle values")
 
 
 class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse"):
@@ -109,14 +115,29 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
             return
         d, b, u, read = place.dim, self.block, self.blocks(place.grid), self.read_by_middle
         inner, p = self.inner(d), u * b
-        yield move("pad", "Pad to whole blocks", 0 if p == place.grid.total else p * d)
+        n = place.grid.total
+        yield move("pad", "Pad to whole blocks", 0 if p == n else p * d, tensors=padded((n, d), (p, d)))
         yield linear("qkv", "Q, K, V projections", p, d, 3 * inner, bias=self.projection_bias)
         gathered = 2 * b * inner * ((u - 4) * read + 2 * (read - 1))
-        yield move("gather", "Gather the keys and values of every block", gathered)
+        tensors = self._gathered(place.grid, inner)
+        yield move("gather", "Gather the keys and values of every block", gathered, tensors=tensors)
         for prefix, groups, queries, keys, pairs in self._cores(place.grid):
             yield from self._core(place, prefix, groups, queries, keys, pairs)
-        yield move("join", "Join the blocks", p * inner)
+        last = "attention" if place.fused else "weighted_sum"
+        parts = (("global_", 2 * b), ("edge_", 2 * b), ("", (u - 4) * b))
+        reads = tuple(Tensor(f"{prefix}{last}", (tokens, inner)) for prefix, tokens in parts)
+        yield move("join", "Join the blocks", p * inner, tensors=Tensors(reads, (Tensor(OUTPUT, (p, inner)),)))
         yield linear("out", "Output projection W_O", p, inner, d, bias=self.projection_bias)
+
+    def _gathered(self, grid: Grid, inner: Number) -> Tensors:
+        """Keys and values of the blocks beside the global ones, and of the others."""
+        b, u, read = self.block, self.blocks(grid), self.read_by_middle
+        reads, writes = [], []
+        for groups, blocks, names in ((2, read - 1, EDGE), (u - 4, read, MIDDLE)):
+            index = Tensor("blocks read", (groups, blocks), "int64", once=True, held=True)
+            reads += 2 * [Tensor("qkv", (u * b, inner)), index]
+            writes += [Tensor(OUTPUT if name == "gather" else name, (groups, blocks * b, inner)) for name in names]
+        return Tensors(tuple(reads), tuple(writes), beside=True)
 
     def _cores(self, grid: Grid) -> Iterator[tuple[str, Number, Number, Number, Number]]:
         """(prefix, groups, queries, keys, pairs) of the three attention cores."""
@@ -132,12 +153,32 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         note = {"global_": "global blocks", "edge_": "blocks beside them", "": ""}[prefix]
         reads = {"global_": "N", "edge_": "(4+r)·b", "": "(5+r)·b"}[prefix]
         mixing: Mixing = "global" if prefix == "global_" else "local"
-        padded = self.blocks(place.grid) * self.block != place.grid.total
-        if padded and place.fused:
+        masked = self.blocks(place.grid) * self.block != place.grid.total
+        if masked and place.fused:
             title = f"Mask ({note})" if note else "Mask"
             yield move(f"{prefix}mask", title, mixing=mixing, reads=reads, reads_tokens=keys)
         core = {"queries": queries, "keys": keys, "groups": groups, "pairs": pairs, "mixing": mixing, "reads": reads}
-        yield from attention_of(self, place, masked=padded, prefix=prefix, label=note, **core)
+        yield from attention_of(
+            self,
+            place,
+            masked=masked,
+            prefix=prefix,
+            label=note,
+            **core,
+            **self._layout(place, prefix, groups, queries),
+        )
+
+    def _layout(self, place: Place, prefix: str, groups: Number, queries: Number) -> dict[str, Any]:
+        """How operands lie: heads before blocks; the global blocks' queries are copied, other blocks' keys gathered."""
+        inner, tokens = self.inner(place.dim), place.grid.total
+        if prefix == "global_":
+            keys = Merged((self.blocks(place.grid) * self.block, inner), self.heads, tokens)
+            made = Tensor("global queries", (queries, inner))
+            facts = {"between": (made,), "gathered_queries": True, "fused_copies": (None, keys, keys)}
+            return facts | {"operands": (made.name, "qkv", "qkv"), "mask_kind": "held"}
+        copies = (Merged((groups, queries, inner), self.heads, tokens), None, None)
+        operands = ("qkv", *(EDGE if prefix else MIDDLE))
+        return {"operands": operands, "gathered": True, "fused_copies": copies, "mask_kind": "held"}
 
     def as_full(self) -> Full:
         """Full attention, for short sequences."""
@@ -149,10 +190,10 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         if self.is_full(place.grid):
             yield f"{n} tokens are no more than (5 + 2·{self.random_blocks})·{self.block} = {least}: full attention"
             return
-        padded = self.blocks(place.grid) * self.block
-        if padded != n:
+        whole = self.blocks(place.grid) * self.block
+        if whole != n:
             yield PaddingNote(
-                f"{n} tokens padded to {padded} for blocks of {self.block}: {padded - n} padding tokens are projected "
+                f"{n} tokens padded to {whole} for blocks of {self.block}: {whole - n} padding tokens are projected "
                 "and attended over (masked), and counted"
             )
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from xfcost.formulas.attention import attention_of
+from xfcost.formulas.block_tensors import memory_blocks, merged, of_cropped, overlapping, query_blocks
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, Side
+from xfcost.formulas.core_tensors import masks_of_groups
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.query_blocks import Blocks
 from xfcost.formulas.rows import linear, move
@@ -101,14 +103,22 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
         mixing: Mixing = "local"
         reads = "W²" if isinstance(self.block, list) else "b + m" if self.before or self.after else "b"
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        yield move("query_blocks", "Pad queries, cut into blocks", blocks.query_padding * inner)
-        yield move("memory_blocks", "Pad keys and values, cut memory blocks", blocks.memory_elements * 2 * inner)
+        queries, memory = query_blocks(blocks, inner, "qkv"), memory_blocks(blocks, 2 * inner, "qkv")
+        yield move("query_blocks", "Pad queries, cut into blocks", blocks.query_padding * inner, tensors=queries)
+        title = "Pad keys and values, cut memory blocks"
+        yield move("memory_blocks", title, blocks.memory_elements * 2 * inner, tensors=memory)
+        core: dict[str, Any] = {"queries": blocks.queries, "keys": blocks.keys, "groups": blocks.groups}
+        local: dict[str, Any] = {"mixing": mixing, "reads": reads}
         if place.fused:
-            yield move("mask", "Mask", mixing=mixing, reads=reads, reads_tokens=blocks.keys, symbol="mask")
-        core = {"queries": blocks.queries, "keys": blocks.keys, "groups": blocks.groups}
-        yield from attention_of(self, place, mixing=mixing, reads=reads, masked=True, mask_in_place=True, **core)
-        yield move("merge", "Join blocks, crop", symbol="")
-        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+            mask = masks_of_groups(blocks.groups, blocks.queries, blocks.keys)
+            yield move("mask", "Mask", reads_tokens=blocks.keys, symbol="mask", tensors=mask, **local)
+        copy = overlapping(blocks, inner)
+        core |= {"operands": ("query_blocks", "memory_blocks", "memory_blocks"), "fused_copies": (None, copy, copy)}
+        core |= {"masked": True, "mask_in_place": True, "mask_kind": "groups"}
+        yield from attention_of(self, place, **core, **local)
+        yield move("merge", "Join blocks, crop", symbol="", tensors=merged(blocks, inner))
+        out = linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+        yield of_cropped(out, n, blocks.padded, inner)
 
     def notes(self, place: Place) -> Iterator[str]:
         blocks = self.blocks(place.grid)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from xfcost.formulas.arithmetic import round_up
 from xfcost.formulas.attention import attention_of
+from xfcost.formulas.band_tensors import padded
 from xfcost.formulas.banded_attention import BandedAttention, band_pairs
+from xfcost.formulas.block_tensors import of_cropped
 from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
 from xfcost.formulas.lettering import grid_in_letters
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move, on_raw_input
+from xfcost.formulas.tensors import reading
+from xfcost.ledger.tensors import INPUT, OUTPUT, Exchanged, Saved, Tensor, Tensors
+
+# The values joined for the global tokens; the keys have the row's own name.
+GLOBAL_VALUES: Final = "global values"
 
 
 class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local"):
@@ -76,7 +83,9 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         d, n, g, inner = place.dim, place.grid.tokens, place.grid.special, self.inner(place.dim)
         p, b = self.padded(place.grid), self.block
         yield from self._projections(place)
-        yield move("pad", "Pad queries to whole blocks", 0 if p == n else p * inner)
+        queries, keys = ("qkv", "qkv") if self._shared(place) else ("long_qkv", "l2g_kv")
+        filled = padded((n, inner), (p, inner), queries)
+        yield move("pad", "Pad queries to whole blocks", 0 if p == n else p * inner, tensors=filled)
         band = BandedAttention(
             queries=p,
             block=b,
@@ -89,40 +98,66 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
             reads_tokens=2 * self.radius + 1,
             reads_with_global="2r+g+1" if g else "2r+1",
             gathered=(p + 2 * b) * inner,
+            keys=n,
+            operands=(queries if p == n else "pad", queries, queries),
+            global_operand=keys,
+            contiguous_queries=p != n,
         )
         yield from band.rows()
         if g:
             yield from self._global(place)
         if g and self.share_output:
-            yield move("concat", "Join both kinds of tokens", (g + n) * inner)
-        tokens = n + g if self.share_output else n
-        yield linear("out", "Output projection W_O", tokens, inner, d, bias=self.projection_bias)
+            tensors = self._joined("global_weighted_sum", "add", place, inner)
+            yield move("concat", "Join both kinds of tokens", (g + n) * inner, tensors=tensors)
+        tokens = n + g if g and self.share_output else n
+        out = linear("out", "Output projection W_O", tokens, inner, d, bias=self.projection_bias)
+        yield out if g and self.share_output else self._of_text(out, "add" if g else "weighted_sum", place, inner)
         if g and not self.share_output:
             title = "Output projection W_O of global tokens"
-            yield linear("global_out", title, g, inner, d, bias=self.projection_bias)
-            yield move("concat", "Join both kinds of tokens", (g + n) * d)
+            row = linear("global_out", title, g, inner, d, bias=self.projection_bias)
+            yield reading(row, "global_weighted_sum")
+            tensors = self._joined("global_out", "out", place, d)
+            yield move("concat", "Join both kinds of tokens", (g + n) * d, tensors=tensors)
+
+    def _shared(self, place: Place) -> bool:
+        """Is there one projection to queries, keys and values?"""
+        return self.share_projections or not place.grid.special
+
+    def _of_text(self, row: Operation, name: str, place: Place, inner: Number) -> Operation:
+        """`row`, which reads the heads of the text's tokens alone: joined, they are a copy."""
+        joined = Exchanged((place.grid.tokens, inner), (self.heads, inner))
+        return reading(row, name, saves=(Saved(name, copied=joined),))
+
+    @staticmethod
+    def _joined(special: str, text: str, place: Place, width: Number) -> Tensors:
+        """Rows of the global tokens before those of the text."""
+        g, n = place.grid.special, place.grid.tokens
+        return Tensors((Tensor(special, (g, width)), Tensor(text, (n, width))), (Tensor(OUTPUT, (g + n, width)),))
 
     def _projections(self, place: Place) -> Iterator[Operation]:
         d, n, g, inner = place.dim, place.grid.tokens, place.grid.special, self.inner(place.dim)
-        if self.share_projections or not g:
+        if self._shared(place):
             yield on_raw_input(linear("qkv", "Q, K, V projections", n + g, d, 3 * inner, bias=self.projection_bias))
             return
-        yield on_raw_input(linear("long_qkv", "Q, K, V projections, long", n, d, 3 * inner, bias=self.projection_bias))
-        yield on_raw_input(
-            linear("l2g_kv", "K, V projections, long to global", g, d, 2 * inner, bias=self.projection_bias)
-        )
-        yield on_raw_input(
-            linear("global_qkv", "Q, K, V projections, global", g, d, 3 * inner, bias=self.projection_bias)
-        )
-        yield on_raw_input(
-            linear("g2l_kv", "K, V projections, global to long", n, d, 2 * inner, bias=self.projection_bias)
-        )
-        yield move("global_kv", "Join the global tokens' keys and values", 2 * (g + n) * inner)
+        for path, title, tokens, parts in (
+            ("long_qkv", "Q, K, V projections, long", n, 3),
+            ("l2g_kv", "K, V projections, long to global", g, 2),
+            ("global_qkv", "Q, K, V projections, global", g, 3),
+            ("g2l_kv", "K, V projections, global to long", n, 2),
+        ):
+            row = on_raw_input(linear(path, title, tokens, d, parts * inner, bias=self.projection_bias))
+            yield of_cropped(row, tokens, g + n, d, INPUT)
+        both = (Tensor("global_qkv", (g, 2, inner)), Tensor("g2l_kv", (n, 2, inner)))
+        written = (Tensor(OUTPUT, (g + n, inner)), Tensor(GLOBAL_VALUES, (g + n, inner)))
+        tensors = Tensors(both, written)
+        yield move("global_kv", "Join the global tokens' keys and values", 2 * (g + n) * inner, tensors=tensors)
 
     def _global(self, place: Place) -> Iterator[Operation]:
         """Attention of the global tokens."""
         g, n = place.grid.special, place.grid.total
-        core = {"queries": g, "pairs": g * n, "fused": False}
+        core: dict[str, Any] = {"queries": g, "pairs": g * n, "fused": False}
+        if not self._shared(place):
+            core["operands"] = ("global_qkv", "global_kv", GLOBAL_VALUES)
         yield from attention_of(self, place, prefix="global_", label="global tokens", **core)
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -14,8 +14,11 @@ from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Oper
 from xfcost.formulas.conv_kernel import Kernel, per_axis, pooling
 from xfcost.formulas.decomposed_bias import DecomposedBias
 from xfcost.formulas.pooled_axes import PooledReads, pooled_axes
-from xfcost.formulas.rows import convolution, elementwise, letter_power, linear, norm, on_raw_input
+from xfcost.formulas.pooled_heads import PooledHeads, pooled_heads
+from xfcost.formulas.rows import elementwise, letter_power, linear, on_raw_input
+from xfcost.formulas.tensors import copied
 from xfcost.ledger.grid import sides_text
+from xfcost.ledger.tensors import BEFORE, RESIDUAL, Tensor
 
 # One number for every axis, or one each (of two axes or three).
 PerAxis = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)]
@@ -44,6 +47,8 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     short_name = "Pooling attention"
     pool_letter: ClassVar[str] = "W"
     """Side of the pools' windows, in `reads`."""
+    _parts: ClassVar[tuple[tuple[str, Literal["q", "kv"]], ...]] = (("q", "q"), ("k", "kv"), ("v", "kv"))
+    """Queries, keys and values, and the fields that tell how they are pooled."""
     non_causal_reason: ClassVar[str] = "a key is pooled from tokens around it, later ones among them"
 
     q_size: Annotated[PerAxis, Letter("W", least=2)] = 3
@@ -167,10 +172,12 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         inner = self.inner(width)
         queries, keys, counts = self.windows(grid)
         yield linear("qkv", "Q, K, V projections", grid.total, place.dim, 3 * inner, bias=self.projection_bias)
-        for name, which in (("q", "q"), ("k", "kv"), ("v", "kv")):
-            yield from self._pool(name, self.kernel(grid, which), grid, inner)  # type: ignore[arg-type]
+        for name, which in self._parts:
+            kernel = self.kernel(grid, which)
+            if kernel is not None:
+                yield from PooledHeads(name, self.function, kernel, grid, self.heads, inner, self.pool_letter).rows()
         yield from self.partition(grid, inner)
-        mixing = self.mixing(grid)
+        mixing, operands = self.mixing(grid), self.operands(grid)
         if self.bias == "decomposed":
             yield from DecomposedBias(
                 queries=queries.sides,
@@ -181,6 +188,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
                 special=grid.special,
                 bound=self.window_side is None,
                 fused=place.fused,
+                of=operands[0],
                 mixing=mixing | {"reads_tokens": keys.total},
             ).rows()
         yield from DenseAttention(
@@ -192,21 +200,35 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
             pairs=None,  # a key that stands for several tokens makes no pair of tokens
             fused=place.fused,
             biased=self.bias == "decomposed",
+            bias=Tensor("spread", ()),
+            operands=operands,
+            gathered=operands[1] != "qkv",
+            gathered_queries=operands[0] != "qkv",
             other_entries=prod(counts) * self.heads * queries.total * keys.total if self.bias == "decomposed" else 0,
             **mixing,
         ).rows()
-        yield from self.merge()
+        yield from self.merge(grid, inner)
         outputs = self.out(place)[0]
-        yield from self._add_queries(outputs, inner)
+        yield from self._add_queries(outputs, inner, self.pooled(grid)[0])
         yield linear("out", "Output projection W_O", outputs.total, inner, width, bias=self.projection_bias)
 
     def partition(self, grid: Grid, inner: Number) -> Iterator[Operation]:
         """Rows that cut queries, keys and values into windows; none by default."""
         return iter(())
 
-    def merge(self) -> Iterator[Operation]:
+    def merge(self, grid: Grid, inner: Number) -> Iterator[Operation]:
         """Rows that merge the windows; none by default."""
         return iter(())
+
+    def pooled(self, grid: Grid) -> tuple[str, str, str]:
+        """The rows that give queries, keys and values their last form before attention, or its windows."""
+        last = "norm" if self.function == "conv" else "pool"
+        row = {name: "qkv" if self.kernel(grid, which) is None else f"{last}_{name}" for name, which in self._parts}
+        return row["q"], row["k"], row["v"]
+
+    def operands(self, grid: Grid) -> tuple[str, str, str]:
+        """The rows that give queries, keys and values to attention."""
+        return self.pooled(grid)
 
     def mixing(self, grid: Grid) -> dict[str, Any]:
         """Mixing kind and reads."""
@@ -217,41 +239,14 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         strided = [stride for stride in per_axis(self.kv_stride, len(grid.sides)) if stride != 1]
         return f"/{letter_power('l', len(strided))}" if strided else ""
 
-    def _pool(self, name: str, kernel: Kernel | None, grid: Grid, inner: Number) -> Iterator[Operation]:
-        if kernel is None:
-            return
-        outputs_per_head, width = prod(kernel.out(grid.sides)), inner // self.heads
-        path, title = f"pool_{name}", f"Pool {name.upper()} ({self.function})"
-        letters, window_side = letter_power(self.pool_letter, len(kernel.sides)), prod(kernel.sides)
-        # a window of one token takes some of the tokens, and mixes none
-        mixing = {} if window_side == 1 else {"mixing": "local", "reads": letters, "reads_tokens": window_side}
-        concatenated = {"moved": (outputs_per_head + grid.special) * inner} if grid.special else {}
-        if self.function != "conv":
-            row = pooling(path, self.function, kernel, outputs_per_head * inner)
-            max_facts = {"content_dependent": self.function == "max" and bool(mixing)}
-            yield msgspec.structs.replace(row, title=title, **mixing, **concatenated, **max_facts)
-            return
-        row = convolution(
-            path,
-            title,
-            outputs=outputs_per_head * self.heads,
-            kernel=kernel.sides,
-            width=width,
-            out_width=width,
-            groups=width,
-            bias=False,
-        )
-        yield msgspec.structs.replace(row, **mixing, **concatenated)
-        yield from norm("layer_norm", f"norm_{name}", (outputs_per_head + grid.special) * self.heads, width)
-
-    def _add_queries(self, outputs: Grid, inner: Number) -> Iterator[Operation]:
+    def _add_queries(self, outputs: Grid, inner: Number, query: str) -> Iterator[Operation]:
         if self.residual_pooling == "none":
             return
         special_tokens = outputs.special if self.residual_pooling == "grid" else 0
-        moved = outputs.total * inner if special_tokens else 0
-        yield elementwise(
-            "add_queries", "Add the pooled queries", "add", (outputs.total - special_tokens) * inner, moved=moved
-        )
+        facts: dict[str, Any] = {"moved": outputs.total * inner if special_tokens else 0}
+        facts["tensors"] = copied((outputs.total, inner), (outputs.total, inner), BEFORE, query)
+        added = (outputs.total - special_tokens) * inner
+        yield elementwise("add_queries", "Add the pooled queries", "add", added, **facts)
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         grid, width = place.grid, self.width(place)
@@ -264,10 +259,12 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
             outputs_per_head = prod(kernel.out(grid.sides))
             row = pooling("residual_pool", "max", kernel, outputs_per_head * width)
             moved = (outputs_per_head + grid.special) * width if grid.special else 0
+            of = RESIDUAL if width == place.dim else "residual_projection"
             pooled = sum(1 for side in kernel.sides if side > 1)
             yield msgspec.structs.replace(
                 row,
                 title="Pool the residual stream",
+                tensors=pooled_heads(of, "max", grid, outputs_per_head, 1, width),
                 moved=moved,
                 content_dependent=True,
                 reads=letter_power(self.pool_letter, pooled),

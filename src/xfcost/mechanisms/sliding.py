@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
 from xfcost.formulas.attention import attention_of
+from xfcost.formulas.band_tensors import padded
 from xfcost.formulas.banded_attention import BandedAttention, band_pairs
+from xfcost.formulas.block_tensors import of_cropped
 from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place
 from xfcost.formulas.grouped_query import GroupedQueryMixer
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.rows import cache_write, linear, move, on_raw_input, without_work
+from xfcost.formulas.rows import ROTATED_KEYS, cache_write, linear, move, on_raw_input, without_work
 from xfcost.ledger.accounts import Cached
+from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Tensor, Tensors
 
 
 class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
@@ -134,13 +137,18 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
     def operations(self, place: Place) -> Iterator[Operation]:
         d, p, g = place.dim, self.padded(place.grid), self.global_tokens
         inner, bias = self.inner(d), self.projection_bias
-        yield move("pad", "Pad to whole windows", 0 if p == place.grid.total else p * d)
-        yield from self.projections(p, d)
+        n = place.grid.total
+        tensors = padded((n, d), (p, d))
+        yield move("pad", "Pad to whole windows", 0 if p == n else p * d, tensors=tensors)
+        projections = [*self.projections(p, d)]
         if self.own_projections:
-            yield on_raw_input(linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias))
-            yield on_raw_input(
-                linear("global_kv", "K, V projections for global tokens", p if g else 0, d, 2 * inner, bias=bias)
-            )
+            keys = p if g else 0
+            own = linear("global_kv", "K, V projections for global tokens", keys, d, 2 * inner, bias=bias)
+            projections += [linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias), own]
+        for row in projections:
+            tokens = g if row.path == "global_q" else p
+            of_input = of_cropped(on_raw_input(row), tokens, p, d, INPUT if p == n else "pad")
+            yield row if row.path == "rotary" else of_input
         yield from self._local(place, p, inner)
         if g:
             yield from self._global(place, p, inner)
@@ -181,6 +189,8 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
             reads_with_global="w" if self.causal else "w+g+1" if g else "w+1",
             gathered=(p + 2 * s * dilation) * self.kv_inner(place.dim),
             shared=self.shared,
+            classes=dilation,
+            operands=("rotary", ROTATED_KEYS, "qkv") if self.position == "rope" else ("qkv", "qkv", "qkv"),
         )
         if not self.causal:
             band = band._replace(
@@ -193,9 +203,13 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
     def _global(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
         """Attention of the global tokens, which overwrites their banded result."""
         g, n = self.global_tokens, place.grid.total
-        core = {"queries": g, "keys": p, "pairs": g * n, "fused": False, "masked": True}
-        yield from attention_of(self, place, prefix="global_", label="global tokens", **core)
-        yield move("overwrite", "Put the global tokens' rows in place", p * inner)
+        core: dict[str, Any] = {"queries": g, "keys": p, "pairs": g * n, "fused": False}
+        core |= {"masked": True, "mask_kind": "held"}
+        own = ("global_q", "global_kv", "global_kv") if self.own_projections else ("qkv", "qkv", "qkv")
+        yield from attention_of(self, place, prefix="global_", label="global tokens", operands=own, **core)
+        both = (Tensor(BEFORE, (g, inner)), Tensor("add", (p, inner)))
+        tensors = Tensors(both, (Tensor(OUTPUT, (p, inner)),))
+        yield move("overwrite", "Put the global tokens' rows in place", p * inner, tensors=tensors)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, p = place.grid.total, self.padded(place.grid)

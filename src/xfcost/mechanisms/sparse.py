@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isqrt, prod
+from math import isqrt
 from typing import Annotated, Any, Literal
 
 from xfcost.formulas.arithmetic import greater, lesser
 from xfcost.formulas.attention import DenseAttention
+from xfcost.formulas.band_tensors import padded
+from xfcost.formulas.block_tensors import memory_blocks, of_cropped, overlapping
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, Width
+from xfcost.formulas.core_tensors import masks_of_groups
+from xfcost.formulas.merged_factors import FACTORS, Factor, MergedFactors
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.query_blocks import Blocks, squares
-from xfcost.formulas.rows import elementwise, linear, matmul, move
-from xfcost.ledger.attention_core import AttentionCore
-from xfcost.ledger.matrices import matrix
-
-Factor = Literal["local", "long"]
+from xfcost.formulas.rows import linear, move
+from xfcost.formulas.sparse_tensors import Laid, MergedTensors
+from xfcost.formulas.tensors import copied
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Tensor, Tensors
 
 
 class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
@@ -160,7 +163,8 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         inner, blocks = self.inner(d), self.blocks(place.grid)
         projected = inner + 2 * self.key_inner(d)
         yield linear("qkv", "Q, K, V projections", n, d, projected, bias=self.projection_bias)
-        yield move("pad", "Pad to whole blocks", blocks.padded * projected if blocks.padded != n else 0)
+        filled = padded((n, projected), (blocks.padded, projected))
+        yield move("pad", "Pad to whole blocks", blocks.padded * projected if blocks.padded != n else 0, tensors=filled)
         if self.integration == "merged":
             yield from self._merged(place, blocks)
         if self.integration in ("local", "heads"):
@@ -169,10 +173,16 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         if self.integration in ("long", "heads"):
             yield from self._core("long", place, blocks)
             if self.summary is not None:
-                yield move("long_silence", "Zeros where no cell may be read yet")
+                shape = (blocks.padded, inner // self._share)
+                yield move("long_silence", "Zeros where no cell may be read yet", tensors=copied(shape, shape))
         if self.integration == "heads":
-            yield move("join_heads", "Join heads of both factors", blocks.padded * inner)
-        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+            halves = (blocks.padded, inner // 2)
+            local = "local_attention" if place.fused else "local_weighted_sum"
+            both = (Tensor(local, halves), Tensor(BEFORE, halves))
+            joined = Tensors(both, (Tensor(OUTPUT, (blocks.padded, inner)),))
+            yield move("join_heads", "Join heads of both factors", blocks.padded * inner, tensors=joined)
+        out = linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+        yield of_cropped(out, n, blocks.padded, inner)
 
     @property
     def _share(self) -> int:
@@ -181,22 +191,47 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
 
     def _memory_blocks(self, path: str, place: Place, blocks: Blocks) -> Operation:
         around = blocks.memory_elements if self.pattern == "strided" else 0
-        width = (self.inner(place.dim) + self.key_inner(place.dim)) // self._share
-        return move(path, "Pad keys and values, cut memory blocks", around * width)
+        width = sum(self._widths(place))
+        tensors = memory_blocks(blocks._replace(sides=(1, blocks.padded)), width, self._source(place, blocks))
+        return move(path, "Pad keys and values, cut memory blocks", around * width, tensors=tensors)
+
+    def _widths(self, place: Place) -> tuple[Number, Number]:
+        """Keys and values of one factor's heads together."""
+        return self.key_inner(place.dim) // self._share, self.inner(place.dim) // self._share
+
+    @staticmethod
+    def _source(place: Place, blocks: Blocks) -> str:
+        """The row that gives queries, keys and values."""
+        return "qkv" if blocks.padded == place.grid.total else "pad"
+
+    def _laid(self, place: Place, blocks: Blocks) -> Laid:
+        products, source = self.products("long", blocks), self._source(place, blocks)
+        return Laid(products, self._widths(place), source, cells=self.summary is not None)
+
+    def _operands(self, factor: Factor, place: Place, blocks: Blocks) -> dict[str, Any]:
+        """Options of a factor's core that tell where its operands are."""
+        if factor == "long":
+            return self._laid(place, blocks).core()
+        copies = (None, *(overlapping(blocks, width) for width in self._widths(place)))
+        operands = (self._source(place, blocks), "local_memory_blocks", "local_memory_blocks")
+        return {"operands": operands, "fused_copies": copies}
 
     def _core(self, factor: Factor, place: Place, blocks: Blocks) -> Iterator[Operation]:
         """Attention by one factor, on all heads or half of them."""
         mixing = self._mixing(factor, blocks)
-        if place.fused:
-            yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", **mixing)
         groups, queries, keys = self.products(factor, blocks)
+        if place.fused:
+            masks = masks_of_groups(groups, queries, keys)
+            yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", tensors=masks, **mixing)
         yield from DenseAttention(
             queries=queries,
             keys=keys,
             groups=groups,
             heads=self.heads // self._share,
-            inner=self.key_inner(place.dim) // self._share,
-            values=self.inner(place.dim) // self._share,
+            inner=self._widths(place)[0],
+            values=self._widths(place)[1],
+            mask_kind="groups",
+            **self._operands(factor, place, blocks),
             mixing=mixing["mixing"],
             reads=mixing["reads"],
             pairs=self._pairs_of(factor, place.grid.total),
@@ -207,42 +242,19 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         ).rows()
 
     def _merged(self, place: Place, blocks: Blocks) -> Iterator[Operation]:
-        """One softmax over both factors: two score matrices, concatenated, then two weighted sums."""
-        n, h, d = place.grid.total, self.heads, place.dim
-        factors: tuple[Factor, Factor] = ("local", "long")
-        mixing = {factor: self._mixing(factor, blocks) | {"heads": h} for factor in factors}
-        entries = {factor: prod(self.products(factor, blocks)) for factor in factors}
+        """One softmax over both factors; pairs of both are the local one's."""
+        n, d = place.grid.total, place.dim
+        products = {factor: self.products(factor, blocks) for factor in FACTORS}
         yield self._memory_blocks("memory_blocks", place, blocks)
-        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", blocks.padded * self.key_inner(d), symbol="")
-        live_entries: Number = 0
-        for factor in factors:
-            counted_twice, factor_entries = self.overlap(n) if factor == "long" else 0, h * entries[factor]
-            groups, queries, keys = self.products(factor, blocks)
-            yield matmul(
-                f"{factor}_scores",
-                f"Attention scores QKᵀ ({factor})",
-                entries[factor] * self.key_inner(d),
-                attention_entries=factor_entries,
-                matrix=matrix(factor_entries, live_entries),
-                pairs=self._pairs_of(factor, n) - counted_twice,
-                core=AttentionCore(groups * h, queries, keys, self.key_inner(d) // h, self.inner(d) // h),
-                content_dependent=True,
-                **mixing[factor],
-            )
-            yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", **mixing[factor])  # in place
-            live_entries += factor_entries
-        joint = mixing["long"] | {
-            "reads": " + ".join(mixing[factor]["reads"] for factor in factors),
-            "reads_tokens": sum(mixing[factor]["reads_tokens"] for factor in factors),
-        }
-        all_entries = h * sum(entries.values())
-        yield move("join", "Join scores of both factors", all_entries, matrix=matrix(all_entries, all_entries), **joint)
-        weights = joint | {"content_dependent": True, "matrix": matrix(all_entries, 2 * all_entries, saved=True)}
-        yield elementwise("softmax", "Softmax", "softmax", all_entries, symbol="softmax", **weights)
-        for factor in factors:
-            macs, title = entries[factor] * self.inner(d), f"Weighted sum AV ({factor})"
-            yield matmul(f"{factor}_weighted_sum", title, macs, content_dependent=True, **mixing[factor])
-        yield elementwise("add", "Add both factors", "add", blocks.padded * self.inner(d))
+        yield from MergedFactors(
+            heads=self.heads,
+            key_inner=self.key_inner(d),
+            inner=self.inner(d),
+            products=products,
+            pairs={"local": self.local_pairs(n), "long": self.long_pairs(n) - self.overlap(n)},
+            mixing={factor: self._mixing(factor, blocks) | {"heads": self.heads} for factor in FACTORS},
+            tensors=MergedTensors(self.heads, products["local"], self._laid(place, blocks)),
+        ).rows()
 
     def products(self, factor: Factor, blocks: Blocks) -> tuple[Number, Number, Number]:
         """Groups, queries and keys of a factor's products."""

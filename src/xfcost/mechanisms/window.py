@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
 from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.component import Heads, Mixer, Number, Operation, Place, Side, check_heads, check_no_special_tokens
-from xfcost.formulas.cosine_attention import scaled_cosine
+from xfcost.formulas.cosine_attention import COSINE_KEYS, scaled_cosine
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.position_bias import log_cpb_rows, relative_bias_table
 from xfcost.formulas.raster import numbers, position
 from xfcost.formulas.rows import letter_power, linear, move, on_raw_input
+from xfcost.formulas.tensors import copied, reading, view
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.tensors import OUTPUT, Tensor, Tensors
 
 
 class Window(Mixer, frozen=True, kw_only=True, tag="window"):
@@ -111,23 +113,38 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         padded = self.padded(place.grid)
         rolled = padded.tokens * d if any(self.shifts(place.grid)) else 0
         filled = padded.tokens * d if padded.sides != place.grid.sides else 0
-        yield move("partition", "Pad, roll, cut into windows", filled + rolled, symbol="")
+        cut = self._rearranged((place.grid.tokens, d), (padded.tokens, d), place.grid)
+        yield move("partition", "Pad, roll, cut into windows", filled + rolled, symbol="", tensors=cut)
         yield from self._projections(padded.tokens, d)
         yield from self._biases(place.grid)
         if self.score == "cosine":
-            yield from scaled_cosine(padded.tokens, self.heads, d)
+            yield from scaled_cosine(padded.tokens, self.heads, d, self._projected[:2])
         yield from self._core(place, sides)
         yield linear("out", "Output projection W_O", padded.tokens, d, d, bias=self.biased_output)
-        yield move("merge", "Join windows, roll back, crop", rolled, symbol="")
+        joined = self._rearranged((padded.tokens, d), (place.grid.tokens, d), place.grid)
+        yield move("merge", "Join windows, roll back, crop", rolled, symbol="", tensors=joined)
+
+    def _rearranged(self, reads: tuple[Number, Number], writes: tuple[Number, Number], grid: Grid) -> Tensors:
+        """Into windows or back: a copy, but for whole rows of the grid."""
+        axes = list(zip(self.padded(grid).sides, self.window(grid), strict=True))
+        cut = [number for number, (side, window) in enumerate(axes) if side != window]
+        long = [number for number, (_, window) in enumerate(axes) if window != 1]
+        in_order = not cut or not long or max(cut) <= min(long)
+        moved = any(self.shifts(grid)) or self.padded(grid).sides != grid.sides
+        return view(reads, writes) if in_order and not moved else copied(reads, writes)
+
+    @property
+    def _projected(self) -> tuple[str, str, str]:
+        """Rows that give queries, keys and values."""
+        return ("qkv", "qkv", "qkv") if self.key_bias else ("qv", "k", "qv")
 
     def _projections(self, tokens: Number, width: Number) -> Iterator[Operation]:
-        if self.key_bias:
-            yield on_raw_input(
-                linear("qkv", "Q, K, V projections", tokens, width, 3 * width, bias=self.projection_bias)
-            )
-            return
-        yield on_raw_input(linear("qv", "Q, V projections", tokens, width, 2 * width))
-        yield on_raw_input(linear("k", "K projection", tokens, width, width, bias=False))
+        rows = [linear("qkv", "Q, K, V projections", tokens, width, 3 * width, bias=self.projection_bias)]
+        if not self.key_bias:
+            keys = linear("k", "K projection", tokens, width, width, bias=False)
+            rows = [linear("qv", "Q, V projections", tokens, width, 2 * width), keys]
+        for row in rows:
+            yield reading(on_raw_input(row), "partition")
 
     def _biases(self, grid: Grid) -> Iterator[Operation]:
         window = self.window(grid)
@@ -143,12 +160,20 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     def _core(self, place: Place, sides: tuple[Number, ...]) -> Iterator[Operation]:
         window, reads = prod(sides), letter_power("W", len(sides))
         masked = self.shift > 0
+        groups = prod(tuple(ceil_div(side, w) for side, w in zip(place.grid.sides, sides, strict=True)))
+        bias = {"relative": "relative_bias", "log_cpb": "cpb_lookup", "none": ""}[self.bias]
+        tensor = Tensor(bias, (self.heads, window, window), once=True)
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window, symbol="mask")
+            facts: dict[str, Any] = {"tensors": self._mask(tensor, place.grid, groups), "symbol": "mask"}
+            yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window, **facts)
+            tensor = Tensor("mask", (), once=True) if any(self.shifts(place.grid)) else tensor
+        queries, keys, values = self._projected
+        if self.score == "cosine":
+            queries, keys = "cosine_scale", COSINE_KEYS
         yield from DenseAttention(
             queries=window,
             keys=window,
-            groups=prod(tuple(ceil_div(side, w) for side, w in zip(place.grid.sides, sides, strict=True))),
+            groups=groups,
             heads=self.heads,
             inner=place.dim,
             mixing="local",
@@ -158,8 +183,21 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             biased=self.bias != "none",
             masked=masked,
             mask_in_place=not any(self.shifts(place.grid)),  # nothing to mask
+            mask_kind="held",
+            operands=(queries, keys, values),
+            bias=tensor if self.bias != "none" else None,
             scaled=self.score == "dot",
         ).rows()
+
+    def _mask(self, bias: Tensor, grid: Grid, groups: Number) -> Tensors:
+        """The mask of each window on the bias, the same for all samples, which it leaves alone where none is shut."""
+        window = bias.shape[1:]
+        shifted = any(self.shifts(grid))
+        if self.bias == "none":
+            written = (Tensor(OUTPUT, (groups, 1, *window), "bool", once=True, constant=True),) if shifted else ()
+            return Tensors((), written, beside=True)
+        written = (Tensor(OUTPUT, (groups, *bias.shape), once=True),) if shifted else ()
+        return Tensors((bias,), written, beside=True)
 
     def notes(self, place: Place) -> Iterator[str]:
         window, padded = self.window(place.grid), self.padded(place.grid)

@@ -13,8 +13,10 @@ from xfcost.formulas.component import ComponentError, Grid, Number, Operation, P
 from xfcost.formulas.conv_kernel import per_axis
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.pooled_heads import cut
 from xfcost.formulas.rows import letter_power, move
 from xfcost.ledger.grid import sides_text
+from xfcost.ledger.tensors import BEFORE
 from xfcost.mechanisms.pooling import Pooling
 
 
@@ -85,10 +87,17 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
             ("v", self.keys(grid), key_sides),
         ):
             moved = 0 if padded == sides else prod(padded) * inner
-            yield move(f"partition_{name}", f"Cut {name.upper()} into windows", moved)
+            pooled = dict(zip("qkv", self.pooled(grid), strict=True))[name]
+            tensors = cut(pooled, sides, padded, self.windows(grid)[2], inner)
+            yield move(f"partition_{name}", f"Cut {name.upper()} into windows", moved, tensors=tensors)
 
-    def merge(self) -> Iterator[Operation]:
-        yield move("merge", "Join windows, crop", symbol="")
+    def merge(self, grid: Grid, inner: Number) -> Iterator[Operation]:
+        sides, (padded, _) = self.queries(grid), self.padded(grid)
+        tensors = cut(BEFORE, padded, sides, self.windows(grid)[2], inner)
+        yield move("merge", "Join windows, crop", symbol="", tensors=tensors)
+
+    def operands(self, grid: Grid) -> tuple[str, str, str]:
+        return "partition_q", "partition_k", "partition_v"
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)

@@ -61,10 +61,11 @@ class GlobalLocalAttention(nn.Module):
             q, k, v = self._split(self.qkv(x_BND), 3)
             return [part[:, :, g:] for part in (q, k, v)], [k[:, :, :g], v[:, :, :g]], [q[:, :, :g], k, v]
         x_BGD, x_BLD = x_BND[:, :g], x_BND[:, g:]
+        long_qkv, long_kv = self._split(self.long_qkv(x_BLD), 3), self._split(self.l2g_kv(x_BGD), 2)
         q, *own = self.global_qkv(x_BGD).chunk(3, dim=-1)
         read = [self.global_kv(*parts) for parts in zip(own, self.g2l_kv(x_BLD).chunk(2, dim=-1), strict=True)]
         global_qkv = [split_heads(part_BXD, self.heads) for part_BXD in (q, *read)]
-        return self._split(self.long_qkv(x_BLD), 3), self._split(self.l2g_kv(x_BGD), 2), global_qkv
+        return long_qkv, long_kv, global_qkv
 
     def _split(self, x_BND: Tensor, parts: int) -> list[Tensor]:
         return [split_heads(part_BND, self.heads) for part_BND in x_BND.chunk(parts, dim=-1)]

@@ -1,0 +1,120 @@
+"""Tensors of banded attention (`formulas/banded_attention.py`): blocks of queries, three blocks of keys each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from xfcost.formulas.tensors import copied
+from xfcost.ledger.number import Number
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Merged, Saved, Tensor, Tensors
+
+
+class BandTensors(NamedTuple):
+    """P `queries` in blocks of s and `keys` in h heads, h·d_k = `inner`, g global keys, in R `classes` side by side."""
+
+    queries: Number
+    block: Number
+    keys: Number
+    global_keys: Number
+    heads: Number
+    inner: Number
+    shared: Number
+    classes: Number
+    operands: tuple[str, str, str]
+    """The tensors that queries, keys and values are parts of: names of rows."""
+    global_operand: str
+    """The tensor that global keys and values are parts of."""
+    contiguous_queries: bool
+    """Are queries contiguous, heads outermost, so that no product copies them?"""
+
+    @property
+    def _query(self) -> Tensor:
+        return Tensor("scale", (self.queries, self.inner))
+
+    @property
+    def _band(self) -> tuple[Number, ...]:
+        return self.queries, self.heads, 3 * self.block
+
+    def _key(self, name: str) -> Tensor:
+        return Tensor(name, (self.keys, self.inner // self.shared))
+
+    def _blocks(self, name: str) -> Tensor:
+        """Keys or values of all blocks, three blocks each: overlapping, so copied."""
+        return Tensor(name, (self.queries // self.block, 3 * self.block, self.inner // self.shared))
+
+    def _queries(self, shape: tuple[Number, ...], groups: Number) -> Merged | None:
+        return None if self.contiguous_queries else Merged(shape, self.heads, self.block, groups)
+
+    @property
+    def scale(self) -> Tensors:
+        """Queries times 1/√d_k."""
+        return copied(self._query.shape, self._query.shape, self.operands[0])
+
+    @property
+    def chunk_scores(self) -> Tensors:
+        """Queries and keys in chunks of 2s that overlap by s: both are copied and saved."""
+        q, k = self._query, self._key(self.operands[1])
+        chunks = self.queries // self.block - self.classes
+        merged = Merged((chunks, 2 * self.block, self.inner), self.heads, self.block, chunks)
+        saves = (Saved(q.name, k.name, merged), Saved(k.name, q.name, merged))
+        return Tensors((q, k), (Tensor(OUTPUT, self._band),), saves)
+
+    @property
+    def block_scores(self) -> Tensors:
+        """Blocks of queries, and their keys gathered; query heads that share a key head are stacked first."""
+        q, k = self._query, self._key(self.operands[1])
+        copies = self._blocks("keys"), *((Tensor("stacked", q.shape),) if self.shared > 1 else ())
+        merged = self._queries(q.shape, self.queries // self.block)
+        saves = (Saved(q.name, k.name, merged),) if self.shared == 1 else ()
+        return Tensors((q, k), (Tensor(OUTPUT, self._band),), saves, copies)
+
+    @property
+    def mask(self) -> Tensors:
+        """In place; the mask is put together in every pass, and saved."""
+        shut = Tensor("mask", (self.queries, 3 * self.block), "bool", once=True)
+        return Tensors((Tensor(BEFORE, self._band),), makes=(shut,))
+
+    @property
+    def _global_key(self) -> tuple[Tensor, Merged]:
+        """The global keys or values, and their copy for every class."""
+        shape = (self.global_keys, self.inner)
+        merged = Merged((self.classes, *shape), self.heads, self.global_keys, self.classes)
+        return Tensor(self.global_operand, shape), merged
+
+    @property
+    def global_key_scores(self) -> Tensors:
+        """All queries by the global keys."""
+        (k, merged), q = self._global_key, self._query
+        queries = Merged(q.shape, self.heads, self.queries, self.classes)
+        saves = (Saved(q.name, k.name, None if self.contiguous_queries else queries), Saved(k.name, q.name, merged))
+        return Tensors((q, k), (Tensor(OUTPUT, (self.queries, self.heads, self.global_keys)),), saves)
+
+    @property
+    def join(self) -> Tensors:
+        """Scores of global keys before those of the band."""
+        both = (Tensor(BEFORE, (self.queries, self.heads, self.global_keys)), Tensor("scores", self._band))
+        entries = (self.queries, self.heads, 3 * self.block + self.global_keys)
+        return Tensors(both, (Tensor(OUTPUT, entries),))
+
+    @property
+    def weighted_sum(self) -> Tensors:
+        """The weights, and the values gathered."""
+        weights, v = Tensor(BEFORE, self._band), self._key(self.operands[2])
+        saves = (Saved(weights.name, v.name),)
+        return Tensors((weights, v), (Tensor(OUTPUT, self._query.shape),), saves, (self._blocks("values"),))
+
+    @property
+    def global_key_weighted_sum(self) -> Tensors:
+        """The weights of the global keys, and their values."""
+        (v, merged), weights = self._global_key, Tensor("softmax", (self.queries, self.heads, self.global_keys))
+        saves = (Saved(weights.name, v.name), Saved(v.name, weights.name, merged))
+        return Tensors((weights, v), (Tensor(OUTPUT, self._query.shape),), saves)
+
+
+def padded(reads: tuple[Number, ...], writes: tuple[Number, ...], name: str = BEFORE) -> Tensors:
+    """Zeros behind the tokens of the tensor `name`: a copy, or nothing at all."""
+    if reads == writes:
+        return Tensors((Tensor(name, reads),), beside=True)
+    return msgspec.structs.replace(copied(reads, writes, name), beside=name != BEFORE)

@@ -1,0 +1,104 @@
+"""Tensors of factorized sparse attention whose factors share one softmax (`mechanisms/sparse.py`)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from xfcost.formulas.tensors import Shape, copied
+from xfcost.ledger.number import Number
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors
+
+Products = tuple[Number, Number, Number]
+
+
+class Laid(NamedTuple):
+    """How queries, keys and values of the long factor lie: G groups of T queries and M keys.
+
+    Columns of the sequence in rows of l tokens are views. Summary `cells` are copied.
+    """
+
+    products: Products
+    widths: tuple[Number, Number]
+    """Of keys, and of values, of all heads together."""
+    source: str
+    """The tensor that all are parts of."""
+    cells: bool
+
+    def core(self) -> dict[str, Any]:
+        """Options of an attention core of this factor alone."""
+        (groups, queries, keys), source = self.products, self.source
+        if self.cells:
+            parts = zip(("cell keys", "cell values"), self.widths, strict=True)
+            made = tuple(Tensor(name, (keys, width)) for name, width in parts)
+            return {"operands": (source, made[0].name, made[1].name), "between": made}
+        widths = (self.widths[0], *self.widths)
+        merged = tuple(Merged((groups, queries, width), groups, queries) for width in widths)
+        return {"operands": (source, source, source), "fused_copies": merged}
+
+
+class MergedTensors(NamedTuple):
+    """One softmax over the keys of a local and a long factor, U blocks of l queries, in h heads."""
+
+    heads: Number
+    local: Products
+    long: Laid
+
+    @property
+    def _tokens(self) -> Number:
+        return self.local[0] * self.local[1]
+
+    def _entries(self, products: Products) -> Shape:
+        groups, queries, keys = products
+        return groups, self.heads, queries, keys
+
+    def _of(self, factor: str) -> tuple[Products, str]:
+        """Its products, and the tensor that its keys and values are parts of."""
+        if factor == "local":
+            return self.local, "memory_blocks"
+        return self.long.products, "cells" if self.long.cells else self.long.source
+
+    def _merged(self, products: Products, width: Number) -> Merged:
+        groups, _, keys = products
+        return Merged((groups, keys, width), self.heads, keys, groups)
+
+    @property
+    def scale(self) -> Tensors:
+        """Queries times 1/√d_k."""
+        shape = (self._tokens, self.long.widths[0])
+        return copied(shape, shape, self.long.source)
+
+    def scores(self, factor: str) -> Tensors:
+        """QKᵀ saves both; summary cells are copied before."""
+        (groups, queries, keys), name = self._of(factor)
+        width = self.long.widths[0]
+        q, k = Tensor("scale", (groups, queries, width)), Tensor(name, (groups, keys, width))
+        saves = (
+            Saved(k.name, q.name, self._merged((groups, queries, keys), width)),
+            Saved(q.name, k.name, Merged(q.shape, self.heads, queries, groups)),
+        )
+        cells = (Tensor("cells", (keys, sum(self.long.widths))),) if name == "cells" else ()
+        return Tensors((q, k), (Tensor(OUTPUT, (groups, self.heads, queries, keys)),), saves, between=cells)
+
+    def mask(self, factor: str) -> Tensors:
+        """In place; one mask of each group, made in every pass."""
+        products, _ = self._of(factor)
+        return Tensors((Tensor(BEFORE, self._entries(products)),), makes=(Tensor("mask", products, "bool", once=True),))
+
+    @property
+    def join(self) -> Tensors:
+        """Scores of both factors beside each other."""
+        local, long = self._entries(self.local), self._entries(self.long.products)
+        keys = self.local[2] + self.long.products[2]
+        both = (Tensor("local_scores", local), Tensor("long_scores", long))
+        return Tensors(both, (Tensor(OUTPUT, (self._tokens, self.heads, keys)),))
+
+    def weighted_sum(self, factor: str) -> Tensors:
+        """AV saves both; the long factor's weights are laid out anew, which copies them."""
+        products, name = self._of(factor)
+        groups, queries, keys = products
+        width = self.long.widths[1]
+        weights, v = Tensor("softmax", self._entries(products)), Tensor(name, (groups, keys, width))
+        blocks, long = self.local[0], factor == "long"
+        anew = Exchanged(weights.shape, (blocks if self.long.cells else groups, self.heads)) if long else None
+        saves = (Saved(v.name, weights.name, self._merged(products, width)), Saved(weights.name, v.name, anew))
+        return Tensors((weights, v), (Tensor(OUTPUT, (groups, queries, width)),), saves)
