@@ -15,8 +15,9 @@ from typing import Final
 
 import numpy as np
 
+from xfcost.counting.devices.find import read_devices
 from xfcost.counting.find.costs import model_costs, totals
-from xfcost.counting.find.quantities import QUANTITIES
+from xfcost.counting.find.quantities import figures_of
 from xfcost.counting.find.result import Question
 from xfcost.counting.find.search import Varied, find_in_ranges
 from xfcost.counting.find.space import Builder
@@ -27,11 +28,12 @@ from xfcost.spec.load import load
 from xfcost.spec.run import Run
 
 SAMPLE: Final = 300
-# spec, run, keys, budgets
+# spec, run, devices, keys, budgets
 SPACES: Final = (
     (
         "swin-t",
         Run(size=(512, 512)),
+        None,
         (
             "stages.each.dim=[96,192,384,768],[64,128,256,512],[48,96,192,384],[128,256,512,1024]",
             "stages.*.pattern.*.0.size=7,8,14,16",
@@ -48,6 +50,7 @@ SPACES: Final = (
     (
         "vit",
         Run(size=(512, 512)),
+        None,
         (
             "stages.0.dim=192:1536:32",
             "stages.0.depth=1:48",
@@ -61,6 +64,7 @@ SPACES: Final = (
     (
         "llama3-8b",
         Run(tokens=(131072,), mode="decode", dtype="bfloat16", attention="fused", batch=8),
+        "h100-sxmx8",
         (
             "stages.0.dim=1024:8192:256",
             "stages.0.depth=8:80:2",
@@ -69,11 +73,12 @@ SPACES: Final = (
             "stages.0.block.1.hidden=4096:28672:2048",
             "input.vocabulary=32000,64000,128256",
         ),
-        {"params": "10B", "memory": "80GB"},
+        {"params": "10B", "memory": "80GB", "seconds": "10ms"},
     ),
     (
         "resnet-50",
         Run(),
+        None,
         (
             "stages.0.blocks.1.repeat=1:8",
             "stages.1.blocks.1.repeat=1:12",
@@ -91,11 +96,11 @@ def main() -> None:
     """Print the table of docs/benchmarks.md."""
     print("| spec | keys | configurations | not refused | CPU s | per second | one at a time | times as fast |")
     print("|---|---|---|---|---|---|---|---|")
-    for name, run, keys, budgets in SPACES:
+    for name, run, devices, keys, budgets in SPACES:
         varied = Varied(name, (), read_variables(keys))
         question = Question(read_budgets(budgets))
         start = time.process_time()
-        found = find_in_ranges(varied, run, question)
+        found = find_in_ranges(varied, run._replace(on=read_devices(devices) if devices else None), question)
         seconds = time.process_time() - start
         alone = SAMPLE / checked(varied, run)
         rate = found.searched / seconds
@@ -107,6 +112,7 @@ def main() -> None:
 def checked(varied: Varied, run: Run) -> float:
     """Count a sample one configuration at a time: the seconds; a difference ends the benchmark."""
     dtype = run.dtype or "float32"
+    on = read_devices("a100-sxm-80")
     draw = random.Random(0)  # noqa: S311 - no secret
     drawn = [tuple(draw.randrange(size) for size in varied.sizes) for _ in range(SAMPLE)]
     start, alone = time.process_time(), []
@@ -116,7 +122,7 @@ def checked(varied: Varied, run: Run) -> float:
             for variable, number in zip(varied.variables, one, strict=True)
         ]
         try:
-            alone.append(totals(model_costs(load(varied.name, texts), run), dtype))
+            alone.append(figures_of(totals(model_costs(load(varied.name, texts), run), dtype, on)))
         except XfcostError:
             alone.append(None)
     seconds = time.process_time() - start
@@ -126,10 +132,9 @@ def checked(varied: Varied, run: Run) -> float:
         if (counted is None) != bool(reasons[0]):
             raise SystemExit(f"{varied.name} {one}: refused in one way and not in the other")
         if counted is not None:
-            added = totals(costs, dtype)
-            for quantity in QUANTITIES.values():
-                if int(quantity.of(added)[0]) != quantity.of(counted):
-                    raise SystemExit(f"{varied.name} {one}: {quantity.title} differ")
+            for name, value in figures_of(totals(costs, dtype, on)).items():
+                if value.item(0) != counted[name]:
+                    raise SystemExit(f"{varied.name} {one}: {name} differs")
     return seconds
 
 

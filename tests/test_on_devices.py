@@ -354,7 +354,10 @@ def test_the_roofline_of_a_device(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["bert-base", "--on", "t4"], "bytes of its operations are not known in closed form (Q, K, V projections, "),
+        (
+            ["gpt2", "--on", "l4", "--mode", "decode", "--attention", "eager"],
+            "bytes of its operations are not known in closed form (Attention scores QKᵀ, Weighted sum AV)",
+        ),
         (["gpt2", "--on", "t4", "--device", "cpu"], "--device with --on: nothing is run or timed"),
         (["gpt2", "--on", "t4", "--predict"], "--predict with --on: nothing is run or timed"),
         (["gpt2", "--on", "t4", "--threads", "2"], "--threads with --on: nothing is run or timed"),

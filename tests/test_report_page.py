@@ -11,6 +11,7 @@ from itertools import pairwise, takewhile
 
 import pytest
 
+import xfcost
 from helpers import xf
 from pages import HOSTILE, Strict, evaluated, hostile_spec, page_of, written
 from test_roofline import found as measured
@@ -19,6 +20,7 @@ from xfcost.api.specs import account
 from xfcost.counting.run_options import make_run
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger import units
+from xfcost.ledger.least_work import row_bound
 from xfcost.report.page.page import page_html
 from xfcost.spec.load import load
 
@@ -241,6 +243,20 @@ def test_a_timed_system_has_its_roofline_as_picture_and_table():
     # 20 GFLOP in 0.25 s, 20/6 FLOP/byte: under the ridge point of 5
     assert re.search(r"Scores</th>.*?global mixing.*?250 ms.*?25\.0 %.*?3\.33.*?80\.0 G.*?memory-bound", page)
     assert len(parsed.all("caption")) == 5
+
+
+def test_a_device_has_its_roofs_without_a_run():
+    page = page_of("gpt2", "--mode", "decode", "--on", "h100-sxm")
+    assert "NVIDIA H100 SXM 80 GB: fits" in page
+    (picture,) = Strict(page).all("img")
+    assert picture["alt"].startswith("Roofline of GPT-2 (124M); NVIDIA H100 SXM 80 GB; peak 989 TFLOP/s, memory 3.35 T")
+    ledger = xfcost.analyze("gpt2", mode="decode", on="h100-sxm", trace=False)
+    least = sum(row_bound(row, ledger).least_seconds * row.times for row in ledger.rows if row_bound(row, ledger))
+    assert f"at the roofs: {units.seconds(least)} in all" in page
+    # the products of eager attention in a decode step have no bytes in closed form
+    page = page_of("gpt2", "--mode", "decode", "--attention", "eager", "--on", "h100-sxm")
+    assert "<p>GPT-2 (124M): bytes of its operations are not known in closed form" in page
+    assert not Strict(page).all("img")
 
 
 def test_the_json_has_no_markup_characters():

@@ -73,6 +73,7 @@ def find(  # noqa: PLR0913 - options
     max_memory: int | str | None = None,
     max_flops: float | str | None = None,
     max_kv_cache: int | str | None = None,
+    max_seconds: float | str | None = None,
     sort: str = "params",
     descending: bool | None = None,
     top: int = 20,
@@ -101,7 +102,8 @@ def find(  # noqa: PLR0913 - options
             once, and the cache.
         max_flops: the most FLOPs, `"50G"`.
         max_kv_cache: the most bytes of KV cache and state, `"4GiB"`, in the modes prefill and decode.
-        sort: the quantity to sort by: params, macs, flops, memory, …
+        max_seconds: with `on`, the most that the lower bound of the time may be, `"10ms"`, or a number of seconds.
+        sort: the quantity to sort by: params, macs, flops, memory, …; with `on` also seconds.
         descending: from the most to the least; by default so for params.
         top: how many models of a search over ranges are listed.
         front: the most of one quantity for the least of another.
@@ -110,13 +112,14 @@ def find(  # noqa: PLR0913 - options
         jobs: processes that search.
         scheduler: the address of a Dask cluster that searches.
         settings: overrides, `key.path=value` each.
-        **options: N, size, batch, dtype, attention, mode and so on, as for `analyze`.
+        **options: N, size, batch, dtype, attention, mode and so on, as for `analyze`; `on` leaves out what does not
+            fit in the memory of the devices.
 
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     budgets = {"params": max_params, "macs": max_macs, "memory": max_memory, "flops": max_flops}
-    budgets |= {"kv_cache": max_kv_cache}
+    budgets |= {"kv_cache": max_kv_cache, "seconds": max_seconds}
     asked = Asked(budgets, sort, descending, top, front)
     families = [family] if isinstance(family, str) else list(family)
     texts = settings_texts(settings)

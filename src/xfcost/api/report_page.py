@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from xfcost.api.roofline import under_roofs
+from xfcost.api.roofline import bounded_roofline, under_roofs
 from xfcost.api.specs import Progress
 from xfcost.api.systems import shared_run, system_ledgers, with_remarks
 from xfcost.counting.comparison import compared
@@ -13,7 +13,7 @@ from xfcost.counting.diagram import Diagram, diagram
 from xfcost.counting.size_forms import TOTAL, size_forms
 from xfcost.counting.size_list import default_span, size_list
 from xfcost.counting.system import SpecSystem, System
-from xfcost.ledger.errors import XfcostError
+from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.roofline import Roofline
 from xfcost.ledger.timing_options import USUAL, TimingPlan
@@ -107,9 +107,14 @@ def _sizes(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, span:
 
 def _rooflines(
     systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, wanted: Wanted, progress: Progress
-) -> list[Roofline]:
-    """Of specs that were timed or predicted; modules have none."""
+) -> list[Roofline] | str:
+    """Of specs that were timed or predicted, or on the devices of the run; modules have none. Or why there are none."""
     loaded = [one.loaded for one in systems if isinstance(one, SpecSystem)]
-    if not (wanted.device or wanted.predict) or len(loaded) < len(systems) or run.mode not in _ONE_PASS:
+    if len(loaded) < len(systems) or run.mode not in _ONE_PASS:
         return []
+    if not (wanted.device or wanted.predict):
+        try:
+            return [] if run.on is None else [bounded_roofline(ledger) for ledger in ledgers]
+        except UsageError as error:
+            return f"{str(error).removeprefix('roofline --on: ')}."
     return under_roofs(ledgers, loaded, run, wanted.device or "cpu", wanted.timing, progress)

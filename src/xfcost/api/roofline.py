@@ -99,10 +99,15 @@ def bounded_rooflines(loaded: Sequence[Loaded], run: Run) -> list[Roofline]:
     Raises:
         XfcostError: bad input; bytes of products are not known in closed form.
     """
-    return [_bounded(account(one, run, trace=False, orders=False)) for one in loaded]
+    return [bounded_roofline(account(one, run, trace=False, orders=False)) for one in loaded]
 
 
-def _bounded(ledger: Ledger) -> Roofline:
+def bounded_roofline(ledger: Ledger) -> Roofline:
+    """The operations of a ledger at the roofs of its devices.
+
+    Raises:
+        UsageError: bytes of products are not known in closed form.
+    """
     if ledger.on is None:
         raise TypeError("a roofline on devices needs devices")
     bounds = {row.path: found for row in ledger.rows if (found := row_bound(row, ledger)) is not None}

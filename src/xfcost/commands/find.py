@@ -29,11 +29,20 @@ MaxMemory = Annotated[
         help="The most memory of inference, as in 2GiB: weights, attention matrices alive at once, and the cache.",
     ),
 ]
+MaxSeconds = Annotated[
+    str | None,
+    typer.Option("--max-seconds", metavar="TIME", help="With --on: the most that the lower bound may be, as in 10ms."),
+]
 Family = Annotated[
     list[str] | None, typer.Option("--family", metavar="NAME", help="Only presets of this family. Repeatable.")
 ]
 Sort = Annotated[
-    str, typer.Option("--sort", metavar="QUANTITY", help="params, macs, flops, memory, attention-bytes or cache-bytes.")
+    str,
+    typer.Option(
+        "--sort",
+        metavar="QUANTITY",
+        help="params, macs, flops, memory, attention-bytes or cache-bytes; with --on seconds.",
+    ),
 ]
 Order = Annotated[
     bool | None,
@@ -64,7 +73,11 @@ Output = Annotated[
 ]
 
 
-@shared.run_options("N", "size", "batch", "dtype", "attention", "mode", mode="forward, prefill or decode.")
+@shared.run_options(
+    "N", "size", "batch", "dtype", "attention", "mode", "on",
+    mode="forward, prefill or decode.",
+    on="A device, or several (h100-sxmx8): models must fit in its memory, and have a lower bound of the time on it.",
+)  # fmt: skip
 def run(  # noqa: PLR0913 - options
     specs: Specs = None,
     vary: Vary = None,
@@ -73,6 +86,7 @@ def run(  # noqa: PLR0913 - options
     max_memory: MaxMemory = None,
     max_flops: shared.MaxFlops = None,
     max_kv_cache: shared.MaxKvCache = None,
+    max_seconds: MaxSeconds = None,
     family: Family = None,
     sort: Sort = "params",
     descending: Order = None,
@@ -105,7 +119,7 @@ def run(  # noqa: PLR0913 - options
     ending = ending_of(output, (*FIGURES, *ENDINGS)) if output and format_ is None else ""
     form = shared.chosen_format(format_, None if ending in FIGURES else output)
     budgets = {"macs": max_macs, "params": max_params, "memory": max_memory, "flops": max_flops}
-    budgets |= {"kv_cache": max_kv_cache}
+    budgets |= {"kv_cache": max_kv_cache, "seconds": max_seconds}
     asked = Asked(budgets, sort, descending, top, front)
     search = Search(vary or (), family or (), limit)
     with find_progress(say) as progress:

@@ -17,7 +17,21 @@ from xfcost.counting.storage import Held, Storage
 from xfcost.counting.undeclared import UNDECLARED, file_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, RESIDUAL, SECOND, Saved, Tensor, Widened, width_of
+from xfcost.ledger.tensors import (
+    BEFORE,
+    INPUT,
+    MEMORY,
+    OUTPUT,
+    RESIDUAL,
+    SECOND,
+    ByChannel,
+    Copy,
+    Repeated,
+    Saved,
+    Tensor,
+    Widened,
+    width_of,
+)
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
 
@@ -102,8 +116,10 @@ class _Row:
         once = tensor.once or self.once
         gradient = self.gradient and not tensor.constant
         width = width_of(tensor.type, self.element)
+        like = self.scope.get(tensor.like) if tensor.like else None
+        by_channel = tensor.by_channel if like is None else like.by_channel
         elements = tensor.elements if tensor.storage is None else tensor.storage
-        return Storage(Held(elements, width, gradient, saved=tensor.held), once=once)
+        return Storage(Held(elements, width, gradient, saved=tensor.held, by_channel=by_channel), once=once)
 
     def saved(self) -> int:
         """Bytes that it saves and no row before it did."""
@@ -114,19 +130,34 @@ class _Row:
 
     def _save(self, one: Saved) -> int:
         wanted = one.when is None or (one.when in self.scope and self.scope[one.when].gradient)
-        storage = self.scope.get(one.name)
+        storage = self.scope.get(one.name) or self._held(one.name)
         if storage is None or not wanted:
             return 0
-        copied = one.copied
-        if isinstance(copied, Widened):
-            if storage.width < _WIDENED:
-                return self._bytes(storage, prod(copied.shape)) // storage.width * _WIDENED
-        elif copied is not None and copied.copies(1 if storage.once else self.batch, storage.elements):
-            return self._bytes(storage, prod(copied.shape))
+        copy = self._copied(one.copied, storage)
+        if copy is not None:
+            return copy
         if storage.saved:
             return 0
         storage.saved = True
         return self._bytes(storage)
+
+    def _copied(self, copied: Copy | ByChannel | Widened | None, storage: Storage) -> int | None:
+        """Bytes of the copy that is saved in the storage's place; None where none is made."""
+        if isinstance(copied, Widened):
+            elements = self._bytes(storage, prod(copied.shape)) // storage.width
+            return elements * _WIDENED if storage.width < _WIDENED else None
+        if isinstance(copied, ByChannel):
+            return self._bytes(storage, prod(copied.shape)) if storage.by_channel and self.batch > 1 else None
+        if isinstance(copied, Repeated):
+            return prod(copied.shape) * storage.width * self.batch if copied.copies(self.batch) else None
+        if copied is None or not copied.copies(1 if storage.once else self.batch, storage.elements):
+            return None
+        return self._bytes(storage, prod(copied.shape))
+
+    def _held(self, name: str) -> Storage | None:
+        """A parameter or a buffer that no row wrote."""
+        held = next((each for each in self.tensors.reads if each.name == name and each.held), None)
+        return None if held is None else self._new(held)
 
     def _bytes(self, storage: Storage, elements: int | None = None) -> int:
         own = storage.elements if elements is None else elements
@@ -135,7 +166,10 @@ class _Row:
     def operands(self) -> int:
         """Bytes of the tensors that it reads and writes."""
         read = sum(
-            self._bytes(self.scope[each.name] if each.name in self.scope else self._new(each), each.elements)
+            self._bytes(
+                self.scope[each.name] if each.name in self.scope else self._new(each),
+                each.elements * (self.batch if each.expanded else 1),
+            )
             for each in self.tensors.reads
         )
         written = zip(self.tensors.writes, self.written, strict=True)
@@ -147,7 +181,7 @@ class _Row:
             return
         order = self.tensors.rearranged
         if order is not None and order.copies(self.batch, 0):
-            copy = self.written[0].held._replace(elements=prod(order.shape), saved=False)
+            copy = self.written[0].held._replace(elements=prod(order.shape), saved=False, by_channel=False)
             self.written[0] = Storage(copy, once=self.written[0].once)
         for tensor, storage in zip(self.tensors.writes, self.written, strict=True):
             self.scope[self.name if tensor.name == OUTPUT else tensor.name] = storage
@@ -210,7 +244,8 @@ class _Following:
     def _raw(self, stream: Stream) -> Held:
         source = stream.input
         if isinstance(source, ImageInput | VideoInput):
-            return Held(source.channels * prod(source.sides), self.element, gradient=False)
+            elements = source.channels * prod(source.sides)
+            return Held(elements, self.element, gradient=False, by_channel=True)
         if isinstance(source, TokenInput):
             return Held(source.length, width_of("int64", self.element), gradient=False)
         return Held(source.length * source.channels, self.element, gradient=False)

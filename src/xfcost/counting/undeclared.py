@@ -9,22 +9,7 @@ from typing import Final
 
 UNDECLARED: Final = frozenset(
     {
-        "layers.fourier",
-        "layers.pooling_attention",
-        "mechanisms.class_attention",
-        "mechanisms.compressed",
-        "mechanisms.compressive",
-        "mechanisms.funnel",
-        "mechanisms.inducing",
-        "mechanisms.low_rank",
-        "mechanisms.lsh",
-        "mechanisms.non_local",
-        "mechanisms.nystrom",
-        "mechanisms.relative",
         "mechanisms.routing",
-        "mechanisms.sagan",
-        "mechanisms.sinkhorn",
-        "mechanisms.synthesizer",
     }
 )
 

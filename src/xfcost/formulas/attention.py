@@ -11,7 +11,7 @@ from xfcost.formulas.component import MultiHead, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.core_tensors import CONSTANT_BIAS, CoreTensors, MaskKind
 from xfcost.formulas.rows import linear, matmul, precomputed_in_decode
-from xfcost.formulas.tensors import NOTHING, reading
+from xfcost.formulas.tensors import NOTHING, expanding, reading
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix, matrix
@@ -229,6 +229,6 @@ class CrossAttention(msgspec.Struct, frozen=True):
         execution: dict[str, Any] = {"fused": self.fused, "scaled": self.scaled, "prefix": prefix, "label": self.label}
         execution["operands"] = (f"{prefix}q", f"{prefix}kv", f"{prefix}kv")
         core = DenseAttention(n, m, self.heads, inner, pairs=n * m, values=values, reads=self.reads, **execution)
-        yield from core.rows()
+        yield from (expanding(row, f"{prefix}q") for row in core.rows()) if self.learned else core.rows()
         if self.output:
             yield linear(f"{prefix}out", f"Output projection W_O{suffix}", n, values, self.width, bias=self.bias)

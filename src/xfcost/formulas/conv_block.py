@@ -10,6 +10,7 @@ from xfcost.formulas.component import Grid, Mixer, Number, Operation, Place, Sid
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.receptive_field import pointwise_kernel, receptive_field
 from xfcost.formulas.rows import convolution, elementwise, norm, on_raw_input
+from xfcost.formulas.tensors import keeping_order
 from xfcost.ledger.tensors import BEFORE, INPUT
 
 
@@ -98,4 +99,4 @@ def convolution_and_norm(  # noqa: PLR0913 - one formula, in its letters
         bias=False,
     )
     yield on_raw_input(row) if raw_input else row
-    yield from norm("batch_norm", norm_path, grid.tokens, out_width)
+    yield from (keeping_order(each) for each in norm("batch_norm", norm_path, grid.tokens, out_width))

@@ -8,6 +8,7 @@ import msgspec
 
 from xfcost.formulas.tensors import Shape, product
 from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Exchanged, Merged, Saved, Spread, Tensor, Tensors
 
 CONSTANT_BIAS: Final = Tensor("bias", (), once=True, held=True)
@@ -150,6 +151,20 @@ class CoreTensors(NamedTuple):
             saves = (*saves, Saved(self.bias.name, copied=Spread(self._entries)))
         joined = Exchanged(self._written, (self.heads, self.queries))
         return Tensors(reads, (Tensor(OUTPUT, self._written),), (*saves, Saved(OUTPUT)), makes, joined, self.between)
+
+
+def masked(entries: Shape, mask: Shape) -> Tensors:
+    """The row before, some of its `entries` replaced: the mask itself is saved."""
+    makes = (Tensor("mask", mask, "bool", once=True),)
+    return Tensors((Tensor(BEFORE, entries),), (Tensor(OUTPUT, entries),), (), makes)
+
+
+def with_mask(row: Operation, mask: Tensor) -> Operation:
+    """`row`, a fused core, which reads and saves a `mask` too."""
+    if row.tensors is None or not row.fused:
+        return row
+    reads, saves = (*row.tensors.reads, mask), (*row.tensors.saves, Saved(mask.name))
+    return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, reads=reads, saves=saves))
 
 
 def masked_bias(bias: Tensor, heads: Number, tokens: Number) -> Tensors:

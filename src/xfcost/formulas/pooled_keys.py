@@ -75,7 +75,7 @@ class PooledKeys(msgspec.Struct, frozen=True):
     def row(self, path: str, title: str, grid: Grid, width: Number) -> Operation:
         """The max-pool of `width` channels: local, content-dependent mixing."""
         read = {"mixing": "local", "reads": letter_power("W", self.axes), "reads_tokens": prod(self.kernel.sides)}
-        row = pooling(path, "max", self.kernel, self.count(grid) * width)
+        row = pooling(path, "max", self.kernel, self.count(grid) * width, grid.total * width)
         return msgspec.structs.replace(row, title=title, content_dependent=True, **read)
 
     def notes(self, grid: Grid) -> Iterator[str]:

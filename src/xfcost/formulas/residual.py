@@ -54,7 +54,7 @@ def residual_rows(
     if branch:
         branch[0] = reading(branch[0], inner)
     add = elementwise(
-        "residual_add", "Residual add", "add", elements, of=(BEFORE if branch else inner, stream), role="add"
+        "residual_add", "Residual add", "add", elements, of=(stream, BEFORE if branch else inner), role="add"
     )
     yield from [*branch, add, *(normed if residual.place == "post" else []), *rejoined]
 

@@ -15,7 +15,7 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.component import NormKind, Number, Operation
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.tensors import by_element, mapped, normed, of_input, saving_input
+from xfcost.formulas.tensors import by_element, convolved, mapped, normed, of_input, saving_input
 from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Tensor, Tensors
 
@@ -117,7 +117,7 @@ def convolution(  # noqa: PLR0913 - one formula, in its letters
         row,
         params=weights + (out_width if bias else 0),
         flops=row.flops + (outputs * out_width * FLOPS_PER_ELEMENT["add"] if bias else 0),
-        tensors=mapped((outputs if inputs is None else inputs, width), (outputs, out_width)),
+        tensors=convolved((outputs if inputs is None else inputs, width), (outputs, out_width)),
     )
     if not overlaps or all(side == 1 for side in kernel):
         return row

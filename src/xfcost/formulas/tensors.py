@@ -13,7 +13,19 @@ import msgspec
 
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors, Widened
+from xfcost.ledger.tensors import (
+    BEFORE,
+    INPUT,
+    OUTPUT,
+    ByChannel,
+    Exchanged,
+    Merged,
+    Repeated,
+    Saved,
+    Tensor,
+    Tensors,
+    Widened,
+)
 
 Shape = tuple[Number, ...]
 
@@ -26,13 +38,19 @@ _OF_INSIDE: Final = frozenset({"gelu_quick"})
 
 
 def mapped(reads: Shape, writes: Shape) -> Tensors:
-    """A map with weights, linear or a convolution, of the row before: it saves its input."""
+    """A linear map of the row before: it saves its input."""
     return Tensors((Tensor(BEFORE, reads),), (Tensor(OUTPUT, writes),), (Saved(BEFORE),))
+
+
+def convolved(reads: Shape, writes: Shape) -> Tensors:
+    """A convolution of the row before, which it saves."""
+    output = Tensor(OUTPUT, writes, by_channel=True)
+    return msgspec.structs.replace(mapped(reads, writes), writes=(output,))
 
 
 def saving_input(reads: Number, writes: Number, *makes: Tensor) -> Tensors:
     """An operation on the row before, which it saves (a pool), with the tensors that it makes (indices of maxima)."""
-    return Tensors((Tensor(BEFORE, (reads,)),), (Tensor(OUTPUT, (writes,)),), (Saved(BEFORE),), makes)
+    return Tensors((Tensor(BEFORE, (reads,)),), (Tensor(OUTPUT, (writes,), like=BEFORE),), (Saved(BEFORE),), makes)
 
 
 def adaptive_mean(sides: Shape, pooled_sides: Shape, width: Number) -> Tensors:
@@ -51,7 +69,12 @@ def view(reads: Shape, writes: Shape, name: str = BEFORE) -> Tensors:
     return Tensors((Tensor(name, reads),), (Tensor(OUTPUT, writes, view_of=name),))
 
 
-def product(first: Tensor, second: Tensor, writes: Shape, *merged: Merged | Exchanged | None) -> Tensors:
+def passed(shape: Shape, name: str = BEFORE) -> Tensors:
+    """A tensor itself, as it is: among the operands it counts once."""
+    return view(shape, (0,), name)
+
+
+def product(first: Tensor, second: Tensor, writes: Shape, *merged: Merged | Exchanged | Repeated | None) -> Tensors:
     """A product of two activations, of rows or of elements: each is saved for the gradient of the other.
 
     `merged` are the copies of the two that a product of matrices makes.
@@ -74,7 +97,7 @@ def by_element(work: str, elements: Number, names: tuple[str, ...]) -> Tensors |
         return None
     saves = (Saved(names[0]),) if found[0] else (Saved(OUTPUT),) if found[1] else ()
     makes = (Tensor("inside", (elements,)),) if work in _OF_INSIDE else ()
-    return Tensors(reads, (Tensor(OUTPUT, (elements,)),), saves, makes)
+    return Tensors(reads, (Tensor(OUTPUT, (elements,), like=names[0]),), saves, makes)
 
 
 def scaled_by_weights(elements: Number, name: str = BEFORE) -> Tensors:
@@ -170,6 +193,31 @@ def saving_copies(row: Operation, copied: Merged | Exchanged, name: str = BEFORE
         return row
     saves = (msgspec.structs.replace(one, copied=copied) if one.name == name else one for one in row.tensors.saves)
     return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, saves=tuple(saves)))
+
+
+def expanding(row: Operation, name: str) -> Operation:
+    """`row`, which reads the tensor `name` once per sample, though it is the same for all."""
+    if row.tensors is None:
+        return row
+    reads = (msgspec.structs.replace(each, expanded=each.name == name) for each in row.tensors.reads)
+    return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, reads=tuple(reads)))
+
+
+def keeping_order(row: Operation) -> Operation:
+    """`row`, whose output keeps the order of what it reads: a grid stays channel by channel."""
+    if row.tensors is None:
+        return row
+    output, *others = row.tensors.writes
+    writes = (msgspec.structs.replace(output, like=row.tensors.reads[0].name), *others)
+    return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, writes=writes))
+
+
+def of_grid(row: Operation, name: str, tokens: Number, width: Number) -> Operation:
+    """`row`, a linear map of the grid `name`, which it copies where that lies channel by channel."""
+    if row.tensors is None:
+        return row
+    row = reading(row, name)
+    return reading(row, name, saves=(Saved(name, copied=ByChannel((tokens, width))),))
 
 
 def of_input(row: Operation) -> Operation:

@@ -10,6 +10,7 @@ import msgspec
 from xfcost.formulas.component import Grid, Number, Operation, Place, check_no_special_tokens
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
+from xfcost.formulas.tensors import copied
 
 
 class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
@@ -34,4 +35,5 @@ class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, width = self.out(place)
-        yield move("concatenate", "Fourier features", grid.tokens * width)
+        reads, writes = (grid.tokens, place.dim), (grid.tokens, width)
+        yield move("concatenate", "Fourier features", grid.tokens * width, tensors=copied(reads, writes))

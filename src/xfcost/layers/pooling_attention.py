@@ -12,7 +12,9 @@ from xfcost.formulas.component import Grid, Heads, Joining, Operation, Place, Re
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, norm
+from xfcost.formulas.tensors import of_input, reading, weights
 from xfcost.ledger.number import Number
+from xfcost.ledger.tensors import BEFORE, INPUT
 
 
 class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"):
@@ -69,13 +71,14 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
     def operations(self, place: Place) -> Iterator[Operation]:
         n, k, d = place.grid.total, self.count, place.out_dim
         joining = self.residual
-        yield Operation(path="seeds", title="Learned queries", params=k * d)
+        yield Operation(path="seeds", title="Learned queries", params=k * d, tensors=weights((k, d)))
         normed = joining != "none" and joining.place == "pre" and joining.norm != "none"
         if joining != "none" and joining.place == "pre":
             for row in norm(joining.norm, "seeds_norm", k, d):
-                yield msgspec.structs.replace(row, title="Layer norm (learned queries)", once=True)
+                titled = msgspec.structs.replace(row, title="Layer norm (learned queries)", once=True)
+                yield reading(titled, "seeds")
             for row in norm(joining.norm, "tokens_norm", n, place.dim):
-                yield msgspec.structs.replace(row, title="Layer norm (tokens)")
+                yield of_input(msgspec.structs.replace(row, title="Layer norm (tokens)"))
         yield from CrossAttention(
             queries=k,
             width=d,
@@ -89,11 +92,12 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
             output=self.output_projection,
             learned=True,
             raw_input="neither" if normed else "memory",
+            reads_from=("seeds_norm", "tokens_norm") if normed else ("seeds", INPUT),
         ).rows()
         if joining == "none":
             return
         after = list(norm(joining.norm, "norm", k, d)) if joining.place != "pre" else []
-        add = elementwise("add", "Residual add", "add", k * d)
+        add = elementwise("add", "Residual add", "add", k * d, of=(BEFORE, "seeds"))
         yield from [*after, add] if joining.place == "res_post" else [add, *after]
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -12,10 +12,14 @@ from typing import Any, Final, NamedTuple
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.quantities import PREFIXES_TEXT, whole
+from xfcost.ledger.quantities import PREFIXES_TEXT, read_number, whole
 
 # Larger limits are typing errors.
 _MOST: Final = 10**30
+# Powers of 1000 below a second.
+_TIMES: Final = {"s": 0, "ms": 1, "us": 2, "µs": 2, "ns": 3}
+_TIME: Final = re.compile(r"(.*?)\s*(ms|us|µs|ns|s)?")
+_LEAST_SECONDS, _MOST_SECONDS = 1e-12, 1e12
 _BYTES: Final = re.compile(r"(?P<number>.*?)\s*(?P<prefix>[KMGTPE]i?)?B", re.IGNORECASE | re.ASCII)
 
 
@@ -23,26 +27,30 @@ class Budget(NamedTuple):
     """The most of one quantity."""
 
     quantity: str
-    """A name in `BUDGETS`: `macs`, `params`, `memory`."""
-    limit: int
-    """In base units: a count, or bytes."""
+    """A name in `BUDGETS` (`macs`, `params`, `memory`) or in `ON_DEVICES`."""
+    limit: Any
+    """In base units: a count, bytes or seconds."""
+    device: str = ""
+    """The devices whose memory it is."""
 
     @property
     def option(self) -> str:
         """`--max-macs`."""
-        return BUDGETS[self.quantity].option
+        return _EVERY[self.quantity].option
 
-    def allows(self, value: int) -> bool:
+    def allows(self, value: Any) -> Any:
         """Is `value` within the limit?"""
         return value <= self.limit
 
-    def excess(self, value: int) -> float:
+    def excess(self, value: float) -> float:
         """How far `value` is over the limit, as a share of it; negative below it."""
-        return (value - self.limit) / self.limit
+        share: float = (value - self.limit) / self.limit
+        return share
 
     def text(self) -> str:
-        """`--max-macs 25 G`."""
-        return f"{self.option} {BUDGETS[self.quantity].shown(self.limit)}"
+        """`--max-macs 25 G`; of devices `the 79.26 GiB of a100-sxm-80`."""
+        limit = _EVERY[self.quantity].shown(self.limit)
+        return f"the {limit} of {self.device}" if self.device else f"{self.option} {limit}"
 
 
 class BudgetOption(NamedTuple):
@@ -51,9 +59,9 @@ class BudgetOption(NamedTuple):
     option: str
     noun: str
     """What is limited, in words."""
-    read: Callable[[str, Any], int]
+    read: Callable[[str, Any], Any]
     """(option, given value) -> the limit; raises a UsageError."""
-    shown: Callable[[int], str]
+    shown: Callable[[Any], str]
     example: str
 
 
@@ -97,10 +105,31 @@ def byte_limit(option: str, given: Any) -> int:
     return number
 
 
+def time_limit(option: str, given: Any) -> float:
+    """10ms, 250 µs, 1.5s or 1.5 -> seconds.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    match = _TIME.fullmatch(str(given).strip())
+    number, unit = match.groups() if match else ("", None)
+    try:
+        seconds = float(read_number(number) / 1000 ** _TIMES[unit or "s"])
+    except (ValueError, OverflowError):
+        seconds = 0.0
+    if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
+        raise UsageError(
+            f"{option} {shown(given)}: expected seconds, or a time in s, ms, µs or ns, as in {option} 10ms"
+        )
+    return seconds
+
+
+def _time(limit: float) -> str:
+    return units.trimmed(units.seconds(limit))
+
+
 def _short(limit: int) -> str:
-    """25 G, not 25.00 G."""
-    number, _, prefix = units.count(limit, 6).partition(" ")
-    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {prefix}".rstrip()
+    return units.trimmed(units.count(limit, 6))
 
 
 def _bytes(limit: int) -> str:
@@ -116,6 +145,12 @@ BUDGETS: Final[Mapping[str, BudgetOption]] = {
     "flops": BudgetOption("--max-flops", "FLOPs", count_limit("FLOP", "FLOPs", "50G"), _short, "50G"),
     "kv_cache": BudgetOption("--max-kv-cache", "bytes of KV cache", byte_limit, _bytes, "4GiB"),
 }
+# Of a run on the devices of `--on`, in a search.
+ON_DEVICES: Final[Mapping[str, BudgetOption]] = {
+    "seconds": BudgetOption("--max-seconds", "seconds", time_limit, _time, "10ms"),
+    "device_memory": BudgetOption("--on", "bytes of the devices' memory", byte_limit, units.size, "h100-sxm"),
+}
+_EVERY: Final = {**BUDGETS, **ON_DEVICES}
 
 
 def read_budgets(given: Mapping[str, Any]) -> tuple[Budget, ...]:
@@ -125,7 +160,7 @@ def read_budgets(given: Mapping[str, Any]) -> tuple[Budget, ...]:
         UsageError: a limit can't be read: no unit where bytes are asked, the wrong unit, no number.
     """
     return tuple(
-        Budget(name, BUDGETS[name].read(BUDGETS[name].option, limit))
+        Budget(name, _EVERY[name].read(_EVERY[name].option, limit))
         for name, limit in given.items()
         if limit is not None
     )

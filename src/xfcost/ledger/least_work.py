@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,21 +18,23 @@ def least_macs(ledger: Ledger) -> int:
 
     Products are counted as they are defined: Winograd's and Strassen's algorithms multiply less.
     """
-    kept = _kept_shares(ledger)
-    total = Fraction(0)
-    for row in ledger.rows:
-        share = kept.get(row.component, Fraction(1)) if row.content_dependent else Fraction(1)
-        total += row.macs * row.times * share
-    return int(total)
+    shares = kept_shares(ledger.rows, ledger.metadata.batch)
+    return sum(row.times * kept_macs(row, shares) for row in ledger.rows)
 
 
-def _kept_shares(ledger: Ledger) -> dict[str, Fraction]:
+def kept_macs(row: Operation, shares: Mapping[str, Fraction], samples: int = 1) -> int:
+    """The MACs of one block's operation that its mask or pattern keeps, rounded down; of so many `samples`."""
+    share = shares.get(row.component, Fraction(1)) if row.content_dependent else Fraction(1)
+    return int(row.macs * samples * share)
+
+
+def kept_shares(rows: Iterable[Operation], batch: int = 1) -> dict[str, Fraction]:
     """Component -> the smallest share of query-key pairs that the pattern of one of its attention cores keeps."""
     shares: dict[str, Fraction] = {}
-    for row in ledger.rows:
+    for row in rows:
         if row.core is None or row.pairs is None:
             continue
-        kept = row.pairs * (row.heads or 1) * (1 if row.once else ledger.metadata.batch)
+        kept = row.pairs * (row.heads or 1) * (1 if row.once else batch)
         computed = row.core.times * row.core.queries * row.core.keys
         share = min(Fraction(kept, computed), Fraction(1)) if computed else Fraction(1)
         shares[row.component] = min(share, shares.get(row.component, share))
@@ -41,7 +43,7 @@ def _kept_shares(ledger: Ledger) -> dict[str, Fraction]:
 
 def least_weights(rows: Iterable[Operation]) -> int:
     """Weights that a pass reads, each once: of experts those of one token, for all tokens may choose the same."""
-    return sum(row.times * _least_weights(row) for row in rows)
+    return sum(row.times * least_weights_of(row) for row in rows)
 
 
 def all_weights(rows: Iterable[Operation]) -> int:
@@ -49,13 +51,14 @@ def all_weights(rows: Iterable[Operation]) -> int:
     return sum(row.times * (row.params if row.idle_params else _read(row)) for row in rows)
 
 
-def _least_weights(row: Operation) -> int:
-    return min(_read(row), row.active_params) if row.idle_params else _read(row)
+def least_weights_of(row: Operation, samples: int = 1) -> int:
+    """Those of one block's operation; of a row of one sample, for so many `samples`."""
+    return min(_read(row, samples), row.active_params) if row.idle_params else _read(row, samples)
 
 
-def _read(row: Operation) -> int:
+def _read(row: Operation, samples: int = 1) -> int:
     """Weights that one block's operation reads, each once for the whole batch."""
-    return int(row.weights_read.elements) if row.weights_read else row.params
+    return int(row.weights_read.batched(samples).elements) if row.weights_read else row.params
 
 
 def row_bytes(row: Operation, ledger: Ledger) -> int | None:
@@ -71,7 +74,7 @@ def row_bytes(row: Operation, ledger: Ledger) -> int | None:
         return int(row.core.times * (row.core.queries + row.core.keys) * row.core.key_value_width) * element
     if ledger.metadata.mode != "decode" or row.mixing != "per-token":
         return None
-    return _least_weights(row) * element or None
+    return least_weights_of(row) * element or None
 
 
 class RowBound(NamedTuple):

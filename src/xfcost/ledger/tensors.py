@@ -65,6 +65,12 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
     """The tensor whose storage it shares."""
     storage: Number | None = None
     """Elements of its storage, where they are not its own (overlapping windows)."""
+    by_channel: bool = False
+    """Does a grid lie channel by channel in memory (a convolution's output), and not token by token?"""
+    like: str | None = None
+    """The tensor whose order in memory it keeps."""
+    expanded: bool = False
+    """Is it read once per sample, though it is the same for all?"""
 
     @property
     def elements(self) -> int:
@@ -99,6 +105,23 @@ class Exchanged(msgspec.Struct, frozen=True, gc=False):
         return bool(min(self.axes) > 1)
 
 
+class Repeated(msgspec.Struct, frozen=True, gc=False):
+    """A product merges batch and `heads`, or tokens, of a tensor that is the same for all samples: a copy for each."""
+
+    shape: tuple[Number, ...]
+    heads: Number
+
+    def copies(self, batch: int) -> bool:
+        """Is a copy made?"""
+        return bool(self.heads > 1 and batch > 1)
+
+
+class ByChannel(msgspec.Struct, frozen=True, gc=False):
+    """A linear map copies the tokens of a grid that lies channel by channel, but of a batch of one sample."""
+
+    shape: tuple[Number, ...]
+
+
 class Spread(msgspec.Struct, frozen=True, gc=False):
     """A tensor is repeated, for every group: a copy, unless it is as large already."""
 
@@ -120,7 +143,7 @@ class CopiedAlone(msgspec.Struct, frozen=True, gc=False):
         return bool(batch == 1 and min(self.axes) > 1)
 
 
-Copy = Merged | Exchanged | Spread | CopiedAlone
+Copy = Merged | Exchanged | Repeated | Spread | CopiedAlone
 
 
 class Widened(msgspec.Struct, frozen=True):
@@ -136,7 +159,7 @@ class Saved(msgspec.Struct, frozen=True, gc=False):
     name: str
     when: str | None = None
     """The tensor for whose gradient it is saved (a product saves a for the gradient of b); None: always."""
-    copied: Copy | Widened | None = None
+    copied: Copy | ByChannel | Widened | None = None
     """The copy that may be saved in its place."""
 
 
@@ -175,6 +198,6 @@ class Tensors(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(
             self,
             reads=tuple(named(each, "name") for each in self.reads),
-            writes=tuple(named(each, "name", "view_of") for each in self.writes),
+            writes=tuple(named(each, "name", "view_of", "like") for each in self.writes),
             saves=tuple(named(each, "name", "when") for each in self.saves),
         )

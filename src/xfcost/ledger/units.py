@@ -79,6 +79,12 @@ def seconds(value: float | None) -> str:
     return _prefixed(value, TIME, 1000, 3) if value else "0 s"
 
 
+def trimmed(text: str) -> str:
+    """`25.00 G` -> `25 G`."""
+    number, _, prefix = text.partition(" ")
+    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {prefix}".rstrip()
+
+
 def percent(part: float, whole: float) -> str:
     """`12.5 %`; a dash if `whole` is 0."""
     return DASH if not whole else f"{100 * part / whole:.1f} %"

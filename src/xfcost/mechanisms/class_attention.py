@@ -50,5 +50,5 @@ class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_atten
         yield on_raw_input(linear("q", "Q projection (class token)", special, d, inner, bias=self.projection_bias))
         yield on_raw_input(linear("k", "K projection", n, d, inner, bias=self.projection_bias))
         yield on_raw_input(linear("v", "V projection", n, d, inner, bias=self.projection_bias))
-        yield from attention_of(self, place, queries=special)
+        yield from attention_of(self, place, queries=special, operands=("q", "k", "v"))
         yield linear("out", "Output projection W_O (class token)", special, inner, d, bias=self.projection_bias)

@@ -12,8 +12,11 @@ from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.core_tensors import with_mask
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move
+from xfcost.formulas.tensors import copied
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Merged, Saved, Tensor, Tensors
 
 Span = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
@@ -125,24 +128,48 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
         inner, keys = self.inner(d), self.keys(grid)
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         if self.padding(grid):
-            yield move("pad", "Pad keys and values", 2 * (n + self.padding(grid)) * inner)
-        yield self._compress(self.compressed_keys(grid), inner)
+            padded = n + self.padding(grid)
+            tensors = copied((n, 2 * inner), (padded, 2 * inner), "qkv")
+            yield move("pad", "Pad keys and values", 2 * padded * inner, tensors=tensors)
+        yield self._compress(grid, inner)
         if self.null_key:
-            yield Operation(path="null", title="Null key and value", params=2 * inner, moved=2 * keys * inner)
+            tensors = copied((self.compressed_keys(grid), 2 * inner), (keys, 2 * inner))
+            facts = {"params": 2 * inner, "moved": 2 * keys * inner, "tensors": tensors}
+            yield Operation(path="null", title="Null key and value", **facts)
         mixing: dict[str, Any] = {"mixing": "global", "reads": "N/c + 1" if self.null_key else "N/c"}
+        mask = Tensor("compressed_mask", (n, keys), "bool", once=True)
         if self.causal and place.fused:
-            yield Operation(path="compressed_mask", title="Mask (compressed)", reads_tokens=keys, **mixing)
-        core: dict[str, Any] = mixing | {"keys": keys, "pairs": self.scored(grid)}
-        yield from attention_of(self, place, prefix="compressed_", **core)
+            written = msgspec.structs.replace(mask, name=OUTPUT)
+            facts = {"reads_tokens": keys, "tensors": Tensors((), (written,), beside=True)}
+            yield Operation(path="compressed_mask", title="Mask (compressed)", **facts, **mixing)
+        read = "null" if self.null_key else "compress"
+        core: dict[str, Any] = mixing | {"keys": keys, "pairs": self.scored(grid), "operands": ("qkv", read, read)}
+        rows = attention_of(self, place, prefix="compressed_", **core)
+        yield from (with_mask(row, mask) for row in rows) if self.causal else rows
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
-    def _compress(self, compressed_keys: Number, inner: Number) -> Operation:
+    def _compressing(self, grid: Grid, inner: Number) -> Tensors:
+        """What is compressed is saved, but for a mean; a convolution merges batch, keys and values."""
+        tokens, padding = grid.total, self.padding(grid)
+        read = Tensor(BEFORE, (tokens + padding, 2 * inner)) if padding else Tensor("qkv", (tokens, 2 * inner))
+        merged = Merged(read.shape, 2, tokens)
+        saves = {
+            "conv": (Saved(read.name, copied=None if padding else merged),),
+            "max": (Saved(read.name), Saved(OUTPUT)),
+            "mean": (),
+        }
+        writes = (Tensor(OUTPUT, (self.compressed_keys(grid), 2 * inner)),)
+        return Tensors((read,), writes, saves[self.function])
+
+    def _compress(self, grid: Grid, inner: Number) -> Operation:
         """Compression of κ tokens to one, for keys and values."""
+        compressed_keys = self.compressed_keys(grid)
         title = f"Compress keys and values ({self.function})"
         mixing: dict[str, Any] = {
             "mixing": "local",
             "reads": "c" if self.span == self.compression else "κ",
             "reads_tokens": self.span,
+            "tensors": self._compressing(grid, inner),
         }
         window_elements = 2 * compressed_keys * self.span * inner
         if self.function == "mean":

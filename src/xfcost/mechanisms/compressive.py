@@ -7,8 +7,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.component import Length, Letter, Number, Operation, Place
 from xfcost.formulas.rows import elementwise, linear, maximum, with_gradient_operands
+from xfcost.formulas.tensors import NOTHING
+from xfcost.ledger.tensors import OUTPUT, Repeated, Saved, Tensor, Tensors
 from xfcost.mechanisms.relative import Relative
 
 
@@ -51,7 +54,7 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
     def memory_rows(self, place: Place) -> Iterator[Operation]:
         made, c, d = self.compressed(place), self.compression, place.dim
         title = f"Compress evicted memories ({self.function})"
-        mixing: dict[str, Any] = {"mixing": "local", "reads": "c", "reads_tokens": c}
+        mixing: dict[str, Any] = {"mixing": "local", "reads": "c", "reads_tokens": c, "tensors": self._made(place)}
         if self.function == "conv":
             # what was evicted is of another segment, and no gradient goes back there
             yield msgspec.structs.replace(
@@ -62,6 +65,21 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
         else:
             yield maximum("compress", title, made * c * d, **mixing, content_dependent=True)
         yield from super().memory_rows(place)
+
+    def _made(self, place: Place) -> Tensors:
+        """What was evicted is a buffer, the same for all samples; the convolution saves a copy for each."""
+        n, made, c, d = place.grid.total, self.compressed(place), self.compression, place.dim
+        if not made:
+            return NOTHING
+        saves = (Saved("evicted", copied=Repeated((made, c, d), made)),) if self.function == "conv" else ()
+        return Tensors((Tensor("evicted", (n, d), held=True),), (Tensor(OUTPUT, (made, d)),), saves)
+
+    def remembered(self, place: Place) -> tuple[Tensor, ...]:
+        made, slots, d = self.compressed(place), self.compressed_memory, place.dim
+        kept = [Tensor("compressed", (slots - made, d), held=True)] if made < slots else []
+        if made:
+            kept += [Tensor("compress", (lesser(made, slots), d))]
+        return (*kept, Tensor("memory", (self.memory, d), held=True))
 
     def notes(self, place: Place) -> Iterator[str]:
         n, c = place.grid.total, self.compression

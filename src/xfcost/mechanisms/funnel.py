@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
+import msgspec
+
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
 from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Length, Number, Operation, Place
+from xfcost.formulas.core_tensors import masked
 from xfcost.formulas.relative_attention import RelativeAttention
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
+from xfcost.formulas.tensors import passed, reading
 from xfcost.ledger.matrices import matrix
+from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, RESIDUAL, Merged, Saved, Tensor, Tensors
 
 
 class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
@@ -109,9 +114,11 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d, inner = place.grid, place.dim, self.inner(place.dim)
         queries, keys = self.queries(grid), self.keys(grid)
-        yield from self._pooling("pool", "Pool queries" if self.pool_q_only else "Pool tokens", place)
-        yield on_raw_input(linear("q", "Q projection", queries, d, inner, bias=False))
-        yield on_raw_input(linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias))
+        pooled = "pool" if self.stride > 1 else INPUT
+        yield from self._pooling("pool", "Pool queries" if self.pool_q_only else "Pool tokens", place, INPUT)
+        yield reading(on_raw_input(linear("q", "Q projection", queries, d, inner, bias=False)), pooled)
+        kv = on_raw_input(linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias))
+        yield kv if self.pool_q_only else reading(kv, pooled)
         yield from RelativeAttention(
             queries=queries,
             keys=keys,
@@ -132,13 +139,15 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
         """Number of keys, in letters."""
         return "N" if self.pool_q_only or self.stride == 1 else f"N/{self.stride}"
 
-    def _pooling(self, path: str, title: str, place: Place) -> Iterator[Operation]:
+    def _pooling(self, path: str, title: str, place: Place, name: str) -> Iterator[Operation]:
+        """The pooling of the tensor `name`."""
         if self.stride == 1:
             return
         pools, pooled_elements = self.pools(place.grid), 2 * self.queries(place.grid) * place.dim
         copied = 0 if self.truncate_seq else 1
         moved = (place.grid.total + copied) * place.dim if self.separate_cls else 0
         facts = {"moved": pools * moved, "mixing": "local", "reads": "2", "reads_tokens": 2}
+        facts["tensors"] = self._pooled(place, name, moved)
         if self.pool == "mean":
             yield elementwise(path, title, "mean", pools * pooled_elements, **facts)
         else:
@@ -146,18 +155,30 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
                 path=path, title=title, comparisons=pools * pooled_elements, content_dependent=True, **facts
             )
 
+    def _pooled(self, place: Place, name: str, moved: Number) -> Tensors:
+        """A pool saves what it pools, a copy where [CLS] is kept apart; a maximum its places too."""
+        read, written = (place.grid.total, place.dim), (self.queries(place.grid), place.dim)
+        if not self.pools(place.grid):
+            return passed(read, name)
+        makes = (Tensor("indices", written, "int64"),) if self.pool == "max" else ()
+        if self.separate_cls:
+            return Tensors((Tensor(name, read),), (Tensor(OUTPUT, written),), (), (Tensor("all", (moved,)), *makes))
+        return Tensors((Tensor(name, read),), (Tensor(OUTPUT, written),), (Saved(name),), makes)
+
     def _terms(self, place: Place, queries: Number, keys: Number, inner: Number) -> Iterator[Operation]:
         """Further rows on the position scores: token types are added, and [CLS] is masked."""
         mixing = {"mixing": "global", "reads": self._keys_in_letters, "reads_tokens": keys}
         entries, fused = self.heads * queries * keys, place.fused  # a fused kernel keeps the last of them, its bias
         by_distance = self.heads * queries * self.encodings(place.grid)
         if self.token_types:
-            yield elementwise("type_bias", "Queries + s, for the types", "add", queries * inner, params=inner)
+            of_q = {"params": inner, "of": ("q",)}
+            yield elementwise("type_bias", "Queries + s, for the types", "add", queries * inner, **of_q)
             yield elementwise("type_scale", "Scale queries 1/√d_k, for the types", "multiply", queries * inner)
             types = linear("types", "Same and other token type", queries, inner, 2, bias=False)
-            yield types
+            yield msgspec.structs.replace(types, tensors=self._typed(queries, inner))
             yield Operation(
                 path="type_pick",
+                tensors=self._picked(queries, keys),
                 title="Type of each pair",
                 attention_entries=entries,
                 matrix=matrix(entries, by_distance),
@@ -166,14 +187,28 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
                 **mixing,
             )
             bias_matrix = matrix(entries, by_distance + entries, saved=fused and not self.separate_cls)
-            yield elementwise("type_add", "Add token types", "add", entries, matrix=bias_matrix, **mixing)
+            facts = mixing | {"matrix": bias_matrix, "of": ("position_shift", "type_pick")}
+            yield elementwise("type_add", "Add token types", "add", entries, **facts)
         if self.separate_cls:
             live_entries = entries if self.token_types else by_distance
             bias_matrix = matrix(entries, live_entries, saved=fused)
-            yield Operation(path="cls_mask", title="No position for [CLS]", matrix=bias_matrix, **mixing)
+            facts = mixing | {"matrix": bias_matrix}
+            facts["tensors"] = masked((self.heads, queries, keys), (queries, keys))
+            yield Operation(path="cls_mask", title="No position for [CLS]", **facts)
+
+    def _typed(self, queries: Number, inner: Number) -> Tensors:
+        """Queries times two vectors per head: a product that merges batch and heads copies both."""
+        q, copied = Tensor(BEFORE, (queries, inner)), Merged((inner, queries + 2), self.heads, queries)
+        return Tensors((q,), (Tensor(OUTPUT, (queries, 2 * self.heads)),), (Saved(BEFORE, copied=copied),))
+
+    def _picked(self, queries: Number, keys: Number) -> Tensors:
+        """Which of the two is picked is saved."""
+        alike = Tensor("alike", (queries, keys), "bool", once=True)
+        writes = (Tensor(OUTPUT, (self.heads, queries, keys)),)
+        return Tensors((Tensor(BEFORE, (queries, 2 * self.heads)),), writes, (), (alike,))
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
-        yield from self._pooling("residual_pool", "Pool the residual stream", place)
+        yield from self._pooling("residual_pool", "Pool the residual stream", place, RESIDUAL)
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.stride == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -11,6 +11,8 @@ from xfcost.formulas.attention import CrossAttention
 from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Letter, NormKind, Number, Operation, Place, check_output
 from xfcost.formulas.rows import elementwise, linear, norm
+from xfcost.formulas.tensors import weights
+from xfcost.ledger.tensors import BEFORE, INPUT
 
 Points = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
@@ -58,7 +60,7 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, k, d = place.grid.total, self.points, place.dim
-        shared = {
+        shared: dict[str, Any] = {
             "width": d,
             "memory_width": d,
             "inner": self.inner(d),
@@ -67,29 +69,35 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
             "output": self.output_projection,
             "fused": place.fused,
         }
-        yield Operation(path="points", title="Inducing points", params=k * d)
-        yield from CrossAttention(
-            queries=k,
-            keys=n,
-            reads="N",
-            learned=True,
-            raw_input="memory",
-            prefix="induced_",
-            label="points read tokens",
-            **shared,
-        ).rows()
+        yield Operation(path="points", title="Inducing points", params=k * d, tensors=weights((k, d)))
+        induced = [
+            *CrossAttention(
+                queries=k,
+                keys=n,
+                reads="N",
+                learned=True,
+                raw_input="memory",
+                prefix="induced_",
+                label="points read tokens",
+                reads_from=("points", INPUT),
+                **shared,
+            ).rows()
+        ]
         if self.induce == "mab":
-            yield from self._rest_of_mab(d)
+            induced += self._rest_of_mab(d)
+        yield from induced
+        shared["reads_from"] = (INPUT, induced[-1].path)
         yield from CrossAttention(queries=n, keys=k, reads="k", label="tokens read points", **shared).rows()
 
     def _rest_of_mab(self, d: Number) -> Iterator[Operation]:
         """LN(Z + rFF(Z)), Z = LN(I + …), on k points."""
         k = self.points
-        yield elementwise("induced_add", "Residual add (points)", "add", k * d)
+        yield elementwise("induced_add", "Residual add (points)", "add", k * d, of=(BEFORE, "points"))
         yield from norm(self.norm, "induced_norm", k, d)
+        both = ("induced_add" if self.norm == "none" else "induced_norm", "induced_act")
         yield linear("induced_rff", "rFF (points)", k, d, d)
         yield elementwise("induced_act", "rFF activation (points)", "relu", k * d)
-        yield elementwise("induced_rff_add", "rFF residual add (points)", "add", k * d)
+        yield elementwise("induced_rff_add", "rFF residual add (points)", "add", k * d, of=both)
         yield from norm(self.norm, "induced_rff_norm", k, d)
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -11,6 +11,10 @@ from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Length, Letter, Number, Operation, Place
 from xfcost.formulas.rows import linear, matmul
+from xfcost.ledger.tensors import OUTPUT, Merged, Saved, Tensor, Tensors
+
+# Projected values, where one row projects keys and values.
+_VALUES: Final = "projected values"
 
 
 class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
@@ -52,21 +56,43 @@ class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
         n, d = place.grid.total, place.dim
         inner = self.inner(d)
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        yield from self._projections(place, n * self.rank * inner)
-        yield from attention_of(self, place, keys=self.rank, reads="k", pairs=None)
+        yield from self._projections(place, inner)
+        operands = ("qkv", "projection", _VALUES) if self._one_table else ("qkv", "key_projection", "value_projection")
+        core = {"keys": self.rank, "reads": "k", "pairs": None, "operands": operands, "gathered": True}
+        yield from attention_of(self, place, **core)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
-    def _projections(self, place: Place, macs: Number) -> Iterator[Operation]:
+    @property
+    def _one_table(self) -> bool:
+        """Do keys and values share one?"""
+        return self.share in ("key_value", "layerwise")
+
+    def _projections(self, place: Place, inner: Number) -> Iterator[Operation]:
         n = place.grid.total
+        macs = n * self.rank * inner
         static: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": n}
-        if self.share in ("key_value", "layerwise"):
+        if self._one_table:
             shared = self.table(place)
-            row = matmul("projection", "Project keys and values along the sequence EᵀK, EᵀV", 2 * macs, **static)
+            title, tensors = "Project keys and values along the sequence EᵀK, EᵀV", self._projected(n, inner, 2)
+            row = matmul("projection", title, 2 * macs, tensors=tensors, **static)
             yield msgspec.structs.replace(row, params=0 if shared else n * self.rank, bound=not shared, shared=shared)
             return
         static |= {"params": n * self.rank * (self.heads if self.share == "none" else 1), "bound": True}
+        static |= {"tensors": self._projected(n, inner, 1)}
         yield matmul("key_projection", "Project keys along the sequence EᵀK", macs, **static)
         yield matmul("value_projection", "Project values along the sequence FᵀV", macs, **static)
+
+    def _projected(self, tokens: Number, inner: Number, times: int) -> Tensors:
+        """Parts of `qkv` are saved; the product with one table merges batch and columns, and copies them.
+
+        With a table per head it merges batch and heads, and copies the tables too, for every sample.
+        """
+        read = Tensor("qkv", (tokens, inner))
+        merged = Merged(read.shape, inner, tokens)
+        if self.share == "none":
+            merged = Merged((tokens, inner + self.heads * self.rank), self.heads, tokens)
+        writes = (Tensor(OUTPUT, (self.rank, inner)), Tensor(_VALUES, (self.rank, inner)))
+        return Tensors((read,) * times, writes[:times], (Saved("qkv", copied=merged),) * times)
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total

@@ -11,9 +11,12 @@ from xfcost.formulas.arithmetic import lesser, round_up
 from xfcost.formulas.causal_mixers import ApproximatelyCausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.lsh_tensors import LshTensors
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move, on_raw_input, sort, with_gradient_operands
+from xfcost.formulas.tensors import copied, reading
 from xfcost.ledger.matrices import matrix
+from xfcost.ledger.tensors import INPUT
 
 Buckets = Annotated[int, msgspec.Meta(ge=2, le=2**24)]
 
@@ -86,38 +89,47 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         n, d, grid = place.grid.total, place.dim, place.grid
         inner, padded, fits_one_chunk = self.inner(d), self.padded(grid), self.fits_one_chunk(grid)
         copies = padded if fits_one_chunk else self.rounds * padded  # tokens in all rounds
+        t, read = self._tensors(grid, copies, inner), INPUT
         if padded != n:
-            yield move("pad", "Pad to whole chunks", padded * d)
-        yield on_raw_input(linear("query_key", "Shared Q, K projection", padded, d, inner, bias=self.projection_bias))
-        yield on_raw_input(linear("value", "V projection", padded, d, inner, bias=self.projection_bias))
+            yield move("pad", "Pad to whole chunks", padded * d, tensors=copied((n, d), (padded, d)))
+            read = "pad"
+        for path, title in (("query_key", "Shared Q, K projection"), ("value", "V projection")):
+            yield reading(on_raw_input(linear(path, title, padded, d, inner, bias=self.projection_bias)), read)
         if not fits_one_chunk:
-            yield from self._sorted(grid, inner)
-        yield _normalised(copies, self.heads, inner)
+            yield from self._sorted(grid, inner, t)
+        yield _normalised(copies, self.heads, inner, t)
         if not fits_one_chunk:
             # the previous chunk rolled to its place, then both side by side: of keys and of values
-            yield move("look_back", "Chunks beside those before them", 2 * 3 * copies * inner)
-        yield from self._core(grid, copies, inner)
+            yield move("look_back", "Chunks beside those before them", 2 * 3 * copies * inner, tensors=t.look_back)
+        yield from self._core(grid, copies, inner, t)
         if not fits_one_chunk:
             several = self.rounds != 1
-            yield move("undo", "Back into the tokens' order", copies * (inner + (self.heads if several else 0)))
+            moved = copies * (inner + (self.heads if several else 0))
+            yield move("undo", "Back into the tokens' order", moved, tensors=t.undo)
             if several:
-                yield elementwise("round_weights", "Softmax over the rounds", "softmax", copies * self.heads)
-                yield elementwise("combine", "Weighted sum of the rounds", "multiply + sum", copies * inner)
+                yield from _combined(copies, self.heads, inner, t)
         yield linear("out", "Output projection W_O", padded, inner, d, bias=self.projection_bias)
 
-    def _sorted(self, grid: Grid, inner: Number) -> Iterator[Operation]:
+    def _tensors(self, grid: Grid, copies: Number, inner: Number) -> LshTensors:
+        whole = self.fits_one_chunk(grid)
+        keys = grid.total if whole else 2 * self.bucket
+        return LshTensors(self.padded(grid), copies, self.rounds, self.heads, inner, keys, whole)
+
+    def _sorted(self, grid: Grid, inner: Number, t: LshTensors) -> Iterator[Operation]:
         """Hashing, sorting and gathering."""
         padded, rounds, heads = self.padded(grid), self.rounds, self.heads
         buckets = sum(self.factors(grid))
         hashed = rounds * heads * padded * buckets
-        rotate = matmul("rotate", "Random rotations xR", rounds * padded * inner * (buckets // 2))
+        columns = rounds * (buckets // 2)
+        rotate = matmul("rotate", "Random rotations xR", padded * inner * columns, tensors=t.rotate(columns))
         yield with_gradient_operands(rotate, 0)  # a choice has none
         opposite = rounds * heads * padded * len(self.factors(grid)) * FLOPS_PER_ELEMENT["multiply"]
-        yield maximum("hash", "Hash argmax([xR; -xR])", hashed, flops=opposite)
-        yield sort("sort", "Sort by bucket", rounds * heads, padded)
-        yield move("gather", "Gather queries and values by bucket", 2 * rounds * padded * inner)
+        yield maximum("hash", "Hash argmax([xR; -xR])", hashed, flops=opposite, tensors=t.hashed(columns))
+        yield sort("sort", "Sort by bucket", rounds * heads, padded, tensors=t.sort)
+        moved = 2 * rounds * padded * inner
+        yield move("gather", "Gather queries and values by bucket", moved, tensors=t.gather)
 
-    def _core(self, grid: Grid, queries: Number, inner: Number) -> Iterator[Operation]:
+    def _core(self, grid: Grid, queries: Number, inner: Number, t: LshTensors) -> Iterator[Operation]:
         """Attention in the chunks, or full where one holds all tokens."""
         if self.fits_one_chunk(grid):
             keys = grid.total
@@ -133,13 +145,16 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         score_facts = {
             "attention_entries": entries,
             "matrix": matrix(entries, saved=True),
+            "tensors": t.scores,
         }  # the log-sum-exp keeps them
         yield matmul("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **score_facts, **content)
-        yield Operation(path="mask", title="Mask", symbol="mask", **mixing)
-        yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, **content)
-        weights = content | {"matrix": matrix(entries, entries, saved=True)}
+        tensors = t.mask(padded=bool(self.padded(grid) != grid.total), causal=bool(self.causal))
+        yield Operation(path="mask", title="Mask", symbol="mask", tensors=tensors, **mixing)
+        facts = content | {"tensors": t.logsumexp}
+        yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, **facts)
+        weights = content | {"matrix": matrix(entries, entries, saved=True), "tensors": t.softmax}
         yield elementwise("softmax", "Softmax", "add + exp", entries, symbol="softmax", **weights)
-        yield matmul("weighted_sum", "Weighted sum AV", macs, symbol="AV", **content)
+        yield matmul("weighted_sum", "Weighted sum AV", macs, symbol="AV", tensors=t.weighted_sum, **content)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)
@@ -161,8 +176,16 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
             )
 
 
-def _normalised(copies: Number, heads: int, inner: Number) -> Operation:
+def _combined(copies: Number, heads: int, inner: Number, t: LshTensors) -> Iterator[Operation]:
+    """The rounds' outputs, weighted by the softmax of their normalisers."""
+    title = "Softmax over the rounds"
+    yield elementwise("round_weights", title, "softmax", copies * heads, tensors=t.round_weights)
+    yield elementwise("combine", "Weighted sum of the rounds", "multiply + sum", copies * inner, tensors=t.combine)
+
+
+def _normalised(copies: Number, heads: int, inner: Number, t: LshTensors) -> Operation:
     """Normalised keys: x / √(mean(x²) + ε) / √d_k; square, mean, multiply, divide per element; add, root per key."""
     each = 3 * FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["mean"]
     per_key = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
-    return Operation(path="normalise", title="Keys of length one", flops=copies * (inner * each + heads * per_key))
+    flops = copies * (inner * each + heads * per_key)
+    return Operation(path="normalise", title="Keys of length one", flops=flops, tensors=t.normalise)

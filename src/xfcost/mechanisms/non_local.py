@@ -12,6 +12,8 @@ from xfcost.formulas.component import ComponentError, Grid, Mixer, NormKind, Num
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.pooled_keys import PooledKeys
 from xfcost.formulas.rows import linear, norm, on_raw_input
+from xfcost.formulas.tensors import of_grid, of_input
+from xfcost.ledger.tensors import INPUT
 
 
 class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
@@ -66,14 +68,17 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
         n, d, inner, bias = place.grid.total, place.dim, self.inner(place.dim), self.projection_bias
         keys = self.keys(place.grid)
         m = keys.count(place.grid)
-        yield on_raw_input(linear("theta", "θ, queries", n, d, inner, bias=bias))
+        yield of_grid(on_raw_input(linear("theta", "θ, queries", n, d, inner, bias=bias)), INPUT, n, d)
         if keys.pools:
-            yield keys.row("pool", "Max-pool for keys and values", place.grid, d)
-        yield on_raw_input(linear("phi", "φ, keys", m, d, inner, bias=bias))
-        yield on_raw_input(linear("g", "g, values", m, d, inner, bias=bias))
+            yield of_input(keys.row("pool", "Max-pool for keys and values", place.grid, d))
+        read = "pool" if keys.pools else INPUT
+        yield of_grid(on_raw_input(linear("phi", "φ, keys", m, d, inner, bias=bias)), read, m, d)
+        yield of_grid(on_raw_input(linear("g", "g, values", m, d, inner, bias=bias)), read, m, d)
         # a pooled key stands for several tokens: entries are no pairs of tokens then
         pairs = None if keys.pools else self.pairs(place.grid)
-        yield from DenseAttention(n, m, 1, inner, pairs, fused=place.fused, reads=keys.reads).rows()
+        operands = ("theta", "phi", "g")
+        core = DenseAttention(n, m, 1, inner, pairs, fused=place.fused, reads=keys.reads, operands=operands)
+        yield from core.rows()
         yield linear("w_z", "Output W_z", n, inner, d, bias=bias)
         yield from norm(self.norm, "norm", n, d)
 

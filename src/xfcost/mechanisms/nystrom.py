@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -13,7 +13,9 @@ from xfcost.formulas.component import Grid, Length, Letter, Number, Operation, P
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, matmul, move
+from xfcost.formulas.tensors import copied, passed, product, reading
 from xfcost.ledger.matrices import matrix
+from xfcost.ledger.tensors import OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors
 from xfcost.mechanisms.full import Full
 
 
@@ -69,14 +71,19 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         n, d, padded = place.grid.total, place.dim, self.padded(place.grid)
         inner = self.inner(d)
         if not self.exact(place.grid):
-            yield move("pad", "Pad to whole segments", padded * d if padded != n else 0)
+            whole = padded == n
+            tensors = passed((n, d)) if whole else copied((n, d), (padded, d))
+            yield move("pad", "Pad to whole segments", 0 if whole else padded * d, tensors=tensors)
         yield linear("qkv", "Q, K, V projections", padded, d, 3 * inner, bias=self.projection_bias)
         if self.exact(place.grid):
-            yield from Full(heads=self.heads, head_dim=self.head_dim).core(place)
+            core = [*Full(heads=self.heads, head_dim=self.head_dim).core(place)]
         else:
-            yield from self._approximate(padded, inner)
+            core = [*self._approximate(padded, inner)]
         if self.conv is not None:
-            yield from self._convolution(padded, inner, self.conv)
+            core += self._convolution(padded, inner, self.conv, core[-1].path)
+        yield from core[:-1]
+        # the heads are joined, of the tokens without padding
+        yield reading(core[-1], rearranged=Exchanged((n, inner), (self.heads, n)))
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def _approximate(self, tokens: Number, inner: Number) -> Iterator[Operation]:
@@ -84,25 +91,28 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         content: dict[str, Any] = {"mixing": "global", "content_dependent": True, "heads": h}
         landmark_mixing: dict[str, Any] = content | {"reads": "k", "reads_tokens": m}
         token_mixing: dict[str, Any] = content | {"reads": "N", "reads_tokens": tokens}
-        yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * tokens * inner, symbol="")
-        segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m}
+        t = _NystromTensors(tokens, m, h, inner)
+        elements = 2 * tokens * inner
+        title = "Scale queries and keys 1/d_k^¼"
+        yield elementwise("scale", title, "multiply", elements, symbol="", tensors=t.scale)
+        segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m, "tensors": t.landmarks_made}
         yield elementwise("landmarks", "Means of segments Q̃, K̃", "mean", 2 * tokens * inner, **segment)
         token_entries, landmark_entries = h * tokens * m, h * m * m
-        yield from _weights("query", "QK̃ᵀ", token_entries, tokens * m * inner, landmark_mixing)
-        yield from _weights(
-            "landmark", "Q̃K̃ᵀ", landmark_entries, m * m * inner, landmark_mixing, other_entries=token_entries
-        )
+        facts = landmark_mixing | {"tensors": t.scores("scale", _LANDMARK_KEYS)}
+        yield from _weights("query", "QK̃ᵀ", token_entries, tokens * m * inner, facts)
+        facts = landmark_mixing | {"tensors": t.scores("landmarks", _LANDMARK_KEYS)}
+        yield from _weights("landmark", "Q̃K̃ᵀ", landmark_entries, m * m * inner, facts, other_entries=token_entries)
         earlier = token_entries + landmark_entries
-        yield from _weights("key", "Q̃Kᵀ", token_entries, m * tokens * inner, token_mixing, other_entries=earlier)
+        facts = token_mixing | {"tensors": t.scores("landmarks", _SCALED_KEYS)}
+        yield from _weights("key", "Q̃Kᵀ", token_entries, m * tokens * inner, facts, other_entries=earlier)
         yield self._inverse(landmark_mixing | {"matrix": matrix(landmark_entries, earlier, saved=True)})
         product_matrix = matrix(token_entries, token_entries + 2 * landmark_entries, saved=True)
-        yield matmul(
-            "query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", token_entries * m, matrix=product_matrix, **landmark_mixing
-        )
-        yield matmul("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **token_mixing)
-        yield matmul(
-            "weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, symbol="AV", **landmark_mixing
-        )
+        facts = landmark_mixing | {"matrix": product_matrix, "tensors": t.query_inverse}
+        yield matmul("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", token_entries * m, **facts)
+        facts = token_mixing | {"tensors": t.key_weighted_sum}
+        yield matmul("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **facts)
+        facts = landmark_mixing | {"symbol": "AV", "tensors": t.weighted_sum}
+        yield matmul("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, **facts)
 
     def _inverse(self, mixing: dict[str, Any]) -> Operation:
         """Z ← ¼Z(13I - AZ(15I - AZ(7I - AZ))), from Aᵀ over its largest column sum."""
@@ -111,17 +121,21 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         step_flops = 3 * COSTS["add"] + COSTS["multiply"]
         work = entries * (COSTS["sum"] + COSTS["multiply"] + self.iterations * step_flops)
         title = "Pseudo-inverse of softmax(Q̃K̃ᵀ), iterated"
+        mixing["tensors"] = _inverted(self.heads, self.landmarks, self.iterations)
         return matmul("inverse", title, macs, work=work, comparisons=self.heads * self.landmarks, **mixing)
 
-    def _convolution(self, tokens: Number, inner: Number, size: int) -> Iterator[Operation]:
+    def _convolution(self, tokens: Number, inner: Number, size: int, attended: str) -> Iterator[Operation]:
+        """The convolution of the values, and its sum with what the row `attended` gives."""
+        values = Tensors((Tensor("qkv", (tokens, inner)),), (Tensor(OUTPUT, (tokens, inner)),), (Saved("qkv"),))
         local_facts: dict[str, Any] = {
             "mixing": "local",
             "reads": "w",
             "reads_tokens": size,
             "params": self.heads * size,
+            "tensors": values,
         }
         yield matmul("conv", "Convolution of the values", tokens * size * inner, **local_facts)
-        yield elementwise("add", "Add the convolution", "add", tokens * inner)
+        yield elementwise("add", "Add the convolution", "add", tokens * inner, of=(attended, "conv"))
 
     def notes(self, place: Place) -> Iterator[str]:
         n, padded = place.grid.total, self.padded(place.grid)
@@ -140,4 +154,75 @@ def _weights(
     """Scores and softmax of one of the three products; earlier matrices of `other_entries` are alive."""
     first, second = matrix(entries, other_entries), matrix(entries, entries + other_entries, saved=True)
     yield matmul(f"{path}_scores", f"Scores {factors}", macs, attention_entries=entries, matrix=first, **mixing)
-    yield elementwise(f"{path}_softmax", f"Softmax of {factors}", "softmax", entries, matrix=second, **mixing)
+    mixing = mixing | {"matrix": second, "tensors": None}
+    yield elementwise(f"{path}_softmax", f"Softmax of {factors}", "softmax", entries, **mixing)
+
+
+# Beside the rows' first outputs.
+_SCALED_KEYS: Final = "scaled keys"
+_LANDMARK_KEYS: Final = "landmark keys"
+
+
+class _NystromTensors(NamedTuple):
+    """P `tokens`, m `landmarks`, h `heads` of the width `inner` together; products copy heads beside each other."""
+
+    tokens: Number
+    landmarks: Number
+    heads: Number
+    inner: Number
+
+    def _named(self, name: str) -> Tensor:
+        """Queries, keys, or their landmarks."""
+        tokens = self.landmarks if name in ("landmarks", _LANDMARK_KEYS, "key_weighted_sum") else self.tokens
+        return Tensor(name, (tokens, self.inner))
+
+    def _merged(self, read: Tensor) -> Merged | None:
+        """Means have their heads apart, and are not copied."""
+        landmarks = read.name in ("landmarks", _LANDMARK_KEYS)
+        return None if landmarks else Merged(read.shape, self.heads, read.shape[0])
+
+    def _weights(self, name: str, rows: Number, columns: Number) -> Tensor:
+        return Tensor(name, (self.heads, rows, columns))
+
+    @property
+    def scale(self) -> Tensors:
+        """Queries and keys, times a constant."""
+        writes = msgspec.structs.replace(self._named("scale"), name=OUTPUT), self._named(_SCALED_KEYS)
+        return Tensors((self._named("qkv"),) * 2, writes)
+
+    @property
+    def landmarks_made(self) -> Tensors:
+        """Means of both."""
+        writes = msgspec.structs.replace(self._named("landmarks"), name=OUTPUT), self._named(_LANDMARK_KEYS)
+        return Tensors((self._named("scale"), self._named(_SCALED_KEYS)), writes)
+
+    def scores(self, queries: str, keys: str) -> Tensors:
+        """QKᵀ."""
+        q, k = self._named(queries), self._named(keys)
+        return product(q, k, (self.heads, q.shape[0], k.shape[0]), self._merged(q), self._merged(k))
+
+    @property
+    def query_inverse(self) -> Tensors:
+        """Two matrices."""
+        first = self._weights("query_softmax", self.tokens, self.landmarks)
+        return product(first, self._weights("inverse", self.landmarks, self.landmarks), first.shape)
+
+    @property
+    def key_weighted_sum(self) -> Tensors:
+        """The landmarks' values."""
+        values = self._named("qkv")
+        weights = self._weights("key_softmax", self.landmarks, self.tokens)
+        return product(weights, values, (self.landmarks, self.inner), None, self._merged(values))
+
+    @property
+    def weighted_sum(self) -> Tensors:
+        """The output, heads apart."""
+        weights = self._weights("query_inverse", self.tokens, self.landmarks)
+        return product(weights, self._named("key_weighted_sum"), (self.tokens, self.inner))
+
+
+def _inverted(heads: Number, landmarks: Number, iterations: int) -> Tensors:
+    """Of A the column sums and their maximum are saved, and six matrices a step: Z, AZ, two inner factors, ¼Z, …."""
+    a = Tensor("landmark_softmax", (heads, landmarks, landmarks))
+    made = Tensor("steps", (6 * iterations, *a.shape)), Tensor("sums", (heads, landmarks)), Tensor("most", (heads,))
+    return Tensors((a,), (Tensor(OUTPUT, a.shape),), (Saved(a.name),), made)

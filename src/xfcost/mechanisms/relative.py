@@ -11,6 +11,8 @@ from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Grid, Letter, Number, Operation, Place, Share
 from xfcost.formulas.relative_attention import RelativeAttention
 from xfcost.formulas.rows import linear, move
+from xfcost.formulas.tensors import reading
+from xfcost.ledger.tensors import INPUT, OUTPUT, Tensor, Tensors
 
 # Positions kept from earlier segments; none is a model without recurrence.
 Kept = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
@@ -75,8 +77,10 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
         learned = self.learned_past(place)
         q = linear("q", "Q projection", keys if self.memory_queries else n, d, inner, bias=self.projection_bias)
         kv = linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
+        remembered = "recall" if self.past else INPUT
+        q = reading(q, remembered if self.memory_queries else INPUT)
         yield msgspec.structs.replace(q, takes_input=not (learned and self.memory_queries))
-        yield msgspec.structs.replace(kv, takes_input=not learned)
+        yield msgspec.structs.replace(reading(kv, remembered), takes_input=not learned)
         yield from RelativeAttention(
             queries=n,
             keys=keys,
@@ -100,7 +104,14 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
     def memory_rows(self, place: Place) -> Iterator[Operation]:
         """Rows on the memory before attention: it is concatenated with the segment."""
         if self.past:
-            yield move("recall", "Memory before the segment", (place.grid.total + self.past) * place.dim)
+            n, d = place.grid.total, place.dim
+            reads = (*self.remembered(place), Tensor(INPUT, (n, d)))
+            tensors = Tensors(reads, (Tensor(OUTPUT, (n + self.past, d)),))
+            yield move("recall", "Memory before the segment", (n + self.past) * d, tensors=tensors)
+
+    def remembered(self, place: Place) -> tuple[Tensor, ...]:
+        """What is concatenated with the segment: the memory, a buffer."""
+        return (Tensor("memory", (self.past, place.dim), once=True, held=True),)
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.past:

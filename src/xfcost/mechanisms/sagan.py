@@ -12,6 +12,8 @@ from xfcost.formulas.component import ComponentError, Grid, Mixer, Number, Opera
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.pooled_keys import PooledKeys
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
+from xfcost.formulas.tensors import of_grid, reading, scaled_by_weights
+from xfcost.ledger.tensors import INPUT
 
 
 class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
@@ -69,19 +71,21 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, n, d = place.grid, place.grid.total, place.dim
         inner, values, keys = d // self.reduction, d // self.value_reduction, self.keys(grid)
-        yield on_raw_input(linear("f", "f, queries", n, d, inner, bias=False))
-        yield on_raw_input(linear("g", "g, keys", n, d, inner, bias=False))
-        yield on_raw_input(linear("h", "h, values", n, d, values, bias=False))
+        yield of_grid(on_raw_input(linear("f", "f, queries", n, d, inner, bias=False)), INPUT, n, d)
+        yield of_grid(on_raw_input(linear("g", "g, keys", n, d, inner, bias=False)), INPUT, n, d)
+        yield of_grid(on_raw_input(linear("h", "h, values", n, d, values, bias=False)), INPUT, n, d)
         if keys.pools:
-            yield keys.row("pool_keys", "Max-pool keys", grid, inner)
-            yield keys.row("pool_values", "Max-pool values", grid, values)
+            yield reading(keys.row("pool_keys", "Max-pool keys", grid, inner), "g")
+            yield reading(keys.row("pool_values", "Max-pool values", grid, values), "h")
         # a pooled key stands for several tokens: entries are no pairs of tokens then
         pairs = None if keys.pools else self.pairs(grid)
+        operands = ("f", "pool_keys", "pool_values") if keys.pools else ("f", "g", "h")
         core = DenseAttention(n, keys.count(grid), 1, inner, pairs, fused=place.fused, values=values, scaled=False)
-        yield from msgspec.structs.replace(core, reads=keys.reads).rows()
+        yield from msgspec.structs.replace(core, reads=keys.reads, operands=operands).rows()
         if self.output_projection:
             yield linear("v", "v, output", n, values, d, bias=False)
-        yield msgspec.structs.replace(elementwise("gamma", "Scale by γ", "multiply", n * d), params=1)
+        gamma = elementwise("gamma", "Scale by γ", "multiply", n * d, tensors=scaled_by_weights(n * d))
+        yield msgspec.structs.replace(gamma, params=1)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from self.keys(place.grid).notes(place.grid)

@@ -14,6 +14,7 @@ from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Numb
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, matmul, move, static_weights
+from xfcost.formulas.sinkhorn_tensors import SinkhornTensors
 from xfcost.ledger.matrices import matrix
 
 
@@ -80,56 +81,68 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         blocks = self.blocks(place.grid)
         padded = blocks * self.block
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        yield move("pad", "Pad to whole blocks", 3 * padded * inner * lesser(1, padded - n))
-        yield from self._pooled(blocks, inner)
+        t = self._tensors(place.grid, inner)
+        yield move("pad", "Pad to whole blocks", 3 * padded * inner * lesser(1, padded - n), tensors=t.pad)
+        yield from self._pooled(blocks, inner, t)
         if self.causal:
             moved = (blocks + 1) * self.block * inner
             for tensor in ("keys", "values"):
-                yield move(f"null_{tensor}", f"Null block of {tensor}", moved, params=inner)
-        yield from self._sorted(place.grid, inner)
-        yield from self._attended(place, blocks, inner)
+                yield move(f"null_{tensor}", f"Null block of {tensor}", moved, params=inner, tensors=t.null)
+        yield from self._sorted(place.grid, inner, t)
+        *rows, last = self._attended(place, blocks, inner, t)
+        yield from [*rows, t.joined(last)]
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
-    def _pooled(self, blocks: Number, inner: Number) -> Iterator[Operation]:
+    def _tensors(self, grid: Grid, inner: Number) -> SinkhornTensors:
+        blocks = self.blocks(grid)
+        candidates = blocks + 1 if self.causal else blocks
+        sizes = (grid.total, blocks, self.block, candidates, self.sorted_blocks(grid), self.heads, inner)
+        return SinkhornTensors(*sizes, bool(self.causal), self.sortcut is not None)
+
+    def _pooled(self, blocks: Number, inner: Number, t: SinkhornTensors) -> Iterator[Operation]:
         """Pooling: one query and one key per block."""
         tokens = blocks * self.block * inner
         keys = tokens * FLOPS_PER_ELEMENT["mean"]
         if not self.causal:
-            yield Operation(path="pool", title="Means of blocks", flops=2 * keys, **self._mixing("b", self.block))
+            keys *= 2
+        mixing = self._mixing("b", self.block, tensors=t.pool)
+        yield Operation(path="pool", title="Means of blocks", flops=keys, **mixing)
+        if not self.causal:
             return
-        yield Operation(path="pool", title="Means of blocks", flops=keys, **self._mixing("b", self.block))
         running = tokens * FLOPS_PER_ELEMENT["cumsum"] + blocks * inner * FLOPS_PER_ELEMENT["multiply"]
-        mixing = self._mixing("N", blocks * self.block, mixing="global")
+        mixing = self._mixing("N", blocks * self.block, mixing="global", tensors=t.pool_queries)
         yield Operation(path="pool_queries", title="Running means at the blocks' first tokens", flops=running, **mixing)
 
     def _mixing(self, reads: str, tokens: Number, **other_facts: Any) -> dict[str, Any]:
         return {"mixing": "local", "reads": reads, "reads_tokens": tokens} | other_facts
 
-    def _sorted(self, grid: Grid, inner: Number) -> Iterator[Operation]:
+    def _sorted(self, grid: Grid, inner: Number, t: SinkhornTensors) -> Iterator[Operation]:
         """Scores of blocks, their soft permutation, and the sorted keys and values."""
         cost, blocks = FLOPS_PER_ELEMENT, self.blocks(grid)
         candidates = blocks + 1 if self.causal else blocks
         entries = self.heads * blocks * candidates
         mixing = self._mixing("N", blocks * self.block, mixing="global", content_dependent=True, heads=self.heads)
         scores = self.heads * blocks * blocks
-        score_facts = {"attention_entries": scores, "matrix": matrix(scores)}
+        score_facts = {"attention_entries": scores, "matrix": matrix(scores), "tensors": t.sort_scores}
         yield matmul("sort_scores", "Scores of blocks", blocks**2 * inner, **score_facts, **mixing)
         # the first log-sum-exp of the iterations keeps them
         logits = mixing | {"matrix": matrix(entries, scores, saved=not self.causal and bool(self.iterations))}
         order = mixing | {"matrix": matrix(entries, entries, saved=True)}
         if self.causal:
-            masked = static_weights(logits) | {"moved": entries}
+            masked = static_weights(logits) | {"moved": entries, "tensors": t.sort_logits}
             yield elementwise("sort_logits", "Scale, mask", "multiply", scores, **masked)
             yield elementwise("balance", "Softmax of rows", "softmax", entries, **order)
         else:
             work = "multiply + relu + add + exp + multiply"
+            logits |= {"tensors": t.sort_logits}
             yield elementwise("sort_logits", "Log of positive scores", work, entries, **logits)
             flops_per_entry = 2 * self.iterations * (cost["logsumexp"] + cost["add"]) + cost["exp"]
+            order |= {"tensors": t.balance(self.iterations)}
             yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * flops_per_entry, **order)
         reordered = self.sorted_blocks(grid) * candidates * self.block * inner
-        yield matmul("reorder", "Sort blocks of keys and values", 2 * reordered, **mixing)
+        yield matmul("reorder", "Sort blocks of keys and values", 2 * reordered, tensors=t.reorder, **mixing)
 
-    def _attended(self, place: Place, blocks: Number, inner: Number) -> Iterator[Operation]:
+    def _attended(self, place: Place, blocks: Number, inner: Number, t: SinkhornTensors) -> Iterator[Operation]:
         """Attention of a block over itself and its sorted block; SortCut: over the first sorted blocks."""
         b = self.block
         cut = self.sortcut is not None
@@ -137,10 +150,10 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         masked = not cut and (bool(self.causal) or self.padded(place.grid))
         mixing: dict[str, Any] = {"mixing": "global", "reads": "k·b" if cut else "2·b"}
         if not cut:
-            yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * inner)
+            yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * inner, tensors=t.beside)
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", **mixing)
-        yield from attention_of(
+            yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", tensors=t.mask, **mixing)
+        rows = attention_of(
             self,
             place,
             queries=blocks * b if cut else b,
@@ -149,8 +162,11 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             pairs=None,
             masked=masked,
             other_entries=self.heads * blocks * (blocks + 1 if self.causal else blocks),  # the order of the blocks
+            operands=t.operands,
+            gathered=True,
             **mixing,
         )
+        yield from (t.core(row, has_mask=masked) for row in rows)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, blocks, b = place.grid.total, self.blocks(place.grid), self.block

@@ -11,9 +11,12 @@ from xfcost.formulas.arithmetic import root_divisor
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.formulas.core_tensors import masked
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.rows import elementwise, linear, matmul, move, on_raw_input, with_gradient_operands
+from xfcost.formulas.tensors import product, weights
 from xfcost.ledger.matrices import matrix
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Merged, Repeated, Saved, Tensor, Tensors
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 RANK = 8
@@ -88,14 +91,22 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         entries = self.heads * n * n
         live_entries = 0 if self.form == "random" else entries  # a table is a parameter
         if self.causal:
-            masked = mixing | {"matrix": matrix(entries, live_entries)}
-            yield move("mask", "Mask", once=once, symbol="mask", **masked)
+            facts = mixing | {"matrix": matrix(entries, live_entries), "tensors": masked((self.heads, n, n), (n, n))}
+            yield move("mask", "Mask", once=once, symbol="mask", **facts)
             live_entries = entries
         weights = mixing | {"matrix": matrix(entries, live_entries, saved=alone or self.trainable)}
         yield elementwise("softmax", "Softmax", "softmax", entries, once=once, symbol="softmax", **weights)
+        mixing["tensors"] = self._weighted(n, inner)
         weighted = matmul("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, symbol="AV", **mixing)
         yield weighted if self.trainable else with_gradient_operands(weighted, 1)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    def _weighted(self, n: Number, inner: Number) -> Tensors:
+        """AV; weights that are the same for all samples are copied for each."""
+        heads = self.heads
+        weights, values = Tensor(BEFORE, (heads, n, n)), Tensor("value", (n, inner))
+        repeated = None if "dense" in self.form else Repeated(weights.shape, heads)
+        return product(weights, values, values.shape, repeated, Merged(values.shape, heads, n))
 
     def _of_tokens(self, place: Place, inner: Number, kept: dict[str, Any]) -> Iterator[Operation]:
         """B computed from every token alone."""
@@ -111,24 +122,32 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         yield msgspec.structs.replace(first, bound=self.factor is None)
         yield msgspec.structs.replace(self._per_head("factor_b", "Second factors", n, inner, b), bound=True)
         entries = self.heads * n * n
-        yield elementwise("synthesis", "Products of factors", "multiply", entries, matrix=matrix(entries), **kept)
+        factors = Tensor("factor_a", (n, self.heads * a)), Tensor("factor_b", (n, self.heads * b))
+        kept |= {"matrix": matrix(entries), "tensors": product(*factors, (entries,))}
+        yield elementwise("synthesis", "Products of factors", "multiply", entries, **kept)
 
     def _per_head(self, path: str, title: str, tokens: Number, inner: Number, outputs: Number) -> Operation:
-        """One d_k×outputs map per head."""
+        """One d_k×outputs map per head of the hidden layer; merging batch and heads it copies both operands."""
+        read = Tensor("relu", (tokens, inner))
+        copied = Merged((inner, tokens + outputs), self.heads, tokens)
+        tensors = Tensors((read,), (Tensor(OUTPUT, (tokens, self.heads * outputs)),), (Saved("relu", copied=copied),))
         macs, biases = tokens * inner * outputs, self.heads * outputs if self.projection_bias else 0
         flops = 2 * macs + tokens * biases * COSTS["add"]
-        return Operation(path=path, title=title, macs=macs, flops=flops, params=inner * outputs + biases)
+        facts = {"params": inner * outputs + biases, "tensors": tensors}
+        return Operation(path=path, title=title, macs=macs, flops=flops, **facts)
 
     def _of_tables(self, n: Number, kept: dict[str, Any], mixing: dict[str, Any]) -> Iterator[Operation]:
         """B learned or fixed."""
         if self.form == "random":
             params = self.heads * n * n if self.trainable else 0
+            kept["tensors"] = msgspec.structs.replace(weights((self.heads, n, n)), beside=False)
             row = Operation(path="synthesis", title="Table of weights", params=params, once=True, **kept, **mixing)
             yield msgspec.structs.replace(row, bound=self.trainable)
             return
         rank = self.rank or RANK
         macs, params = self.heads * n * n * rank, 2 * self.heads * n * rank
         table_facts = {"params": params, "bound": True, "once": True, "matrix": matrix(self.heads * n * n)}
+        table_facts["tensors"] = Tensors((), (Tensor(OUTPUT, (self.heads, n, n)),))
         yield matmul("synthesis", "Weights R₁R₂ᵀ", macs, **table_facts, **kept | mixing)
 
     def notes(self, place: Place) -> Iterator[str]:

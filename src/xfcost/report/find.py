@@ -9,6 +9,7 @@ from xfcost.counting.find.quantities import QUANTITIES, limited
 from xfcost.counting.find.result import Found, LeftOut, Row, records
 from xfcost.counting.find.search import value_text
 from xfcost.ledger import units
+from xfcost.report.find_notes import notes
 from xfcost.report.formats import formatted
 
 if TYPE_CHECKING:
@@ -70,8 +71,10 @@ def _asked(found: Found) -> str:
 
 
 def _budgets(found: Found) -> str:
-    budgets = " and ".join(budget.text() for budget in found.question.budgets)
-    return f" {budgets}" if budgets else ", without a budget"
+    *others, last = (budget.text() for budget in found.question.budgets) if found.question.budgets else ("",)
+    if not last:
+        return ", without a budget"
+    return f" {', '.join(others)} and {last}" if others else f" {last}"
 
 
 def short_name(found: Found, row: Row) -> str:
@@ -84,9 +87,10 @@ def short_name(found: Found, row: Row) -> str:
 
 def _figures_text(row: Row) -> str:
     figures = row.figures
+    time = f", at least {units.seconds(figures['seconds'])}" if "seconds" in figures else ""
     return (
         f"{units.count(figures['params'])} parameters, {units.count(figures['macs'])} MACs, "
-        f"{units.size(figures['memory'])}"
+        f"{units.size(figures['memory'])}{time}"
     )
 
 
@@ -119,7 +123,7 @@ def cells(found: Found, rows: Sequence[Row]) -> list[dict[str, str]]:
     """The table as text."""
     question = found.question
     asked = (*_COLUMNS, question.sort, *question.front, *map(limited, question.budgets))
-    columns = [name for name in QUANTITIES if name in asked]
+    columns = [name for name in QUANTITIES if name in asked or (name == "seconds" and found.run.on is not None)]
     families = found.spec is None and any(row.family for row in rows)
     result = []
     for row in rows:
@@ -211,22 +215,6 @@ def _left_out_table(found: Found) -> RenderableType:
     return table
 
 
-def notes(found: Found) -> list[str]:
-    """What memory is, and why dtype and attention are what they are."""
-    default = found.run.default_note
-    return [memory_note(found), *([f"note: {default}"] if default else [])]
-
-
-def memory_note(found: Found) -> str:
-    """What memory is here."""
-    run = found.run
-    cache = " + KV cache and state" if run.mode in ("prefill", "decode") else ""
-    return (
-        f"memory: weights + attention matrices alive at once{cache}, batch {run.batch}, {run.dtype}, {run.attention} "
-        f"attention, {run.mode}; a lower bound: other activations come on top"
-    )
-
-
 def find_text(found: Found, form: Format, *, front_only: bool = False, left_out: bool = False) -> str:
     """The report in a format."""
     from xfcost.ledger.objects import json_text
@@ -257,6 +245,7 @@ def _object(found: Found) -> dict[str, Any]:
     asked: dict[str, Any] = {"spec": found.spec, "keys": list(found.keys)}
     asked |= {"N": run.tokens and list(run.tokens), "size": run.size and list(run.size)}
     asked |= {name: getattr(run, name) for name in ("batch", "dtype", "attention", "mode")}
+    asked |= {"on": run.on.name} if run.on is not None else {}
     asked |= {"budgets": {budget.quantity: budget.limit for budget in question.budgets}}
     asked |= {"sort": question.sort, "descending": question.descending, "front": list(question.front)}
     return {

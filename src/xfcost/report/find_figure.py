@@ -13,7 +13,8 @@ from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
 from xfcost.report.chart_frame import caption_heights, draw_captions
 from xfcost.report.figure import INK, QUIET, look, to_bytes
-from xfcost.report.find import answer, memory_note, short_keys
+from xfcost.report.find import answer, short_keys
+from xfcost.report.find_notes import memory_note, time_notes
 from xfcost.report.point_labels import Box, Named, Placed, nearest_corner, placed
 from xfcost.report.style import SYSTEMS
 
@@ -83,7 +84,7 @@ def _limits(axes: Axes, found: Found) -> None:
     more, less = found.question.front
     every = [*found.cloud, *((row.figures[more], row.figures[less]) for row in found.front)]
     for values, setter in ((([one[1] for one in every]), axes.set_xlim), ([one[0] for one in every], axes.set_ylim)):
-        low, high = max(min(values), 1), max(values)
+        low, high = min((value for value in values if value > 0), default=1), max(values)
         room = max(high / low, 2) ** 0.07
         setter(low / room, high * room**1.5)
 
@@ -97,7 +98,7 @@ def _label_axes(axes: Axes, found: Found) -> None:
         low, high = axis.get_view_interval()
         subs = (1.0, 2.0, 5.0) if high / low < 1000 else (1.0,)  # noqa: PLR2004 - labels would touch
         axis.set_major_locator(LogLocator(base=10, subs=subs, numticks=30))
-        axis.set_major_formatter(FuncFormatter(_byte_tick if quantity.text is units.size else _count_tick))
+        axis.set_major_formatter(FuncFormatter(_TICKS.get(quantity.text, _count_tick)))
         axis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(f"{QUANTITIES[names[0]].title} (less is better)")
     axes.set_ylabel(f"{QUANTITIES[names[1]].title} (more is better)")
@@ -112,6 +113,13 @@ def _count_tick(value: float, _position: object = None) -> str:
 
 def _byte_tick(value: float, _position: object = None) -> str:
     return f"{units.count(value, 1)}B"
+
+
+def _second_tick(value: float, _position: object = None) -> str:
+    return units.trimmed(units.seconds(value))
+
+
+_TICKS: Final = {units.size: _byte_tick, units.seconds: _second_tick}
 
 
 def _draw_budgets(axes: Axes, found: Found) -> None:
@@ -159,7 +167,7 @@ def _name(found: Found, row: Row) -> str:
     return " · ".join(map(value_text, row.values)) if found.keys else row.name
 
 
-def _places(found: Found) -> set[tuple[int, int]]:
+def _places(found: Found) -> set[tuple[float, float]]:
     more, less = found.question.front
     return {(row.figures[less], row.figures[more]) for row in found.front}
 
@@ -181,7 +189,7 @@ def _lines(axes: Axes, found: Found) -> Iterator[Box]:
     more, less = found.question.front
     frame = Box(*axes.bbox.extents)
     for budget in found.question.budgets:
-        x, y = _pixels(axes, max(budget.limit, 1), max(budget.limit, 1))
+        x, y = _pixels(axes, budget.limit, budget.limit)
         if limited(budget) == less:
             yield Box(x - _ROOM, frame.bottom, x + _ROOM, frame.top)
             yield Box(x - 5 * _ROOM, frame.bottom, x, frame.bottom + _TEXT * (frame.top - frame.bottom))
@@ -215,7 +223,9 @@ def _captions(found: Found) -> _Captions:
     keys = " · ".join(short_keys(found.keys))
     names = [f"Names: {keys}."] if found.keys else []
     notes = [*names, f"Line: the front, {len(found.front):,} models that no other beats in both."]
-    return _Captions(title, f"{answer(found)[0]}{drawn}", "  ".join([*notes, f"{_sentence(memory_note(found))}"]))
+    notes += [_sentence(memory_note(found))]
+    notes += map(_sentence, time_notes(found) if "seconds" in found.question.front else [])
+    return _Captions(title, f"{answer(found)[0]}{drawn}", "  ".join(notes))
 
 
 def _sentence(text: str) -> str:

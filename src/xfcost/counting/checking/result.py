@@ -37,7 +37,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def difference(self) -> int:
         """Ours less the limit: how far it is over, or negative, under."""
-        return self.figure.value - self.budget.limit
+        difference: int = self.figure.value - self.budget.limit
+        return difference
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):

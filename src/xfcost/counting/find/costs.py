@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from xfcost.counting.forward import part_rows
+from xfcost.counting.on_devices.bounds import FLOPS_PER_MAC
 from xfcost.ledger.budgets import Budget, InferenceMemory
+from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.least_work import kept_macs, kept_shares, least_weights_of
+from xfcost.ledger.on_devices import TimeBound
 from xfcost.ledger.options import Mode
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, LabelledPart
@@ -29,6 +35,10 @@ class Costs(NamedTuple):
     """Elements of the KV cache and recurrent state."""
     attention: Any = 0
     """Bytes of attention matrices alive at once: the most of any row, not a sum."""
+    kept_macs: Any = 0
+    """MACs that masks and patterns keep."""
+    weights_read: Any = 0
+    """Weights that the pass reads, each once."""
 
 
 class Totals(NamedTuple):
@@ -38,6 +48,8 @@ class Totals(NamedTuple):
     macs: Any
     flops: Any
     inference: InferenceMemory
+    seconds: Any = None
+    """The lower bound of the time on the devices; None without them."""
 
     @property
     def memory(self) -> Any:
@@ -63,19 +75,23 @@ def check_asked(run: Run, budgets: Iterable[Budget]) -> None:
 
 def parts_costs(parts: Iterable[LabelledPart], mode: Mode, batch: int, dtype: str) -> Costs:
     """The costs of some parts of a model."""
-    params = macs = flops = cache = attention = 0
+    params = macs = flops = cache = attention = kept = read = 0
     element = BYTES_PER_ELEMENT[dtype]
     for labelled in parts:
-        for row in part_rows(labelled, mode):
+        rows = list(part_rows(labelled, mode))
+        shares = kept_shares(rows)
+        for row in rows:
             times, samples = labelled.times * row.times, 1 if row.once else batch
             params += row.params * times
             macs += row.macs * times * samples
             flops += row.flops * times * samples
+            kept += kept_macs(row, shares, samples) * times
+            read += least_weights_of(row, samples) * times
             if row.cache is not None:
                 cache += row.cache.elements * times * samples
             if row.matrix is not None:
                 attention = max(attention, row.matrix.batched(samples).alive_bytes(element))
-    return Costs(params, macs, flops, cache, attention)
+    return Costs(params, macs, flops, cache, attention, kept, read)
 
 
 def architecture_costs(architecture: Architecture) -> Costs:
@@ -85,11 +101,20 @@ def architecture_costs(architecture: Architecture) -> Costs:
     return costs._replace(params=costs.params + shared)
 
 
-def totals(costs: Costs, dtype: str) -> Totals:
-    """The figures of a pass; `costs` may be arrays."""
+def totals(costs: Costs, dtype: str, on: DeviceGroup | None = None) -> Totals:
+    """The figures of a pass, with its least time on devices; `costs` may be arrays."""
     element = BYTES_PER_ELEMENT[dtype]
     memory = InferenceMemory(costs.params * element, costs.attention, costs.cache * element)
-    return Totals(costs.params, costs.macs, costs.flops, memory)
+    seconds = None if on is None else least_seconds(costs, dtype, on)
+    return Totals(costs.params, costs.macs, costs.flops, memory, seconds)
+
+
+def least_seconds(costs: Costs, dtype: str, on: DeviceGroup) -> Any:
+    """The lower bound of `analyze --on`, for arrays too: weights once and the cache, and the MACs that are kept."""
+    flops = FLOPS_PER_MAC * costs.kept_macs
+    moved = (costs.weights_read + costs.cache) * BYTES_PER_ELEMENT[dtype]
+    time = TimeBound(flops=flops, bytes=moved, peak=on.peak(dtype), bandwidth=on.bytes_per_second)
+    return np.maximum(time.compute_seconds, time.memory_seconds)
 
 
 def model_costs(loaded: Loaded, run: Run) -> Costs:

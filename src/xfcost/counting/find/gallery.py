@@ -8,12 +8,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from xfcost.counting.find.costs import Costs, check_asked, model_costs, totals
-from xfcost.counting.find.quantities import QUANTITIES, limited
+from xfcost.counting.find.devices import checked_on
+from xfcost.counting.find.quantities import figures_of, limited
 from xfcost.counting.find.reasons import ReasonNumbers
 from xfcost.counting.find.result import Found, NotFitting, Question, Row
 from xfcost.counting.find.selection import Candidate, Reasons, left_out, selected
-from xfcost.counting.find.tables import exact_array
+from xfcost.counting.find.tables import exact_array, most_bytes
 from xfcost.counting.find.units import message
+from xfcost.counting.on_devices.bounds import FLOPS_PER_MAC
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, shown
 from xfcost.spec.default_options import LANGUAGE_MODEL_MODES, chosen_for, with_defaults
 from xfcost.spec.grammar import ImageInput
@@ -64,11 +66,12 @@ def find_in_gallery(names: Sequence[str], run: Run, question: Question, settings
     specs = [load(name, settings) for name in names]
     run = with_defaults(run, [one.spec for one in specs if run.mode not in LANGUAGE_MODEL_MODES or _runs(one, run)])
     dtype = chosen_for([], run).dtype
+    question = checked_on(run.on, dtype, question)
     counted = [_counted(loaded, run) for loaded in specs]
     reasons = ReasonNumbers()
     numbers = np.array([reasons.number(one.refused) for one in counted], dtype=np.int64)
     costs = Costs(*(exact_array(column) for column in zip(*(one.costs for one in counted), strict=True)))
-    all_totals = totals(_wide(costs), dtype)
+    all_totals = totals(_wide(costs), dtype, run.on)
     every = question._replace(top=max(len(names), 1))  # the report lists the first of them
     part = selected(all_totals, Reasons(numbers, reasons.texts), lambda place: place, every)
     on_front = {candidate.number for candidate in part.front}
@@ -88,7 +91,7 @@ def find_in_gallery(names: Sequence[str], run: Run, question: Question, settings
         front=tuple(map(row, part.front)),
         left_out=tuple(left_out(part, question, row)),
         cloud=tuple((one.figures[more], one.figures[less]) for one in rows),
-        not_fitting=tuple(_not_fitting(counted, dtype, question)),
+        not_fitting=tuple(_not_fitting(counted, run, question)),
     )
 
 
@@ -112,19 +115,20 @@ def _counted(loaded: Loaded, run: Run) -> _Counted:
 
 
 def _wide(costs: Costs) -> Costs:
-    """The same as Python's integers, where bytes could pass what int64 holds."""
-    largest = 8 * (int(costs.params.max()) + int(costs.cache.max())) + int(costs.attention.max())
-    return costs if largest < 2**63 else Costs(*(column.astype(object) for column in costs))
+    """The same as Python's integers, where bytes or FLOPs could pass what int64 holds."""
+    largest = {name: int(column.max()) for name, column in costs._asdict().items()}
+    fits = max(most_bytes(largest), FLOPS_PER_MAC * largest["kept_macs"]) < 2**63
+    return costs if fits else Costs(*(column.astype(object) for column in costs))
 
 
-def _not_fitting(counted: Sequence[_Counted], dtype: str, question: Question) -> list[NotFitting]:
-    found = []
+def _not_fitting(counted: Sequence[_Counted], run: Run, question: Question) -> list[NotFitting]:
+    dtype, found = chosen_for([], run).dtype, []
     for one in counted:
         family = one.family or ""
         if one.refused is not None:
             found.append(NotFitting(name=one.name, family=family, reason=one.refused))
             continue
-        figures = {name: quantity.of(totals(one.costs, dtype)) for name, quantity in QUANTITIES.items()}
+        figures = figures_of(totals(one.costs, dtype, run.on))
         over = [budget for budget in question.budgets if not budget.allows(figures[limited(budget)])]
         if over:
             reason = "; ".join(

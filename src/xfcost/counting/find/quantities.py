@@ -1,4 +1,4 @@
-"""What models are sorted, limited and drawn by. A further quantity (a bound of seconds on a device) is a line here."""
+"""What models are sorted, limited and drawn by. A further quantity is a line here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Quantity(NamedTuple):
     """Its column."""
     of: Callable[[Totals], Any]
     """Its value, or an array of values."""
-    text: Callable[[int | None], str]
+    text: Callable[[Any], str]
     descending: bool = False
     """Is more of it better at the same price? Then the most comes first."""
 
@@ -31,11 +31,18 @@ QUANTITIES: Final[dict[str, Quantity]] = {
     "weight_bytes": Quantity("weights", lambda totals: totals.inference.weights, units.size),
     "attention_bytes": Quantity("attention", lambda totals: totals.inference.attention, units.size),
     "cache_bytes": Quantity("cache", lambda totals: totals.inference.cache, units.size),
+    "seconds": Quantity("time bound", lambda totals: totals.seconds, units.seconds),
 }
 
 
 # The budget -> the quantity that it limits, where these have different names.
-_LIMITED: Final = {"kv_cache": "cache_bytes"}
+_LIMITED: Final = {"kv_cache": "cache_bytes", "device_memory": "memory"}
+
+
+def figures_of(totals: Totals) -> dict[str, Any]:
+    """Every quantity; seconds only on devices."""
+    found = {name: quantity.of(totals) for name, quantity in QUANTITIES.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def limited(budget: Budget) -> str:

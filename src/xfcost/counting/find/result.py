@@ -31,8 +31,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     """A preset; or the values of the varied keys, as `--set` takes them."""
-    figures: dict[str, int]
-    """Every quantity."""
+    figures: dict[str, Any]
+    """Every quantity: whole numbers; with devices also seconds."""
     values: tuple[Any, ...] = ()
     """Of the varied keys."""
     family: str | None = None
@@ -63,7 +63,7 @@ class NotFitting(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     family: str
     reason: str
-    figures: dict[str, int] | None = None
+    figures: dict[str, Any] | None = None
     """None where it can't be run so."""
 
 
@@ -80,7 +80,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     front: tuple[Row, ...]
     """The front of all that fit, from the least to the most."""
     left_out: tuple[LeftOut, ...]
-    cloud: tuple[tuple[int, int], ...] = ()
+    cloud: tuple[tuple[Any, Any], ...] = ()
     """Some of those that fit, for a plot: both quantities of the front."""
     spec: str | None = None
     """The spec whose keys are varied; None of the gallery."""

@@ -14,11 +14,13 @@ import msgspec
 import numpy as np
 
 from xfcost.counting.find.costs import check_asked, totals
+from xfcost.counting.find.devices import checked_on
 from xfcost.counting.find.result import Found, Question, Row
 from xfcost.counting.find.selection import Candidate, Part, Reasons, left_out, merged, selected
 from xfcost.counting.find.space import Builder, Space
 from xfcost.counting.find.units import message
 from xfcost.counting.find.variables import Variable, is_structural
+from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.spec.default_options import chosen_for, with_defaults
 from xfcost.spec.load import Loaded, load
@@ -77,6 +79,7 @@ class Work(msgspec.Struct, frozen=True):
     specs: tuple[Specs, ...]
     dtype: str
     question: Question
+    on: DeviceGroup | None = None
 
     def __call__(self, chunk: Chunk) -> Part:
         """The answer for one chunk."""
@@ -94,7 +97,8 @@ class Work(msgspec.Struct, frozen=True):
                 lambda so_far, one: so_far * one[1] + int(one[0][place]), zip(indices, self.sizes, strict=True), 0
             )
 
-        return selected(totals(costs, self.dtype), Reasons(numbers, spec.space.reasons), number, self.question)
+        found = totals(costs, self.dtype, self.on)
+        return selected(found, Reasons(numbers, spec.space.reasons), number, self.question)
 
     def _indices(self, spec: Specs, chunk: Chunk) -> list[Any]:
         """For every key the numbers of its values, in the configurations of a chunk."""
@@ -155,8 +159,9 @@ def find_in_ranges(
     base = load(varied.name, varied.settings)
     run = with_defaults(run, [base.spec])
     dtype = chosen_for([base.spec], run).dtype
+    question = checked_on(run.on, dtype, question)
     specs = tuple(_specs(base, varied, run, progress.said))
-    work = Work(sizes=varied.sizes, specs=specs, dtype=dtype, question=question)
+    work = Work(sizes=varied.sizes, specs=specs, dtype=dtype, question=question, on=run.on)
     part = Part()
     for one in mapper(work, list(_chunks(varied, specs, limit if sampled else None))):
         part = merged(part, one, question)

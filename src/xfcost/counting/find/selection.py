@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from xfcost.counting.find.costs import Totals
-from xfcost.counting.find.quantities import QUANTITIES, limited
+from xfcost.counting.find.quantities import figures_of, limited
 from xfcost.counting.find.result import LeftOut, Question, Row
 from xfcost.ledger.budgets import Budget
 
@@ -24,7 +24,7 @@ class Candidate(NamedTuple):
 
     number: int
     """Its place in the search."""
-    figures: dict[str, int]
+    figures: dict[str, Any]
 
 
 class Part(NamedTuple):
@@ -34,7 +34,7 @@ class Part(NamedTuple):
     fits: int = 0
     first: tuple[Candidate, ...] = ()
     front: tuple[Candidate, ...] = ()
-    cloud: tuple[tuple[int, int], ...] = ()
+    cloud: tuple[tuple[Any, Any], ...] = ()
     """Of some that fit: both quantities of the front."""
     over: tuple[tuple[int, int, Candidate | None], ...] = ()
     """Of every budget: how many are over it, how many over it alone, and the nearest of these."""
@@ -53,14 +53,14 @@ class Reasons(NamedTuple):
 def selected(totals: Totals, reasons: Reasons, number: Callable[[int], int], question: Question) -> Part:
     """The answer for some models; `number` is the place in the whole search of a place among these."""
     valid = reasons.numbers == 0
-    values = {name: quantity.of(totals) for name, quantity in QUANTITIES.items()}
+    values = figures_of(totals)
     over = [valid & ~budget.allows(values[limited(budget)]) for budget in question.budgets]
     excesses = sum((one.astype(np.int8) for one in over), np.zeros(len(valid), np.int8))
     fits = np.flatnonzero(valid & (excesses == 0))
 
     def candidates(places: Iterable[int]) -> tuple[Candidate, ...]:
         return tuple(
-            Candidate(number(int(at)), {name: int(value[at]) for name, value in values.items()}) for at in places
+            Candidate(number(int(at)), {name: value.item(at) for name, value in values.items()}) for at in places
         )
 
     nearest = []
@@ -84,7 +84,7 @@ def selected(totals: Totals, reasons: Reasons, number: Callable[[int], int], que
 
 
 def ranks(values: Array) -> Array:
-    """Whole numbers in the order of `values`: themselves, or where they are Python's integers, their ranks."""
+    """Numbers in the order of `values`: themselves, or where they are Python's, their ranks."""
     return values if values.dtype != object else np.unique(values, return_inverse=True)[1]
 
 

@@ -260,7 +260,7 @@ class Builder:
             reason = f"the table {name!r} has different shapes in parts that share it; shared tables must agree"
             number = self._reasons.number(reason) if differs.any() else 0
             zeros = np.zeros(shape.shape[1:], dtype=np.int64)
-            costs = Costs(shape[0] * shape[1], zeros, zeros, zeros, zeros)
+            costs = Costs(**(dict.fromkeys(Costs._fields, zeros) | {"params": shape[0] * shape[1]}))
             self._terms.append(Term(axes, costs, np.where(differs, number, 0)))
 
 

@@ -6,18 +6,20 @@ added. Tables hold int64 where no sum can pass 2⁶³, and Python's integers oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from xfcost.counting.find.costs import Costs
+from xfcost.counting.on_devices.bounds import FLOPS_PER_MAC
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.units import BYTES_PER_ELEMENT
 
 Array = Any
 """A numpy array of whole numbers."""
-SUMMED: Final = ("params", "macs", "flops", "cache")
+SUMMED: Final = ("params", "macs", "flops", "cache", "kept_macs", "weights_read")
 _LARGEST: Final = 2**63
 # Cells of one table: more means that too many keys meet in one part of the model.
 MOST_CELLS: Final = 2**24
@@ -123,18 +125,23 @@ def joined(terms: Sequence[Term], sizes: tuple[int, ...]) -> Terms:
 
 
 def _wide_enough(terms: Sequence[Term]) -> list[Term]:
-    """Terms as Python's integers, of quantities whose sums could pass 2⁶³ (bytes of params and cache too)."""
+    """Terms as Python's integers, of quantities whose sums could pass 2⁶³ (bytes and FLOPs of these too)."""
     largest = {name: sum(int(getattr(term.costs, name).max()) for term in terms) for name in Costs._fields}
-    element = 8  # the widest dtype
-    bytes_ = element * (largest["params"] + largest["cache"]) + largest["attention"]
     wide = {name for name in Costs._fields if largest[name] >= _LARGEST}
-    wide |= {"params", "cache", "attention"} if bytes_ >= _LARGEST else set()
+    wide |= {"params", "cache", "attention", "weights_read"} if most_bytes(largest) >= _LARGEST else set()
+    wide |= {"kept_macs"} if FLOPS_PER_MAC * largest["kept_macs"] >= _LARGEST else set()
     if not wide:
         return list(terms)
     return [
         term._replace(costs=term.costs._replace(**{name: getattr(term.costs, name).astype(object) for name in wide}))
         for term in terms
     ]
+
+
+def most_bytes(largest: Mapping[str, int]) -> int:
+    """No sum of bytes is larger, where a quantity is at most `largest`."""
+    element = max(BYTES_PER_ELEMENT.values())
+    return element * (largest["params"] + largest["weights_read"] + largest["cache"]) + largest["attention"]
 
 
 def _join(one: Term, other: Term, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Term:

@@ -23,7 +23,7 @@ from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
-_FLOPS_PER_MAC: Final = 2
+FLOPS_PER_MAC: Final = 2
 
 
 def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
@@ -66,7 +66,7 @@ def step_bound(ledger: Ledger, on: DeviceGroup) -> TimeBound:
     """The bound of one pass or decode step: its weights once, and its cache."""
     elements = least_weights(ledger.rows) * ledger.bytes_per_element
     cache = ledger.cache.bytes if ledger.cache is not None else ledger.cached_bytes
-    return _bound(on, ledger.metadata.dtype, _FLOPS_PER_MAC * least_macs(ledger), elements + cache)
+    return _bound(on, ledger.metadata.dtype, FLOPS_PER_MAC * least_macs(ledger), elements + cache)
 
 
 def _bound(on: DeviceGroup, dtype: str, flops: int, moved: int) -> TimeBound:
@@ -109,7 +109,7 @@ def _compute_bound_batch(ledger: Ledger, run: Run, on: DeviceGroup) -> ComputeBo
     above the ridge point P/b.
     """
     ridge = on.device.ridge_point(ledger.metadata.dtype)
-    flops = _FLOPS_PER_MAC * least_macs(ledger) / run.batch
+    flops = FLOPS_PER_MAC * least_macs(ledger) / run.batch
     cache = ledger.cached_bytes / run.batch
     weights = all_weights(ledger.rows) * ledger.bytes_per_element
     left = flops / ridge - cache

@@ -34,5 +34,5 @@ class PageContent(NamedTuple):
     """Systems that the diagram leaves out."""
     sizes: Sizes | str
     """Or why there is no choice of N."""
-    rooflines: Sequence[Roofline]
-    """Of what was timed or predicted; none without."""
+    rooflines: Sequence[Roofline] | str
+    """Of what was timed or predicted, or of the devices of `--on`; none without. Or why these have none."""

@@ -15,7 +15,7 @@ _MOST_POINTS: Final = 15
 
 
 def roofline_view(found: Sequence[Roofline]) -> dict[str, Any] | None:
-    """What the template needs; None where nothing was timed or predicted."""
+    """What the template needs; None where nothing was timed or predicted, and no device named."""
     if not found:
         return None
     from xfcost.report.roofline_figure import roofline_bytes
@@ -29,8 +29,9 @@ def roofline_view(found: Sequence[Roofline]) -> dict[str, Any] | None:
 
 
 def _system(one: Roofline) -> dict[str, Any]:
+    how = "at the roofs" if one.bounded else "predicted" if one.predicted else "measured"
     points = [_point(one, point) for point in one.drawn[:_MOST_POINTS]]
-    return {"name": one.name, "predicted": one.predicted, "seconds": units.seconds(one.seconds), "points": points}
+    return {"name": one.name, "how": how, "seconds": units.seconds(one.seconds), "points": points}
 
 
 def _point(one: Roofline, point: Point) -> dict[str, Any]:

@@ -36,8 +36,9 @@ class FunnelAttention(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         pooled_BPD = x_BND if self.pool is None else self.pool(x_BND)
+        q_BPI = self.q(pooled_BPD)
         k_BMI, v_BMI = self.kv(x_BND if self.pool_q_only else pooled_BPD).chunk(2, dim=-1)
-        return self.out(self.core(self.q(pooled_BPD), k_BMI, v_BMI))
+        return self.out(self.core(q_BPI, k_BMI, v_BMI))
 
 
 def pooled_pairs(x_BND: Tensor, *, config: Funnel, pools: bool) -> Tensor:

@@ -30,7 +30,8 @@ class NonLocalBlock(nn.Module):
         self.norm = norm(config.norm, place.dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
+        q_BNI = self.theta(x_BND)
         read_BMD = x_BND if self.pool is None else self.pool(x_BND)
-        parts = (self.theta(x_BND), self.phi(read_BMD), self.g(read_BMD))
+        parts = (q_BNI, self.phi(read_BMD), self.g(read_BMD))
         y_BNI = self.core(*(part.unsqueeze(1) for part in parts)).squeeze(1)  # one head
         return through(y_BNI, self.w_z, self.norm)

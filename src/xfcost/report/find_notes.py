@@ -1,0 +1,34 @@
+"""The notes below the report of `find`: what memory and the time bound are."""
+
+from __future__ import annotations
+
+from xfcost.counting.find.result import Found
+from xfcost.ledger import units
+
+
+def notes(found: Found) -> list[str]:
+    """What memory and the time bound are, and why dtype and attention are what they are."""
+    default = found.run.default_note
+    return [memory_note(found), *time_notes(found), *([f"note: {default}"] if default else [])]
+
+
+def memory_note(found: Found) -> str:
+    """What memory is here."""
+    run = found.run
+    cache = " + KV cache and state" if run.mode in ("prefill", "decode") else ""
+    return (
+        f"memory: weights + attention matrices alive at once{cache}, batch {run.batch}, {run.dtype}, {run.attention} "
+        f"attention, {run.mode}; a lower bound: other activations come on top"
+    )
+
+
+def time_notes(found: Found) -> list[str]:
+    """What the time bound on the devices is, and whether their memory is known."""
+    on, dtype = found.run.on, found.run.dtype
+    if on is None or dtype is None:
+        return []
+    rates = f"products at {units.count(on.peak(dtype))}FLOP/s {dtype}, weights"
+    cache = " and KV cache" if found.run.mode in ("prefill", "decode") else ""
+    bound = f"time bound: {rates}{cache} once at {units.count(on.bytes_per_second)}B/s; no run on {on.title} is faster"
+    unknown = [f"the memory of {on.name} is not known: models are not left out for it"]
+    return [bound, *(unknown if on.memory_bytes is None else [])]
