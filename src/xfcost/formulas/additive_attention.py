@@ -11,7 +11,7 @@ from xfcost.formulas.component import ComponentError, Number, Operation, Place, 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move, on_raw_input, static_weights
 from xfcost.formulas.state_tensors import CONTEXTS, of_states, seen_states
-from xfcost.formulas.tensors import copied, product, reading, saving_copies, view
+from xfcost.formulas.tensors import copied, of_grid, product, reading, saving_copies, view
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, Saved, Tensor, Tensors
@@ -48,7 +48,7 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         pairs = n * m
         mixing: dict[str, Any] = {"mixing": "global", "reads": "M", "reads_tokens": m, "content_dependent": True}
         query = linear("query", "Alignment: map of the state", n, units, self.hidden, bias=False)
-        yield of_states(_learned(query, n, learned), n, units, saves=n - 1 if learned else n)
+        yield of_states(_learned(query, n, learned), n, units, new=n - 1 if learned else n)
         tensors = _asked(n, pairs, self.hidden)
         yield elementwise("add", "Alignment: query + key", "add", pairs * self.hidden, tensors=tensors, **mixing)
         yield elementwise("tanh", "Alignment: tanh", "tanh", pairs * self.hidden, **mixing)
@@ -70,8 +70,8 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def keys(self, place: Place) -> Operation:
         """U h_j."""
-        keys = linear("keys", "Alignment: keys", _memory_tokens(place), place.memory_dim, self.hidden, bias=self.bias)
-        return reading(keys, MEMORY)
+        m, width = _memory_tokens(place), place.memory_dim
+        return of_grid(linear("keys", "Alignment: keys", m, width, self.hidden, bias=self.bias), MEMORY, m, width)
 
     def cached_memory(self, place: Place) -> Operation:
         """The cache of U h_j and h_j, which every decode step reads."""
@@ -107,7 +107,8 @@ class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         n, outputs = place.grid.total, 2 * self.hidden
         state = linear("readout_state", "Readout: map of the state", n, units, outputs, bias=bias)
         yield reading(saving_copies(state, seen_states(n, units)), "join")
-        yield on_raw_input(linear("readout_input", "Readout: map of the input", n, place.dim, outputs, bias=False))
+        of_input = on_raw_input(linear("readout_input", "Readout: map of the input", n, place.dim, outputs, bias=False))
+        yield of_grid(of_input, INPUT, n, place.dim)
         context = linear("readout_context", "Readout: map of the context", n, place.memory_dim, outputs, bias=False)
         yield reading(context, CONTEXTS)
         yield _sum(n * outputs, "readout_input")

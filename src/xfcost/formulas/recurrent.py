@@ -18,8 +18,8 @@ from xfcost.formulas.rows import (
     state_write,
 )
 from xfcost.formulas.state_tensors import Steps, joined_steps, recurrent, recurrent_in_attention
-from xfcost.formulas.tensors import copied
-from xfcost.ledger.tensors import Tensors
+from xfcost.formulas.tensors import copied, of_grid
+from xfcost.ledger.tensors import INPUT, Tensors
 
 
 class Recurrent(Mixer, frozen=True, kw_only=True):
@@ -143,7 +143,8 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     def _one_way(self, place: Place, prefix: str = "", title_suffix: str = "") -> Iterator[Operation]:
         n, units = place.grid.total, self.units(place)
         gates = self.gates * units
-        yield on_raw_input(linear(f"{prefix}input", f"Input map{title_suffix}", n, place.dim, gates, bias=self.bias))
+        mapped = linear(f"{prefix}input", f"Input map{title_suffix}", n, place.dim, gates, bias=self.bias)
+        yield of_grid(on_raw_input(mapped), INPUT, n, place.dim)
         recurrent_map = linear(f"{prefix}recurrence", "", n, units, gates, bias=self.bias)
         yield Operation(
             path=recurrent_map.path,

@@ -17,6 +17,8 @@ CELLS: Final = "cells"
 """The last cells of an LSTM."""
 CONTEXTS: Final = "contexts"
 """The contexts of all steps, joined."""
+STATES: Final = "states"
+"""The states before all steps."""
 
 
 class Steps(NamedTuple):
@@ -59,35 +61,33 @@ def recurrent_in_attention(steps: Steps, start: str) -> Tensors:
     cells = (n - 1) * (states - 1)
     # zeros are one tensor for h and cells
     asked = n * states - (states - 1 if start == "zeros" else 0)
-    reads = (Tensor(BEFORE, (n, gates)), _states(asked, units))
+    reads = (Tensor(BEFORE, (n, gates)), Tensor(STATES, (asked, units)))
     writes = (Tensor(OUTPUT, (n, units)), Tensor("last", (n * states, units)))
     return Tensors(reads, writes, makes=(Tensor("steps", (n * kept + cells, units)),))
 
 
-def of_states(row: Operation, steps: Number, units: Number, *, saves: Number = 0) -> Operation:
-    """`row`, a map of the states before all steps; it saves this number of them."""
+def of_states(row: Operation, steps: Number, units: Number, *, new: Number | None = None) -> Operation:
+    """`row`, a map of the states before all steps, which it saves.
+
+    The first map is given the `new` ones: each step leaves one, and the first may be a tensor that is saved already.
+    """
     if row.tensors is None:
         return row
-    makes = (Tensor("states", (saves, units)),) if saves else ()
-    tensors = msgspec.structs.replace(row.tensors, reads=(_states(steps, units),), saves=(), makes=makes)
+    tensors = msgspec.structs.replace(row.tensors, reads=(Tensor(STATES, (steps, units)),), saves=(Saved(STATES),))
+    if new is not None:
+        tensors = msgspec.structs.replace(tensors, between=(Tensor(STATES, (new, units)),))
     return msgspec.structs.replace(row, tensors=tensors)
 
 
-def _states(number: Number, units: Number) -> Tensor:
-    """States before the steps, which no earlier row writes: all rows run once per step."""
-    return Tensor("<states>", (number, units), held=True)
-
-
 def joined_steps(steps: Number, units: Number, width: Number, *, before: bool, contexts: bool) -> Tensors:
-    """States and contexts of all steps, joined; the state `before` each step, of N + 1, are seen without the last.
+    """States and contexts of all steps, joined; of N + 1 states, the one `before` each step is seen.
 
     The leaf is given N + 1 states and the contexts, whatever it joins.
     """
-    n, states = steps, steps + 1 if before else steps
-    others = 2 * n + 1 - states  # what is joined and what is seen of it are N + N + 1
-    reads = (Tensor("recurrence", (others, units)), Tensor("weighted_sum", (n, width)))
-    joined = (Tensor(CONTEXTS, (n, width)),) if contexts else ()
-    return Tensors(reads, (Tensor(OUTPUT, (states, units)), *joined))
+    reads = (Tensor("recurrence", (steps + 1, units)), Tensor("weighted_sum", (steps, width)))
+    states = Tensor(OUTPUT, (steps, units), storage=(steps + 1) * units if before else None)
+    joined = (Tensor(CONTEXTS, (steps, width)),) if contexts else ()
+    return Tensors(reads, (states, *joined))
 
 
 def seen_states(steps: Number, units: Number) -> Merged:
