@@ -9,9 +9,6 @@ from typing import Final
 
 UNDECLARED: Final = frozenset(
     {
-        "mechanisms.gru",
-        "mechanisms.lstm",
-        "mechanisms.rnn",
         "mechanisms.routing",
     }
 )
