@@ -12,7 +12,6 @@ UNDECLARED: Final = frozenset(
         "mechanisms.gru",
         "mechanisms.lstm",
         "mechanisms.rnn",
-        "mechanisms.routing",
     }
 )
 
