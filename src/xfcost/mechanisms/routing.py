@@ -222,7 +222,12 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         if place.fused:
             facts = mixing | {"reads_tokens": block_count * block, "tensors": t.mask}
             yield Operation(path="local_mask", title="Mask (local)", **facts)
-        core: dict[str, Any] = {"queries": block, "keys": block_count * block, "groups": padded // block, "pairs": self._local_pairs(n)}
+        core: dict[str, Any] = {
+            "queries": block,
+            "keys": block_count * block,
+            "groups": padded // block,
+            "pairs": self._local_pairs(n),
+        }
         core |= {"heads": self.local_heads, "inner": inner, "prefix": "local_", "masked": True}
         core |= {"operands": t.operands, "fused_copies": t.fused_copies}
         core |= {"mask_kind": "groups" if place.fused else "held"}
