@@ -152,22 +152,16 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
 
     def _attended(self, place: Place, width: Number, t: RoutingTensors) -> Iterator[Operation]:
         """Attention inside the clusters, and the mean over a token's clusters."""
-        n, heads, memories = place.grid.total, self.heads - self.local_heads, self.memories()
-        clusters = self.sizes(place.grid)
+        n, heads, clusters = place.grid.total, self.heads - self.local_heads, self.sizes(place.grid)
         places = heads * clusters.count * clusters.window
-        yield move("gather", "Gather the clusters' queries, keys, values", 3 * places * width, tensors=t.gather)
-        if memories:
-            learned = heads * clusters.count * memories * width
-            for what in ("keys", "values"):
-                moved, facts = places * width + learned, {"params": learned, "tensors": t.memory(what)}
-                yield move(f"memory_{what}", f"Memory {what}", moved, **facts)
+        yield from self._gathered(clusters, heads * width, t)
         mixing = {"mixing": clusters.mixing, "reads": clusters.reads, "reads_tokens": clusters.window, "heads": heads}
         masked = bool(self.causal) or self.shared_qk
         if masked and place.fused:
             yield Operation(path="mask", title="Mask", symbol="mask", tensors=t.mask, **mixing)
         core = DenseAttention(
             queries=clusters.window,
-            keys=clusters.window + memories,
+            keys=clusters.window + self.memories(),
             groups=clusters.count,
             heads=heads,
             inner=heads * width,
@@ -192,6 +186,16 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             moved=places * (width + 1),
             tensors=t.average,
         )
+
+    def _gathered(self, clusters: Clusters, inner: Number, t: RoutingTensors) -> Iterator[Operation]:
+        """Queries, keys and values of the clusters, and memory keys and values."""
+        moved = clusters.count * clusters.window * inner
+        yield move("gather", "Gather the clusters' queries, keys, values", 3 * moved, tensors=t.gather)
+        if self.memories():
+            learned = clusters.count * self.memories() * inner
+            for what in ("keys", "values"):
+                facts = {"params": learned, "tensors": t.memory(what)}
+                yield move(f"memory_{what}", f"Memory {what}", moved + learned, **facts)
 
     def _cluster_pairs(self, clusters: Clusters) -> Number:
         """Pairs per head of all clusters; None where they depend on the content."""
