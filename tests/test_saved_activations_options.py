@@ -92,6 +92,13 @@ SPECS = {
         stages: [{{dim: 16, depth: 1, block: [{FULL}]}}]
         head: {{kind: pooler, norm: layer_norm, width: 8, classes: 3}}
         """,
+    "a single local head": """
+        input: {kind: tokens, vocabulary: 100, length: 13}
+        embed: [{kind: token}]
+        stages:
+          - {dim: 16, depth: 1, block: [{kind: routing, heads: 4, window: 5, local_heads: 1, local_window: 3}]}
+          - {dim: 16, depth: 1, block: [{kind: routing, heads: 2, clusters: 2, local_heads: 1, local_window: 13}]}
+        """,
     "strides": """
         input: {kind: image, size: 33}
         embed:
