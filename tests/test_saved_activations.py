@@ -9,7 +9,8 @@ import pytest
 from test_presets import thinned
 from tiers import tiered_presets
 from xfcost.counting.forward import count
-from xfcost.counting.saved_activations import Undeclared, followed, saved_activations
+from xfcost.counting.rows_followed import Undeclared
+from xfcost.counting.saved_activations import followed, saved_activations
 from xfcost.counting.undeclared import UNDECLARED, file_of
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load, preset_names

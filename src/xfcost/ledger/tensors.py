@@ -58,6 +58,8 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
     """Is it a parameter or a buffer, which is no activation?"""
     view_of: str | None = None
     """The tensor whose storage it shares."""
+    token_by_token: bool = False
+    """Is it a copy after all, where that tensor's grid lies channel by channel?"""
     storage: Number | None = None
     """Elements of its storage, where they are not its own (overlapping windows)."""
     by_channel: bool = False
