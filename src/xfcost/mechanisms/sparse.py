@@ -206,7 +206,8 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
 
     def _laid(self, place: Place, blocks: Blocks) -> Laid:
         products, source = self.products("long", blocks), self._source(place, blocks)
-        return Laid(products, self._widths(place), source, cells=self.summary is not None)
+        viewed = self.summary in (1, self.stride) or blocks.groups == 1
+        return Laid(products, self._widths(place), source, cells=self.summary is not None, viewed=viewed)
 
     def _operands(self, factor: Factor, place: Place, blocks: Blocks) -> dict[str, Any]:
         """Options of a factor's core that tell where its operands are."""
@@ -253,7 +254,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
             products=products,
             pairs={"local": self.local_pairs(n), "long": self.long_pairs(n) - self.overlap(n)},
             mixing={factor: self._mixing(factor, blocks) | {"heads": self.heads} for factor in FACTORS},
-            tensors=MergedTensors(self.heads, products["local"], self._laid(place, blocks)),
+            tensors=MergedTensors(self.heads, products["local"], self._laid(place, blocks), blocks.frame),
         ).rows()
 
     def products(self, factor: Factor, blocks: Blocks) -> tuple[Number, Number, Number]:
