@@ -90,17 +90,17 @@ class BandTensors(NamedTuple):
         return Tensors((Tensor(BEFORE, self._band),), makes=(shut,))
 
     @property
-    def _global_key(self) -> tuple[Tensor, Merged]:
+    def _global_key(self) -> tuple[Tensor, Strided]:
         """The global keys or values, and their copy for every class."""
         shape = (self.global_keys, self.inner)
-        merged = Merged((self.classes, *shape), self.heads, self.global_keys, self.classes)
+        merged = Strided((self.classes, *shape), self.queries, (self._heads, (self.classes, 0, 0)))
         return Tensor(self.global_operand, shape), merged
 
     @property
     def global_key_scores(self) -> Tensors:
         """All queries by the global keys."""
         (k, merged), q = self._global_key, self._query
-        queries = Merged(q.shape, self.heads, self.queries, self.classes)
+        queries = Strided(q.shape, self.queries, (self._heads, (self.classes, 1, 0)))
         saves = (Saved(q.name, k.name, None if self.contiguous_queries else queries), Saved(k.name, q.name, merged))
         return Tensors((q, k), (Tensor(OUTPUT, (self.queries, self.heads, self.global_keys)),), saves)
 

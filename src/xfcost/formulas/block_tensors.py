@@ -8,7 +8,7 @@ from xfcost.formulas.query_blocks import Blocks
 from xfcost.formulas.tensors import copied, reading, view
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Merged, Saved, Strided, Tensor, Tensors
 
 
 def _is_row(blocks: Blocks) -> bool:
@@ -43,11 +43,11 @@ def overlapping(blocks: Blocks, width: Number) -> Copy | None:
     """Copy of overlapping keys or values, whose blocks a fused kernel is given as samples."""
     if not (_is_row(blocks) and has_margins(blocks)):
         return None
-    return Merged((blocks.groups, blocks.keys, width), blocks.groups, blocks.keys)
+    return Strided((blocks.groups, blocks.keys, width), blocks.frame, ((blocks.groups, blocks.queries, 0),))
 
 
 def merged(blocks: Blocks, width: Number) -> Tensors:
-    """Blocks joined, and the padding cropped: a view of a sequence, a copy of a grid (without rows below it: a view)."""
+    """Blocks joined, and the padding cropped: a view of a sequence, a copy of a grid, cropped as a view of rows."""
     reads, writes = (blocks.padded, width), (blocks.sides[0] * blocks.sides[1], width)
     if _is_row(blocks):
         return view(reads, writes)

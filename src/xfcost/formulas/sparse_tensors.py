@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from xfcost.formulas.tensors import Shape, copied
+from xfcost.formulas.tensors import Shape, copied, reading
 from xfcost.ledger.number import Number
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Merged, Saved, Strided, Tensor, Tensors
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Saved, Strided, Tensor, Tensors
 
 Products = tuple[Number, Number, Number]
 
@@ -39,8 +40,16 @@ class Laid(NamedTuple):
             made = tuple(Tensor(name, (keys, width)) for name, width in parts)
             return {"operands": (source, made[0].name, made[1].name), "between": made}
         widths = (self.widths[0], *self.widths)
-        merged = tuple(Merged((groups, queries, width), groups, queries) for width in widths)
+        axes = ((groups, 1, 0),)
+        merged = tuple(Strided((groups, queries, width), groups * queries, axes) for width in widths)
         return {"operands": (source, source, source), "fused_copies": merged}
+
+    def back(self, row: Operation, heads: Number) -> Operation:
+        """`row` of that core: columns are copied to the order of the tokens after it, heads joined."""
+        (groups, queries, _), values = self.products, self.widths[1]
+        if self.cells or not row.fused:
+            return row
+        return reading(row, rearranged=Exchanged((groups, queries, values), (groups * heads, queries)))
 
 
 class MergedTensors(NamedTuple):

@@ -224,7 +224,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         if place.fused:
             masks = masks_of_groups(groups, queries, keys)
             yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", tensors=masks, **mixing)
-        yield from DenseAttention(
+        rows = DenseAttention(
             queries=queries,
             keys=keys,
             groups=groups,
@@ -241,6 +241,8 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
             mask_in_place=True,
             prefix=f"{factor}_",
         ).rows()
+        laid, heads = self._laid(place, blocks), self.heads // self._share
+        yield from (laid.back(row, heads) for row in rows) if factor == "long" else rows
 
     def _merged(self, place: Place, blocks: Blocks) -> Iterator[Operation]:
         """One softmax over both factors; pairs of both are the local one's."""
