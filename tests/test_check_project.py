@@ -12,7 +12,7 @@ from helpers import xf
 from repositories import LAYERS, MODEL, spec, write
 from xfcost.api.checking.plan import check_all, planned
 from xfcost.api.checking.project import find_project, read_project
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import SpecError, UsageError
 
 
 @pytest.fixture
@@ -99,6 +99,20 @@ def test_an_n_of_the_command_line_takes_the_place_of_a_size(here):
         ('[tool.xfcost]\ncheck = "vit"\n', r"tool.xfcost.check: expected tables"),
         ('[tool]\nxfcost = "vit"\n', r"expected a table, \[tool.xfcost\]"),
         ("[tool.xfcost\n", "is no TOML"),
+        ('[tool.xfcost]\nmax-seconds = "1s"\n', "unknown key 'max-seconds'"),
+        ("tool = 3\n", r"tool: expected tables, \[tool.xfcost\] and others, got 3"),
+        (
+            '[tool.xfcost]\nmax-macs = "1G"\n[[tool.xfcost.check]]\ntarget = "vit"\non = "h100-sxmx8"\n',
+            r"\[\[tool.xfcost.check\]\] 1 \(vit\): --on: check takes devices with --mode train",
+        ),
+        (
+            '[tool.xfcost]\nmfu = 0.4\nmax-macs = "1G"\n[[tool.xfcost.check]]\ntarget = "vit"\n',
+            r"\[\[tool.xfcost.check\]\] 1 \(vit\): --mfu: check holds budgets of counts and bytes",
+        ),
+        (
+            '[tool.xfcost]\nmax-kv-cache = "1GiB"\n[[tool.xfcost.check]]\ntarget = "gpt2"\n',
+            r"\[\[tool.xfcost.check\]\] 1 \(gpt2\): --max-kv-cache: --mode forward keeps no cache",
+        ),
     ],
 )  # fmt: skip
 def test_a_table_that_can_not_be_is_refused_with_file_and_key(here, text, told):
@@ -106,6 +120,26 @@ def test_a_table_that_can_not_be_is_refused_with_file_and_key(here, text, told):
     with pytest.raises(UsageError, match=told) as caught:
         checks()
     assert "pyproject.toml" in str(caught.value)
+
+
+def test_a_target_without_file_is_named_with_its_table(here):
+    write(here, {"pyproject.toml": '[[tool.xfcost.check]]\ntarget = "nope.yaml"\nmax-macs = "1G"\n'})
+    with pytest.raises(SpecError, match=r"pyproject.toml: \[\[tool.xfcost.check\]\] 1 \(nope.yaml\): nope.yaml: no"):
+        checks()
+
+
+def test_a_pyproject_that_is_a_folder_is_refused(here):
+    (here / "pyproject.toml").mkdir()
+    with pytest.raises(SpecError, match=r"pyproject\.toml: is a directory; expected a TOML file"):
+        checks()
+
+
+def test_devices_stand_in_a_table(here):
+    table = 'target = "gpt2"\nmode = "train"\non = "h100-sxmx8"\ntensor-parallel = 2\nsequence-parallel = true\n'
+    write(here, {"pyproject.toml": f'[[tool.xfcost.check]]\n{table}max-memory = "80GB"\n'})
+    one = checks().checked[0]
+    assert one.run.endswith("on h100-sxm x8, --tensor-parallel 2 --sequence-parallel")
+    assert one.held[0].figure.words == "memory of a device"
 
 
 def test_a_pyproject_without_a_table_is_passed_over(here, monkeypatch):

@@ -24,6 +24,8 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import MECHANISMS
+from xfcost.report.console import plain_text
+from xfcost.report.table import report
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -231,6 +233,15 @@ def test_the_cache_of_llama_3_by_hand() -> None:
     assert ledger.step is not None
     assert ledger.step.weight_bytes == 2 * (8_030_261_248 - 128_256 * 4096 + 4 * 4096)
     assert ledger.step.intensity == pytest.approx(ledger.total("flops") / ledger.step.bytes_read)
+
+
+def test_the_cache_of_gpt_2_in_float32_by_hand() -> None:
+    """12 layers · 2 (K, V) · 12 heads · 64 · 4 bytes = 73,728 bytes more per token of a sample; 2 samples of 512."""
+    ledger = analyze("gpt2", N=512, batch=2, dtype="float32", mode="decode", trace=False)
+    assert ledger.cache is not None
+    assert (ledger.cache.bytes_per_token, ledger.cache.bytes) == (73_728, 2 * 512 * 73_728)
+    text = plain_text(lambda width: report(ledger, None, width))
+    assert "72 KiB more per token of a sample" in text
 
 
 def test_fewer_heads_of_keys_and_values_shrink_the_cache_and_no_score() -> None:

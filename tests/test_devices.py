@@ -159,6 +159,7 @@ def test_names(text, name, count):
         ("h100-sxmx0", r"--on h100-sxmx0: expected x1 to x100,000,000 devices, as in --on h100-sxmx8"),
         ("h100-sxmx1e9", r"expected x1 to x100,000,000 devices"),
         ("h100-sxmx1.5", r"expected x1 to x100,000,000 devices"),
+        ("h100-sxmx-1", r"expected x1 to x100,000,000 devices"),
         ("", r"expected a device, as in h100-sxm"),
         ("x8", r"no such device"),
         (8, r"expected a device"),
@@ -240,6 +241,11 @@ def test_a_user_s_file_adds_devices_and_replaces_figures(settings):
         ("devices:\n  t4:\n    notes: old", r"'old': expected a list of sentences"),
         ("devices:\n  t4:\n    title: ''", r"'': expected a text"),
         ("devices:\n  t4: 3", r"devices\.t4: 3: expected keys and values"),
+        (
+            "devices:\n  card: {bandwidth: 1 TB/s, peaks: {float32: 1T}}\n  cardx8:\n    bandwidth: 1 TB/s",
+            r"devices\.yaml:3 devices\.cardx8: means 8 of card; a device's name does not end in x and digits",
+        ),
+        ("devices:\n  H100-SXM x2: {price_per_hour: 2}", r"means 2 of h100-sxm;"),
         ("sources: {mine: {name: x}}\ndevices: {}", r"sources\.mine: .*expected \{title: …, url: …\}"),
     ],
 )
@@ -317,9 +323,18 @@ def test_one_device_is_shown_with_its_sources():
     assert re.search(r"link \(NVLink 3\) +300\.0 GB/s", shown)
 
 
-@pytest.mark.parametrize("width", [80, 100])
-def test_the_list_fits_the_terminal(width):
-    assert max(map(len, xf("devices", COLUMNS=str(width)).stdout.splitlines())) <= width
+@pytest.mark.parametrize(("width", "hidden"), [(60, True), (80, True), (100, False), (140, False)])
+def test_the_list_fits_the_terminal_and_breaks_no_name(width, hidden):
+    lines = xf("devices", COLUMNS=str(width)).stdout.splitlines()
+    assert max(map(len, lines)) <= width
+    assert {line.split()[0] for line in lines[1 : lines.index("")]} == set(find.device_names())
+    assert any(line.startswith("hidden at this width: tf32, ") for line in lines) == hidden
+
+
+def test_h200_has_its_label():
+    """141 · 1024³ B, which a library has, is the label with another unit; no driver's figure is known."""
+    h200 = find.device("h200-sxm")
+    assert (h200.memory_bytes, h200.memory_kind, h200.memory.sources) == (141 * 10**9, "nominal", ("epoch",))
 
 
 def test_the_command_refuses_an_unknown_device():

@@ -128,6 +128,17 @@ def test_an_image_of_another_size_and_another_n_are_said(here):
     assert diff("vit", "swin").notes == ("N is 784 before and 3,136 after",)
 
 
+def test_both_inputs_are_told_where_they_differ(here):
+    found = diff("swin-t", "gpt2")
+    assert "an image (224×224) and 1,024 tokens, which are not comparable as input" in found.notes[-1]
+    assert diff("gpt2", "swin-t").notes[-1] == found.notes[-1]
+    for form in ("table", "markdown"):
+        lines = [" ".join(line.split()) for line in diff_text(found, form).splitlines()]
+        assert lines[1] == "before: image 224×224 tokens 3,136 (56×56) batch 1 float32 eager attention"
+        assert lines[2] == "after: tokens 1,024 batch 1 float32 eager attention"
+    assert "before:" not in diff_text(diff("swin-t", "swin-s"), "table")
+
+
 # Formats ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -102,7 +102,7 @@ def test_an_error_at_a_revision_has_its_name_and_not_the_folder_s(inside):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("nope:specs/toy.yaml", "nope: there is no such revision"),
+        ("nope:specs/toy.yaml", "nope: there is no such revision here; expected a commit, branch or tag, as in HEAD~1"),
         ("mian:specs/toy.yaml", "did you mean main"),
         ("HEAD:specs/toys.yaml", "did you mean specs/toy.yaml"),
         ("HEAD:specs.yaml", "there is no specs.yaml at that revision"),

@@ -52,6 +52,13 @@ def test_saved_runs_that_differ_are_refused(here, options, told):
     assert diff(first, saved("vit", here / "c.json")).changes
 
 
+def test_two_saved_runs_take_no_options(here):
+    first, second = saved("swin", here / "a.json"), saved("swin", here / "b.json")
+    with pytest.raises(UsageError, match="--batch, --set: both sides are saved"):
+        diff(first, second, batch=8, settings=["stages.0.depth=1"])
+    assert diff(first, second, batch="1", mode="forward").operations == []
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -61,6 +68,8 @@ def test_saved_runs_that_differ_are_refused(here, options, told):
         ('{"benchmark": 3}', "may be of another tool"),
         ('{"operations": [], "totals": {}}', "missing required field"),
         ('{"systems": []}', "but of `xfcost compare`"),
+        ('{"asked": {}, "fits": 3}', "but of `xfcost find`"),
+        ('{"before": {}, "operations": [], "totals": {}}', "but of `xfcost diff`"),
     ],
 )
 def test_json_that_is_no_report(here, text, told):

@@ -412,11 +412,13 @@ def test_the_object_of_a_training_step(image: Path) -> None:
         "gradients_bytes": 2340,
         "master_bytes": 0,
         "optimizer_bytes": 4680,  # two numbers of 4 bytes a parameter
+        "loss_logits_bytes": 0,  # a loss over classes
         "fixed_bytes": 9360,
     }
     assert training["run"] == {
         "tokens": 100,
         "steps": 9,  # ⌈100/12⌉
+        "step_tokens": 12,
         "flops": 328752,  # 9·36528
         "estimate": 292200,  # 6·487·100
         "without_params_flops": 84672,  # 9·2·3·1568

@@ -308,6 +308,18 @@ def test_bad_input_is_one_line(words: list[str], message: str) -> None:
     assert "Traceback" not in ran.stderr
 
 
+def test_one_is_no_plural_and_two_orders_are_none() -> None:
+    one = xf("find", "vit", "--vary", "stages.0.depth=2")
+    assert one.stdout.startswith("1 configuration of vit: 1 fits")
+    assert xf("find", "vit").stdout.startswith("1 preset at its own size: 1 fits")
+    both = xf("find", "vit", "swin", "--ascending", "--descending")
+    assert (both.returncode, both.stdout) == (2, "")
+    assert both.stderr.startswith("error: --ascending with --descending: they are opposite orders")
+    assert "least parameters: vit" in xf("find", "vit", "swin", "--ascending").stdout
+    assert "most parameters: swin" in xf("find", "vit", "swin", "--descending").stdout
+    assert "most parameters: swin" in xf("find", "vit", "swin").stdout
+
+
 def test_the_command() -> None:
     words = ["--vary", "stages.2.depth=2:18:2", "--vary", "stages.*.pattern.*.0.size=7,8", "--max-macs", "25G"]
     ran = xf("find", "swin-t", "--size", 512, *words)

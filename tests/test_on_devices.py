@@ -48,11 +48,12 @@ def test_a_decode_step_of_a_70b_by_hand():
 
 def test_the_bound_takes_no_efficiency_and_an_estimate_needs_one():
     bound = decode().on
-    assert (bound.estimate, bound.missing) == (None, "--mbu")
+    assert (bound.estimate, bound.missing) == (None, ("--mbu",))
     half = decode(mbu="50%").on
+    assert half.missing == ()
     assert half.estimate == pytest.approx(2 * bound.seconds)
     assert half.seconds == bound.seconds
-    assert decode(mfu="40%").on.missing == "--mbu"  # its compute is hardly anything
+    assert decode(mfu="40%").on.missing == ("--mbu",)  # its compute is hardly anything
 
 
 def test_compute_bound_work_is_estimated_by_mfu():
@@ -233,6 +234,21 @@ def test_compare_says_which_is_faster_by_the_bound_and_which_fits():
     assert "lower bound of the time" in found.stdout
 
 
+def test_compare_says_why_there_is_no_estimate():
+    words = ["compare", "vit", "swin", "--on", "h100-sxm", "--size", "224"]
+    assert "no estimate of ViT-S/8: --mfu is missing, as in --mfu 40%" in xf(*words, "--mbu", "20%").stdout
+    assert "no estimate: nothing runs at its peak; say at what share, as in --mfu 40%" in xf(*words).stdout
+    assert "no estimate" not in xf(*words, "--mfu", "40%", "--mbu", "20%").stdout
+    many = xf("compare", "deit*", "--on", "h100-sxm", "--size", "224", "--mbu", "20%").stdout
+    assert "\nno estimate: --mfu is missing, as in --mfu 40%" in many
+
+
+def test_a_generation_names_both_shares_that_it_lacks():
+    words = ["analyze", "gpt2", "--N", "900", "--mode", "generate", "--new-tokens", "8", "--on", "h100-sxm"]
+    assert "say at what share, as in --mfu 40% --mbu 60%" in xf(*words).stdout
+    assert "no estimate: --mbu is missing, as in --mbu 60%" in xf(*words, "--mfu", "40%").stdout
+
+
 def test_compare_many_has_columns_of_the_bound():
     found = xf("compare", "deit*", "--size", "224", "--batch", "4096", "--on", "t4", COLUMNS="160")
     assert "least time: the lower bound on NVIDIA T4; " in found.stdout, found.stderr
@@ -259,6 +275,7 @@ def test_the_plot_of_the_bound(tmp_path):
         (["--on", "h100-sxmx0"], "expected x1 to x100,000,000 devices"),
         (["--on", "h100-sxmx1e9"], "expected x1 to x100,000,000 devices"),
         (["--on", "t4", "--dtype", "bf16"], "error: t4: no bfloat16 peak of it is known"),
+        (["--on", "t4", "--device", "cpu"], "error: --device with --on: the one is run and timed, the other bounded"),
         (["--on", "t4", "--mfu", "40"], "error: --mfu 40: expected a share of the peak up to 1"),
         (["--on", "t4", "--mbu", "0"], "error: --mbu 0: expected a share of the memory's bandwidth up to 1"),
         (["--mbu", "60%"], "error: --mbu 60%: a share of which memory's bandwidth? Name the devices"),

@@ -51,9 +51,9 @@ def test_training_answers_flops_memory_and_days() -> None:
     lines = " ".join(header("gpt2", mode="train", tokens="300e9", sustained="125T", devices=8))
     for words in ("one step (1,024 tokens): ", "memory: ", "300.0 G tokens: ", " days (", " device-days) on 8 devices"):
         assert words in lines
-    assert "(parameters, gradients, optimizer states, saved activations)" in lines
+    assert "(parameters, gradients, optimizer states, saved activations, 196.3 MiB float32 logits of the loss)" in lines
     traced = ledger_plain(xfcost.analyze("gpt2", mode="train", N=8))
-    assert "saved activations)" in traced.split("\n\n")[0]
+    assert "saved activations, 1.534 MiB float32" in traced.split("\n\n")[0]
 
 
 def test_the_parts_of_the_estimate_add_up_in_words() -> None:

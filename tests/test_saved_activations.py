@@ -9,7 +9,7 @@ import pytest
 from test_presets import thinned
 from tiers import tiered_presets
 from xfcost.counting.forward import count
-from xfcost.counting.rows_followed import Undeclared
+from xfcost.counting.running_rows import Undeclared
 from xfcost.counting.saved_activations import followed, saved_activations
 from xfcost.counting.undeclared import UNDECLARED, file_of
 from xfcost.spec.architecture import Architecture

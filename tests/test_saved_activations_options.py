@@ -9,6 +9,8 @@ import pytest
 from strategies import as_yaml, spec_of
 from test_saved_activations import OPTIONS, declared, of_torch
 from tiers import tiered_examples
+from xfcost.counting.forward import count
+from xfcost.counting.saved_activations import saved_activations
 from xfcost.counting.undeclared import UNDECLARED, file_of
 from xfcost.formulas.component import Mixer
 from xfcost.spec.load import load
@@ -90,6 +92,13 @@ SPECS = {
         stages: [{{dim: 16, depth: 1, block: [{FULL}]}}]
         head: {{kind: pooler, norm: layer_norm, width: 8, classes: 3}}
         """,
+    "a single local head": """
+        input: {kind: tokens, vocabulary: 100, length: 13}
+        embed: [{kind: token}]
+        stages:
+          - {dim: 16, depth: 1, block: [{kind: routing, heads: 4, window: 5, local_heads: 1, local_window: 3}]}
+          - {dim: 16, depth: 1, block: [{kind: routing, heads: 2, clusters: 2, local_heads: 1, local_window: 13}]}
+        """,
     "strides": """
         input: {kind: image, size: 33}
         embed:
@@ -105,7 +114,66 @@ SPECS = {
 }
 
 
+def handed_over(layer: str, others: str = "") -> str:
+    """A decoder of two blocks whose layers start from the encoder's."""
+    return f"""
+        residual: none
+        input: {{kind: tokens, vocabulary: 100, length: 9}}
+        encoder:
+          input: {{kind: tokens, vocabulary: 100, length: 7}}
+          embed: [{{kind: token}}]
+          stages: [{{dim: 12, depth: 2, block: [{{{layer}}}]}}]
+        decoder:
+          embed: [{{kind: token, dim: 10}}]
+          stages: [{{dim: 12, depth: 2, block: [{{{layer}, start: encoder}}{others}]}}]
+        head: {{kind: language_model, norm: none}}
+        """
+
+
+def attending(layer: str, width: int) -> str:
+    """A decoder whose layer attends in every step."""
+    return f"""
+        residual: none
+        input: {{kind: tokens, vocabulary: 100, length: 9}}
+        encoder:
+          input: {{kind: tokens, vocabulary: 100, length: 7}}
+          embed: [{{kind: token}}]
+          stages: [{{dim: 12, depth: 1, block: [{{kind: gru, bidirectional: true}}]}}]
+        decoder:
+          embed: [{{kind: token, dim: 10}}]
+          stages: [{{dim: {width}, depth: 1, block: [{{{layer}}}]}}]
+        head: {{kind: language_model, norm: none}}
+        """
+
+
+GATED = "attend: {kind: additive, hidden: 5, gate: true}"
+RECURRENT = {
+    "both directions handed over": handed_over("kind: lstm, bidirectional: true"),
+    "handed over, then read": handed_over("kind: gru", ", {kind: cross, heads: 2}, {kind: mlp}"),
+    "reset before its map": handed_over("kind: gru, reset: before"),
+    "one gate": handed_over("kind: rnn, act: relu"),
+    "attends from zeros": attending(f"kind: lstm, {GATED}", 14),
+    "maxout from zeros": attending(f"kind: lstm, hidden: 14, {GATED}, readout: {{kind: maxout, hidden: 6}}", 6),
+    "sum from a mean": attending(f"kind: rnn, hidden: 14, start: mean, {GATED}, readout: {{kind: sum}}", 10),
+}
+
+
 @pytest.mark.parametrize("options", OPTIONS, ids=["eager", "fused"])
-@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize("spec", (SPECS | RECURRENT).values(), ids=SPECS | RECURRENT)
 def test_what_no_preset_has(spec, options, tmp_path):
     assert agrees(tmp_path, f"        name: toy{spec}", **options)
+
+
+def test_states_of_a_reversible_stage_are_not_followed(tmp_path):
+    embed = "embed: [{kind: token, dim: 8}]"
+    spec = f"""
+        name: toy
+        residual: {{form: reversible}}
+        input: {{kind: tokens, vocabulary: 100, length: 9}}
+        encoder: {{{embed}, stages: [{{dim: 8, depth: 1, block: [{{kind: lstm}}, {{kind: mlp}}]}}]}}
+        decoder: {{{embed}, stages: [{{dim: 8, depth: 1, block: [{{kind: lstm, start: encoder}}, {{kind: mlp}}]}}]}}
+        """
+    file = tmp_path / "spec.yaml"
+    file.write_text(spec, encoding="utf-8")
+    architecture = place(load(str(file)), Run(mode="train"))
+    assert saved_activations(count(architecture, orders=False), architecture) is None

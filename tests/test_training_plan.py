@@ -182,7 +182,39 @@ def test_days_are_model_flops_over_utilisation_peak_and_devices():
     assert one.cost == pytest.approx(one.device_days * 24 * 2)
     assert one.hfu == pytest.approx(0.4 * (model + again) / model)
     assert one.recomputation_days == pytest.approx(one.days * again / (model + again))
-    assert plan.bound_days == pytest.approx(steps * (model + again) / 100e12 / 86400)
+
+
+@pytest.mark.parametrize("options", [{}, {"checkpoint": "full"}, {"checkpoint": "selective"}, {"attention": "fused"}])
+def test_the_lower_bound_counts_pairs_that_the_mask_keeps_and_no_recomputation(options):
+    plan = planned(tokens=300e9, **options)
+    attention = BLOCKS * N * (N + 1) * D  # half of the square, and its diagonal
+    assert plan.least_step_flops == 8 * 6 * (MATMULS + attention + HEAD)
+    assert plan.least_recomputed_flops == 8 * {
+        "full": 2 * (MATMULS + attention),
+        "selective": 2 * attention,
+    }.get(options.get("checkpoint"), attention if options else 0)
+    assert plan.bound_step_seconds == pytest.approx(plan.least_step_flops / 800e12)
+    assert plan.bound_days == pytest.approx(plan.least_run_flops / 800e12 / 86400)
+
+
+def test_the_lower_bound_of_a_step_is_three_forward_passes_at_theirs():
+    forward = xfcost.analyze("gpt3-xl", on=group(), dtype="bfloat16", trace=False, mode="forward").on.time
+    assert planned(attention="fused").least_step_flops == 8 * 3 * forward.flops
+
+
+def test_without_a_mask_all_pairs_count_in_the_lower_bound():
+    plan = planned("vit-b16", attention="fused")
+    assert plan.least_step_flops == plan.step_flops
+    assert plan.least_recomputed_flops == plan.recomputed_flops > 0
+
+
+def test_a_utilisation_above_the_peak_by_the_dense_count_is_one_where_masked_scores_can_be_skipped():
+    long = {"attention": "fused", "mfu": 0.98, "on": group(memory=1e15)}
+    plan = planned("llama3-8b", N=131072, **long)
+    assert plan.at[0].hfu == pytest.approx(1.114, abs=1e-3)
+    assert plan.at[0].step_seconds > plan.bound_step_seconds
+    with pytest.raises(UsageError, match=r"would compute at 100\.6% of their peak; expected at most 99\.3%"):
+        planned("vit-b16", **(long | {"mfu": 0.999}))
 
 
 def test_a_global_batch_changes_steps_and_not_days():
@@ -193,7 +225,8 @@ def test_a_global_batch_changes_steps_and_not_days():
 
 
 def test_a_range_goes_from_low_to_high_and_none_gives_three_with_their_sources():
-    assert [one.mfu for one in planned(mfu="50%:35%").at] == [0.35, 0.5]
+    assert [one.mfu for one in planned(mfu="35%:50%").at] == [0.35, 0.5]
+    assert [one.mfu for one in planned(mfu="50%:50%").at] == [0.5]
     assert [one.mfu for one in planned(mfu=(0.35, 0.5)).at] == [0.35, 0.5]
     three = planned().at
     assert [one.mfu for one in three] == [0.3, 0.4, 0.5]

@@ -9,6 +9,7 @@ import pytest
 import xfcost
 from helpers import xf
 from plans import GIB, XL, group, planned
+from xfcost.counting.checking.figures import Figure
 from xfcost.counting.distributed.divisibility import step_batch
 from xfcost.ledger.distributed import Mesh
 from xfcost.ledger.errors import UsageError
@@ -39,7 +40,8 @@ def test_the_answer_is_in_the_first_ten_lines():
     text = xf("analyze", "gpt3-xl", "--mode", "train", "--tokens", "300B", "--on", "a100-sxm-80x8")
     first = "\n".join(text.stdout.splitlines()[:10])
     assert "300.0 G tokens on 8 × NVIDIA A100 SXM 80 GB: 42.07 days at 30 %, 31.55 days at 40 %, 25.24 days at" in first
-    assert "lower bound 12.9 days" in first
+    assert "lower bound 11.78 days: 2.541e21 FLOPs in 18,310,547 steps (of pairs that masks keep, without" in first
+    assert round(2.541e21 / (8 * 312e12) / 86400, 2) == 11.78
     assert "which no run reaches" in first
     assert ": fits, " in first
     assert "sustained" not in text.stdout
@@ -55,6 +57,54 @@ def test_a_range_money_and_a_lack_of_memory_in_words():
     assert "too much; it would with --zero 2" in words
     assert "recomputation: +31.1 % FLOPs (checkpointed blocks): 35 % MFU is 45.9 % HFU" in words
     assert "one of 8 shares (ZeRO 1)" in words
+
+
+def words_of(spec, **options):
+    return " ".join(ledger_plain(xfcost.analyze(spec, **(XL | options))).split())
+
+
+def test_a_utilisation_that_needs_skipped_scores_says_so():
+    plain, above = (words_of("llama3-8b", on=group(), N=131072, attention="fused", mfu=mfu) for mfu in (0.5, 0.98))
+    note = "HFU (above 100 % only if masked scores are skipped)"
+    assert f"98 % MFU is 111.4 % {note}" in above
+    assert "only if" not in plain
+
+
+def test_tokens_that_do_not_fill_a_step_stand_beside_whole_steps():
+    words = words_of("gpt2", on=group(), tokens=10, mfu=0.4, attention="fused")
+    assert "above 6·P·D (6.116e12, D = 8,192 tokens: the last step is filled): attention matmuls" in words
+    assert "than once per token" not in words
+    assert " FLOPs in 1 step (of" in words
+    assert "10 tokens on 8 × One: 21.9 ms (175 ms of one device) at 40 % MFU" in words
+    assert "e-0" not in words
+    ranged = words_of("gpt2", on=group(), tokens=10, mfu="40%:50%", attention="fused")
+    assert "17.5 ms to 21.9 ms (140 ms to 175 ms of one device) at 50 % to 40 % MFU" in ranged
+    many = words_of("gpt2", on=group(), tokens=10**9, mfu=0.4)
+    assert "is filled" not in many
+    assert " device-days)" in many
+
+
+def test_every_report_counts_the_logits_of_the_loss():
+    options = XL | {"attention": "fused"}
+    alone, on = xfcost.analyze("gpt2", **options), xfcost.analyze("gpt2", on=group(1), **options)
+    step, logits = alone.training.step, 4 * 1024 * 50257
+    assert step.loss_logits_bytes == logits
+    assert step.total_with_loss_bytes == step.total_bytes + logits == on.training.plan.memory.known
+    words = " ".join(ledger_plain(alone).split())
+    assert "memory: 2.349 GiB (parameters, gradients, optimizer states, saved activations, 196.3 MiB float32" in words
+    assert "total 2.349 GiB" in words
+    checked = xf("check", "gpt2", "--mode", "train", "--max-memory", "1GiB").stdout
+    assert "2.349 GiB" in checked
+    assert "logits of the loss 196.3 MiB" in " ".join(checked.split())
+    image = xfcost.analyze("vit-b16", **options)
+    assert image.training.step.loss_logits_bytes == 0
+    assert "logits of the loss" not in ledger_plain(image)
+
+
+def test_logits_that_outweigh_all_else_are_no_operation_s():
+    parts = {"saved activations": 3, "parameters, gradients and optimizer": 2, "logits of the loss": 5}
+    figure = Figure(10, "memory", parts)
+    assert figure.largest == "saved activations"
 
 
 def test_json_has_every_part_and_compare_s_csv_too():
@@ -94,12 +144,17 @@ def test_a_global_batch_is_rounded_to_whole_samples():
         ("--global-batch 3", "it could be 16,384 (8 samples)"),
         ("--sequence-parallel", "add --tensor-parallel 8"),
         ("--N 2047 --tensor-parallel 8 --sequence-parallel", "2047 tokens don't divide by --tensor-parallel 8"),
-        ("--zero 4", "expected a ZeRO stage from 0 to 3"),
+        ("--zero 4", "--zero 4: expected a ZeRO stage from 0 to 3, as in --zero 1\n"),
+        ("--pipeline 0", "--pipeline 0: expected a whole number from 1 to 100000000, as in --pipeline 8\n"),
+        ("--tensor-parallel 0", "as in --tensor-parallel 8\n"),
+        ("--global-batch 0", "as in --global-batch 1M (128k is 128,000 and 128Ki 131,072; so M, G or B, T)\n"),
         ("--checkpoint half", "--checkpoint half: expected one of full, none, selective"),
         ("--mfu 0", "expected a share of the peak up to 1"),
         ("--mfu 140%", "expected a share of the peak up to 1"),
         ("--mfu 30%:40%:50%", "expected one share or a range of two"),
-        ("--mfu 90% --checkpoint full", "120.0% of their peak; expected at most 75.0%"),
+        ("--mfu 40%:", "--mfu 40%:: expected one share or a range of two, as in --mfu 40% or --mfu 35%:50%"),
+        ("--mfu 50%:35%", "--mfu 50%:35%: expected the lower end of a range first, as in --mfu 35%:50%"),
+        ("--mfu 90% --checkpoint full", "of their peak even if masked scores are skipped; expected at most 8"),
         ("--gradients fp7", "--gradients fp7: expected one of"),
         ("--peak 312T", "--peak: --on a100-sxm-80 x8 says it already"),
         ("--devices 4", "--devices: --on a100-sxm-80 x8 says it already"),

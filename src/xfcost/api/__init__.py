@@ -135,6 +135,8 @@ def analyze(  # noqa: PLR0913 - options
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     on = device or "cpu"
+    if device is not None and options.get("on") is not None:
+        raise UsageError("--device with --on: the one is run and timed, the other bounded; leave one of them out")
     timing, given = _parted(device, options, predict=predict)
     trace = options.get("on") is None if trace is None else trace
     how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}

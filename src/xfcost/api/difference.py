@@ -16,6 +16,7 @@ from xfcost.api.revisions.checkout import checked_out
 from xfcost.api.revisions.code import at_revision, code_report
 from xfcost.api.revisions.named import revised
 from xfcost.api.specs import Progress, settings_texts, spec_name
+from xfcost.api.without_effect import refuse_in_diff, refuse_of_saved
 from xfcost.counting.differences.comparable import other_runs
 from xfcost.counting.differences.measured import RunsDiff, runs_difference
 from xfcost.counting.differences.result import Diff, difference
@@ -78,7 +79,7 @@ def diff(  # noqa: PLR0913 - options
         predict: also predict the seconds of both from the calibration of the CPU.
         sort: the quantity by which changes are sorted.
         progress: called with a line of text before each long step.
-        **options: of the run, as for `analyze`; the same for both.
+        **options: of the run, as for `analyze`; the same for both. Those of times and devices are refused.
 
     Returns:
         A Diff; of two files of measurements a RunsDiff, row by row.
@@ -87,10 +88,13 @@ def diff(  # noqa: PLR0913 - options
         XfcostError: bad input: no such file, revision or repository, or runs that are not comparable.
     """
     one_of("--sort", SORTS)(sort)
+    refuse_in_diff(options)
     how = How(inputs, build, settings, predict, progress, options)
     both = (before, after)
     with ExitStack() as stack:
         first, second = (opened(one, place, both, how, stack) for place, one in enumerate(both, 1))
+    if first.saved and second.saved:
+        refuse_of_saved(options, set=settings, predict=predict)
     labels = (first.label, second.label)
     if first.rows is not None and second.rows is not None:
         return runs_difference(first.rows, second.rows, labels)

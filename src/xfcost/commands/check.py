@@ -24,7 +24,7 @@ MaxMemory = Annotated[
         "--max-memory",
         metavar="BYTES",
         help="The most memory, with its unit (2GiB): weights, attention matrices and KV cache; with --mode train that "
-        "of a step.",
+        "of a step, and with --on that of one device.",
     ),
 ]
 Against = Annotated[

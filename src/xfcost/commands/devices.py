@@ -40,4 +40,6 @@ def run(
     form = shared.chosen_format(format_, output)
     check_target(output, force=force)
     found = [read_devices(name, "devices").device for name in names] if names else [*map(device, device_names())]
-    shared.deliver_report(lambda width: render(found), lambda: devices_text(found, form), form, output, force=force)
+    shared.deliver_report(
+        lambda width: render(found, width), lambda: devices_text(found, form), form, output, force=force
+    )

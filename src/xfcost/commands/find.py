@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from xfcost.commands import options as shared
+from xfcost.ledger.errors import UsageError
 from xfcost.report.messages import say
 
 Specs = Annotated[
@@ -44,13 +45,13 @@ Sort = Annotated[
         help="params, macs, flops, memory, attention-bytes or cache-bytes; with --on seconds.",
     ),
 ]
-Order = Annotated[
-    bool | None,
+Descending = Annotated[
+    bool,
     typer.Option(
-        "--descending/--ascending", help="From the most, or from the least; by default params from the most.",
-        show_default=False,
+        "--descending", help="From the most to the least; the default of params.", show_default=False,
     ),
 ]  # fmt: skip
+Ascending = Annotated[bool, typer.Option("--ascending", help="From the least to the most; the default of others.")]
 Top = Annotated[str, typer.Option("--top", metavar="INT", help="Models that the table lists.")]
 Front = Annotated[
     str,
@@ -89,7 +90,8 @@ def run(  # noqa: PLR0913 - options
     max_seconds: MaxSeconds = None,
     family: Family = None,
     sort: Sort = "params",
-    descending: Order = None,
+    descending: Descending = False,
+    ascending: Ascending = False,
     top: Top = "20",
     front: Front = "params,macs",
     front_only: FrontOnly = False,
@@ -120,7 +122,7 @@ def run(  # noqa: PLR0913 - options
     form = shared.chosen_format(format_, None if ending in FIGURES else output)
     budgets = {"macs": max_macs, "params": max_params, "memory": max_memory, "flops": max_flops}
     budgets |= {"kv_cache": max_kv_cache, "seconds": max_seconds}
-    asked = Asked(budgets, sort, descending, top, front)
+    asked = Asked(budgets, sort, _order(descending=descending, ascending=ascending), top, front)
     search = Search(vary or (), family or (), limit)
     with find_progress(say) as progress:
         found = answer(specs or (), search, asked, options, settings or (), Processors(jobs, scheduler), progress)
@@ -139,3 +141,14 @@ def run(  # noqa: PLR0913 - options
 
     show(lambda width: render(found, width, **shown))
     shared.deliver(find_bytes(found, ending), output, force=force)
+
+
+def _order(*, descending: bool, ascending: bool) -> bool | None:
+    """From the most, from the least, or as the quantity is sorted by default.
+
+    Raises:
+        UsageError: both are given.
+    """
+    if descending and ascending:
+        raise UsageError("--ascending with --descending: they are opposite orders; give one of them")
+    return (descending or None) if not ascending else False

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from functools import reduce
 from math import prod
 from typing import NamedTuple
 
-from xfcost.counting.rows_followed import Undeclared, run_rows
+from xfcost.counting.handed_states import HandedStates
+from xfcost.counting.running_rows import Undeclared, run_rows
 from xfcost.counting.storage import Held, Storage
 from xfcost.counting.undeclared import UNDECLARED, file_of
 from xfcost.ledger.ledger import Ledger
@@ -71,6 +73,7 @@ class _Following:
     def __init__(self, ledger: Ledger, architecture: Architecture) -> None:
         self.architecture = architecture
         self.batch, self.element = architecture.batch, ledger.bytes_per_element
+        self.states = HandedStates(architecture)
         self.rows: dict[str, list[Operation]] = defaultdict(list)
         for row in ledger.rows:
             self.rows[row.component].append(row)
@@ -109,6 +112,10 @@ class _Following:
         for part in stage.enter:
             number = getattr(part.component, "reads_stage", None)
             x = self._part(part, x, earlier[number - 1] if number else None)
+        if self.states.any:
+            if stage.exit is not None:
+                raise Undeclared(f"{stage.exit.path}: states of a reversible stage are handed over")
+            return reduce(lambda x, part: self._part(part, x, memory), self.states.separately(stage), x)
         if stage.exit is None:
             return self._blocks(stage, x, memory)
         self._blocks(stage, Storage(x.held), memory and Storage(memory.held))
@@ -149,7 +156,9 @@ class _Following:
     ) -> Storage:
         named = {INPUT: x, RESIDUAL: x, MEMORY: memory, SECOND: second}
         scope = {name: storage for name, storage in named.items() if storage is not None}
+        scope |= self.states.given(part.component)
         run = run_rows(self.rows[part.path], scope, self.batch, self.element)
+        self.states.keep(part.component, scope)
         self._add(run.saved, costs.saved, 1)
         self._add(run.operands, costs.operands, 1)
         return run.output

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from xfcost.counting.distributed.divisibility import check_mesh, step_batch
+from xfcost.counting.distributed.loss_logits import loss_logits_bytes
 from xfcost.counting.distributed.recomputation import recomputed_macs
 from xfcost.counting.saved_activations import saved_activations
 from xfcost.formulas.arithmetic import ceil_div
@@ -35,6 +36,7 @@ def with_training(ledger: Ledger, architecture: Architecture, plan: Plan) -> Led
     tokens = ledger.metadata.batch * sum(stream["tokens"] for stream in ledger.metadata.streams)
     again = ledger.total("macs", lambda row: row.recomputed) or 0
     step = training_step(ledger, plan.optimizer, _parameters(ledger), tokens=tokens, recomputed=again)
+    step = msgspec.structs.replace(step, loss_logits_bytes=loss_logits_bytes(architecture))
     run = None if plan.tokens is None else _run(ledger, plan, plan.tokens, tokens, _passes(architecture, plan, tokens))
     return msgspec.structs.replace(ledger, training=Training(step=step, run=run))
 
@@ -166,6 +168,7 @@ def _run(ledger: Ledger, plan: Plan, tokens: int, batch_tokens: int, passes: int
     return WholeRun(
         tokens=tokens,
         steps=steps,
+        step_tokens=batch_tokens * passes,
         flops=flops,
         estimate=6 * (ledger.total("active_params") or 0) * tokens,
         without_params_flops=without,

@@ -10,8 +10,11 @@ import msgspec
 from xfcost.formulas.component import ComponentError, Number, Operation, Place, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move, on_raw_input, static_weights
+from xfcost.formulas.state_tensors import CONTEXTS, of_states, seen_states
+from xfcost.formulas.tensors import copied, of_grid, product, reading, saving_copies, view
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.matrices import Matrix
+from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, Saved, Tensor, Tensors
 
 if TYPE_CHECKING:
     from xfcost.formulas.recurrent import Recurrent
@@ -44,8 +47,10 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         n, m, width = place.grid.total, _memory_tokens(place), place.memory_dim
         pairs = n * m
         mixing: dict[str, Any] = {"mixing": "global", "reads": "M", "reads_tokens": m, "content_dependent": True}
-        yield _of_states(linear("query", "Alignment: map of the state", n, units, self.hidden, bias=False), n, learned)
-        yield elementwise("add", "Alignment: query + key", "add", pairs * self.hidden, **mixing)
+        query = linear("query", "Alignment: map of the state", n, units, self.hidden, bias=False)
+        yield of_states(_learned(query, n, learned), n, units, new=n - 1 if learned else n)
+        tensors = _asked(n, pairs, self.hidden)
+        yield elementwise("add", "Alignment: query + key", "add", pairs * self.hidden, tensors=tensors, **mixing)
         yield elementwise("tanh", "Alignment: tanh", "tanh", pairs * self.hidden, **mixing)
         energies = linear("energies", "Alignment energies", pairs, self.hidden, 1, bias=self.bias)
         # one step's are alive at once; training saves all
@@ -54,15 +59,19 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         yield elementwise(
             "softmax", "Softmax", "softmax", pairs, matrix=Matrix(pairs, 2 * m, pairs), symbol="softmax", **mixing
         )
-        yield matmul("weighted_sum", "Weighted sum: context", pairs * width, symbol="AV", **mixing)
+        read = product(Tensor("softmax", (pairs,)), Tensor(MEMORY, (pairs, width)), (n, width))
+        yield matmul("weighted_sum", "Weighted sum: context", pairs * width, symbol="AV", tensors=read, **mixing)
         if self.gate:
-            yield _of_states(linear("gate_linear", "Gate: map of the state", n, units, 1), n, learned)
+            gate = linear("gate_linear", "Gate: map of the state", n, units, 1)
+            yield of_states(_learned(gate, n, learned), n, units)
             yield elementwise("gate_sigmoid", "Gate: sigmoid", "sigmoid", n)
-            yield elementwise("gate_multiply", "Gate the context", "multiply", n * width)
+            gated = product(Tensor("weighted_sum", (n, width)), Tensor("gate_sigmoid", (n,)), (n, width))
+            yield elementwise("gate_multiply", "Gate the context", "multiply", n * width, tensors=gated)
 
     def keys(self, place: Place) -> Operation:
         """U h_j."""
-        return linear("keys", "Alignment: keys", _memory_tokens(place), place.memory_dim, self.hidden, bias=self.bias)
+        m, width = _memory_tokens(place), place.memory_dim
+        return of_grid(linear("keys", "Alignment: keys", m, width, self.hidden, bias=self.bias), MEMORY, m, width)
 
     def cached_memory(self, place: Place) -> Operation:
         """The cache of U h_j and h_j, which every decode step reads."""
@@ -70,7 +79,13 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return Operation(path="cache", title="Cached keys and tokens of the memory", cache=Cached(cached))
 
 
-def _of_states(row: Operation, steps: Number, learned: bool) -> Operation:
+def _asked(steps: Number, pairs: Number, width: Number) -> Tensors:
+    """Every step's query plus all keys."""
+    reads = (Tensor("query", (steps, width)), Tensor("keys", (pairs, width)))
+    return Tensors(reads, (Tensor(OUTPUT, (pairs, width)),))
+
+
+def _learned(row: Operation, steps: Number, learned: bool) -> Operation:
     """A map of the previous states; a first state of zeros needs no gradient."""
     return row if learned else msgspec.structs.replace(row, backward_macs=2 * row.macs - row.macs // steps)
 
@@ -90,11 +105,14 @@ class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def operations(self, place: Place, units: Number, *, bias: bool) -> Iterator[Operation]:
         """N·(h + d + E)·2l MACs, 2·2·l·N additions, 2·l·N comparisons."""
         n, outputs = place.grid.total, 2 * self.hidden
-        yield linear("readout_state", "Readout: map of the state", n, units, outputs, bias=bias)
-        yield on_raw_input(linear("readout_input", "Readout: map of the input", n, place.dim, outputs, bias=False))
-        yield linear("readout_context", "Readout: map of the context", n, place.memory_dim, outputs, bias=False)
-        yield _sum(n * outputs)
-        yield maximum("readout_maxout", "Readout: maxout", n * outputs)
+        state = linear("readout_state", "Readout: map of the state", n, units, outputs, bias=bias)
+        yield reading(saving_copies(state, seen_states(n, units)), "join")
+        of_input = on_raw_input(linear("readout_input", "Readout: map of the input", n, place.dim, outputs, bias=False))
+        yield of_grid(of_input, INPUT, n, place.dim)
+        context = linear("readout_context", "Readout: map of the context", n, place.memory_dim, outputs, bias=False)
+        yield reading(context, CONTEXTS)
+        yield _sum(n * outputs, "readout_input")
+        yield maximum("readout_maxout", "Readout: maxout", n * outputs, tensors=_larger_of_two(n * outputs))
 
 
 class Sum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sum"):
@@ -110,17 +128,26 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         """N·(h + E)·d MACs, 2·d·N additions, d·N elements of tanh."""
         n, d = place.grid.total, place.dim
         yield linear("readout_state", "Readout: map of the state", n, units, d, bias=bias)
-        yield linear("readout_context", "Readout: map of the context", n, place.memory_dim, d, bias=bias)
-        yield _sum(n * d)
+        context = linear("readout_context", "Readout: map of the context", n, place.memory_dim, d, bias=bias)
+        yield reading(context, CONTEXTS)
+        yield _sum(n * d, INPUT)
         yield elementwise("readout_tanh", "Readout: tanh", "tanh", n * d)
 
 
 Readout = Maxout | Sum
 
 
-def _sum(elements: Number) -> Operation:
-    """The sum of three terms."""
-    return Operation(path="readout_add", title="Readout: sum", flops=elements * 2 * FLOPS_PER_ELEMENT["add"])
+def _sum(elements: Number, of_input: str) -> Operation:
+    """The sum of three terms; `of_input` is that of the input."""
+    tensors = copied((elements,), (elements,), of_input, "readout_state", "readout_context")
+    flops = elements * 2 * FLOPS_PER_ELEMENT["add"]
+    return Operation(path="readout_add", title="Readout: sum", flops=flops, tensors=tensors)
+
+
+def _larger_of_two(elements: Number) -> Tensors:
+    """A maximum saves what it compares and what it finds."""
+    found = Tensor(OUTPUT, (elements // 2,))
+    return Tensors((Tensor(BEFORE, (elements,)),), (found,), (Saved(BEFORE), Saved(OUTPUT)))
 
 
 def _memory_tokens(place: Place) -> Number:
@@ -141,10 +168,12 @@ def first_state(start: Start, place: Place, numbers: Number, *, bias: bool) -> I
     width, m = place.memory_dim, _memory_tokens(place)
     mixing: dict[str, Any] = {"mixing": "global", "reads": "M", "reads_tokens": m}
     if start == "mean":
-        yield elementwise("start_mean", "First state: mean of the memory", "mean", m * width, **mixing)
+        mean = copied((m, width), (width,), MEMORY)
+        yield elementwise("start_mean", "First state: mean of the memory", "mean", m * width, tensors=mean, **mixing)
     else:
+        taken = view((m, width), (width // 2,), MEMORY)
         width //= 2
-        yield move("start_take", "First state: backward half of the first token")
+        yield move("start_take", "First state: backward half of the first token", tensors=taken)
     yield linear("start_linear", "First state: map", 1, width, numbers, bias=bias)
     yield elementwise("start_tanh", "First state: tanh", "tanh", numbers)
 

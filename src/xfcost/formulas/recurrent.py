@@ -17,6 +17,9 @@ from xfcost.formulas.rows import (
     precomputed_in_decode,
     state_write,
 )
+from xfcost.formulas.state_tensors import Steps, joined_steps, recurrent, recurrent_in_attention
+from xfcost.formulas.tensors import copied, of_grid
+from xfcost.ledger.tensors import INPUT, Tensors
 
 
 class Recurrent(Mixer, frozen=True, kw_only=True):
@@ -38,6 +41,8 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     gates: ClassVar[int]
     states: ClassVar[str] = "h"
     """States, one letter each: `h`, and an LSTM's `c`."""
+    keeps_state: ClassVar[bool] = False
+    """Is the new state among the numbers that a step saves (`saved_in_step`)?"""
 
     hidden: Width | None = None
     """Hidden units h; by default what makes the output as wide as the stage."""
@@ -77,6 +82,10 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     def work(self) -> int:
         """FLOPs of the cell per hidden unit and step, without both maps and their biases."""
         return FLOPS_PER_ELEMENT[tag_of(type(self))]
+
+    def saved_in_step(self) -> int:
+        """Numbers that autograd saves per hidden unit and step, beside the states before the step."""
+        raise NotImplementedError
 
     def check(self, place: Place) -> None:
         if self.hidden is None and place.out_dim % self.directions:
@@ -122,7 +131,9 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
             return
         yield from self._one_way(place, "forwards_", " (forwards)")
         yield from self._one_way(place, "backwards_", " (backwards)")
-        yield move("join", "Join both directions", place.grid.total * 2 * self.units(place))
+        n, units = place.grid.total, self.units(place)
+        both = copied((n, units), (n, 2 * units), "forwards_recurrence", "backwards_recurrence")
+        yield move("join", "Join both directions", n * 2 * units, tensors=both)
 
     def step(self, place: Place) -> Iterator[Operation]:
         """One step from the previous state; the encoder's keys are cached."""
@@ -132,7 +143,8 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     def _one_way(self, place: Place, prefix: str = "", title_suffix: str = "") -> Iterator[Operation]:
         n, units = place.grid.total, self.units(place)
         gates = self.gates * units
-        yield on_raw_input(linear(f"{prefix}input", f"Input map{title_suffix}", n, place.dim, gates, bias=self.bias))
+        mapped = linear(f"{prefix}input", f"Input map{title_suffix}", n, place.dim, gates, bias=self.bias)
+        yield of_grid(on_raw_input(mapped), INPUT, n, place.dim)
         recurrent_map = linear(f"{prefix}recurrence", "", n, units, gates, bias=self.bias)
         yield Operation(
             path=recurrent_map.path,
@@ -147,7 +159,17 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
             content_dependent=True,
             backward_macs=2 * recurrent_map.macs - self._without_gradient(units),
             sequential=n,
+            tensors=self._tensors(place, prefix),
         )
+
+    def _tensors(self, place: Place, prefix: str) -> Tensors:
+        """What the recurrence reads, writes and saves."""
+        units = self.units(place)
+        numbers = (self.gates * units, len(self.states), self.saved_in_step())
+        steps = Steps(place.grid.total, units, *numbers, keeps_state=self.keeps_state)
+        if self.attend is not None:
+            return recurrent_in_attention(steps, self.start)
+        return recurrent(steps, prefix, self.start)
 
     def _without_gradient(self, units: Number) -> Number:
         """MACs that the backward pass omits in the first step, whose state of zeros has no gradient."""
@@ -163,14 +185,19 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         yield from attend.operations(place, units, learned=self.start != "zeros")
         gates = self.gates * units
         yield linear("context", "Map of the context", n, place.memory_dim, gates, bias=False)
-        yield elementwise("add_context", "Add the context to the input", "add", n * gates)
+        yield elementwise("add_context", "Add the context to the input", "add", n * gates, of=("input", "context"))
         yield recurrence
-        if self.readout is None:
-            yield move("join", "Join the steps", n * units, in_decode=())
-        else:
-            states = n + 1 if self.readout.reads_state_before else n
-            yield move("join", "Join the steps", states * units + n * place.memory_dim, in_decode=())
+        yield self._joined(place)
+        if self.readout is not None:
             yield from self.readout.operations(place, units, bias=self.bias)
+
+    def _joined(self, place: Place) -> Operation:
+        """The states of all steps, and for a readout the contexts."""
+        n, units, width, readout = place.grid.total, self.units(place), place.memory_dim, self.readout
+        before = readout is not None and readout.reads_state_before
+        moved = (n + 1 if before else n) * units + (0 if readout is None else n * width)
+        tensors = joined_steps(n, units, width, before=before, contexts=readout is not None)
+        return move("join", "Join the steps", moved, in_decode=(), tensors=tensors)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, units = place.grid.total, self.units(place)

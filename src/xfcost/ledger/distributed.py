@@ -111,6 +111,10 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Model FLOPs of a step on all devices: forward and backward, without recomputation."""
     recomputed_flops: int
     """FLOPs of a step that recompute forward passes: checkpointing, fused attention, reversible residuals."""
+    least_step_flops: int
+    """The part of `step_flops` that no implementation avoids: of attention with a mask only pairs that it keeps."""
+    least_recomputed_flops: int
+    """The part of `recomputed_flops` on those pairs."""
     bytes_per_parameter: float | None
     """Of one replica, before ZeRO: 16 with Adam and 16-bit gradients, 18 with float32 ones."""
     tokens: int | None = None
@@ -132,9 +136,19 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.steps is None else self.steps * self.step_flops
 
     @property
+    def least_computed(self) -> float:
+        """FLOPs that the devices compute where masked scores are skipped, recomputation included, per model FLOP."""
+        return (self.least_step_flops + self.least_recomputed_flops) / self.step_flops
+
+    @property
+    def least_run_flops(self) -> int | None:
+        """FLOPs of the whole run that no implementation avoids."""
+        return None if self.steps is None else self.steps * self.least_step_flops
+
+    @property
     def bound_step_seconds(self) -> float:
-        """A step with every device at its peak: a lower bound that no run reaches."""
-        return (self.step_flops + self.recomputed_flops) / (self.peak * self.mesh.on.count)
+        """A step of FLOPs that cannot be avoided, every device at its peak: a lower bound that no run reaches."""
+        return self.least_step_flops / (self.peak * self.mesh.on.count)
 
     @property
     def bound_days(self) -> float | None:
@@ -165,7 +179,8 @@ def plan_object(plan: TrainingPlan) -> dict[str, Any]:
     memory = msgspec.to_builtins(plan.memory) | {"states": plan.memory.states, "total": plan.memory.known}
     fields = ("tensor", "pipeline", "data", "zero", "checkpoint", "sequence_parallel", "gradients")
     batch = ("micro_batch", "micro_batches", "step_sequences", "step_tokens", "tokens", "steps")
-    work = ("step_flops", "recomputed_flops", "recomputation", "run_flops", "bound_step_seconds", "bound_days")
+    work = ("step_flops", "recomputed_flops", "recomputation", "run_flops")
+    bound = ("least_step_flops", "least_run_flops", "bound_step_seconds", "bound_days")
     return {
         "device": device.name,
         "devices": mesh.on.count,
@@ -178,6 +193,6 @@ def plan_object(plan: TrainingPlan) -> dict[str, Any]:
         "spare_bytes": plan.spare_bytes,
         "fits": plan.fits,
         "remedies": list(plan.remedies),
-        **{name: getattr(plan, name) for name in work},
+        **{name: getattr(plan, name) for name in (*work, *bound)},
         "at": msgspec.to_builtins(plan.at),
     }

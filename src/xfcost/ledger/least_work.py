@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,10 +22,19 @@ def least_macs(ledger: Ledger) -> int:
     return sum(row.times * kept_macs(row, shares) for row in ledger.rows)
 
 
+def least_of(ledger: Ledger, macs: Callable[[Operation], int]) -> int:
+    """The same part of other `macs` of a row, of all its blocks: of both passes of a training step, say."""
+    shares = kept_shares(ledger.rows, ledger.metadata.batch)
+    return sum(int(macs(row) * _kept_share(row, shares)) for row in ledger.rows)
+
+
 def kept_macs(row: Operation, shares: Mapping[str, Fraction], samples: int = 1) -> int:
     """The MACs of one block's operation that its mask or pattern keeps, rounded down; of so many `samples`."""
-    share = shares.get(row.component, Fraction(1)) if row.content_dependent else Fraction(1)
-    return int(row.macs * samples * share)
+    return int(row.macs * samples * _kept_share(row, shares))
+
+
+def _kept_share(row: Operation, shares: Mapping[str, Fraction]) -> Fraction:
+    return shares.get(row.component, Fraction(1)) if row.content_dependent else Fraction(1)
 
 
 def kept_shares(rows: Iterable[Operation], batch: int = 1) -> dict[str, Fraction]:

@@ -158,10 +158,11 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
         return None if price is None else price * self.seconds / _HOUR / self.outputs
 
     @property
-    def missing(self) -> str | None:
-        """The option that an estimate lacks: `--mbu`; None where there is one."""
-        for part in self.parts:
-            if part.at(self.mfu, self.mbu) is None:
-                memory = part.memory_seconds / (self.mbu or 1) > part.compute_seconds / (self.mfu or 1)
-                return "--mbu" if memory else "--mfu"
-        return None
+    def missing(self) -> tuple[str, ...]:
+        """The options that an estimate lacks, of `--mfu` and `--mbu`: the shares of what bounds its parts."""
+        bounding = {
+            "memory" if part.memory_seconds / (self.mbu or 1) > part.compute_seconds / (self.mfu or 1) else "compute"
+            for part in self.parts
+        }
+        lacking = (("--mfu", self.mfu, "compute"), ("--mbu", self.mbu, "memory"))
+        return tuple(option for option, share, bound in lacking if share is None and bound in bounding)

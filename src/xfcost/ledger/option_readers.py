@@ -97,10 +97,18 @@ def one_of(option: str, words: Collection[str]) -> Callable[[Any], str]:
 
 
 def integer(
-    option: str, most: int, example: str, what: str = "a whole number", *, floats: bool = False
+    option: str,
+    most: int,
+    example: str,
+    what: str = "a whole number",
+    *,
+    floats: bool = False,
+    prefixed: bool = True,
 ) -> Callable[[Any], int]:
-    """A reader of a whole number from 1 to `most`; `floats` takes 3e11 from Python too."""
-    return lambda given: whole_number(option, given, least=1, most=most, example=example, what=what, floats=floats)
+    """A reader of a whole number from 1 to `most`; `floats` takes 3e11 from Python too, `prefixed` explains 128k."""
+    return lambda given: whole_number(
+        option, given, least=1, most=most, example=example, what=what, floats=floats, prefixed=prefixed
+    )
 
 
 def flops_per_second(option: str, example: str) -> Callable[[Any], float]:
@@ -141,14 +149,23 @@ def share(option: str, whole: str, example: str, percent: str) -> Callable[[Any]
 
 
 def shares(option: str, whole: str, example: str, percent: str) -> Callable[[Any], tuple[float, ...]]:
-    """A reader of a share, as `share`, or of the two ends of a range, `35%:50%`; the lower end comes first."""
+    """A reader of a share, as `share`, or of the two ends of a range, `35%:50%`, the lower end first."""
     single = share(option, whole, example, percent)
 
     def read(given: Any) -> tuple[float, ...]:
         parts = given.split(":") if isinstance(given, str) else given if isinstance(given, list | tuple) else [given]
-        if len(parts) not in (1, 2):
-            raise UsageError(f"{option} {shown(given)}: expected one share or a range of two, as in {option} 35%:50%")
-        return tuple(sorted({single(part) for part in parts}))
+        if len(parts) not in (1, 2) or (len(parts) > 1 and not all(str(part).strip() for part in parts)):
+            raise UsageError(
+                f"{option} {shown(given)}: expected one share or a range of two, as in {option} {percent} or "
+                f"{option} 35%:50%"
+            )
+        ends = tuple(single(part) for part in parts)
+        if ends[0] > ends[-1]:
+            low, high = parts[::-1]
+            raise UsageError(
+                f"{option} {shown(given)}: expected the lower end of a range first, as in {option} {low}:{high}"
+            )
+        return ends[:1] if ends[0] == ends[-1] else ends
 
     return read
 

@@ -182,7 +182,7 @@ class RunOptions(TypedDict, total=False):
         Option(
             "With --peak or --sustained: devices that share the run.",
             metavar="INT",
-            read=read.integer("--devices", MOST_DEVICES, "8", floats=True),
+            read=read.integer("--devices", MOST_DEVICES, "8", floats=True, prefixed=False),
         ),
     ]
     zero: Annotated[
@@ -206,7 +206,7 @@ class RunOptions(TypedDict, total=False):
         Option(
             "With --on in training: devices that share heads, MLPs and vocabulary.",
             metavar="INT",
-            read=read.integer("--tensor-parallel", MOST_DEVICES, "8"),
+            read=read.integer("--tensor-parallel", MOST_DEVICES, "8", prefixed=False),
         ),
     ]
     sequence_parallel: Annotated[
@@ -218,7 +218,7 @@ class RunOptions(TypedDict, total=False):
         Option(
             "With --on in training: pipeline stages (one forward, one backward).",
             metavar="INT",
-            read=read.integer("--pipeline", MOST_DEVICES, "8"),
+            read=read.integer("--pipeline", MOST_DEVICES, "8", prefixed=False),
         ),
     ]
     global_batch: Annotated[

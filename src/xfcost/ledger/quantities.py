@@ -16,6 +16,8 @@ from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.units import number_text
 
 PREFIXES_TEXT: Final = "128k is 128,000 and 128Ki 131,072; so M, G or B, T"
+# Messages of options with smaller numbers don't explain prefixes.
+_PREFIXED: Final = 1000
 # Longer text is no number.
 _MAX_LENGTH: Final = 60
 _POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "B": 3, "T": 4, "P": 5, "E": 6}
@@ -42,7 +44,15 @@ def read_number(text: str) -> Fraction:
 
 
 def whole_number(  # noqa: PLR0913 - a number, its bounds, and words for the message
-    option: str, given: Any, *, least: int, most: int, example: str, what: str = "a whole number", floats: bool = False
+    option: str,
+    given: Any,
+    *,
+    least: int,
+    most: int,
+    example: str,
+    what: str = "a whole number",
+    floats: bool = False,
+    prefixed: bool = True,
 ) -> int:
     """The value of `option` (text or a number) as a whole number from `least` to `most`.
 
@@ -54,15 +64,16 @@ def whole_number(  # noqa: PLR0913 - a number, its bounds, and words for the mes
         example: a valid value, for messages.
         what: the expected kind of number, for messages.
         floats: accept Python floats such as 3e11.
+        prefixed: does the message explain 128k? No option of small numbers does.
 
     Raises:
         UsageError: the value is no whole number, or out of range.
     """
     value = whole(given, floats=floats)
     if value is None or not least <= value <= most:
+        prefixes = f" ({PREFIXES_TEXT})" if prefixed and most >= _PREFIXED else ""
         raise UsageError(
-            f"{option} {_given(given)}: expected {what} from {least} to {most}, as in {option} {example} "
-            f"({PREFIXES_TEXT})"
+            f"{option} {_given(given)}: expected {what} from {least} to {most}, as in {option} {example}{prefixes}"
         )
     return value
 

@@ -20,7 +20,7 @@ from xfcost.ledger.units import BYTES_PER_ELEMENT
 Count = Annotated[int, msgspec.Meta(ge=0)]
 _NO_REPORT: Final = "is no report of `xfcost analyze --format json -o FILE`"
 # Other JSON of xfcost: a key that it alone has -> the command that wrote it.
-_OTHERS: Final = {"systems": "compare", "rows": "measure", "targets": "check", "before": "diff"}
+_OTHERS: Final = {"systems": "compare", "rows": "measure", "targets": "check", "before": "diff", "asked": "find"}
 
 
 class ReportOperation(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ def read_report(text: str, name: str) -> Report:
         fields = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise UsageError(f"{name}: {_NO_REPORT}: it is cut, or no JSON ({printable(str(error), 120)})") from None
-    if not isinstance(fields, dict) or "operations" not in fields or "totals" not in fields:
+    if not isinstance(fields, dict) or not {"operations", "totals"} <= fields.keys() or _OTHERS.keys() & fields.keys():
         raise UsageError(f"{name}: {_NO_REPORT}{_other(fields)}")
     try:
         report = msgspec.convert(fields, Report)

@@ -48,6 +48,8 @@ class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
     """Saved activations; None without a trace."""
     attention_kept_bytes: int
     """The saved activations that are attention matrices (fused: their statistics)."""
+    loss_logits_bytes: int = 0
+    """Float32 logits of a loss over a vocabulary. The walked step takes the sum of its output as loss: it has none."""
 
     @property
     def fixed_bytes(self) -> int | None:
@@ -58,9 +60,14 @@ class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total_bytes(self) -> int | None:
-        """Memory at the end of a step's forward pass, without workspace."""
+        """Memory at the end of a step's forward pass, without workspace and without the loss."""
         fixed = self.fixed_bytes
         return None if fixed is None or self.kept_bytes is None else fixed + self.kept_bytes
+
+    @property
+    def total_with_loss_bytes(self) -> int | None:
+        """The same with the loss's float32 logits."""
+        return None if self.total_bytes is None else self.total_bytes + self.loss_logits_bytes
 
 
 class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +75,8 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
 
     tokens: int
     steps: int
+    step_tokens: int
+    """Tokens of a step: the last one is filled."""
     flops: int
     """Steps × model FLOPs of a step."""
     estimate: int
@@ -101,19 +110,29 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def filled_tokens(self) -> int:
+        """Tokens of its whole steps."""
+        return self.steps * self.step_tokens
+
+    @property
+    def filled_estimate(self) -> int:
+        """6·P times those tokens: what the exact count, which is of whole steps, stands beside."""
+        return self.estimate // self.tokens * self.filled_tokens
+
+    @property
     def excess_over_estimate(self) -> float:
-        """(flops - estimate) / estimate."""
-        return self.flops / self.estimate - 1
+        """How far the count is above the estimate of whole steps, as a share of it."""
+        return self.flops / self.filled_estimate - 1
 
     @property
     def attention_over_estimate(self) -> float:
         """The part of this excess in products of two activations."""
-        return self.without_params_flops / self.estimate
+        return self.without_params_flops / self.filled_estimate
 
     @property
     def rest_over_estimate(self) -> float:
         """The rest of it: parameters that don't multiply every token exactly once."""
-        return (self.with_params_flops - self.estimate) / self.estimate
+        return self.with_params_flops / self.filled_estimate - 1
 
     @property
     def seconds(self) -> float | None:

@@ -24,3 +24,10 @@ class Gru(Recurrent, frozen=True, kw_only=True, tag="gru"):
     def _without_gradient(self, units: Number) -> Number:
         """With the reset before its map, the third gate multiplies r∘h, and r has a gradient."""
         return super()._without_gradient(units) * (2 if self.reset == "before" else 3) // 3
+
+    def saved_in_step(self) -> int:
+        """r, z, n, the difference of h_{t-1} and n; and what r multiplies or has multiplied.
+
+        That is the map of the state for all three gates, or r∘h_{t-1}.
+        """
+        return 7 if self.reset == "after" else 5

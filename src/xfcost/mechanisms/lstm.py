@@ -16,3 +16,7 @@ class Lstm(Recurrent, frozen=True, kw_only=True, tag="lstm"):
 
     gates: ClassVar[int] = 4
     states: ClassVar[str] = "hc"
+
+    def saved_in_step(self) -> int:
+        """Four gates and tanh(c_t)."""
+        return 5

@@ -14,6 +14,7 @@ from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Numb
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.routing_tensors import LocalTensors, RoutingTensors
 from xfcost.formulas.rows import l2_normalize, linear, matmul, move, on_raw_input, sort, with_gradient_operands
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.operation import Mixing
@@ -115,21 +116,28 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         if self.shared_qk:
             projected = linear("qv", "Q = K, V projections", n, d, 2 * inner, bias=self.projection_bias)
         yield on_raw_input(projected)
-        yield from self._assigned(place.grid, width)
-        yield from self._attended(place, width)
+        t = self._tensors(place.grid, inner)
+        yield from self._assigned(place.grid, width, t)
+        yield from self._attended(place, width, t)
         if self.local_heads:
             yield from self._local(place, width)
-            yield move("join", "Local and routed heads beside each other", n * self.heads * width)
+            title, both = "Local and routed heads beside each other", n * self.heads * width
+            yield move("join", title, both, tensors=t.join(self.local_heads * width))
         yield linear("out", "Output projection W_O", n, self.heads * width, d, bias=self.projection_bias)
 
-    def _assigned(self, grid: Grid, width: Number) -> Iterator[Operation]:
+    def _tensors(self, grid: Grid, inner: Number) -> RoutingTensors:
+        count, window, *_ = self.sizes(grid)
+        heads = self.heads - self.local_heads
+        return RoutingTensors(grid.total, count, window, self.memories(), heads, inner, self.shared_qk)
+
+    def _assigned(self, grid: Grid, width: Number, t: RoutingTensors) -> Iterator[Operation]:
         """Assignment of queries and keys to clusters."""
         n, heads, sides = grid.total, self.heads - self.local_heads, 1 if self.shared_qk else 2
         clusters = self.sizes(grid)
         vectors = sides * n * heads
-        yield l2_normalize("normalize", "Queries and keys of length 1", vectors, width)
+        yield l2_normalize("normalize", "Queries and keys of length 1", vectors, width, tensors=t.normalize)
         distance_count = vectors * clusters.count
-        distances = matmul("distances", "Distances to the centroids", distance_count * width)
+        distances = matmul("distances", "Distances to the centroids", distance_count * width, tensors=t.distances)
         # they decide what is read, which has no gradient
         yield with_gradient_operands(
             msgspec.structs.replace(
@@ -137,27 +145,23 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             ),
             0,
         )
-        yield sort("choose", "Nearest queries of every cluster", heads * clusters.count, n)
+        lists = heads * clusters.count
+        yield sort("choose", "Nearest queries of every cluster", lists, n, tensors=t.choose)
         if not self.shared_qk:
-            yield sort("choose_keys", "Nearest keys of every cluster", heads * clusters.count, n)
+            yield sort("choose_keys", "Nearest keys of every cluster", lists, n, tensors=t.choose_keys)
 
-    def _attended(self, place: Place, width: Number) -> Iterator[Operation]:
+    def _attended(self, place: Place, width: Number, t: RoutingTensors) -> Iterator[Operation]:
         """Attention inside the clusters, and the mean over a token's clusters."""
-        n, heads, memories = place.grid.total, self.heads - self.local_heads, self.memories()
-        clusters = self.sizes(place.grid)
+        n, heads, clusters = place.grid.total, self.heads - self.local_heads, self.sizes(place.grid)
         places = heads * clusters.count * clusters.window
-        yield move("gather", "Gather the clusters' queries, keys, values", 3 * places * width)
-        if memories:
-            learned = heads * clusters.count * memories * width
-            for what in ("keys", "values"):
-                yield move(f"memory_{what}", f"Memory {what}", places * width + learned, params=learned)
+        yield from self._gathered(clusters, heads * width, t)
         mixing = {"mixing": clusters.mixing, "reads": clusters.reads, "reads_tokens": clusters.window, "heads": heads}
         masked = bool(self.causal) or self.shared_qk
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", symbol="mask", **mixing)
+            yield Operation(path="mask", title="Mask", symbol="mask", tensors=t.mask, **mixing)
         core = DenseAttention(
             queries=clusters.window,
-            keys=clusters.window + memories,
+            keys=clusters.window + self.memories(),
             groups=clusters.count,
             heads=heads,
             inner=heads * width,
@@ -167,8 +171,12 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             fused=place.fused,
             masked=masked,
             other_entries=(1 if self.shared_qk else 2) * n * heads * clusters.count,  # the distances
+            operands=t.operands,
+            gathered=True,
+            gathered_queries=True,
+            mask_kind="held",
         )
-        for row in core.rows():
+        for row in (t.core(row, has_mask=masked) for row in core.rows()):
             yield msgspec.structs.replace(row, **mixing) if row.mixes else row
         add, divide = FLOPS_PER_ELEMENT["add"], FLOPS_PER_ELEMENT["multiply"]
         yield Operation(
@@ -176,7 +184,18 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             title="Mean over the clusters of a token",
             flops=places * (width + 1) * add + n * heads * (FLOPS_PER_ELEMENT["clamp"] + width * divide),
             moved=places * (width + 1),
+            tensors=t.average,
         )
+
+    def _gathered(self, clusters: Clusters, inner: Number, t: RoutingTensors) -> Iterator[Operation]:
+        """Queries, keys and values of the clusters, and memory keys and values."""
+        moved = clusters.count * clusters.window * inner
+        yield move("gather", "Gather the clusters' queries, keys, values", 3 * moved, tensors=t.gather)
+        if self.memories():
+            learned = clusters.count * self.memories() * inner
+            for what in ("keys", "values"):
+                facts = {"params": learned, "tensors": t.memory(what)}
+                yield move(f"memory_{what}", f"Memory {what}", moved + learned, **facts)
 
     def _cluster_pairs(self, clusters: Clusters) -> Number:
         """Pairs per head of all clusters; None where they depend on the content."""
@@ -194,18 +213,29 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         yield on_raw_input(
             linear("local_qkv", "Q, K, V projections (local)", n, place.dim, 3 * inner, bias=self.projection_bias)
         )
-        yield move("local_cut", "Pad queries to whole blocks", padded * inner * lesser(1, padded - n))
+        t = LocalTensors(n, padded // block, block, block_count, self.local_heads, inner)
+        more = padded * inner * lesser(1, padded - n)
+        yield move("local_cut", "Pad queries to whole blocks", more, tensors=t.cut)
         yield move(
             "local_look",
             "Blocks of keys, values and their neighbours",
             2 * (padded + (block_count - 1) * block) * inner,
+            tensors=t.look,
         )
         mixing: dict[str, Any] = {"mixing": "local", "reads": f"{block_count}·b"}
         if place.fused:
-            yield Operation(path="local_mask", title="Mask (local)", reads_tokens=block_count * block, **mixing)
-        core = {"queries": block, "keys": block_count * block, "groups": padded // block, "pairs": self._local_pairs(n)}
-        sizes = {"heads": self.local_heads, "inner": inner}
-        yield from attention_of(self, place, masked=True, prefix="local_", **core, **sizes, **mixing)
+            facts = mixing | {"reads_tokens": block_count * block, "tensors": t.mask}
+            yield Operation(path="local_mask", title="Mask (local)", **facts)
+        core: dict[str, Any] = {
+            "queries": block,
+            "keys": block_count * block,
+            "groups": padded // block,
+            "pairs": self._local_pairs(n),
+        }
+        core |= {"heads": self.local_heads, "inner": inner, "prefix": "local_", "masked": True}
+        core |= {"operands": t.operands, "fused_copies": t.fused_copies}
+        core |= {"mask_kind": "groups" if place.fused else "held"}
+        yield from (t.core(row) for row in attention_of(self, place, **core, **mixing))
 
     def _local_pairs(self, n: Number) -> Number:
         """Pairs per local head: inside n // b blocks and a shorter last one, and between neighbours."""

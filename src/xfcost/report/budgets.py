@@ -142,13 +142,12 @@ def why(one: Checked, held: Held) -> str:
         return f"operations that grew in {_noun(held)} since {one.against}:"
     if held.grown is not None:
         return f"no operation grew in {_noun(held)} since {one.against}; those that weigh most:"
-    return f"operations that weigh most in {_noun(held)}:"
+    whole = " (of the whole model, before devices share it)" if held.figure.of_a_device else ""
+    return f"operations that weigh most in {_noun(held)}{whole}:"
 
 
 def _noun(held: Held) -> str:
-    if held.budget.quantity == "memory" and held.figure.parts:
-        return max(held.figure.parts, key=lambda name: (held.figure.parts or {})[name])
-    return held.figure.words
+    return (held.budget.quantity == "memory" and held.figure.largest) or held.figure.words
 
 
 def why_rows(held: Held) -> list[dict[str, str]]:

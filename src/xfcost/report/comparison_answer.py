@@ -11,8 +11,8 @@ from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
 from xfcost.report.crossovers import CURVE_WORDS, forward_part
 from xfcost.report.figures import bounded, figure_text, recurs
-from xfcost.report.input_description import common_tokens
-from xfcost.report.on_devices import fit_words
+from xfcost.report.input_description import common_tokens, names_text
+from xfcost.report.on_devices import fit_words, no_estimate
 from xfcost.report.time_comparison import time_texts
 
 # Mode -> the quantities that answer its question, in order, with their words.
@@ -21,7 +21,11 @@ _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "prefill": (("macs", "MACs"), ("cache_bytes", "KV cache")),
     "decode": (("read_bytes", "bytes read per step"), ("cache_bytes", "KV cache"), ("macs", "MACs")),
     "generate": (("macs", "MACs"), ("cache_bytes", "KV cache")),
-    "train": (("step_flops", "FLOPs of a step"), ("step_bytes", "memory of a step"), ("run_days", "days of the run")),
+    "train": (
+        ("step_flops", "FLOPs of a step"),
+        ("step_bytes", "memory of a step, without the loss"),
+        ("run_days", "days of the run"),
+    ),
 }
 
 
@@ -49,10 +53,25 @@ def _on_devices(comparison: Comparison) -> Iterator[Text]:
         known = {name: value for name, value in times.items() if value is not None}
         if len(known) > 1:
             yield Text.assemble((f"{words} on {title}: ", "bold"), _least(comparison, quantity, known))
+    yield from map(Text, no_estimates(comparison))
     width = max(map(len, ledgers))
     for name in ledgers:
         words = f"{found[name].time.bound}; {fit_words(found[name])}" if name in found else "a torch module: no bound"
         yield Text(f"  {name:<{width}}  {words}")
+
+
+def no_estimates(comparison: Comparison) -> list[str]:
+    """`no estimate: …`: which shares are missing, and of which systems where others have an estimate."""
+    reasons: dict[str, list[str]] = {}
+    systems = [(name, ledger.on) for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)]
+    bounded = [(name, on) for name, on in systems if on is not None]
+    for name, on in bounded:
+        if on.estimate is None:
+            reasons.setdefault(no_estimate(on), []).append(name)
+    return [
+        f"no estimate{f' of {names_text(names)}' if len(names) < len(bounded) else ''}: {reason}"
+        for reason, names in reasons.items()
+    ]
 
 
 def on_text(comparison: Comparison) -> str:

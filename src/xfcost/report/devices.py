@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 # Peaks of the table of all devices; the others are in csv, json and the table of one device.
 _SHOWN: Final = ("float32", "tf32", "bfloat16", "float16", "float8", "int8")
+# Columns that a narrow screen has no room for, the first ones hidden first.
+_HIDDEN_FIRST: Final = ("tf32", "int8", "fp16", "link", "fp8", "fp32", "per hour", "bytes/s", "bf16")
+_GAP: Final = 2
 _SHORT: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8": "fp8"}
 
 
@@ -38,19 +41,36 @@ def devices_text(found: Sequence[Device], form: Format) -> str:
         form,
         json=lambda: json_text([_object(device) for device in found]),
         rows=lambda: [_record(device) for device in found],
-        table=lambda width: render(found),
+        table=lambda width: render(found, width),
         markup=lambda: _markup(found, form),
     )
 
 
-def render(found: Sequence[Device]) -> RenderableType:
-    """A line per device; one device alone with all figures and sources."""
+def render(found: Sequence[Device], width: int) -> RenderableType:
+    """A line per device, with the columns that fit; one device alone with all figures and sources."""
     from rich.console import Group
     from rich.text import Text
 
     if len(found) == 1:
         return _one(found[0])
-    return Group(_table(lines(found)), Text(), *(Text(note, style="dim") for note in notes(found)))
+    rows = lines(found)
+    heads = _fitting(rows, width)
+    hidden = [head for head in rows[0] if head not in heads]
+    told = [f"hidden at this width: {', '.join(hidden)}"] if hidden else []
+    table = _table([{head: row[head] for head in heads} for row in rows])
+    return Group(table, Text(), *(Text(note, style="dim") for note in (*told, *notes(found))))
+
+
+def _fitting(rows: Sequence[dict[str, str]], width: int) -> list[str]:
+    """The columns that fit unbroken."""
+    heads = list(rows[0])
+    needed = {head: max(len(head), *(len(row[head]) for row in rows)) + _GAP for head in heads}
+    for head in _HIDDEN_FIRST:
+        if sum(needed[one] for one in heads) - _GAP <= width:
+            break
+        if head in heads:
+            heads.remove(head)
+    return heads
 
 
 def lines(found: Sequence[Device]) -> list[dict[str, str]]:
@@ -90,7 +110,8 @@ def _table(rows: Sequence[dict[str, str]]) -> RenderableType:
 
     table = bare_table(None)
     for head in rows[0]:
-        table.add_column(head, justify="left" if head in {"device", "figure", "source"} else "right", overflow="fold")
+        words = head in {"device", "figure", "source"}
+        table.add_column(head, justify="left" if words else "right", no_wrap=head != "source", overflow="fold")
     for row in rows:
         table.add_row(*row.values())
     return table

@@ -54,7 +54,7 @@ def render(found: Diff | RunsDiff, width: int, *, verbose: bool = False) -> Rend
 
         return render_runs(found, width)
     lines, more = _lines(found, verbose=verbose)
-    parts: list[RenderableType] = [Text(title(found), style="bold"), Text(run_text(found.after)), Text()]
+    parts: list[RenderableType] = [Text(title(found), style="bold"), *map(Text, run_lines(found)), Text()]
     parts += [] if found.operations else [Text(no_difference(found))]
     totals = list(total_lines(found))
     parts += [_totals(totals)] if totals else []
@@ -79,6 +79,12 @@ def no_difference(found: Diff) -> str:
     return f"no difference: all {found.same} operations are the same"
 
 
+def run_lines(found: Diff) -> list[str]:
+    """The run; where it is not the same before and after, both."""
+    before, after = run_text(found.before), run_text(found.after)
+    return [after] if before == after else [f"before: {before}", f"after:  {after}"]
+
+
 def run_text(report: Report) -> str:
     """The run: input, batch, dtype, attention, mode."""
     image = f"image {sides_text(report.image)}   " if report.image else ""
@@ -95,7 +101,8 @@ def _lines(found: Diff, *, verbose: bool) -> tuple[list[ChangeLine], list[str]]:
     """The changes to list, and what is said of the others."""
     lines = change_lines(found.changes)
     shown = lines if verbose else lines[:_MOST]
-    told = [f"{len(lines) - len(shown)} smaller changes more: --verbose"] if len(shown) < len(lines) else []
+    more = len(lines) - len(shown)
+    told = [f"{more} smaller change{'s' if more > 1 else ''} more: --verbose"] if more else []
     if found.operations:
         same = f"{found.same} operation{' costs' if found.same == 1 else 's cost'} the same"
         told.append(f"{same}; differences are of all blocks together")
@@ -160,7 +167,7 @@ def _markup(found: Diff, form: Format, *, verbose: bool) -> str:
     from xfcost.report.export import to_markup
 
     lines, more = _lines(found, verbose=verbose)
-    texts = [title(found), " ".join(run_text(found.after).split())]
+    texts = [title(found), *(" ".join(line.split()) for line in run_lines(found))]
     texts += [] if found.operations else [no_difference(found)]
     totals = [
         {"": line.quantity, "change": line.change, "before → after": line.values, "where": line.where}

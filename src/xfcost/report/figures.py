@@ -61,7 +61,7 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "gradients_bytes": ("gradients", ""),
     "optimizer_bytes": ("optimizer states", ""),
     "kept_bytes": ("saved activations", ""),
-    "step_bytes": ("memory of a step", ""),
+    "step_bytes": ("memory of a step, without the loss", ""),
     "run_flops": ("FLOPs of the run", "bold"),
     "estimated_flops": ("  6·P·D", ""),
     "run_days": ("days of the run", ""),

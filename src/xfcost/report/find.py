@@ -64,10 +64,15 @@ def _asked(found: Found) -> str:
         if text
     )
     if found.spec is None:
-        of = f"{found.searched - found.refused:,} of {found.searched:,} presets run{at or ' at their own sizes'}"
-        return f"{found.searched:,} presets{at or ' at their own sizes'}" if not found.refused else of
+        at = at or (" at its own size" if found.searched == 1 else " at their own sizes")
+        presets = _number(found.searched, "preset")
+        return f"{found.searched - found.refused:,} of {presets} run{at}" if found.refused else f"{presets}{at}"
     drawn = f", {found.searched:,} drawn at random" if found.searched != found.space else ""
-    return f"{found.space:,} configurations of {found.spec}{at}{drawn}"
+    return f"{_number(found.space or 0, 'configuration')} of {found.spec}{at}{drawn}"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _budgets(found: Found) -> str:

@@ -49,10 +49,16 @@ def time_texts(ledger: Ledger) -> Iterator[Text]:
     yield _time_line("lower bound: ", found.seconds, what, found, (mode, batch))
     if found.estimate is not None:
         yield _time_line(f"estimate at {_shares(found)}: ", found.estimate, "", found, (mode, batch))
-    elif found.mfu is not None or found.mbu is not None:
-        yield Text(f"no estimate: {found.missing} is missing, as in {_EXAMPLE[str(found.missing)]}")
     else:
-        yield Text(f"no estimate: nothing runs at its peak; say at what share, as in {_EXAMPLE[str(found.missing)]}")
+        yield Text(f"no estimate: {no_estimate(found)}")
+
+
+def no_estimate(found: OnDevices) -> str:
+    """Which shares an estimate lacks, and how they are given."""
+    example = " ".join(_EXAMPLE[option] for option in found.missing)
+    if found.mfu is None and found.mbu is None:
+        return f"nothing runs at its peak; say at what share, as in {example}"
+    return f"{' and '.join(found.missing)} {'is' if len(found.missing) == 1 else 'are'} missing, as in {example}"
 
 
 def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tuple[str, int]) -> Text:

@@ -57,6 +57,23 @@ def _check(path: Path, *, force: bool) -> None:
         raise OutputError(f"-o {shown(path, 200)}: there is no folder {shown(folder, 200)}; make it first")
     if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise OutputError(f"-o {shown(path, 200)}: can't be written: permission denied")
+    _try_out(folder / path.name)
+
+
+def _try_out(target: Path) -> None:
+    """Make a file beside the target and remove it: some folders that look writable (/proc) take none."""
+    temporary = _temporary(target)
+    try:
+        handle, _ = _open_beside(target, temporary)
+        os.close(handle)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _temporary(target: Path) -> Path:
+    import secrets
+
+    return target.parent / f".xfcost.{secrets.token_hex(8)}"
 
 
 def write_whole(path: Path, content: bytes, *, force: bool) -> None:
@@ -68,11 +85,9 @@ def write_whole(path: Path, content: bytes, *, force: bool) -> None:
     Raises:
         OutputError: it can't be written; nothing is left behind.
     """
-    import secrets
-
     check_target(path, force=force)
     target = Path(os.path.realpath(path))
-    temporary = target.parent / f".xfcost.{secrets.token_hex(8)}"
+    temporary = _temporary(target)
     try:
         with cleaned_up_on_interrupt(lambda: temporary.unlink(missing_ok=True)):
             _write_beside(target, temporary, content)

@@ -13,7 +13,7 @@ from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.system_crossovers import NamedOrder
 from xfcost.ledger import units
 from xfcost.report.agreement import COUNTED_ONLY, NOT_TRACED, agreement_texts
-from xfcost.report.comparison_answer import exponent_text, on_text
+from xfcost.report.comparison_answer import exponent_text, no_estimates, on_text
 from xfcost.report.console import bare_table, note_texts
 from xfcost.report.crossovers import range_text, search_text
 from xfcost.report.figures import bounded, figure_text
@@ -131,7 +131,7 @@ def overview(comparison: Comparison, width: int, *, verbose: bool = False) -> Gr
         head.append(f"   {COUNTED_ONLY}", style="dim")
     head.append(f"\n{_extremes(comparison, short)}", style="not bold")
     if text := on_text(comparison):
-        head.append(f"\n{text}", style="not bold")
+        head.append("\n".join(["", text, *no_estimates(comparison)]), style="not bold")
     for warning in input_warnings(dict(zip(short.values(), metadata, strict=True))):
         head.append(f"\n{warning}", style="bold yellow")
     filled = [one for one in COLUMNS if any(one.cell(comparison, name) != units.DASH for name in short)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -11,10 +12,15 @@ from rich.text import Text
 from xfcost.counting.distributed.recomputation import recomputed_scores
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger import units
-from xfcost.ledger.distributed import TrainingPlan
+from xfcost.ledger.distributed import DAY, TrainingPlan
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.training import TrainingStep, WholeRun
 from xfcost.report.console import bare_table
+
+# A minute, in days: shorter times are in seconds.
+_MINUTE: Final = 1 / 1440
+# The share of a run's tokens from which on filling its last step is worth a word: a digit of the percentage beside it.
+_VISIBLE: Final = 0.001
 
 
 def training_answers(ledger: Ledger, at_least: str) -> Iterator[Text]:
@@ -61,8 +67,10 @@ def _one_step(step: TrainingStep) -> str:
 
 def _memory_words(step: TrainingStep) -> str:
     """The total; without a trace, what is known of it."""
-    if step.total_bytes is not None:
-        return f"{units.size(step.total_bytes)} (parameters, gradients, optimizer states, saved activations)"
+    parts = "parameters, gradients, optimizer states, saved activations"
+    if step.total_with_loss_bytes is not None:
+        logits = f", {units.size(step.loss_logits_bytes)} float32 logits of the loss" if step.loss_logits_bytes else ""
+        return f"{units.size(step.total_with_loss_bytes)} ({parts}{logits})"
     if step.fixed_bytes is None:
         return "--trace finds it (optimizer states and saved activations depend on the real model)"
     return f"{units.size(step.fixed_bytes)} and saved activations, which --trace finds"
@@ -72,11 +80,11 @@ def _run_answers(run: WholeRun, *, several_streams: bool) -> Iterator[Text]:
     again = f" ({scientific(run.recomputed_flops, 3)} of them recompute)" if run.recomputed_flops else ""
     days = "; --on DEVICE, or --peak and --mfu, give days"
     if run.days is not None and run.device_days is not None:
-        shared = f" ({days_text(run.device_days, 'device-days')})" if run.devices > 1 else ""
+        shared = f" ({device_days_text([run.device_days])})" if run.devices > 1 else ""
         days = f", {days_text(run.days)}{shared} on {speed_text(run)}"
     yield Text.assemble(
         (f"{units.count(run.tokens)} tokens: ", "bold"),
-        f"{scientific(run.flops)} FLOPs{again} in {run.steps:,} steps{days}",
+        f"{scientific(run.flops)} FLOPs{again} in {steps_text(run.steps)}{days}",
     )
     yield Text(f"  {_beside_the_estimate(run, several_streams=several_streams)}")
 
@@ -135,8 +143,11 @@ def _memory(ledger: Ledger, step: TrainingStep) -> Table:
         table.add_row("master copy", units.size(step.master_bytes), "parameters in float32, updated by the optimizer")
     table.add_row("optimizer states", units.size(step.optimizer_bytes), _states(step))
     table.add_row("saved activations", units.size(step.kept_bytes), _activations(ledger, step))
-    if step.total_bytes is not None:
-        table.add_row("total", units.size(step.total_bytes), "without the workspace of single operations", style="bold")
+    if step.loss_logits_bytes:
+        table.add_row("logits of the loss", units.size(step.loss_logits_bytes), "float32; not in the walked step")
+    if step.total_with_loss_bytes is not None:
+        total = units.size(step.total_with_loss_bytes)
+        table.add_row("total", total, "without the workspace of single operations", style="bold")
     return table
 
 
@@ -176,8 +187,11 @@ def _beside_the_estimate(run: WholeRun, *, several_streams: bool) -> str:
         name = "embeddings and norms" if rest <= 0 else "weights applied more than once per token"
     excess = run.excess_over_estimate
     side = "above" if excess >= 0 else "below"
+    filled = ""
+    if run.filled_tokens - run.tokens > _VISIBLE * run.tokens:
+        filled = f", D = {run.filled_tokens:,} tokens: the last step is filled"
     return (
-        f"the exact count is {100 * abs(excess):.1f} % {side} 6·P·D ({scientific(run.estimate)}): "
+        f"the exact count is {100 * abs(excess):.1f} % {side} 6·P·D ({scientific(run.filled_estimate)}{filled}): "
         f"attention matmuls {_signed(run.attention_over_estimate)}, {name} {_signed(rest)}"
     )
 
@@ -188,7 +202,20 @@ def _signed(share: float) -> str:
     return f"{100 * share:+.{digits}f} %".replace("-", "−")
 
 
+def steps_text(steps: int) -> str:
+    """`1 step`, `954 steps`."""
+    return f"{steps:,} step" + "s" * (steps != 1)
+
+
+def device_days_text(each: Sequence[float]) -> str:
+    """`252.4 device-days`, `630.1 to 900.1 device-days`; below a minute `21.9 ms of one device`."""
+    words = "of one device" if each and max(each) < _MINUTE else "device-days"
+    return f"{' to '.join(days_text(days, '') for days in each)} {words}" if each else ""
+
+
 def days_text(days: float, words: str = "days") -> str:
-    """`1.189 days`, `12,345 days`."""
+    """`1.189 days`, `12,345 days`; below a minute `2.95 ms`."""
+    if days < _MINUTE:
+        return units.seconds(days * DAY)
     number = f"{days:,.4g}" if days < 10_000 else f"{days:,.0f}"  # noqa: PLR2004 - no exponents
     return f"{number} {words}".rstrip()

@@ -12,7 +12,7 @@ from xfcost.ledger import units
 from xfcost.ledger.distributed import AtUtilisation, DeviceMemory, TrainingPlan
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.console import bare_table
-from xfcost.report.training import days_text, scientific
+from xfcost.report.training import days_text, device_days_text, scientific, steps_text
 
 
 def plan_answers(ledger: Ledger) -> Iterator[Text]:
@@ -47,8 +47,8 @@ def _how_long(plan: TrainingPlan) -> str:
         times = ", ".join(f"{_time(plan, one)} at {share_text(one.mfu)}" for one in plan.at)
         return f"{times} MFU{_money(plan)}; --mfu says which"
     ends = plan.at[::-1]
-    shared = " to ".join(days_text(one.device_days, "") for one in ends if one.device_days is not None)
-    several = f" ({shared} device-days)" if shared and plan.mesh.on.count > 1 else ""
+    shared = device_days_text([one.device_days for one in ends if one.device_days is not None])
+    several = f" ({shared})" if shared and plan.mesh.on.count > 1 else ""
     shares = " to ".join(share_text(one.mfu) for one in ends)
     return f"{' to '.join(_time(plan, one) for one in ends)}{several} at {shares} MFU{_money(plan)}"
 
@@ -67,14 +67,14 @@ def _money(plan: TrainingPlan) -> str:
 
 
 def _lower_bound(plan: TrainingPlan, dtype: str) -> str:
-    if plan.bound_days is None or plan.run_flops is None:
-        least, counted = units.seconds(plan.bound_step_seconds), f"{scientific(plan.step_flops)} model FLOPs"
+    if plan.bound_days is None or plan.least_run_flops is None:
+        least, flops, steps = units.seconds(plan.bound_step_seconds), plan.least_step_flops, ""
     else:
-        least = days_text(plan.bound_days)
-        counted = f"{scientific(plan.run_flops)} model FLOPs in {plan.steps:,} steps"
+        least, flops, steps = days_text(plan.bound_days), plan.least_run_flops, f" in {steps_text(plan.steps or 0)}"
+    kept = "of pairs that masks keep, " if plan.least_step_flops < plan.step_flops else ""
     return (
-        f"lower bound {least}: {counted} at the peak of {units.count(plan.peak)}FLOP/s ({dtype}) on every device, "
-        "which no run reaches"
+        f"lower bound {least}: {scientific(flops)} FLOPs{steps} ({kept}without recomputation) at the peak of "
+        f"{units.count(plan.peak)}FLOP/s ({dtype}) on every device, which no run reaches"
     )
 
 
@@ -115,6 +115,8 @@ def _recomputation(plan: TrainingPlan, ledger: Ledger) -> str:
     one = plan.at[0] if plan.mesh.mfus else plan.at[len(plan.at) // 2]
     words = f"+{100 * plan.recomputation:.1f} % FLOPs ({_again(plan, ledger)}): {share_text(one.mfu)} MFU is "
     words += f"{share_text(one.hfu)} HFU"
+    if max(each.hfu for each in plan.at) > 1:
+        words += " (above 100 % only if masked scores are skipped)"
     if one.recomputation_days is not None:
         words += f", and {days_text(one.recomputation_days)} of {days_text(one.days or 0)} recompute"
     return words

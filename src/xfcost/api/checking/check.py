@@ -12,7 +12,8 @@ from xfcost.api.difference import How, opened
 from xfcost.api.notebooks import show_as
 from xfcost.api.revisions.git import commit_of
 from xfcost.api.specs import Progress, spec_name
-from xfcost.counting.checking.figures import figure_of, growing, weights
+from xfcost.api.without_effect import refuse_in_check
+from xfcost.counting.checking.figures import devices_words, figure_of, growing, weights
 from xfcost.counting.checking.result import Checked, CheckResult, Held, heaviest
 from xfcost.counting.differences.changes import changes, grown
 from xfcost.counting.differences.comparable import other_runs
@@ -50,7 +51,7 @@ def check(  # noqa: PLR0913 - a keyword per budget
         max_macs: multiply-accumulates of the run, `5G`.
         max_params: parameters, `30M`.
         max_memory: bytes, with a unit in a text: weights, attention matrices and KV cache of a pass, or all of a
-            training step, `2GiB`.
+            training step, `2GiB`; with `on` and mode="train" those of the device that needs most.
         max_flops: FLOPs of the run.
         max_kv_cache: bytes of the KV cache, in the modes prefill, decode and generate.
         against: a git revision of the target, a report that `analyze` saved as JSON, or a ledger.
@@ -88,6 +89,7 @@ def checked(target: Any, asked: Asked) -> Checked:
     Raises:
         XfcostError: it can't be counted, or there is nothing to compare it with.
     """
+    refuse_in_check(asked.options, asked.budgets, against=asked.against is not None)
     ledger = target if isinstance(target, Ledger) else _counted(target, asked)
     label = spec_name(target) if isinstance(target, str | os.PathLike) else ledger.metadata.name
     found = [(budget, figure_of(ledger, budget)) for budget in asked.budgets]
@@ -125,7 +127,7 @@ def _counted(target: Any, asked: Asked) -> Ledger:
 def _run_text(ledger: Ledger) -> str:
     from xfcost.report.input_description import circumstances
 
-    return " ".join(circumstances(ledger.metadata).split())
+    return " ".join([*circumstances(ledger.metadata).split(), *devices_words(ledger)])
 
 
 def _agrees(ledger: Ledger) -> bool:

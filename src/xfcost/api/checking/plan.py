@@ -13,7 +13,7 @@ from xfcost.api.checking.project import FILE, TABLE, Entry, Project
 from xfcost.api.specs import Progress
 from xfcost.counting.checking.result import CheckResult
 from xfcost.ledger.budgets import Budget
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import UsageError, XfcostError, printable
 from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
 from xfcost.spec.targets import module_target
 
@@ -51,7 +51,7 @@ def planned(
                 f"{entry.target}: has no budget; give one, as in --max-macs 5G, or write it in {FILE} under "
                 f"[[{TABLE}.check]]"
             )
-        plan.append(Planned(folder, Entry(entry.target, whole.budgets, {**whole.options, **words})))
+        plan.append(Planned(folder, whole._replace(target=entry.target, options={**whole.options, **words})))
     return plan
 
 
@@ -91,10 +91,21 @@ def check_all(plan: Sequence[Planned], against: str | None, progress: Progress) 
         against = os.path.abspath(against)
     found = []
     for folder, entry in plan:
-        with _inside(folder):
+        with _inside(folder), _told_where(entry):
             asked = Asked(tuple(entry.budgets.values()), against, entry.options, progress)
             found.append(checked(entry.target, asked))
     return CheckResult(checked=tuple(found))
+
+
+@contextmanager
+def _told_where(entry: Entry) -> Iterator[None]:
+    """Name file and table of an entry in the message of what goes wrong with it."""
+    try:
+        yield
+    except XfcostError as error:
+        if entry.where:
+            error.args = (f"{entry.where} ({printable(entry.target, 80)}): {error}",)
+        raise
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from xfcost.counting.checking.figures import GROWING
 from xfcost.ledger.budgets import BUDGETS, Budget
 from xfcost.ledger.errors import UsageError, nearest, printable, shown
 from xfcost.ledger.options import OPTIONS
@@ -27,7 +28,8 @@ from xfcost.spec.targets import module_target
 
 FILE: Final = "pyproject.toml"
 TABLE: Final = "tool.xfcost"
-_BUDGETS: Final = {one.option.removeprefix("--"): quantity for quantity, one in BUDGETS.items()}
+_BUDGETS: Final = {BUDGETS[quantity].option.removeprefix("--"): quantity for quantity in GROWING}
+_FLAGS: Final = {name.replace("_", "-"): name for name, option in OPTIONS.items() if option.default is False}
 _OPTIONS: Final = {name.replace("_", "-"): name for name, option in OPTIONS.items() if not option.hidden}
 # Keys that take one text or several.
 _LISTS: Final = {"input": "inputs", "build": "build", "set": "settings"}
@@ -43,13 +45,16 @@ class Entry(NamedTuple):
     budgets: Mapping[str, Budget]
     options: Mapping[str, Any]
     """Of `analyze`."""
+    where: str = ""
+    """Its file and table, for messages; empty of a target that stands in no file."""
 
     def over(self, default: Entry) -> Entry:
         """This entry, and what it leaves to `default`."""
         options = dict(default.options)
         if "N" in self.options or "size" in self.options:  # they say the same in two ways
             options = {name: value for name, value in options.items() if name not in ("N", "size")}
-        return Entry(self.target, {**default.budgets, **self.budgets}, options | dict(self.options))
+        budgets = {**default.budgets, **self.budgets}
+        return Entry(self.target, budgets, options | dict(self.options), self.where or default.where)
 
 
 class Project(NamedTuple):
@@ -81,11 +86,11 @@ def find_project(start: Path) -> Project | None:
     """The tables of the nearest pyproject.toml that has some, from `start` upwards; None where none has.
 
     Raises:
-        UsageError: one is no TOML, or says what can't be.
+        XfcostError: one is no file or no TOML, or says what can't be.
     """
     for folder in (start, *start.parents):
         file = folder / FILE
-        if file.is_file() and (found := read_project(file)) is not None:
+        if os.path.lexists(file) and (found := read_project(file)) is not None:
             return found
     return None
 
@@ -98,8 +103,10 @@ def read_project(file: Path) -> Project | None:
     """
     name = shown(os.path.relpath(file), 200)
     content = _toml(read_file(file, name, _EXPECTED), name)
-    tool = content.get("tool")
-    if not isinstance(tool, dict) or "xfcost" not in tool:
+    tool = content.get("tool", {})
+    if not isinstance(tool, dict):
+        raise UsageError(f"{name}: tool: expected tables, [{TABLE}] and others, got {shown(tool)}")
+    if "xfcost" not in tool:
         return None
     table = tool["xfcost"]
     if not isinstance(table, dict):
@@ -140,7 +147,7 @@ def _target_entry(table: Mapping[str, Any], where: str) -> Entry:
     if not isinstance(target, str) or not target:
         told = "has no target" if target is None else f"target: expected a text, got {shown(target)}"
         raise UsageError(f'{where}: {told}; as in target = "specs/tiny.yaml" or "model.py:build"')
-    return _entry(rest, where, also=("target",))._replace(target=target)
+    return _entry(rest, where, also=("target",))._replace(target=target, where=where)
 
 
 def _entry(table: Mapping[str, Any], where: str, also: tuple[str, ...]) -> Entry:
@@ -153,6 +160,8 @@ def _entry(table: Mapping[str, Any], where: str, also: tuple[str, ...]) -> Entry
             options[_LISTS[key]] = _texts(key, value, where)
         elif key == "trace":
             options["trace"] = _flag(key, value, where)
+        elif key in _FLAGS:
+            options[_FLAGS[key]] = _flag(key, value, where)
         elif key in _OPTIONS:
             options[_OPTIONS[key]] = _option(key, value, where)
         else:

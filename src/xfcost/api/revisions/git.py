@@ -52,7 +52,8 @@ def commit_of(revision: str) -> str:
         near = near_names(revision, names)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise UsageError(
-            f"{printable(revision, 80)}: there is no such revision here{hint}"
+            f"{printable(revision, 80)}: there is no such revision here; expected a commit, branch or tag, as in "
+            f"HEAD~1 or main{hint}"
             + (" (a shallow clone has few; in a GitHub workflow fetch-depth: 0 fetches all)" if _shallow() else "")
         )
     return named.stdout.decode("ascii").strip()

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from xfcost.counting.distributed.options import MESH_OPTIONS
 from xfcost.ledger.budgets import BUDGETS, Budget, inference_memory
+from xfcost.ledger.distributed import DeviceMemory, Mesh
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
+
+_LOGITS: Final = "logits of the loss"
 
 
 class Figure(NamedTuple):
@@ -21,6 +25,14 @@ class Figure(NamedTuple):
     """Of a sum: its parts."""
     at_least: bool = False
     """Is it a lower bound, because no formula knows an operation of the module?"""
+    of_a_device: bool = False
+    """Is it of one of several devices, which share what the operations need?"""
+
+    @property
+    def largest(self) -> str | None:
+        """The largest of the parts that operations add up to; the loss's logits are of none."""
+        of_operations = {name: value for name, value in (self.parts or {}).items() if name != _LOGITS}
+        return max(of_operations, key=lambda name: of_operations[name], default=None)
 
 
 class Weight(NamedTuple):
@@ -72,17 +84,48 @@ def _params(ledger: Ledger, budget: Budget) -> Figure:
 def _memory(ledger: Ledger, budget: Budget) -> Figure:
     """Bytes of a pass, or of a training step."""
     if ledger.training is not None:
-        step = ledger.training.step
-        if step.total_bytes is None:
+        step, plan = ledger.training.step, ledger.training.plan
+        if step.total_with_loss_bytes is None or (plan is not None and not plan.memory.complete):
             raise UsageError(
                 f"{budget.option} of --mode train: the optimizer's states or the saved activations are not known in "
                 "closed form; add --trace"
             )
-        parts = {"parameters, gradients and optimizer": step.fixed_bytes or 0, "saved activations": step.kept_bytes}
-        return Figure(step.total_bytes, "memory of a training step", _some(parts))
+        if plan is not None:
+            return _device_memory(plan.memory)
+        parts = {
+            "parameters, gradients and optimizer": step.fixed_bytes or 0,
+            "saved activations": step.kept_bytes,
+            _LOGITS: step.loss_logits_bytes,
+        }
+        return Figure(step.total_with_loss_bytes, "memory of a training step", _some(parts))
     memory = inference_memory(ledger)
     parts = {"weights": memory.weights, "attention matrices": memory.attention, "KV cache": memory.cache}
     return Figure(memory.total, "memory", _some(parts))
+
+
+def _device_memory(memory: DeviceMemory) -> Figure:
+    parts = {
+        "parameters, gradients and optimizer": memory.states,
+        "saved activations": memory.activations,
+        "recomputed activations": memory.recomputed,
+        _LOGITS: memory.logits,
+    }
+    return Figure(memory.known, "memory of a device", _some(parts), of_a_device=True)
+
+
+def devices_words(ledger: Ledger) -> list[str]:
+    """`on h100-sxm x8, --zero 3 --checkpoint full`; nothing without devices."""
+    plan = None if ledger.training is None else ledger.training.plan
+    if plan is None:
+        return []
+    plain = Mesh(on=plan.mesh.on)
+    named = {option: getattr(plan.mesh, field) for option, field in MESH_OPTIONS.items()}
+    shared = [
+        f"--{option.replace('_', '-')}" + ("" if value is True else f" {value}")
+        for option, value in named.items()
+        if value != getattr(plain, MESH_OPTIONS[option])
+    ]
+    return [f"on {plan.mesh.on.name}{',' if shared else ''}", *shared]
 
 
 def _some(parts: Mapping[str, int | None]) -> dict[str, int]:
@@ -117,23 +160,24 @@ GROWING: Final = {
 
 def growing(figure: Figure, budget: Budget) -> str:
     """The quantity of operations that a budget is of; of memory that of its largest part."""
-    if budget.quantity != "memory" or not figure.parts:
+    if budget.quantity != "memory" or figure.largest is None:
         return GROWING[budget.quantity]
-    largest = max(figure.parts, key=lambda name: (figure.parts or {})[name])
-    return _OF_PARTS.get(largest, "params")
+    return _OF_PARTS.get(figure.largest, "params")
 
 
 _OF_PARTS: Final = {
     "attention matrices": "attention_bytes",
     "KV cache": "cache_bytes",
     "saved activations": "kept_bytes",
+    "recomputed activations": "kept_bytes",
 }
 
 
 def weights(ledger: Ledger, figure: Figure, budget: Budget) -> list[Weight]:
-    """What every operation adds to a figure; of memory to its largest part."""
+    """What every operation adds to a figure; of memory to its largest part, of all devices."""
     found = list(_values(ledger, growing(figure, budget), _bytes_of_a_parameter(ledger, budget)))
-    whole = figure.value if budget.quantity == "memory" else sum(value for _, value in found) or 1
+    summed = budget.quantity != "memory" or figure.of_a_device
+    whole = sum(value for _, value in found) or 1 if summed else figure.value
     return [Weight(row.block, row.title, row.path, row.times, value, value / whole) for row, value in found]
 
 

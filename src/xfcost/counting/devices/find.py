@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from xfcost.ledger.quantities import whole_number
 from xfcost.spec.files import Expected, read_file
 
 _SHIPPED: Final = Path(__file__).with_name("devices.yaml")
-_GROUP: Final = re.compile(r"(?P<name>.*?[^\s\[])\s*\[?\s*[x×*]\s*(?P<count>\d[\w.+-]*)\s*\]?", re.IGNORECASE)
+_GROUP: Final = re.compile(r"(?P<name>.*?[^\s\[])\s*\[?\s*[x×*]\s*(?P<count>[+-]?\d[\w.+-]*)\s*\]?", re.IGNORECASE)
 _VENDORS: Final = re.compile(r"^\s*(nvidia|amd|google|aws|geforce|instinct)\b[\s_-]*", re.IGNORECASE)
 _EXAMPLE: Final = "as in h100-sxm, or h100-sxmx8 for eight of them (`xfcost devices` lists them)"
 _EXPECTED: Final = Expected(what="a YAML file", large="a list of devices is a few pages of YAML")
@@ -82,10 +82,20 @@ def _shipped() -> DeviceFile:
 
 
 def _own() -> DeviceFile | None:
+    """The user's own file; None where there is none.
+
+    Raises:
+        SpecError: it is invalid, or has a name that means several of another device.
+    """
     path = own_file()
     if not path.exists():
         return None
-    return DeviceFile(read_file(path, str(path), _EXPECTED), str(path), own=True)
+    own = DeviceFile(read_file(path, str(path), _EXPECTED), str(path), own=True)
+    names = [*_shipped().names, *own.names, *calibrated.names()]
+    for name in own.names:
+        if (several := _GROUP.fullmatch(name)) is not None and (one := _among(names, several["name"])) is not None:
+            raise own.bad_name(name, f"means {several['count']} of {one}; a device's name does not end in x and digits")
+    return own
 
 
 def _own_names() -> tuple[str, ...]:
@@ -95,7 +105,11 @@ def _own_names() -> tuple[str, ...]:
 
 def _known(text: str) -> str | None:
     """The device that `text` names, without vendor, case, spaces and hyphens, or by words that only one has."""
-    names, text = device_names(), _VENDORS.sub("", text)
+    return _among(device_names(), text)
+
+
+def _among(names: Sequence[str], text: str) -> str | None:
+    text = _VENDORS.sub("", text)
     same = [name for name in names if _letters(name) == _letters(text)]
     return same[0] if same else next(iter(found), None) if len(found := _with_words(text, names)) == 1 else None
 

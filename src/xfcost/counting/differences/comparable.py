@@ -45,6 +45,9 @@ def _inputs(before: Report, after: Report) -> Iterator[str]:
         first, second = (", ".join((report.module or {}).get("inputs") or ()) for report in (before, after))
         if first != second:
             yield f"inputs ({first}) and ({second})"
+    elif before.module is None and after.module is None and before.image != after.image:
+        image, tokens = (before, after) if before.image else (after, before)
+        yield f"an image ({_sides(image.image or ())}) and {tokens.tokens:,} tokens, which are not comparable as input"
     elif before.tokens is not None and after.tokens is not None and before.tokens != after.tokens:
         yield f"N {before.tokens:,} and {after.tokens:,}"
 

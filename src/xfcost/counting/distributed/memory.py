@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import ceil
-from typing import Final
 
 from xfcost.counting.distributed.held import Held, Holdings
 from xfcost.counting.distributed.model_states import model_states
@@ -17,10 +16,6 @@ from xfcost.ledger.distributed import DeviceMemory, Mesh
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.training import TrainingStep
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.grammar import TokenInput
-
-# A loss over a vocabulary computes its logits in float32 (Korthikanti et al. 2022, §4.3).
-_LOGIT_BYTES: Final = 4
 
 
 def device_memory(
@@ -59,7 +54,7 @@ def _of_stage(
         **states._asdict(),
         activations=ceil(kept * in_flight) if known else None,
         recomputed=ceil(again) if known or not again else None,
-        logits=_logits(architecture, mesh) if head else 0,
+        logits=ceil(Fraction(step.loss_logits_bytes, mesh.tensor)) if head else 0,
     )
 
 
@@ -73,11 +68,3 @@ def _kept(held: Held, mesh: Mesh) -> Fraction:
 def _recomputed(held: Held, mesh: Mesh) -> Fraction:
     """Bytes of a block's activations that come back while its backward pass runs."""
     return {"none": Fraction(0), "selective": held.matrices, "full": held.kept}[mesh.checkpoint]
-
-
-def _logits(architecture: Architecture, mesh: Mesh) -> int:
-    """Float32 logits of one micro-batch, where a head predicts tokens."""
-    stream = architecture.streams[-1]
-    if architecture.logits is None or not isinstance(stream.input, TokenInput):
-        return 0
-    return ceil(Fraction(_LOGIT_BYTES * stream.grid.total * architecture.batch * stream.input.vocabulary, mesh.tensor))

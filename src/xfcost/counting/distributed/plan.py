@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import floor
 from typing import Final
 
 import msgspec
@@ -9,11 +10,13 @@ import msgspec
 from xfcost.counting.distributed.divisibility import check_mesh, step_batch
 from xfcost.counting.distributed.memory import device_memory
 from xfcost.counting.distributed.model_states import model_states
-from xfcost.counting.distributed.recomputation import checkpointed_macs, recomputed_macs
+from xfcost.counting.distributed.recomputation import all_recomputed_macs, recomputed_macs
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.ledger.distributed import DAY, HOUR, AtUtilisation, Mesh, TrainingPlan
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.least_work import least_of
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
 from xfcost.ledger.options import CHECKPOINTS, Checkpoint
 from xfcost.ledger.training import Plan, TrainingStep
 from xfcost.spec.architecture import Architecture
@@ -55,8 +58,7 @@ def training_plan(ledger: Ledger, architecture: Architecture, mesh: Mesh, tokens
     check_mesh(mesh, architecture)
     sample = (step.tokens or 0) // batch
     micro_batches, sequences = step_batch(mesh, batch, sample)
-    alone = sum(recomputed_macs(row) for row in ledger.rows)
-    again = alone + checkpointed_macs(ledger, mesh.checkpoint)
+    again = all_recomputed_macs(ledger, mesh.checkpoint)
     passes = micro_batches * mesh.data
     made = TrainingPlan(
         mesh=mesh,
@@ -65,8 +67,10 @@ def training_plan(ledger: Ledger, architecture: Architecture, mesh: Mesh, tokens
         step_sequences=sequences,
         step_tokens=sequences * sample,
         memory=device_memory(ledger, architecture, step, mesh, micro_batches),
-        step_flops=passes * (step.model_flops - 2 * alone),
-        recomputed_flops=passes * 2 * again,
+        step_flops=passes * 2 * sum(map(_model_macs, ledger.rows)),
+        recomputed_flops=passes * 2 * sum(map(again, ledger.rows)),
+        least_step_flops=passes * 2 * least_of(ledger, _model_macs),
+        least_recomputed_flops=passes * 2 * least_of(ledger, again),
         bytes_per_parameter=_bytes_per_parameter(ledger, step, mesh),
         tokens=tokens,
         steps=None if tokens is None else ceil_div(tokens, sequences * sample),
@@ -75,6 +79,11 @@ def training_plan(ledger: Ledger, architecture: Architecture, mesh: Mesh, tokens
     at = tuple(_at(made, mfu) for mfu in mesh.mfus or IN_PRINT)
     made = msgspec.structs.replace(made, at=at)
     return msgspec.structs.replace(made, remedies=_remedies(made, ledger, architecture, step))
+
+
+def _model_macs(row: Operation) -> int:
+    """MACs of its forward and backward pass, of all blocks, recomputing nothing."""
+    return row.macs * row.times + (row.times_over("backward_macs") or 0) - recomputed_macs(row)
 
 
 def _bytes_per_parameter(ledger: Ledger, step: TrainingStep, mesh: Mesh) -> float | None:
@@ -89,13 +98,16 @@ def _at(plan: TrainingPlan, mfu: float) -> AtUtilisation:
     """The run at one utilisation.
 
     Raises:
-        UsageError: with recomputation the devices would compute above their peak.
+        UsageError: with recomputation the devices would compute above their peak, even if they skip masked scores.
     """
     hfu = mfu * (1 + plan.recomputation)
-    if hfu > 1 and plan.mesh.mfus:
+    computed = mfu * plan.least_computed
+    if computed > 1 and plan.mesh.mfus:
+        most = floor(1000 / plan.least_computed) / 1000
+        masks = " even if masked scores are skipped" if plan.least_step_flops < plan.step_flops else ""
         raise UsageError(
             f"--mfu {mfu:.4g}: with what is recomputed (+{plan.recomputation:.1%} FLOPs) the devices would compute at "
-            f"{hfu:.1%} of their peak; expected at most {1 / (1 + plan.recomputation):.1%}"
+            f"{computed:.1%} of their peak{masks}; expected at most {most:.1%}"
         )
     devices = plan.mesh.on.count
     seconds = plan.step_flops / (mfu * plan.peak * devices)

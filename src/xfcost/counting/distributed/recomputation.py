@@ -6,6 +6,8 @@ Full checkpointing runs every block's forward again, selective the products of e
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.options import Checkpoint
@@ -24,12 +26,23 @@ def recomputed_scores(row: Operation) -> int:
     return max(0, (row.times_over("backward_macs") or 0) - products * row.times)
 
 
+def all_recomputed_macs(ledger: Ledger, checkpoint: Checkpoint) -> Callable[[Operation], int]:
+    """A row -> what its backward pass and checkpointing recompute of it, in MACs of all blocks."""
+    again = {row.path for row in _checkpointed(ledger, checkpoint)}
+    return lambda row: recomputed_macs(row) + (row.macs * row.times if row.path in again else 0)
+
+
 def checkpointed_macs(ledger: Ledger, checkpoint: Checkpoint) -> int:
     """MACs that checkpointing adds."""
+    return sum(row.macs * row.times for row in _checkpointed(ledger, checkpoint))
+
+
+def _checkpointed(ledger: Ledger, checkpoint: Checkpoint) -> list[Operation]:
+    """The rows whose forward pass checkpointing runs again."""
     if checkpoint == "none":
-        return 0
+        return []
     again = [row for row in ledger.rows if row.in_block and not row.recomputed]
     if checkpoint == "selective":
         cores = {row.component for row in again if row.matrix_kept and not row.fused}
         again = [row for row in again if row.component in cores and not (row.params or row.shared)]
-    return sum(row.macs * row.times for row in again)
+    return again

@@ -1,4 +1,4 @@
-"""The tensors that the rows of one component read, write and have autograd save, as the rows declare them."""
+"""The rows of a component, run one after the other on storages: what each saves, reads and writes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,7 @@ from typing import Final, NamedTuple
 
 from xfcost.counting.storage import Held, Storage
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import (
-    BEFORE,
-    INPUT,
-    OUTPUT,
-    ByChannel,
-    Copy,
-    Repeated,
-    Saved,
-    Tensor,
-    Widened,
-    width_of,
-)
+from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, ByChannel, Copy, Repeated, Saved, Tensor, Widened, width_of
 
 _WIDENED: Final = 4
 

@@ -1,0 +1,85 @@
+"""No option of `check` and `diff` is silently without effect: it changes a figure, or is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import xfcost
+from helpers import xf
+from xfcost.api.difference import diff
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.options import OPTIONS
+from xfcost.report.budgets import check_text
+
+EIGHT = ["--mode", "train", "--on", "h100-sxmx8"]
+# Options that no figure of theirs depends on -> with what they are given.
+DEVICES: dict[str, dict[str, Any]] = {
+    name: {"on": "h100-sxmx8"} | more
+    for name, more in {
+        "on": {}, "zero": {"zero": 3}, "checkpoint": {"checkpoint": "full"}, "tensor_parallel": {"tensor_parallel": 2},
+        "sequence_parallel": {"tensor_parallel": 2, "sequence_parallel": True}, "pipeline": {"pipeline": 2},
+        "gradients": {"gradients": "float32"}, "global_batch": {"global_batch": "1M"}, "mfu": {"mfu": "40%"},
+        "mbu": {"mbu": "60%"},
+    }.items()
+}  # fmt: skip
+RATES: dict[str, dict[str, Any]] = {
+    name: {"tokens": "1B"} | more
+    for name, more in {
+        "tokens": {}, "peak": {"peak": "312T", "mfu": "40%"}, "sustained": {"sustained": "1T"},
+        "devices": {"sustained": "1T", "devices": 8},
+    }.items()
+}  # fmt: skip
+# Those that change figures of both commands.
+OF_COUNTS = {
+    "N", "size", "batch", "dtype", "attention", "mode", "new_tokens", "logits", "optimizer", "memory_level", "rate",
+}  # fmt: skip
+
+
+def test_every_option_is_looked_at():
+    assert {*DEVICES, *RATES, *OF_COUNTS} == set(OPTIONS)
+
+
+@pytest.mark.parametrize(("name", "options"), (DEVICES | RATES).items())
+def test_what_changes_no_figure_is_refused(name, options):
+    flag = f"--{name.replace('_', '-')}"
+    with pytest.raises(UsageError, match=f"{flag}\\b.*: check .*`xfcost analyze"):
+        xfcost.check("gpt2", max_params="1G", mode="train", **options)
+    with pytest.raises(UsageError, match=f"{flag}\\b.*: diff compares counts .*`xfcost analyze`"):
+        diff("gpt2", "gpt2-m", mode="train", **options)
+
+
+def test_traffic_has_no_budget():
+    with pytest.raises(UsageError, match="--memory-level: check has no budget of main-memory traffic"):
+        xfcost.check("gpt2", max_params="1G", memory_level="192KiB")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["gpt2", "--mode", "decode", "--on", "h100-sxm", "--max-memory", "80GB"], "--on: check takes devices with"),
+        (["gpt2", *EIGHT, "--max-memory", "80GB", "--mfu", "40%"], "--mfu: check holds budgets of counts and bytes"),
+        (["gpt2", *EIGHT, "--max-memory", "80GB", "--global-batch", "1M"], "--global-batch: without --pipeline"),
+        (["gpt2", *EIGHT, "--max-memory", "80GB", "--tensor-parallel", "5"], "--tensor-parallel 5"),
+    ],
+)
+def test_devices_are_of_the_memory_of_a_training_step(words, told):
+    done = xf("check", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+
+
+def test_the_memory_of_a_device_is_that_of_its_training_plan():
+    """Parameters, gradients, master copy and Adam's moments: 16 bytes a parameter, shared among 8 with ZeRO 3."""
+    how = {"mode": "train", "on": "h100-sxmx8", "zero": 3, "checkpoint": "full"}
+    [found] = xfcost.check("gpt2", max_memory="400MiB", **how).checked[0].held
+    plan = xfcost.analyze("gpt2", trace=False, **how).training.plan
+    assert (found.figure.value, found.figure.words) == (plan.memory.known, "memory of a device")
+    assert found.figure.parts["parameters, gradients and optimizer"] == 16 * 124_439_808 // 8
+    assert sum(found.figure.parts.values()) == plan.memory.known
+    assert found.verdict == "over"
+    assert sum(weight.share for weight in found.heaviest) < 1
+    text = check_text(xfcost.check("gpt2", max_memory="400MiB", **how), "table")
+    assert "on h100-sxm x8, --zero 3 --checkpoint full" in " ".join(text.split())
+    assert "of the whole model, before devices share it" in " ".join(text.split())
