@@ -61,7 +61,9 @@ class _Row:
 
     def _new(self, tensor: Tensor) -> Storage:
         if tensor.view_of is not None:
-            return self.scope[tensor.view_of]
+            source = self.scope[tensor.view_of]
+            if not (tensor.token_by_token and source.by_channel):
+                return source
         once = tensor.once or self.once
         gradient = self.gradient and not tensor.constant
         width = width_of(tensor.type, self.element)

@@ -8,7 +8,7 @@ import msgspec
 
 from xfcost.formulas.tensors import copied
 from xfcost.ledger.number import Number
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Merged, Saved, Strided, Tensor, Tensors
 
 
 class BandTensors(NamedTuple):
@@ -40,9 +40,19 @@ class BandTensors(NamedTuple):
     def _key(self, name: str) -> Tensor:
         return Tensor(name, (self.keys, self.inner // self.shared))
 
-    def _blocks(self, name: str) -> Tensor:
-        """Keys or values of all blocks, three blocks each: overlapping, so copied."""
-        return Tensor(name, (self.queries // self.block, 3 * self.block, self.inner // self.shared))
+    @property
+    def _heads(self) -> tuple[Number, Number, Number]:
+        """The axis of the query heads in a token."""
+        return self.heads, 0, self.inner // self.heads
+
+    def _blocks(self, name: str) -> tuple[Tensor, Saved]:
+        """Padded keys or values, and what is saved of them: all blocks, three blocks each, which overlap."""
+        heads, blocks = self.heads // self.shared, self.queries // self.block // self.classes
+        tokens, width = (blocks + 2) * self.block, self.inner // self.heads
+        shape = (self.queries // self.block, 3 * self.block, self.inner // self.shared)
+        axes = (heads * self.classes, tokens, 0), (blocks, self.block, 0)
+        made = Tensor(name, (heads * self.classes * tokens, width))
+        return made, Saved(name, copied=Strided(shape, heads * self.classes * tokens, axes))
 
     def _queries(self, shape: tuple[Number, ...], groups: Number) -> Merged | None:
         return None if self.contiguous_queries else Merged(shape, self.heads, self.block, groups)
@@ -57,7 +67,9 @@ class BandTensors(NamedTuple):
         """Queries and keys in chunks of 2s that overlap by s: both are copied and saved."""
         q, k = self._query, self._key(self.operands[1])
         chunks = self.queries // self.block - self.classes
-        merged = Merged((chunks, 2 * self.block, self.inner), self.heads, self.block, chunks)
+        of_class = chunks // self.classes
+        axes = self._heads, (self.classes, 1, 0), (of_class, self.block * self.classes, 0)
+        merged = Strided((chunks, 2 * self.block, self.inner), self.queries, axes)
         saves = (Saved(q.name, k.name, merged), Saved(k.name, q.name, merged))
         return Tensors((q, k), (Tensor(OUTPUT, self._band),), saves)
 
@@ -65,10 +77,11 @@ class BandTensors(NamedTuple):
     def block_scores(self) -> Tensors:
         """Blocks of queries, and their keys gathered; query heads that share a key head are stacked first."""
         q, k = self._query, self._key(self.operands[1])
-        copies = self._blocks("keys"), *((Tensor("stacked", q.shape),) if self.shared > 1 else ())
+        padded_keys, blocks = self._blocks("keys")
+        stacked = (Tensor("stacked", q.shape),) if self.shared > 1 else ()
         merged = self._queries(q.shape, self.queries // self.block)
-        saves = (Saved(q.name, k.name, merged),) if self.shared == 1 else ()
-        return Tensors((q, k), (Tensor(OUTPUT, self._band),), saves, copies)
+        saves = (Saved(q.name, k.name, merged), blocks) if self.shared == 1 else (blocks,)
+        return Tensors((q, k), (Tensor(OUTPUT, self._band),), saves, stacked, between=(padded_keys,))
 
     @property
     def mask(self) -> Tensors:
@@ -77,17 +90,17 @@ class BandTensors(NamedTuple):
         return Tensors((Tensor(BEFORE, self._band),), makes=(shut,))
 
     @property
-    def _global_key(self) -> tuple[Tensor, Merged]:
+    def _global_key(self) -> tuple[Tensor, Strided]:
         """The global keys or values, and their copy for every class."""
         shape = (self.global_keys, self.inner)
-        merged = Merged((self.classes, *shape), self.heads, self.global_keys, self.classes)
+        merged = Strided((self.classes, *shape), self.queries, (self._heads, (self.classes, 0, 0)))
         return Tensor(self.global_operand, shape), merged
 
     @property
     def global_key_scores(self) -> Tensors:
         """All queries by the global keys."""
         (k, merged), q = self._global_key, self._query
-        queries = Merged(q.shape, self.heads, self.queries, self.classes)
+        queries = Strided(q.shape, self.queries, (self._heads, (self.classes, 1, 0)))
         saves = (Saved(q.name, k.name, None if self.contiguous_queries else queries), Saved(k.name, q.name, merged))
         return Tensors((q, k), (Tensor(OUTPUT, (self.queries, self.heads, self.global_keys)),), saves)
 
@@ -102,8 +115,9 @@ class BandTensors(NamedTuple):
     def weighted_sum(self) -> Tensors:
         """The weights, and the values gathered."""
         weights, v = Tensor(BEFORE, self._band), self._key(self.operands[2])
-        saves = (Saved(weights.name, v.name),)
-        return Tensors((weights, v), (Tensor(OUTPUT, self._query.shape),), saves, (self._blocks("values"),))
+        padded_values, blocks = self._blocks("values")
+        saves = (Saved(weights.name, v.name), blocks)
+        return Tensors((weights, v), (Tensor(OUTPUT, self._query.shape),), saves, between=(padded_values,))
 
     @property
     def global_key_weighted_sum(self) -> Tensors:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from xfcost.formulas.query_blocks import Blocks
 from xfcost.formulas.tensors import copied, reading, view
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Merged, Saved, Strided, Tensor, Tensors
 
 
 def _is_row(blocks: Blocks) -> bool:
@@ -34,21 +36,23 @@ def memory_blocks(blocks: Blocks, width: Number, of: str) -> Tensors:
         return copied(reads, writes, of)
     if blocks.padded == tokens and not has_margins(blocks):
         return view(reads, writes, of)
-    frame = blocks.padded + sum((*blocks.before, *blocks.after))
-    return Tensors((Tensor(of, reads),), (Tensor(OUTPUT, writes, storage=frame * width),))
+    return Tensors((Tensor(of, reads),), (Tensor(OUTPUT, writes, storage=blocks.frame * width),))
 
 
 def overlapping(blocks: Blocks, width: Number) -> Copy | None:
     """Copy of overlapping keys or values, whose blocks a fused kernel is given as samples."""
     if not (_is_row(blocks) and has_margins(blocks)):
         return None
-    return Merged((blocks.groups, blocks.keys, width), blocks.groups, blocks.keys)
+    return Strided((blocks.groups, blocks.keys, width), blocks.frame, ((blocks.groups, blocks.queries, 0),))
 
 
 def merged(blocks: Blocks, width: Number) -> Tensors:
-    """Blocks joined, and the padding cropped: a view of a sequence, a copy of a grid."""
+    """Blocks joined, and the padding cropped: a view of a sequence, a copy of a grid, cropped as a view of rows."""
     reads, writes = (blocks.padded, width), (blocks.sides[0] * blocks.sides[1], width)
-    return view(reads, writes) if _is_row(blocks) else copied(reads, writes)
+    if _is_row(blocks):
+        return view(reads, writes)
+    whole_rows = blocks.counts[1] * blocks.block[1] == blocks.sides[1]
+    return Tensors((Tensor(BEFORE, reads),), (Tensor(OUTPUT, writes, storage=prod(reads if whole_rows else writes)),))
 
 
 def of_cropped(row: Operation, tokens: Number, padded: Number, width: Number, name: str = BEFORE) -> Operation:

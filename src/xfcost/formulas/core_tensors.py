@@ -9,7 +9,7 @@ import msgspec
 from xfcost.formulas.tensors import Shape, product
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Exchanged, Merged, Saved, Spread, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Exchanged, Merged, Repeated, Saved, Spread, Tensor, Tensors
 
 CONSTANT_BIAS: Final = Tensor("bias", (), once=True, held=True)
 
@@ -80,8 +80,22 @@ class CoreTensors(NamedTuple):
     def _merged(self, shape: Shape, tokens: Number, heads: Number) -> Merged:
         return Merged(shape, heads, tokens, self.groups)
 
-    def _merged_keys(self, shape: Shape) -> Merged | None:
-        return None if self.gathered else self._merged(shape, self.keys, self.heads // self.shared)
+    def _merged_keys(self, shape: Shape, operand: Literal[1, 2]) -> Copy | None:
+        """The copy of keys (operand 1) or values (2)."""
+        heads = self.heads // self.shared
+        if self.gathered:
+            return None
+        return self.fused_copies[operand] if self._alone else self._merged(shape, self.keys, heads)
+
+    def _merged_queries(self, shape: Shape) -> Copy | None:
+        if self.gathered_queries or self.apart:
+            return None
+        return self.fused_copies[0] if self._alone else self._merged(shape, self.queries, self.heads)
+
+    @property
+    def _alone(self) -> bool:
+        """Is there one head, so that a product merges batch and groups as the fused kernel does?"""
+        return bool(self.heads == 1 and self.fused_copies)
 
     @property
     def scale(self) -> Tensors:
@@ -95,12 +109,11 @@ class CoreTensors(NamedTuple):
         query_shape, key_shape, _ = self._shapes
         q = Tensor(f"{self.prefix}scale" if self.scaled else self.operands[0], query_shape)
         k = Tensor(self.operands[1], key_shape)
-        keys = Saved(k.name, q.name, None if self.apart else self._merged_keys(key_shape))
+        keys = Saved(k.name, q.name, None if self.apart else self._merged_keys(key_shape, 1))
         if self.shared > 1:
             stacked = Tensor("stacked", query_shape)
             return Tensors((q, k), (Tensor(OUTPUT, self._entries),), (keys,), (stacked,))
-        merged = None if self.gathered_queries or self.apart else self._merged(query_shape, self.queries, self.heads)
-        queries = Saved(q.name, k.name, merged)
+        queries = Saved(q.name, k.name, self._merged_queries(query_shape))
         return Tensors((q, k), (Tensor(OUTPUT, self._entries),), (queries, keys))
 
     @property
@@ -129,7 +142,7 @@ class CoreTensors(NamedTuple):
         """AV saves both, the weights being the softmax's output."""
         shape = self._shapes[2]
         weights, values = Tensor(BEFORE, self._entries), Tensor(self.operands[2], shape)
-        return product(weights, values, self._written, None, self._merged_keys(shape))
+        return product(weights, values, self._written, None, self._merged_keys(shape, 2))
 
     @property
     def fused(self) -> Tensors:
@@ -148,7 +161,8 @@ class CoreTensors(NamedTuple):
             makes = (*makes, Tensor("masks", self._pairs, "bool", once=self.groups == 1))
         if self.bias is not None:
             reads = (*reads, msgspec.structs.replace(self.bias, shape=self._entries))
-            saves = (*saves, Saved(self.bias.name, copied=Spread(self._entries)))
+            spread = Repeated(self._entries, self.groups) if self.bias.expanded else Spread(self._entries)
+            saves = (*saves, Saved(self.bias.name, copied=spread))
         joined = Exchanged(self._written, (self.heads, self.queries))
         return Tensors(reads, (Tensor(OUTPUT, self._written),), (*saves, Saved(OUTPUT)), makes, joined, self.between)
 

@@ -58,11 +58,15 @@ class Blocks(NamedTuple):
         return self.padded if self.padded != prod(self.sides) else 0
 
     @property
+    def frame(self) -> Number:
+        """Positions of all memory blocks together, those that overlap once."""
+        around = zip(self.counts, self.block, self.before, self.after, strict=True)
+        return prod(tuple(count * block + before + after for count, block, before, after in around))
+
+    @property
     def memory_elements(self) -> Number:
         """Elements per channel written by padding keys or values, margins included; 0 without padding."""
-        around = zip(self.counts, self.block, self.before, self.after, strict=True)
-        written = prod(tuple(count * block + before + after for count, block, before, after in around))
-        return written if written != prod(self.sides) else 0
+        return self.frame if self.frame != prod(self.sides) else 0
 
     def memory(self, token: int) -> tuple[range, range]:
         """Rows and columns of the memory block of `token`, within the grid."""

@@ -18,9 +18,9 @@ from xfcost.ledger.tensors import (
     INPUT,
     OUTPUT,
     ByChannel,
+    Copy,
     Exchanged,
     Merged,
-    Repeated,
     Saved,
     Tensor,
     Tensors,
@@ -74,7 +74,7 @@ def passed(shape: Shape, name: str = BEFORE) -> Tensors:
     return view(shape, (0,), name)
 
 
-def product(first: Tensor, second: Tensor, writes: Shape, *merged: Merged | Exchanged | Repeated | None) -> Tensors:
+def product(first: Tensor, second: Tensor, writes: Shape, *merged: Copy | None) -> Tensors:
     """A product of two activations, of rows or of elements: each is saved for the gradient of the other.
 
     `merged` are the copies of the two that a product of matrices makes.

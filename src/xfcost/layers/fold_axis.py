@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, check_no_special_tokens
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
-from xfcost.formulas.tensors import view
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Tensor, Tensors
 
 # Longer than any padding, so that no convolution before it refuses it.
 _ANY: Final = 2**20
@@ -17,8 +17,9 @@ _ANY: Final = 2**20
 class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
     """The last axis of the grid, X long, goes into the width: Y×X tokens of width d become Y of width X·d.
 
-    A view, since the X tokens of a row are adjacent in raster order. Convolutional subsampling ends with it (Gulati et
-    al. 2020, §2). N then counts along the other axes; the folded axis keeps the length that the spec's input gives.
+    A view, since the X tokens of a row are adjacent in raster order; behind a convolution, whose output lies channel by
+    channel, a copy. Convolutional subsampling ends with it (Gulati et al. 2020, §2). N then counts along the other
+    axes; the folded axis keeps the length that the spec's input gives.
     """
 
     folds: ClassVar[bool] = True
@@ -38,4 +39,7 @@ class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         shape = (place.grid.total, place.dim)
-        yield move("fold", "Fold the last axis into the width", tensors=view(shape, shape))
+        alone = place.grid.sides[-1] == 1 or place.dim == 1  # one of the two axes that become one
+        folded = Tensor(OUTPUT, shape, view_of=BEFORE, token_by_token=not alone)
+        tensors = Tensors((Tensor(BEFORE, shape),), (folded,))
+        yield move("fold", "Fold the last axis into the width", tensors=tensors)

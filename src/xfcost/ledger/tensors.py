@@ -7,6 +7,7 @@ save counts once: a row's output has the row's name, and further names are below
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from math import prod
 from typing import Any, Final, Literal
 
@@ -63,6 +64,8 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
     """Is it a parameter or a buffer, which is no activation?"""
     view_of: str | None = None
     """The tensor whose storage it shares."""
+    token_by_token: bool = False
+    """Is it a copy after all, where that tensor's grid lies channel by channel?"""
     storage: Number | None = None
     """Elements of its storage, where they are not its own (overlapping windows)."""
     by_channel: bool = False
@@ -105,6 +108,24 @@ class Exchanged(msgspec.Struct, frozen=True, gc=False):
         return bool(min(self.axes) > 1)
 
 
+class Strided(msgspec.Struct, frozen=True, gc=False):
+    """A product merges batch and `axes` of a part of a storage of `tokens`: a copy, unless they lie in memory as one.
+
+    Of each axis, outermost first: its length, and its step in tokens and in elements beside.
+    """
+
+    shape: tuple[Number, ...]
+    tokens: Number
+    axes: tuple[tuple[Number, Number, Number], ...]
+
+    def copies(self, batch: int, elements: int) -> bool:
+        """Is a copy made, of a storage with `elements` of one sample?"""
+        width = elements // self.tokens
+        axes = [(batch, elements), *((length, tokens * width + beside) for length, tokens, beside in self.axes)]
+        long = [axis for axis in axes if axis[0] > 1]
+        return any(step != length * inner for (_, step), (length, inner) in pairwise(long))
+
+
 class Repeated(msgspec.Struct, frozen=True, gc=False):
     """A product merges batch and `heads`, or tokens, of a tensor that is the same for all samples: a copy for each."""
 
@@ -143,7 +164,7 @@ class CopiedAlone(msgspec.Struct, frozen=True, gc=False):
         return bool(batch == 1 and min(self.axes) > 1)
 
 
-Copy = Merged | Exchanged | Repeated | Spread | CopiedAlone
+Copy = Merged | Exchanged | Strided | Repeated | Spread | CopiedAlone
 
 
 class Widened(msgspec.Struct, frozen=True):

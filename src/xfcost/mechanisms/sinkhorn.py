@@ -9,6 +9,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, lesser
 from xfcost.formulas.attention import attention_of
+from xfcost.formulas.block_tensors import of_cropped
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
@@ -91,7 +92,9 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         yield from self._sorted(place.grid, inner, t)
         *rows, last = self._attended(place, blocks, inner, t)
         yield from [*rows, t.joined(last)]
-        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+        out = linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+        # one head's tokens lie as they are, cropped; several are copied beside each other
+        yield of_cropped(out, n, padded, inner) if self.heads == 1 else out
 
     def _tensors(self, grid: Grid, inner: Number) -> SinkhornTensors:
         blocks = self.blocks(grid)

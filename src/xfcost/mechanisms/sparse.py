@@ -206,7 +206,8 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
 
     def _laid(self, place: Place, blocks: Blocks) -> Laid:
         products, source = self.products("long", blocks), self._source(place, blocks)
-        return Laid(products, self._widths(place), source, cells=self.summary is not None)
+        viewed = self.summary in (1, self.stride) or blocks.groups == 1
+        return Laid(products, self._widths(place), source, cells=self.summary is not None, viewed=viewed)
 
     def _operands(self, factor: Factor, place: Place, blocks: Blocks) -> dict[str, Any]:
         """Options of a factor's core that tell where its operands are."""
@@ -223,7 +224,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         if place.fused:
             masks = masks_of_groups(groups, queries, keys)
             yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", tensors=masks, **mixing)
-        yield from DenseAttention(
+        rows = DenseAttention(
             queries=queries,
             keys=keys,
             groups=groups,
@@ -240,6 +241,8 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
             mask_in_place=True,
             prefix=f"{factor}_",
         ).rows()
+        laid, heads = self._laid(place, blocks), self.heads // self._share
+        yield from (laid.back(row, heads) for row in rows) if factor == "long" else rows
 
     def _merged(self, place: Place, blocks: Blocks) -> Iterator[Operation]:
         """One softmax over both factors; pairs of both are the local one's."""
@@ -253,7 +256,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
             products=products,
             pairs={"local": self.local_pairs(n), "long": self.long_pairs(n) - self.overlap(n)},
             mixing={factor: self._mixing(factor, blocks) | {"heads": self.heads} for factor in FACTORS},
-            tensors=MergedTensors(self.heads, products["local"], self._laid(place, blocks)),
+            tensors=MergedTensors(self.heads, products["local"], self._laid(place, blocks), blocks.frame),
         ).rows()
 
     def products(self, factor: Factor, blocks: Blocks) -> tuple[Number, Number, Number]:

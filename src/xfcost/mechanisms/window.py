@@ -159,14 +159,15 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
 
     def _core(self, place: Place, sides: tuple[Number, ...]) -> Iterator[Operation]:
         window, reads = prod(sides), letter_power("W", len(sides))
-        masked = self.shift > 0
+        masked, shifted = self.shift > 0, any(self.shifts(place.grid))
         groups = prod(tuple(ceil_div(side, w) for side, w in zip(place.grid.sides, sides, strict=True)))
         bias = {"relative": "relative_bias", "log_cpb": "cpb_lookup", "none": ""}[self.bias]
         tensor = Tensor(bias, (self.heads, window, window), once=True)
         if masked and place.fused:
             facts: dict[str, Any] = {"tensors": self._mask(tensor, place.grid, groups), "symbol": "mask"}
             yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window, **facts)
-            tensor = Tensor("mask", (), once=True) if any(self.shifts(place.grid)) else tensor
+            alone = self.heads == 1  # a mask of all heads, which every sample repeats
+            tensor = Tensor("mask", (), once=True, expanded=alone) if shifted else tensor
         queries, keys, values = self._projected
         if self.score == "cosine":
             queries, keys = "cosine_scale", COSINE_KEYS
@@ -182,8 +183,8 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             fused=place.fused,
             biased=self.bias != "none",
             masked=masked,
-            mask_in_place=not any(self.shifts(place.grid)),  # nothing to mask
-            mask_kind="held",
+            mask_in_place=not shifted,  # nothing to mask
+            mask_kind="groups" if shifted and place.fused and self.bias == "none" else "held",
             operands=(queries, keys, values),
             bias=tensor if self.bias != "none" else None,
             scaled=self.score == "dot",
