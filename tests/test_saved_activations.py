@@ -9,9 +9,7 @@ import pytest
 from test_presets import thinned
 from tiers import tiered_presets
 from xfcost.counting.forward import count
-from xfcost.counting.running_rows import Undeclared
-from xfcost.counting.saved_activations import followed, saved_activations
-from xfcost.counting.undeclared import UNDECLARED, file_of
+from xfcost.counting.saved_activations import followed
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
@@ -33,10 +31,6 @@ class Bytes(NamedTuple):
 
 def in_training(name: str, **options) -> Architecture:
     return thinned(place(load(name), Run(mode="train", **options)))
-
-
-def kinds_of(architecture: Architecture) -> set[str]:
-    return {file_of(part.component) for part, *_ in architecture.parts()}
 
 
 def of_torch(architecture: Architecture) -> Bytes:
@@ -66,31 +60,4 @@ OPTIONS = [
 @pytest.mark.parametrize("name", tiered_presets(preset_names()))
 def test_what_is_declared_is_what_torch_saves_reads_and_writes(name, options):
     architecture = in_training(name, **options)
-    if kinds_of(architecture) & UNDECLARED:
-        assert saved_activations(count(architecture, orders=False), architecture) is None
-        return
     assert declared(architecture) == of_torch(architecture)
-
-
-@pytest.fixture(scope="module")
-def presets_of() -> dict[str, list[str]]:
-    """The presets with each kind."""
-    presets: dict[str, list[str]] = {}
-    for name in preset_names():
-        for kind in kinds_of(place(load(name), Run(mode="train"))):
-            presets.setdefault(kind, []).append(name)
-    return presets
-
-
-def differs(architecture: Architecture) -> bool:
-    """Is a row not declared, or not as torch has it?"""
-    try:
-        return declared(architecture) != of_torch(architecture)
-    except Undeclared:
-        return True
-
-
-@pytest.mark.parametrize("kind", sorted(UNDECLARED))
-def test_a_kind_on_the_list_is_not_declared(kind, presets_of):
-    if kind in presets_of:
-        assert any(differs(in_training(name, **options)) for name in presets_of[kind] for options in OPTIONS)

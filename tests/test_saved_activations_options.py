@@ -11,7 +11,6 @@ from test_saved_activations import OPTIONS, declared, of_torch
 from tiers import tiered_examples
 from xfcost.counting.forward import count
 from xfcost.counting.saved_activations import saved_activations
-from xfcost.counting.undeclared import UNDECLARED, file_of
 from xfcost.formulas.component import Mixer
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
@@ -25,10 +24,7 @@ def agrees(folder: Path, text: str, **options) -> bool:
     return declared(architecture) == of_torch(architecture)
 
 
-DECLARED = [one for one in tiered_examples() if file_of(one.values[0]) not in UNDECLARED]
-
-
-@pytest.mark.parametrize(("component", "fused"), DECLARED, ids=str)
+@pytest.mark.parametrize(("component", "fused"), tiered_examples(), ids=str)
 def test_every_option_of_a_mechanism(component: Mixer, fused: bool, tmp_path):
     options = {"attention": "fused", "dtype": "bfloat16"} if fused else {"attention": "eager", "dtype": "float32"}
     assert agrees(tmp_path, as_yaml(spec_of(component)), batch=2, **options)

@@ -27,7 +27,7 @@ def test_it_fits_or_the_first_remedy_is_named():
     assert planned(on=group(memory=GIB)).remedies == ()
 
 
-def test_without_a_trace_a_model_of_undeclared_tensors_says_what_it_does_not_know():
+def test_without_a_trace_the_states_of_adafactor_are_not_known():
     plan = planned("gpt3-xl", optimizer="adafactor")
     assert (plan.memory.optimizer, plan.memory.states, plan.fits, plan.bytes_per_parameter) == (None,) * 4
     assert planned("gpt3-xl", optimizer="adafactor", on=group(memory=GIB)).fits is False

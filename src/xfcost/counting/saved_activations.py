@@ -15,7 +15,6 @@ from typing import NamedTuple
 from xfcost.counting.handed_states import HandedStates
 from xfcost.counting.running_rows import Undeclared, run_rows
 from xfcost.counting.storage import Held, Storage
-from xfcost.counting.undeclared import UNDECLARED, file_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.tensors import INPUT, MEMORY, RESIDUAL, SECOND, width_of
@@ -32,8 +31,6 @@ class SavedActivations(NamedTuple):
 
 def saved_activations(ledger: Ledger, architecture: Architecture) -> SavedActivations | None:
     """The saved activations of a training step; None where a row does not declare its tensors."""
-    if any(file_of(part.component) in UNDECLARED for part, *_ in architecture.parts()):
-        return None
     try:
         return followed(ledger, architecture)
     except Undeclared:
