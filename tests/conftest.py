@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 
 import pytest
 
@@ -15,6 +16,10 @@ from slow_tests import thinned
 
 # read by torch as it is imported, here and in the commands that tests run
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# a shell starts what runs in its background without Ctrl-C, and every command of a test would inherit that
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
