@@ -278,7 +278,7 @@ for causal in ("false", "true"):
 
 # %%
 for name in ("gpt2", "linear-transformer-mnist"):
-    memory = [cost(name, N=tokens, mode="decode").cache.bytes for tokens in (256, 512)]
+    memory = [cost(name, N=tokens, mode="decode", dtype="float32").cache.bytes for tokens in (256, 512)]
     print(f"{name:24} keeps {memory[0]:,} bytes after 256 tokens, {memory[1]:,} after 512")
 
 # %% [markdown]
