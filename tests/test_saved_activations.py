@@ -61,3 +61,8 @@ OPTIONS = [
 def test_what_is_declared_is_what_torch_saves_reads_and_writes(name, options):
     architecture = in_training(name, **options)
     assert declared(architecture) == of_torch(architecture)
+
+
+def test_a_product_with_a_constant_saves_only_the_constant():
+    architecture = in_training("retnet-1.3b", **OPTIONS[0])  # decays of a buffer times the scores
+    assert declared(architecture) == of_torch(architecture)
