@@ -50,9 +50,10 @@ def _memory_name(axes: Axes, roofs: Roofs, start: float) -> Annotation:
 
 
 def _peak_name(axes: Axes, roofs: Roofs) -> Annotation:
+    side, offset = ("right", -4) if roofs.nominal else ("left", 2)  # points of a bound lie on the roof itself
     return axes.annotate(
-        peak_text(roofs), (roofs.ridge_point, roofs.flops_per_second), xytext=(2, 4), textcoords="offset points",
-        ha="left", va="bottom", fontsize=8.5, color=INK,
+        peak_text(roofs), (roofs.ridge_point, roofs.flops_per_second), xytext=(offset, 4), textcoords="offset points",
+        ha=side, va="bottom", fontsize=8.5, color=INK,
     )  # fmt: skip
 
 
