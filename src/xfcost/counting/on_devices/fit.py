@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import msgspec
 
@@ -49,23 +50,22 @@ def _largest_batch(need: MemoryNeed, run: Run) -> int | None:
 
 def _largest_tokens(need: MemoryNeed, loaded: Loaded, run: Run, architecture: Architecture) -> tuple[int | None, bool]:
     """The largest N that fits; None where every N does. And whether the model has no more positions."""
-    available, ended = need.available or 0, False
 
-    def fits(tokens: int) -> bool:
-        nonlocal ended
+    @cache
+    def at(tokens: int) -> MemoryNeed | None:
+        """None where the model has no such positions."""
         try:
             step = count(place(loaded, run_at(tokens, architecture, run, "decode")), orders=False)
         except (SpecError, UsageError):
-            ended = True
-            return False
-        return memory_need(step, available).needed <= available
+            return None
+        return memory_need(step, need.available)
+
+    def fits(tokens: int) -> bool:
+        found = at(tokens)
+        return found is not None and found.fits is True
 
     largest = _last_true(fits, architecture.streams[-1].grid.tokens)
-    if largest is None:
-        return None, False
-    ended = False
-    fits(largest + 1)
-    return largest, ended
+    return largest, largest is not None and at(largest + 1) is None
 
 
 def _last_true(holds: Callable[[int], bool], start: int) -> int | None:
