@@ -24,10 +24,15 @@ def memory_need(ledger: Ledger, available: int | None) -> MemoryNeed:
     """The bytes of a pass, a decode step or a generation."""
     return MemoryNeed(
         weights=(ledger.total("params") or 0) * ledger.bytes_per_element,
-        cache=ledger.cache.bytes if ledger.cache else ledger.cached_bytes,
+        cache=cache_bytes(ledger),
         attention=ledger.attention_memory()["peak"],
         available=available,
     )
+
+
+def cache_bytes(ledger: Ledger) -> int:
+    """Of the cache that its mode found, or else that its rows read."""
+    return ledger.cache.bytes if ledger.cache is not None else ledger.cached_bytes
 
 
 def with_largest(need: MemoryNeed, loaded: Loaded, run: Run, architecture: Architecture) -> MemoryNeed:
