@@ -39,6 +39,10 @@ class Mesh(msgspec.Struct, frozen=True, kw_only=True):
         """N_d, the replicas."""
         return self.on.count // (self.tensor * self.pipeline)
 
+    def in_flight(self, stage: int, micro_batches: int) -> int:
+        """Micro-batches whose activations pipeline stage `stage` (from 1) holds: one forward, one backward."""
+        return min(self.pipeline - stage + 1, micro_batches)
+
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes on one device, by part; None where a part is not known."""

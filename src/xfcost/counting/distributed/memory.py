@@ -45,7 +45,7 @@ def _of_stage(
     params += sum(held.params * times for held, times in blocks) + sum(held.params for held in layers)
     states = model_states(step, ceil(params), ledger.total("params") or 0, mesh.gradients).among(mesh.data, mesh.zero)
     kept = sum((_kept(held, mesh) * times for held, times in blocks), Fraction(0)) + sum(one.kept for one in layers)
-    in_flight = min(mesh.pipeline - stage.number, m)
+    in_flight = mesh.in_flight(stage.number + 1, m)
     again = max((_recomputed(held, mesh) for held, _ in blocks), default=Fraction(0))
     known = step.kept_bytes is not None
     head = architecture.head is not None and any(part is architecture.head for part in stage.layers)
