@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from xfcost.api.specs import account
-from xfcost.counting.distributed.recomputation import checkpointed_macs
+from xfcost.counting.distributed.recomputation import all_recomputed_macs
 from xfcost.counting.run_options import make_run
 from xfcost.ledger.training import DAY
 from xfcost.report.training import scientific
@@ -74,7 +74,7 @@ def counts(preset: str, settings: str, length: str) -> Counts:
         exact=whole.flops / tokens,
         by_palm=(whole.estimate / whole.tokens) + whole.without_params_flops / tokens,
         attention=whole.without_params_flops / tokens,
-        again=2 * checkpointed_macs(ledger, "full") / step.model_flops,
+        again=2 * sum(map(all_recomputed_macs(ledger, "full"), ledger.rows)) / step.model_flops,
     )
 
 
