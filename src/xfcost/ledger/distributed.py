@@ -5,15 +5,13 @@ Letters: t tensor-parallel size, p pipeline stages, N_d data-parallel size (repl
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.options import Checkpoint
-
-DAY: Final = 86400
-HOUR: Final = 3600
+from xfcost.ledger.units import DAY
 
 
 class Mesh(msgspec.Struct, frozen=True, kw_only=True):
