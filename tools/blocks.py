@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import cog
@@ -19,15 +20,14 @@ def run(arguments: str, *, first: int | None = None, last: int | None = None) ->
     lines = output(arguments).splitlines()
     if first is not None and len(lines) > first + (last or 0):
         lines = [*lines[:first], "…", *(lines[-last:] if last else [])]
-    cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", *(line.rstrip() for line in lines), "```", ""]))
+    _shell(arguments, lines)
 
 
 def lines_of(arguments: str, word: str, count: int) -> None:
     """`$ xfcost ARGUMENTS` and `count` lines of its output, from the first line with `word`."""
     lines = output(arguments).splitlines()
     first = next(number for number, line in enumerate(lines) if word in line)
-    part = [line.rstrip() for line in lines[first : first + count]]
-    cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", "…", *part, "…", "```", ""]))
+    _shell(arguments, ["…", *lines[first : first + count], "…"])
 
 
 def section(arguments: str, word: str) -> None:
@@ -35,8 +35,7 @@ def section(arguments: str, word: str) -> None:
     lines = output(arguments).splitlines()
     first = next(number for number, line in enumerate(lines) if word in line)
     last = next((number for number in range(first, len(lines)) if not lines[number].strip()), len(lines))
-    part = [line.rstrip() for line in lines[first:last]]
-    cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", "…", *part, "…", "```", ""]))
+    _shell(arguments, ["…", *lines[first:last], "…"])
 
 
 def refused(arguments: str) -> None:
@@ -44,7 +43,7 @@ def refused(arguments: str) -> None:
     done = _done(arguments)
     if done.returncode != 2:  # noqa: PLR2004 - bad input
         raise AssertionError(f"xfcost {arguments}: expected to be refused, exit code {done.returncode}")
-    cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", done.stderr.rstrip(), "```", ""]))
+    _shell(arguments, done.stderr.rstrip().splitlines())
 
 
 def verdict(arguments: str) -> None:
@@ -52,8 +51,12 @@ def verdict(arguments: str) -> None:
     done = _done(arguments)
     if done.returncode != 1:
         raise AssertionError(f"xfcost {arguments}: expected exit code 1, got {done.returncode}")
-    lines = [line.rstrip() for line in done.stdout.splitlines()]
-    cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", *lines, "```", ""]))
+    _shell(arguments, done.stdout.splitlines())
+
+
+def _shell(arguments: str, lines: Iterable[str]) -> None:
+    """`$ xfcost ARGUMENTS` and these lines of its output."""
+    cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", *(line.rstrip() for line in lines), "```", ""]))
 
 
 def contents(path: str) -> None:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import xfcost
 from xfcost.formulas.conventions import OPTIMIZERS
+from xfcost.ledger.units import HOUR
 from xfcost.report.training import scientific
 
 _DATA = Path(__file__).parents[1] / "tests" / "data"
-_HOUR = 3600
 # Eager, so that the backward pass is two products per product: a fused kernel computes its scores again, which
 # published counts leave out.
 _MODEL_FLOPS: Any = {"attention": "eager"}
@@ -67,7 +67,7 @@ def times() -> list[Spent]:
         tokens = int(line["steps"]) * int(line["tokens_per_step"])
         ledger = xfcost.analyze(line["preset"], N=line["N"], mode="train", tokens=tokens, trace=False, **_MODEL_FLOPS)
         # Vaswani et al. 2017, table 2, footnote 5: what the GPUs can do in that time, which is no count of the work
-        budget = float(line["hours"]) * _HOUR * int(line["devices"]) * float(line["rate"])
+        budget = float(line["hours"]) * HOUR * int(line["devices"]) * float(line["rate"])
         computed.append(Spent(line["model"], float(line["flops"]), budget, ledger.training.run.flops))
     return computed
 

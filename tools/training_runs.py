@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from xfcost.api.specs import account
-from xfcost.counting.distributed.recomputation import checkpointed_macs
+from xfcost.counting.distributed.recomputation import all_recomputed_macs
 from xfcost.counting.run_options import make_run
-from xfcost.ledger.training import DAY
+from xfcost.ledger.units import DAY, HOUR
 from xfcost.report.training import scientific
 from xfcost.spec.load import load
 
 _DATA = Path(__file__).parents[1] / "tests" / "data" / "training-runs"
-_HOUR = 3600
 _TERA = 1e12
 # A run's tokens, to have whole steps of each length.
 _TOKENS = 2**40
@@ -74,7 +73,7 @@ def counts(preset: str, settings: str, length: str) -> Counts:
         exact=whole.flops / tokens,
         by_palm=(whole.estimate / whole.tokens) + whole.without_params_flops / tokens,
         attention=whole.without_params_flops / tokens,
-        again=2 * checkpointed_macs(ledger, "full") / step.model_flops,
+        again=2 * sum(map(all_recomputed_macs(ledger, "full"), ledger.rows)) / step.model_flops,
     )
 
 
@@ -222,7 +221,7 @@ def implied_lines() -> list[dict[str, str]]:
 
 def _hours(row: Row) -> float:
     hours = row.number("device_hours")
-    return hours if hours is not None else (row.number("days") or 0) * (row.number("devices") or 0) * DAY / _HOUR
+    return hours if hours is not None else (row.number("days") or 0) * (row.number("devices") or 0) * DAY / HOUR
 
 
 def size_lines() -> list[dict[str, str]]:

@@ -14,7 +14,7 @@ import msgspec
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
 
-# float32 is plain float32 arithmetic, not tf32 (which frameworks use where they are told to).
+# float32 is plain float32 arithmetic, not tf32 (which frameworks use where they are set to).
 PEAK_DTYPES: Final = ("float64", "float32", "tf32", "bfloat16", "float16", "float8", "int8")
 
 

@@ -5,15 +5,13 @@ Letters: t tensor-parallel size, p pipeline stages, N_d data-parallel size (repl
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.options import Checkpoint
-
-DAY: Final = 86400
-HOUR: Final = 3600
+from xfcost.ledger.units import DAY
 
 
 class Mesh(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +36,10 @@ class Mesh(msgspec.Struct, frozen=True, kw_only=True):
     def data(self) -> int:
         """N_d, the replicas."""
         return self.on.count // (self.tensor * self.pipeline)
+
+    def in_flight(self, stage: int, micro_batches: int) -> int:
+        """Micro-batches whose activations pipeline stage `stage` (from 1) holds: one forward, one backward."""
+        return min(self.pipeline - stage + 1, micro_batches)
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):

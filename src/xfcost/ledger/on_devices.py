@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.roofs import Bound
-
-_HOUR: Final = 3600
+from xfcost.ledger.units import HOUR
 
 
 class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +152,7 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     def price_per_output(self) -> float | None:
         """What an output costs at least, at the user's price; None without one."""
         price = self.on.price_per_hour
-        return None if price is None else price * self.seconds / _HOUR / self.outputs
+        return None if price is None else price * self.seconds / HOUR / self.outputs
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from xfcost.ledger.distributed import DAY, Mesh, TrainingPlan
+from xfcost.ledger.distributed import Mesh, TrainingPlan
+from xfcost.ledger.units import DAY
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,9 @@ METRIC: Final = tuple((1000**power, name) for power, name in enumerate(["", *"kM
 BINARY: Final = tuple(
     (1024**power, name) for power, name in enumerate(["B", *(f"{letter}iB" for letter in "KMGTPEZY")])
 )
+# Seconds of them.
+HOUR: Final = 3600
+DAY: Final = 24 * HOUR
 TIME: Final = ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
 BYTES_PER_ELEMENT: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 DTYPE_NAMES: Final = {"fp64": "float64", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}

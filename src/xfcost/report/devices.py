@@ -56,9 +56,9 @@ def render(found: Sequence[Device], width: int) -> RenderableType:
     rows = lines(found)
     heads = _fitting(rows, width)
     hidden = [head for head in rows[0] if head not in heads]
-    told = [f"hidden at this width: {', '.join(hidden)}"] if hidden else []
+    narrow = [f"hidden at this width: {', '.join(hidden)}"] if hidden else []
     table = _table([{head: row[head] for head in heads} for row in rows])
-    return Group(table, Text(), *(Text(note, style="dim") for note in (*told, *notes(found))))
+    return Group(table, Text(), *(Text(note, style="dim") for note in (*narrow, *notes(found))))
 
 
 def _fitting(rows: Sequence[dict[str, str]], width: int) -> list[str]:
@@ -127,8 +127,8 @@ def _one(device: Device) -> RenderableType:
         for key, source in device.sources.items()
     ]
     own = [Text(f"price per hour: {_price(device)} (your entry)")] if device.price_per_hour is not None else []
-    told = [Text(f"note: {note}") for note in device.notes]
-    return Group(head, Text(), _table(figure_lines(device)), Text(), *own, *told, *rows)
+    own_notes = [Text(f"note: {note}") for note in device.notes]
+    return Group(head, Text(), _table(figure_lines(device)), Text(), *own, *own_notes, *rows)
 
 
 def heading(device: Device) -> str:

@@ -10,12 +10,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from xfcost.ledger.measurements import Configuration, Measurement
+from xfcost.ledger.units import HOUR
 from xfcost.ledger.visible import visible
 from xfcost.report.measurements import configuration_text, outcome_text
 from xfcost.report.messages import say
 
 _MINUTE: Final = 60
-_HOUR: Final = 3600
 
 
 def left_text(seconds: float | None) -> str:
@@ -24,9 +24,9 @@ def left_text(seconds: float | None) -> str:
         return ""
     if seconds < _MINUTE:
         return f"about {max(round(seconds), 1)} s left"
-    if seconds < _HOUR:
+    if seconds < HOUR:
         return f"about {seconds / _MINUTE:.0f} min left"
-    return f"about {seconds / _HOUR:.1f} h left"
+    return f"about {seconds / HOUR:.1f} h left"
 
 
 class Lines:

@@ -12,7 +12,7 @@ from rich.text import Text
 from xfcost.counting.distributed.recomputation import recomputed_scores
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger import units
-from xfcost.ledger.distributed import DAY, TrainingPlan
+from xfcost.ledger.distributed import TrainingPlan
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.training import TrainingStep, WholeRun
 from xfcost.report.console import bare_table
@@ -216,6 +216,6 @@ def device_days_text(each: Sequence[float]) -> str:
 def days_text(days: float, words: str = "days") -> str:
     """`1.189 days`, `12,345 days`; below a minute `2.95 ms`."""
     if days < _MINUTE:
-        return units.seconds(days * DAY)
+        return units.seconds(days * units.DAY)
     number = f"{days:,.4g}" if days < 10_000 else f"{days:,.0f}"  # noqa: PLR2004 - no exponents
     return f"{number} {words}".rstrip()

@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from xfcost.counting.distributed.model_states import SHARED_OUT
 from xfcost.ledger import units
 from xfcost.ledger.distributed import AtUtilisation, DeviceMemory, TrainingPlan
 from xfcost.ledger.ledger import Ledger
@@ -161,14 +162,14 @@ def _memory_table(plan: TrainingPlan, ledger: Ledger) -> Table:
 def _shared_out(plan: TrainingPlan) -> dict[str, str]:
     """The parts that ZeRO shares out -> in words."""
     mesh = plan.mesh
-    stages = {"master copy": 1, "optimizer states": 1, "gradients": 2, "parameters": 3}
+    names = {"master": "master copy", "optimizer": "optimizer states"}
     words = f"one of {mesh.data:,} shares (ZeRO {mesh.zero})"
-    return {part: words for part, stage in stages.items() if mesh.zero >= stage and mesh.data > 1}
+    return {names.get(part, part): words for part, zero in SHARED_OUT.items() if mesh.zero >= zero and mesh.data > 1}
 
 
 def _in_flight(plan: TrainingPlan) -> str:
     mesh = plan.mesh
-    flying = min(mesh.pipeline - plan.memory.pipeline_stage + 1, plan.micro_batches)
+    flying = mesh.in_flight(plan.memory.pipeline_stage, plan.micro_batches)
     samples = f"{plan.micro_batch} sample" + "s" * (plan.micro_batch > 1)
     several = f"{flying} micro-batches in flight, each of {samples}" if flying > 1 else f"one micro-batch of {samples}"
     return several + ("" if plan.memory.activations is not None else "; --trace finds them")

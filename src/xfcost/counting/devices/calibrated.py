@@ -1,4 +1,4 @@
-"""This machine as a device: what its calibrations say that its largest products and copies reach."""
+"""This machine as a device: what its largest products and copies reached in its calibrations."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _figure(value: float) -> Figure:
 
 
 def _memory() -> Figure | None:
-    """The machine's memory; None where the system does not tell it."""
+    """The machine's memory; None where the system does not report it."""
     try:
         pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

@@ -82,9 +82,9 @@ class DeviceFile:
         """The devices, in the order of the file."""
         return tuple(self._entries)
 
-    def bad_name(self, name: str, told: str) -> SpecError:
+    def bad_name(self, name: str, why: str) -> SpecError:
         """The error of an entry's name, with its line."""
-        return self._source.error(("devices", name), told)
+        return self._source.error(("devices", name), why)
 
     def device(self, name: str, base: Device | None = None) -> Device:
         """The device `name`; its figures replace those of `base`.

@@ -22,12 +22,12 @@ class Held(NamedTuple):
     """Of a block once, or of a layer, on one device."""
 
     params: Fraction
-    kept: Fraction
+    saved: Fraction
     """Bytes saved for the backward pass of one micro-batch."""
     matrices: Fraction
-    """Those of `kept` that are attention matrices, which selective recomputation does not keep."""
+    """Those of `saved` that are attention matrices, which selective recomputation does not save."""
     inputs: Fraction = Fraction(0)
-    """Bytes of a block's input, all that full recomputation keeps."""
+    """Bytes of a block's input, all that full recomputation saves."""
 
 
 class Holdings:
@@ -66,16 +66,16 @@ class Holdings:
         return sum((Fraction(self.tables[name], self.mesh.tensor) for name in used), Fraction(0))
 
     def _held(self, rows: Sequence[Operation], times: int) -> Held:
-        params = kept = matrices = Fraction(0)
+        params = saved = matrices = Fraction(0)
         first = _first_maps(rows)
         for row in rows:
             params += Fraction(row.params * row.times, times * (self.mesh.tensor if self._divided(row) else 1))
             whole = row.role is not None or not row.in_block or id(row) in first
             share = 1 if whole and not (self.mesh.sequence_parallel and row.in_block) else self.mesh.tensor
-            kept += Fraction(row.figure("kept_bytes") or 0, times * share)
+            saved += Fraction(row.figure("kept_bytes") or 0, times * share)
             if row.matrix is not None and row.in_block and not row.fused:
                 matrices += Fraction(row.matrix_kept * self.element * row.times, times * self.mesh.tensor)
-        return Held(params, kept, matrices)
+        return Held(params, saved, matrices)
 
     def _divided(self, row: Operation) -> bool:
         """Are its parameters divided by t?"""

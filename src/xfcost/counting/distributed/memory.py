@@ -44,27 +44,27 @@ def _of_stage(
     params = holdings.shared_tables(stage.layers, (block for block, _ in stage.blocks))
     params += sum(held.params * times for held, times in blocks) + sum(held.params for held in layers)
     states = model_states(step, ceil(params), ledger.total("params") or 0, mesh.gradients).among(mesh.data, mesh.zero)
-    kept = sum((_kept(held, mesh) * times for held, times in blocks), Fraction(0)) + sum(one.kept for one in layers)
-    in_flight = min(mesh.pipeline - stage.number, m)
+    saved = sum((_saved(held, mesh) * times for held, times in blocks), Fraction(0)) + sum(one.saved for one in layers)
+    in_flight = mesh.in_flight(stage.number + 1, m)
     again = max((_recomputed(held, mesh) for held, _ in blocks), default=Fraction(0))
     known = step.kept_bytes is not None
     head = architecture.head is not None and any(part is architecture.head for part in stage.layers)
     return DeviceMemory(
         pipeline_stage=stage.number + 1,
         **states._asdict(),
-        activations=ceil(kept * in_flight) if known else None,
+        activations=ceil(saved * in_flight) if known else None,
         recomputed=ceil(again) if known or not again else None,
         logits=ceil(Fraction(step.loss_logits_bytes, mesh.tensor)) if head else 0,
     )
 
 
-def _kept(held: Held, mesh: Mesh) -> Fraction:
-    """Bytes of a block's activations that are kept until its backward pass."""
+def _saved(held: Held, mesh: Mesh) -> Fraction:
+    """Bytes of a block's activations that are saved for its backward pass."""
     if mesh.checkpoint == "full":
         return held.inputs
-    return held.kept - held.matrices if mesh.checkpoint == "selective" else held.kept
+    return held.saved - held.matrices if mesh.checkpoint == "selective" else held.saved
 
 
 def _recomputed(held: Held, mesh: Mesh) -> Fraction:
     """Bytes of a block's activations that come back while its backward pass runs."""
-    return {"none": Fraction(0), "selective": held.matrices, "full": held.kept}[mesh.checkpoint]
+    return {"none": Fraction(0), "selective": held.matrices, "full": held.saved}[mesh.checkpoint]

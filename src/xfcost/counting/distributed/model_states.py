@@ -17,7 +17,7 @@ from xfcost.ledger.training import TrainingStep
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 
 # Which parts each ZeRO stage shares out among the replicas.
-_SHARED_OUT: Final[dict[str, int]] = {"optimizer": 1, "master": 1, "gradients": 2, "parameters": 3}
+SHARED_OUT: Final[dict[str, int]] = {"optimizer": 1, "master": 1, "gradients": 2, "parameters": 3}
 
 
 class ModelStates(NamedTuple):
@@ -32,7 +32,7 @@ class ModelStates(NamedTuple):
     def among(self, replicas: int, zero: int) -> ModelStates:
         """What a device holds of them with the ZeRO stage `zero`."""
         held = {
-            name: size if size is None or zero < _SHARED_OUT[name] else ceil_div(size, replicas)
+            name: size if size is None or zero < SHARED_OUT[name] else ceil_div(size, replicas)
             for name, size in self._asdict().items()
         }
         return ModelStates(**held)

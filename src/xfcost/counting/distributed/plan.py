@@ -12,13 +12,14 @@ from xfcost.counting.distributed.memory import device_memory
 from xfcost.counting.distributed.model_states import model_states
 from xfcost.counting.distributed.recomputation import all_recomputed_macs, recomputed_macs
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.ledger.distributed import DAY, HOUR, AtUtilisation, Mesh, TrainingPlan
+from xfcost.ledger.distributed import AtUtilisation, Mesh, TrainingPlan
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import least_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.options import CHECKPOINTS, Checkpoint
 from xfcost.ledger.training import Plan, TrainingStep
+from xfcost.ledger.units import DAY, HOUR
 from xfcost.spec.architecture import Architecture
 
 # Published utilisations, without recomputation, that stand beside the table where no --mfu is given.

@@ -32,11 +32,6 @@ def all_recomputed_macs(ledger: Ledger, checkpoint: Checkpoint) -> Callable[[Ope
     return lambda row: recomputed_macs(row) + (row.macs * row.times if row.path in again else 0)
 
 
-def checkpointed_macs(ledger: Ledger, checkpoint: Checkpoint) -> int:
-    """MACs that checkpointing adds."""
-    return sum(row.macs * row.times for row in _checkpointed(ledger, checkpoint))
-
-
 def _checkpointed(ledger: Ledger, checkpoint: Checkpoint) -> list[Operation]:
     """The rows whose forward pass checkpointing runs again."""
     if checkpoint == "none":

@@ -10,7 +10,7 @@ import msgspec
 
 from xfcost.counting.decoding import cost_lengths, run_at
 from xfcost.counting.forward import count
-from xfcost.counting.on_devices.fit import memory_need, with_largest
+from xfcost.counting.on_devices.fit import cache_bytes, memory_need, with_largest
 from xfcost.counting.on_devices.row_bytes import with_row_bytes
 from xfcost.counting.sums import Costs, sum_over_sizes
 from xfcost.ledger.device import DeviceGroup
@@ -65,8 +65,7 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
 def step_bound(ledger: Ledger, on: DeviceGroup) -> TimeBound:
     """The bound of one pass or decode step: its weights once, and its cache."""
     elements = least_weights(ledger.rows) * ledger.bytes_per_element
-    cache = ledger.cache.bytes if ledger.cache is not None else ledger.cached_bytes
-    return _bound(on, ledger.metadata.dtype, FLOPS_PER_MAC * least_macs(ledger), elements + cache)
+    return _bound(on, ledger.metadata.dtype, FLOPS_PER_MAC * least_macs(ledger), elements + cache_bytes(ledger))
 
 
 def _bound(on: DeviceGroup, dtype: str, flops: int, moved: int) -> TimeBound:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import msgspec
 
@@ -23,10 +24,15 @@ def memory_need(ledger: Ledger, available: int | None) -> MemoryNeed:
     """The bytes of a pass, a decode step or a generation."""
     return MemoryNeed(
         weights=(ledger.total("params") or 0) * ledger.bytes_per_element,
-        cache=ledger.cache.bytes if ledger.cache else ledger.cached_bytes,
+        cache=cache_bytes(ledger),
         attention=ledger.attention_memory()["peak"],
         available=available,
     )
+
+
+def cache_bytes(ledger: Ledger) -> int:
+    """Of the cache that its mode found, or else that its rows read."""
+    return ledger.cache.bytes if ledger.cache is not None else ledger.cached_bytes
 
 
 def with_largest(need: MemoryNeed, loaded: Loaded, run: Run, architecture: Architecture) -> MemoryNeed:
@@ -49,23 +55,22 @@ def _largest_batch(need: MemoryNeed, run: Run) -> int | None:
 
 def _largest_tokens(need: MemoryNeed, loaded: Loaded, run: Run, architecture: Architecture) -> tuple[int | None, bool]:
     """The largest N that fits; None where every N does. And whether the model has no more positions."""
-    available, ended = need.available or 0, False
 
-    def fits(tokens: int) -> bool:
-        nonlocal ended
+    @cache
+    def at(tokens: int) -> MemoryNeed | None:
+        """None where the model has no such positions."""
         try:
             step = count(place(loaded, run_at(tokens, architecture, run, "decode")), orders=False)
         except (SpecError, UsageError):
-            ended = True
-            return False
-        return memory_need(step, available).needed <= available
+            return None
+        return memory_need(step, need.available)
+
+    def fits(tokens: int) -> bool:
+        found = at(tokens)
+        return found is not None and found.fits is True
 
     largest = _last_true(fits, architecture.streams[-1].grid.tokens)
-    if largest is None:
-        return None, False
-    ended = False
-    fits(largest + 1)
-    return largest, ended
+    return largest, largest is not None and at(largest + 1) is None
 
 
 def _last_true(holds: Callable[[int], bool], start: int) -> int | None:
