@@ -30,15 +30,17 @@ _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 
 
 def answer_texts(comparison: Comparison) -> Iterator[Text]:
-    """One line per quantity that the mode asks for, then the growth of every system."""
+    """What costs less, then the growth of every system."""
+    yield from cost_texts(comparison)
+    yield from growth_texts(comparison)
+
+
+def cost_texts(comparison: Comparison) -> Iterator[Text]:
+    """One line per quantity that the mode asks for, then the devices of `--on` and the times."""
     for quantity, words in _QUESTIONS[comparison.ledgers[0].metadata.mode]:
-        values = {name: comparison.figures[name].get(quantity) for name in comparison.names}
-        known = {name: value for name, value in values.items() if value is not None}
-        if len(known) > 1 and any(known.values()):
-            yield Text.assemble((f"{words}: ", "bold"), _least(comparison, quantity, known))
+        yield from _least_texts(comparison, quantity, words)
     yield from _on_devices(comparison)
     yield from time_texts(comparison)
-    yield from growth_texts(comparison)
 
 
 def _on_devices(comparison: Comparison) -> Iterator[Text]:
@@ -49,10 +51,7 @@ def _on_devices(comparison: Comparison) -> Iterator[Text]:
         return
     title = next(iter(found.values())).on.title
     for quantity, words in (("least_seconds", "lower bound"), ("estimated_seconds", "estimate")):
-        times = {name: comparison.figures[name].get(quantity) for name in found}
-        known = {name: value for name, value in times.items() if value is not None}
-        if len(known) > 1:
-            yield Text.assemble((f"{words} on {title}: ", "bold"), _least(comparison, quantity, known))
+        yield from _least_texts(comparison, quantity, f"{words} on {title}")
     yield from map(Text, no_estimates(comparison))
     width = max(map(len, ledgers))
     for name in ledgers:
@@ -81,6 +80,14 @@ def on_text(comparison: Comparison) -> str:
         return ""
     fitting = sum(one.memory.fits is not False for one in found)
     return f"least time: the lower bound on {found[0].on.title}; {fitting} of {len(found)} fit"
+
+
+def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[Text]:
+    """The line of a quantity that two systems or more have; none where it is zero throughout."""
+    values = {name: comparison.figures[name].get(quantity) for name in comparison.names}
+    known = {name: value for name, value in values.items() if value is not None}
+    if len(known) > 1 and any(known.values()):
+        yield Text.assemble((f"{words}: ", "bold"), _least(comparison, quantity, known))
 
 
 def _least(comparison: Comparison, quantity: str, values: dict[str, int | float]) -> str:

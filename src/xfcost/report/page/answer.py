@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import takewhile
 from typing import Final
 
 from rich.text import Text
@@ -14,7 +13,7 @@ from xfcost.counting.system_crossovers import MOST_PAIRED
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS
-from xfcost.report.comparison_answer import answer_texts, exponent_text
+from xfcost.report.comparison_answer import cost_texts, exponent_text
 from xfcost.report.crossovers import CURVE_WORDS, crossover_texts, forward_part, size_crossover_texts
 from xfcost.report.figures import figure_text, recurs
 from xfcost.report.header import header
@@ -34,8 +33,8 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     metadata = {name: ledger.metadata for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)}
     if len(comparison.names) > MOST_PAIRED:
         return [*_extremes(comparison), *input_warnings(metadata)]
-    lines = list(takewhile(lambda line: not line.startswith("growth"), _plain(answer_texts(comparison))))
-    return [*lines, *_plain(compared_prediction_texts(comparison)), *input_warnings(metadata)]
+    texts = (*cost_texts(comparison), *compared_prediction_texts(comparison))
+    return [*_plain(texts), *input_warnings(metadata)]
 
 
 def crossover_lines(comparison: Comparison) -> list[str]:
