@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rich.text import Text
 
 from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
 from xfcost.report.crossovers import CURVE_WORDS, forward_part
 from xfcost.report.figures import bounded, figure_text, recurs
 from xfcost.report.input_description import common_tokens, names_text
@@ -118,15 +119,20 @@ def _times_less(less: float, more: float) -> str:
 
 def growth_texts(comparison: Comparison) -> Iterator[Text]:
     """Growth exponents in N, a line per system."""
-    words = dict(CURVE_WORDS)
-    words |= {"sequential_steps": "sequential steps"} if any(map(recurs, comparison.ledgers)) else {}
-    words |= {"cache_bytes": "KV cache"} if any(ledger.step for ledger in comparison.ledgers) else {}
+    words = growth_words(comparison.ledgers)
     yield Text(f"growth{forward_part(comparison)}, e of cost ~ N^e:", style="bold")
     width = max(map(len, comparison.names))
     for name in comparison.names:
         growth = comparison.growth[name]
         exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words.items())
         yield Text(f"  {name:<{width}}  {exponents}{_between(growth['factor'])}")
+
+
+def growth_words(ledgers: Sequence[Ledger]) -> dict[str, str]:
+    """The quantities whose growth is reported of some systems, with their words."""
+    words = dict(CURVE_WORDS)
+    words |= {"sequential_steps": "sequential steps"} if any(map(recurs, ledgers)) else {}
+    return words | ({"cache_bytes": "KV cache"} if any(ledger.step for ledger in ledgers) else {})
 
 
 def exponent_text(value: float | None) -> str:
