@@ -179,12 +179,12 @@ def test_text_is_readable_in_both_themes():
     assert set(re.findall(r"#[0-9a-f]{6}", css)) == {one for pair in colours.values() for one in pair} | {"#ffffff"}
 
 
-def test_defaults_of_language_models_are_told():
+def test_defaults_of_language_models_are_reported():
     page = page_of(*PAGES["decode"])
     assert "<li>bfloat16 and fused attention: the default of language models in decode; or give --dtype" in page
 
 
-def test_the_roofline_is_told_how_to_get():
+def test_the_page_shows_how_to_get_the_roofline():
     assert "<code>--device cpu</code>" in page_of(*TWO)
 
 

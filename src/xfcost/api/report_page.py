@@ -15,6 +15,7 @@ from xfcost.counting.size_list import default_span, size_list
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.options import ONE_PASS
 from xfcost.ledger.roofline import Roofline
 from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.report.page.content import PageContent, Sizes
@@ -23,8 +24,6 @@ from xfcost.spec.run import Run
 
 # Systems whose blocks are drawn side by side.
 MOST_DRAWN: Final = 4
-# Modes of which one pass is timed by operation.
-_ONE_PASS: Final = ("forward", "prefill", "decode")
 _OF: Final = {
     "forward": "of one forward pass",
     "prefill": "of the prefill of N tokens",
@@ -110,7 +109,7 @@ def _rooflines(
 ) -> list[Roofline] | str:
     """Of specs that were timed or predicted, or on the devices of the run; modules have none. Or why there are none."""
     loaded = [one.loaded for one in systems if isinstance(one, SpecSystem)]
-    if len(loaded) < len(systems) or run.mode not in _ONE_PASS:
+    if len(loaded) < len(systems) or run.mode not in ONE_PASS:
         return []
     if not (wanted.device or wanted.predict):
         try:

@@ -11,7 +11,7 @@ from xfcost.api.predictions import calibration_of
 from xfcost.api.specs import Progress, account, accounts
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_operand_bytes
-from xfcost.ledger.least_work import row_bound
+from xfcost.ledger.least_work import row_bounds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.roofline import Roofline, roofline
 from xfcost.ledger.roofs import Roofs, roofs_of
@@ -110,24 +110,25 @@ def bounded_roofline(ledger: Ledger) -> Roofline:
     """
     if ledger.on is None:
         raise TypeError("a roofline on devices needs devices")
-    bounds = {row.path: found for row in ledger.rows if (found := row_bound(row, ledger)) is not None}
+    bounds = row_bounds(ledger)
     if unknown := list(dict.fromkeys(row.title for row in ledger.rows if row.macs and row.path not in bounds)):
         some = ", ".join(unknown[:_MOST_NAMED]) + (", …" if len(unknown) > _MOST_NAMED else "")
         raise UsageError(
             f"roofline --on: {ledger.metadata.name}: bytes of its operations are not known in closed form ({some}); "
             "run it (--device cpu) or predict it (--predict), or take --mode decode --attention fused"
         )
-    rows = []
-    for row in ledger.rows:
-        if (found := bounds.get(row.path)) is not None:
-            row = msgspec.structs.replace(row, predicted_seconds=found.least_seconds, operand_bytes=found.least_bytes)  # noqa: PLW2901
-        rows.append(row)
+    rows = tuple(
+        msgspec.structs.replace(row, predicted_seconds=found.least_seconds, operand_bytes=found.least_bytes)
+        if (found := bounds.get(row.path)) is not None
+        else row
+        for row in ledger.rows
+    )
     on = ledger.on.on
     roofs = Roofs(
         flops_per_second=on.peak(ledger.on.dtype), bytes_per_second=on.bytes_per_second,
         calibrated=on.device.calibrated, nominal=on.device.calibrated is None,
     )  # fmt: skip
-    return roofline(msgspec.structs.replace(ledger, rows=tuple(rows)), roofs)
+    return roofline(msgspec.structs.replace(ledger, rows=rows), roofs)
 
 
 def _with_bytes(ledger: Ledger, loaded: Loaded, run: Run) -> Ledger:

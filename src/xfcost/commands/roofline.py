@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
 from xfcost.commands import options as shared
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.options import Mode
+from xfcost.ledger.options import ONE_PASS, Mode
 from xfcost.ledger.timing_options import TIMING_OPTIONS, TimingPlan, timing_plan
 from xfcost.report.messages import say
-
-# Modes that are one pass.
-_ONE_PASS: Final = ("forward", "prefill", "decode")
 
 Device = Annotated[str | None, typer.Option("--device", help="Where the systems run: cpu, cuda or mps.")]
 Predict = Annotated[
@@ -87,9 +84,9 @@ def _check_mode(mode: str) -> None:
     Raises:
         UsageError: it is one of these.
     """
-    if mode in get_args(Mode) and mode not in _ONE_PASS:
+    if mode in get_args(Mode) and mode not in ONE_PASS:
         raise UsageError(
-            f"--mode {mode}: a roofline is of one pass, expected {shared.any_of(_ONE_PASS)}; `analyze` reports the rest"
+            f"--mode {mode}: a roofline is of one pass, expected {shared.any_of(ONE_PASS)}; `analyze` reports the rest"
         )
 
 

@@ -1,6 +1,6 @@
 """The costs of a system at many N, and closed forms that give exactly these.
 
-Every N is counted. A form is read from the same formulas, evaluated in a letter (`formulas/exact_form.py`), and kept
+Every N is counted. A form is read from the same formulas, evaluated in a letter (`formulas/exact_form.py`), and stands
 for the N at which it gives the counted integer; where none does, the integer itself stands. So a reader who evaluates
 them at one of these N gets what was counted there.
 """
@@ -210,5 +210,5 @@ def _operations(ledger: Ledger) -> dict[str, str]:
 
 def row_figures(row: Operation, bytes_per_element: int) -> dict[str, int]:
     """What an operation costs in all its blocks."""
-    kept = row.matrix.kept(bytes_per_element) if row.matrix is not None else 0
-    return {"params": row.params * row.times, "macs": row.macs * row.times, "attention_bytes": kept * row.times}
+    saved = row.matrix.kept(bytes_per_element) if row.matrix is not None else 0
+    return {"params": row.params * row.times, "macs": row.macs * row.times, "attention_bytes": saved * row.times}

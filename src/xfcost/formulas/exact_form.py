@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from xfcost.formulas.lettered import LetteredInt
+from xfcost.formulas.polynomial import raised
 
 # The letter, as a factor of terms; other factors are numbers of parts.
 LETTER: Final = 0
@@ -19,7 +20,6 @@ LETTER: Final = 0
 Product = tuple[tuple[int, int], ...]
 # A sum: (product, coefficient) each.
 Form = tuple[tuple[Product, int], ...]
-_SUPERSCRIPTS: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class RoundedPart(NamedTuple):
@@ -144,7 +144,7 @@ class ExactForms:
         return "".join(sign + text for sign, text in zip(signs, texts, strict=True)).removeprefix(" + ") or "0"
 
     def _term(self, product: Product, number: int, letter: str) -> str:
-        factors = [self._factor_text(factor, letter) + _raised(power) for factor, power in product]
+        factors = [self._factor_text(factor, letter) + raised(power) for factor, power in product]
         return "·".join([*([f"{number:,}"] if number != 1 or not factors else []), *factors])
 
     def _factor_text(self, factor: int, letter: str) -> str:
@@ -211,7 +211,3 @@ def _even(form: Form) -> bool:
     return any(product for product, _ in form) and all(
         factor == LETTER and power % 2 == 0 for product, _ in form for factor, power in product
     )
-
-
-def _raised(power: Any) -> str:
-    return "" if power == 1 else str(power).translate(_SUPERSCRIPTS)

@@ -8,12 +8,11 @@ from math import isqrt
 from typing import Any, Final
 
 from xfcost.formulas.lettered import LetteredInt, form_of
-from xfcost.formulas.polynomial import TWELFTHS, Polynomial, exact_quotient, exponents, power_of
+from xfcost.formulas.polynomial import TWELFTHS, Polynomial, exact_quotient, exponents, power_of, raised
 from xfcost.ledger.operation import Operation
 
 # Points that a polynomial must meet beyond those that determine it.
 CHECKS: Final = 2
-_RAISED: Final = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 
 Points = Sequence[tuple[int, int]]
 """(N, number) of several distinct N."""
@@ -81,6 +80,5 @@ def _term(number: Any, power: int) -> str:
     if not power:
         return str(number)
     whole, half = divmod(power, 2)
-    raised = "" if whole == 1 else "".join(_RAISED[int(digit)] for digit in str(whole))
-    letters = (f"N{raised}" if whole else "") + ("√N" if half else "")
+    letters = (f"N{raised(whole)}" if whole else "") + ("√N" if half else "")
     return letters if number == 1 else f"{number}·{letters}"

@@ -17,6 +17,7 @@ _BITS: Final = 16
 _NAMES: Final = (*LETTERS, "log N")
 _N, _H, _D, _DK, _LOG = (_NAMES.index(name) for name in ("N", "h", "d", "dₖ", "log N"))
 _ROOT_SCALE: Final = 10**12  # coefficients of roots are exact to six digits
+_SUPERSCRIPTS: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Polynomial:
@@ -205,6 +206,10 @@ def _term_text(powers: tuple[int, ...]) -> str:
 
 def _power_text(letter: str, power: int) -> str:
     whole, part = divmod(power, TWELFTHS)
-    raised = "" if whole == 1 else "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(whole))
     roots = {0: "", 3: f"∜{letter}", 4: f"∛{letter}", 6: f"√{letter}"}
-    return (letter + raised if whole else "") + roots.get(part, f"{letter}^({part}/{TWELFTHS})")
+    return (letter + raised(whole) if whole else "") + roots.get(part, f"{letter}^({part}/{TWELFTHS})")
+
+
+def raised(power: int) -> str:
+    """A whole exponent as superscripts, `²`; empty of 1."""
+    return "" if power == 1 else str(power).translate(_SUPERSCRIPTS)

@@ -105,3 +105,8 @@ def row_bound(row: Operation, ledger: Ledger) -> RowBound | None:
     compute, memory = row.flops / on.peak(dtype), moved / on.bytes_per_second
     bound: Bound = "memory-bound" if memory > compute else "compute-bound"
     return RowBound(moved, row.flops / moved, bound, max(compute, memory))
+
+
+def row_bounds(ledger: Ledger) -> dict[str, RowBound]:
+    """Path of a row -> its bound on the devices of `--on`, of the rows that have one."""
+    return {row.path: found for row in ledger.rows if (found := row_bound(row, ledger)) is not None}

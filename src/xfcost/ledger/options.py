@@ -19,6 +19,8 @@ Execution = Literal["eager", "fused"]
 # What is run: all N tokens at once (`forward`; `prefill`, which fills the cache); a decode step, the N-th token, with
 # all others cached (`decode`); a prefill and then decode steps (`generate`); a training step (`train`).
 Mode = Literal["forward", "prefill", "decode", "generate", "train"]
+# Modes that are one pass.
+ONE_PASS: Final[tuple[Mode, ...]] = ("forward", "prefill", "decode")
 
 # Positions whose logits a language model computes: all, or only the last, which predicts the next token.
 Logits = Literal["all", "last"]

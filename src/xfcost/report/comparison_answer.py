@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rich.text import Text
 
 from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
 from xfcost.report.crossovers import CURVE_WORDS, forward_part
 from xfcost.report.figures import bounded, figure_text, recurs
 from xfcost.report.input_description import common_tokens, names_text
@@ -30,15 +31,17 @@ _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 
 
 def answer_texts(comparison: Comparison) -> Iterator[Text]:
-    """One line per quantity that the mode asks for, then the growth of every system."""
+    """What costs less, then the growth of every system."""
+    yield from cost_texts(comparison)
+    yield from growth_texts(comparison)
+
+
+def cost_texts(comparison: Comparison) -> Iterator[Text]:
+    """One line per quantity that the mode asks for, then the devices of `--on` and the times."""
     for quantity, words in _QUESTIONS[comparison.ledgers[0].metadata.mode]:
-        values = {name: comparison.figures[name].get(quantity) for name in comparison.names}
-        known = {name: value for name, value in values.items() if value is not None}
-        if len(known) > 1 and any(known.values()):
-            yield Text.assemble((f"{words}: ", "bold"), _least(comparison, quantity, known))
+        yield from _least_texts(comparison, quantity, words)
     yield from _on_devices(comparison)
     yield from time_texts(comparison)
-    yield from growth_texts(comparison)
 
 
 def _on_devices(comparison: Comparison) -> Iterator[Text]:
@@ -49,10 +52,7 @@ def _on_devices(comparison: Comparison) -> Iterator[Text]:
         return
     title = next(iter(found.values())).on.title
     for quantity, words in (("least_seconds", "lower bound"), ("estimated_seconds", "estimate")):
-        times = {name: comparison.figures[name].get(quantity) for name in found}
-        known = {name: value for name, value in times.items() if value is not None}
-        if len(known) > 1:
-            yield Text.assemble((f"{words} on {title}: ", "bold"), _least(comparison, quantity, known))
+        yield from _least_texts(comparison, quantity, f"{words} on {title}")
     yield from map(Text, no_estimates(comparison))
     width = max(map(len, ledgers))
     for name in ledgers:
@@ -83,6 +83,14 @@ def on_text(comparison: Comparison) -> str:
     return f"least time: the lower bound on {found[0].on.title}; {fitting} of {len(found)} fit"
 
 
+def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[Text]:
+    """The line of a quantity that two systems or more have; none where it is zero throughout."""
+    values = {name: comparison.figures[name].get(quantity) for name in comparison.names}
+    known = {name: value for name, value in values.items() if value is not None}
+    if len(known) > 1 and any(known.values()):
+        yield Text.assemble((f"{words}: ", "bold"), _least(comparison, quantity, known))
+
+
 def _least(comparison: Comparison, quantity: str, values: dict[str, int | float]) -> str:
     """`Swin-T has the least at N = 784: 1.180 G, 18.99× less than ViT-S/8 (22.41 G)`; `none in ResNet-50; …`."""
     ledgers = dict(zip(comparison.names, comparison.ledgers, strict=True))
@@ -111,15 +119,20 @@ def _times_less(less: float, more: float) -> str:
 
 def growth_texts(comparison: Comparison) -> Iterator[Text]:
     """Growth exponents in N, a line per system."""
-    words = dict(CURVE_WORDS)
-    words |= {"sequential_steps": "sequential steps"} if any(map(recurs, comparison.ledgers)) else {}
-    words |= {"cache_bytes": "KV cache"} if any(ledger.step for ledger in comparison.ledgers) else {}
+    words = growth_words(comparison.ledgers)
     yield Text(f"growth{forward_part(comparison)}, e of cost ~ N^e:", style="bold")
     width = max(map(len, comparison.names))
     for name in comparison.names:
         growth = comparison.growth[name]
         exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words.items())
         yield Text(f"  {name:<{width}}  {exponents}{_between(growth['factor'])}")
+
+
+def growth_words(ledgers: Sequence[Ledger]) -> dict[str, str]:
+    """The quantities whose growth is reported of some systems, with their words."""
+    words = dict(CURVE_WORDS)
+    words |= {"sequential_steps": "sequential steps"} if any(map(recurs, ledgers)) else {}
+    return words | ({"cache_bytes": "KV cache"} if any(ledger.step for ledger in ledgers) else {})
 
 
 def exponent_text(value: float | None) -> str:

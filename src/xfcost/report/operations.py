@@ -13,7 +13,7 @@ from rich.text import Text
 from xfcost.ledger import units
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.achieved import NOT_ATTRIBUTED, OF_PEAK, beside_rows, peak_of, row_rates
-from xfcost.ledger.least_work import RowBound, row_bound
+from xfcost.ledger.least_work import RowBound, row_bounds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.report.aligned import Aligned, Row
@@ -181,8 +181,7 @@ def _totals(ledger: Ledger) -> Totals:
         differing = frozenset(row.path for row in ledger.rows if _trace_differs(row))
     seconds = ledger.timing.seconds if ledger.timing else 0.0
     macs, trained = ledger.total("macs") or 0, ledger.training is not None
-    bounds = {row.path: found for row in ledger.rows if (found := row_bound(row, ledger)) is not None}
-    return Totals(macs, ledger.bytes_per_element, differing, seconds, trained, peak_of(ledger), bounds)
+    return Totals(macs, ledger.bytes_per_element, differing, seconds, trained, peak_of(ledger), row_bounds(ledger))
 
 
 def _trace_differs(row: Operation) -> bool:
@@ -201,7 +200,7 @@ def fitting_columns(ledger: Ledger, width: int, *, verbose: bool = False) -> lis
 def filled_columns(ledger: Ledger, *, verbose: bool = False) -> list[Column]:
     """The columns in which some row has a value; with `verbose` also what masks keep of what is computed."""
     module = ledger.module is not None
-    timed = any(row.seconds for row in ledger.rows)
+    timed, bounded = any(row.seconds for row in ledger.rows), bool(row_bounds(ledger))
     filled = {
         "mixing": not module or any(row.mixing != "unknown" for row in ledger.rows),
         "order": not module or any(row.order is not None for row in ledger.rows),
@@ -221,8 +220,8 @@ def filled_columns(ledger: Ledger, *, verbose: bool = False) -> list[Column]:
         "FLOP/s": timed,
         "of peak": timed and peak_of(ledger) is not None,
         "bytes/s": any(row.seconds and row.operand_bytes for row in ledger.rows),
-        "FLOP/B": any(row_bound(row, ledger) for row in ledger.rows),
-        "bound": any(row_bound(row, ledger) for row in ledger.rows),
+        "FLOP/B": bounded,
+        "bound": bounded,
         "backward": ledger.training is not None,
         "saved": ledger.total("kept_bytes"),
         "trace": ledger.agreement is not None and (not module or ledger.agreement.accounts),

@@ -109,7 +109,7 @@ def _table(one: Roofline) -> Table:
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("bound", no_wrap=True)
     for point in one.points:
-        table.add_row(*_cells(one, point), style=TERMINAL[point.mixing])
+        table.add_row(*point_cells(one, point), style=TERMINAL[point.mixing])
     if one.bounded:
         return table
     rest = one.not_attributed
@@ -119,7 +119,8 @@ def _table(one: Roofline) -> Table:
     return table
 
 
-def _cells(one: Roofline, point: Point) -> tuple[str, ...]:
+def point_cells(one: Roofline, point: Point) -> tuple[str, ...]:
+    """Operation, mixing kind, time and its share, arithmetic intensity, FLOP/s and share of the roof, bound."""
     of_roof = one.of_roof(point)
     time = (units.seconds(point.seconds), units.percent(point.seconds, one.seconds))
     if of_roof is None:

@@ -14,15 +14,12 @@ from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.least_work import kept_macs, kept_shares, least_weights_of
 from xfcost.ledger.on_devices import TimeBound
-from xfcost.ledger.options import Mode
+from xfcost.ledger.options import ONE_PASS, Mode
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, LabelledPart
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-
-# The modes of one pass. Those of several passes (`generate`) and of a training step have budgets of other kinds.
-MODES: tuple[Mode, ...] = ("forward", "prefill", "decode")
 
 
 class Costs(NamedTuple):
@@ -58,7 +55,7 @@ class Totals(NamedTuple):
 
 
 def check_asked(run: Run, budgets: Iterable[Budget]) -> None:
-    """Refuse modes of more than one pass, and a budget of a cache in a mode that has none.
+    """Refuse modes of more than one pass, whose budgets are others, and a budget of a cache in a mode that has none.
 
     Raises:
         UsageError: it is one.
@@ -66,9 +63,9 @@ def check_asked(run: Run, budgets: Iterable[Budget]) -> None:
     for budget in budgets:
         if budget.quantity == "kv_cache" and run.mode == "forward":
             raise UsageError(f"{budget.option}: --mode forward keeps no cache; add --mode prefill or decode")
-    if run.mode not in MODES:
+    if run.mode not in ONE_PASS:
         raise UsageError(
-            f"--mode {run.mode}: find counts one pass; expected {', '.join(MODES)} "
+            f"--mode {run.mode}: find counts one pass; expected {', '.join(ONE_PASS)} "
             "(`xfcost analyze` counts generation and training)"
         )
 

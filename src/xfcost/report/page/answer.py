@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import takewhile
 from typing import Final
 
 from rich.text import Text
@@ -14,9 +13,9 @@ from xfcost.counting.system_crossovers import MOST_PAIRED
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS
-from xfcost.report.comparison_answer import answer_texts, exponent_text
-from xfcost.report.crossovers import CURVE_WORDS, crossover_texts, forward_part, size_crossover_texts
-from xfcost.report.figures import figure_text, recurs
+from xfcost.report.comparison_answer import cost_texts, exponent_text, growth_words
+from xfcost.report.crossovers import crossover_texts, forward_part, size_crossover_texts
+from xfcost.report.figures import figure_text
 from xfcost.report.header import header
 from xfcost.report.input_description import input_warnings, names_text
 from xfcost.report.page.figures import TOTAL_WORDS
@@ -34,8 +33,8 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     metadata = {name: ledger.metadata for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)}
     if len(comparison.names) > MOST_PAIRED:
         return [*_extremes(comparison), *input_warnings(metadata)]
-    lines = list(takewhile(lambda line: not line.startswith("growth"), _plain(answer_texts(comparison))))
-    return [*lines, *_plain(compared_prediction_texts(comparison)), *input_warnings(metadata)]
+    texts = (*cost_texts(comparison), *compared_prediction_texts(comparison))
+    return [*_plain(texts), *input_warnings(metadata)]
 
 
 def crossover_lines(comparison: Comparison) -> list[str]:
@@ -101,7 +100,6 @@ def _growth(comparison: Comparison, place: int) -> Iterator[str]:
     if factor is None:
         return
     span = f"from N to {units.ratio(factor)[:-1]}·N" if factor > 1 else f"from N/{units.ratio(1 / factor)[:-1]} to N"
-    words = CURVE_WORDS | ({"cache_bytes": "KV cache"} if ledger.step else {})
-    words |= {"sequential_steps": "sequential steps"} if recurs(ledger) else {}
-    exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words.items())
+    words = growth_words([ledger]).items()
+    exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words)
     yield f"growth{forward_part(comparison)}, e of cost ~ N^e {span}: {exponents}"

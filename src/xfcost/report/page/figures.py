@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
-from xfcost.counting.comparison import mixing_macs
+from xfcost.counting.comparison import GROWING
 from xfcost.counting.size_forms import TOTAL, row_figures
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Mixing
+from xfcost.report import figures
 
 Quantity = Literal["params", "macs", "attention_bytes", "mixing_macs", "cache_bytes"]
 
@@ -61,16 +62,8 @@ class Figures:
 
     def total(self, quantity: Quantity) -> Figure:
         """`quantity` of the whole."""
-        return self._figure(quantity, self._total(quantity))._replace(whole=TOTAL)
-
-    def _total(self, quantity: Quantity) -> int | None:
-        if quantity == "attention_bytes":
-            return self._ledger.attention_memory()["all_layers"]
-        if quantity == "cache_bytes":
-            return self._ledger.cached_bytes
-        if quantity == "mixing_macs":
-            return mixing_macs(self._ledger)
-        return self._ledger.total(quantity) or 0
+        value = self._ledger.total("params") or 0 if quantity == "params" else GROWING[quantity](self._ledger)
+        return self._figure(quantity, value)._replace(whole=TOTAL)
 
     def _figure(self, quantity: Quantity, value: int | None) -> Figure:
         share = units.percent(value or 0, self._macs) if quantity == "macs" else ""
@@ -78,7 +71,5 @@ class Figures:
 
 
 def figure_text(quantity: str, value: int | None) -> str:
-    """`22.41 G`, `112.5 MiB`, `0`; a dash where there is none."""
-    if value == 0:
-        return "0"
-    return units.size(value) if quantity.endswith("bytes") else units.count(value)
+    """`22.41 G`, `112.5 MiB`, `0`, of bytes too; a dash where there is none."""
+    return "0" if value == 0 else figures.figure_text(quantity, value)

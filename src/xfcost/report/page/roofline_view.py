@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from xfcost.ledger import units
 from xfcost.ledger.roofline import Point, Roofline
-from xfcost.report.roofline import place_text, roofs_text
+from xfcost.report.roofline import place_text, point_cells, roofs_text
 
 # Points of a system that the table lists, the longest first.
 _MOST_POINTS: Final = 15
+_CELLS: Final = ("title", "mixing", "seconds", "share", "intensity", "rate", "of_roof", "bound")
 
 
 def roofline_view(found: Sequence[Roofline]) -> dict[str, Any] | None:
@@ -34,13 +35,5 @@ def _system(one: Roofline) -> dict[str, Any]:
     return {"name": one.name, "how": how, "seconds": units.seconds(one.seconds), "points": points}
 
 
-def _point(one: Roofline, point: Point) -> dict[str, Any]:
-    return {
-        "title": point.title,
-        "mixing": point.mixing,
-        "seconds": units.seconds(point.seconds),
-        "share": units.percent(point.share, 1),
-        "intensity": f"{point.intensity:.3g}",
-        "rate": units.count(point.flops_per_second, 3),
-        "bound": one.roofs.bound(point.intensity),
-    }
+def _point(one: Roofline, point: Point) -> dict[str, str]:
+    return dict(zip(_CELLS, point_cells(one, point), strict=True))

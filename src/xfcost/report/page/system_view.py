@@ -1,4 +1,4 @@
-"""What the page says of one system, as plain values for the templates."""
+"""One system on the page, as plain values for the templates."""
 
 from __future__ import annotations
 

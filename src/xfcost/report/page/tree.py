@@ -15,7 +15,7 @@ class Node(NamedTuple):
 
     name: str
     times: int
-    """How often it stands there, where that is told of a block."""
+    """How often it stands there; 1 where its operations differ in that."""
     macs: Figure
     params: Figure
     inside: tuple[Node, ...]
