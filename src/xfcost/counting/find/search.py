@@ -163,7 +163,7 @@ def find_in_ranges(
     specs = tuple(_specs(base, varied, run, progress.said))
     work = Work(sizes=varied.sizes, specs=specs, dtype=dtype, question=question, on=run.on)
     part = Part()
-    for one in mapper(work, list(_chunks(varied, specs, limit if sampled else None))):
+    for one in mapper(work, _chunks(varied, specs, limit if sampled else None)):
         part = merged(part, one, question)
         progress.done(part.searched, searched)
     return _found(varied, part, run, question)
