@@ -10,7 +10,6 @@ import msgspec
 from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.measurements import Configuration, Measurement
-from xfcost.ledger.metadata import Timing
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.time_ratio import TimeRatio, time_ratio
 
@@ -102,19 +101,14 @@ def _told(rows: Sequence[Measurement]) -> str:
 
 
 def _row_diff(before: Measurement, after: Measurement) -> RowDiff:
-    first, second = _timing(before), _timing(after)
-    compared = first is not None and second is not None and not _notes(before, after)
+    first, second = before.outcome.timing, after.outcome.timing
     return RowDiff(
         configuration=after.configuration,
         before=_figures(before),
         after=_figures(after),
-        seconds=time_ratio(first, second) if compared and first and second else None,
+        seconds=time_ratio(first, second) if first and second and not _notes(before, after) else None,
         spec_changed=before.configuration.spec_hash != after.configuration.spec_hash,
     )
-
-
-def _timing(row: Measurement) -> Timing | None:
-    return row.outcome.timing
 
 
 def _notes(before: Measurement, after: Measurement) -> list[str]:
