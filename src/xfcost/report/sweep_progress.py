@@ -90,7 +90,7 @@ class Bar(Lines):
 
 
 def bar() -> Progress:
-    """A bar on stderr: how many of all, and a description. It is drawn when it is updated, and taken away at the end."""
+    """A bar on stderr: how many of all, and a description. Drawn when it is updated, and taken away at the end."""
     return Progress(
         MofNCompleteColumn(),
         BarColumn(),

@@ -48,7 +48,8 @@ def _inputs(before: Report, after: Report) -> Iterator[str]:
             yield f"inputs ({first}) and ({second})"
     elif before.module is None and after.module is None and before.image != after.image:
         image, tokens = (before, after) if before.image else (after, before)
-        yield f"an image ({sides_text(image.image or ())}) and {tokens.tokens:,} tokens, which are not comparable as input"
+        sides = sides_text(image.image or ())
+        yield f"an image ({sides}) and {tokens.tokens:,} tokens, which are not comparable as input"
     elif before.tokens is not None and after.tokens is not None and before.tokens != after.tokens:
         yield f"N {before.tokens:,} and {after.tokens:,}"
 
