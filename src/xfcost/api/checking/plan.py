@@ -73,8 +73,6 @@ def _module_texts(targets: Sequence[str], options: Mapping[str, Any]) -> list[di
     if not given.inputs and not given.build:
         return [{} for _ in targets]
     modules = {place: target for place, target in enumerate(targets, 1) if module_target(target) is not None}
-    if not modules:
-        raise UsageError("--input and --build are of torch modules; a spec knows its inputs (--N, --size, --batch)")
     texts = texts_by_place(given, modules, len(targets))
     none = ModuleTexts()
     words = [texts.get(place, none) for place in range(1, len(targets) + 1)]
