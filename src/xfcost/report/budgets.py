@@ -45,9 +45,9 @@ def answer(found: CheckResult) -> str:
         return f"counted and traced disagree of {disagree} of {len(found.checked)} targets"
     if not over and not unknown:
         return "within the budget" if len(verdicts) == 1 else f"within all {len(verdicts)} budgets"
-    told = [f"over {over} of {len(verdicts)} budget{'s' if len(verdicts) > 1 else ''}"] if over else []
-    told += [f"not known of {unknown}"] if unknown else []
-    return ", ".join(told)
+    counts = [f"over {over} of {len(verdicts)} budget{'s' if len(verdicts) > 1 else ''}"] if over else []
+    counts += [f"not known of {unknown}"] if unknown else []
+    return ", ".join(counts)
 
 
 def render(found: CheckResult, width: int) -> RenderableType:

@@ -70,8 +70,8 @@ def title(found: Diff) -> str:
     names = (found.before.name, found.after.name)
     if names[0] == names[1]:
         return f"{names[1]}: {found.labels[0]} → {found.labels[1]}"
-    told = [name if name == label else f"{name} ({label})" for name, label in zip(names, found.labels, strict=True)]
-    return f"{told[0]} → {told[1]}"
+    sides = [name if name == label else f"{name} ({label})" for name, label in zip(names, found.labels, strict=True)]
+    return f"{sides[0]} → {sides[1]}"
 
 
 def no_difference(found: Diff) -> str:
@@ -102,11 +102,11 @@ def _lines(found: Diff, *, verbose: bool) -> tuple[list[ChangeLine], list[str]]:
     lines = change_lines(found.changes)
     shown = lines if verbose else lines[:_MOST]
     more = len(lines) - len(shown)
-    told = [f"{more} smaller change{'s' if more > 1 else ''} more: --verbose"] if more else []
+    notes = [f"{more} smaller change{'s' if more > 1 else ''} more: --verbose"] if more else []
     if found.operations:
         same = f"{found.same} operation{' costs' if found.same == 1 else 's cost'} the same"
-        told.append(f"{same}; differences are of all blocks together")
-    return shown, told
+        notes.append(f"{same}; differences are of all blocks together")
+    return shown, notes
 
 
 def _totals(lines: Sequence[TotalLine]) -> RenderableType:
@@ -136,8 +136,8 @@ def _operations(lines: Sequence[ChangeLine], width: int) -> list[RenderableType]
     for row in every:
         table.add_row(*(row[head] for head in heads))
     hidden = [head for head in every[0] if head not in heads]
-    told = [Text(f"hidden at this width: {', '.join(hidden)}", style="dim")] if hidden else []
-    return [table, *told]
+    notes = [Text(f"hidden at this width: {', '.join(hidden)}", style="dim")] if hidden else []
+    return [table, *notes]
 
 
 def cells(lines: Sequence[ChangeLine]) -> list[dict[str, str]]:

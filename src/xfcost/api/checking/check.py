@@ -44,7 +44,7 @@ def check(  # noqa: PLR0913 - a keyword per budget
     progress: Progress | None = None,
     **options: Any,
 ) -> CheckResult:
-    """Is a system within its budgets? What is over them is told with the operations that weigh most, or that grew.
+    """Is a system within its budgets? What is over them is reported with the operations that weigh most, or that grew.
 
     Args:
         target: a preset, a path to a YAML file, a named torch module, a module with `example_inputs`; or its ledger.
@@ -143,8 +143,8 @@ def _doubts(ledger: Ledger) -> list[str]:
     if ledger.module is None or ledger.module.complete:
         return []
     names = ", ".join(ledger.module.uncounted)
-    told = f"no formula knows {names}: MACs and FLOPs are lower bounds, which are no proof that a budget is kept"
-    return [f"{told}; count it with @xfcost.register in the module's code"]
+    doubt = f"no formula knows {names}: MACs and FLOPs are lower bounds, which are no proof that a budget is kept"
+    return [f"{doubt}; count it with @xfcost.register in the module's code"]
 
 
 def _against_text(against: Any) -> str:

@@ -89,14 +89,14 @@ def check_all(plan: Sequence[Planned], against: str | None, progress: Progress) 
         against = os.path.abspath(against)
     found = []
     for folder, entry in plan:
-        with _inside(folder), _told_where(entry):
+        with _inside(folder), _named_where(entry):
             asked = Asked(tuple(entry.budgets.values()), against, entry.options, progress)
             found.append(checked(entry.target, asked))
     return CheckResult(checked=tuple(found))
 
 
 @contextmanager
-def _told_where(entry: Entry) -> Iterator[None]:
+def _named_where(entry: Entry) -> Iterator[None]:
     """Name file and table of an entry in the message of what goes wrong with it."""
     try:
         yield

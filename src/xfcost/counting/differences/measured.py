@@ -75,7 +75,7 @@ def runs_difference(before: Sequence[Measurement], after: Sequence[Measurement],
     if not shared:
         raise UsageError(
             f"{labels[0]} and {labels[1]}: no row of one is of the same system and run as one of the other; "
-            f"{_told(before)} are not {_told(after)}"
+            f"{_first(before)} are not {_first(after)}"
         )
     found = [_row_diff(first[key], second[key]) for key in shared]
     found.sort(key=lambda row: tuple(-one for one in row.weight))
@@ -95,7 +95,7 @@ def _by_run(rows: Sequence[Measurement]) -> dict[bytes, Measurement]:
     }
 
 
-def _told(rows: Sequence[Measurement]) -> str:
+def _first(rows: Sequence[Measurement]) -> str:
     one = rows[0].configuration
     return f"{one.system} at N = {one.N:,}, batch {one.batch}, {one.dtype}, {one.mode} (1 of {len(rows)})"
 
