@@ -164,7 +164,7 @@ def _fitting(rows: Sequence[dict[str, str]], width: int) -> list[str]:
 
 
 def _markup(found: Diff, form: Format, *, verbose: bool) -> str:
-    from xfcost.report.export import to_markup
+    from xfcost.report.export import headed, to_markup
 
     lines, more = _lines(found, verbose=verbose)
     texts = [title(found), *(" ".join(line.split()) for line in run_lines(found))]
@@ -173,15 +173,10 @@ def _markup(found: Diff, form: Format, *, verbose: bool) -> str:
         {"": line.quantity, "change": line.change, "before → after": line.values, "where": line.where}
         for line in total_lines(found)
     ]
-    rows = [_named(row) for row in cells(lines)] if lines else []
+    rows = [headed(row, "change") for row in cells(lines)] if lines else []
     tables = [to_markup(table, form) for table in (totals, rows) if table]
     notes = [*more, *found.notes]
     return "\n".join([_written(texts, form), *tables, *([_written(notes, form)] if notes else [])])
-
-
-def _named(row: dict[str, str]) -> dict[str, str]:
-    """A row whose first column has a heading, which LaTeX and Markdown need."""
-    return {"change": row[""]} | {head: cell for head, cell in row.items() if head}
 
 
 def _written(texts: Sequence[str], form: Format) -> str:
