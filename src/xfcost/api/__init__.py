@@ -25,6 +25,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import OPTION_TYPES, RunOptions, spelled_out
 from xfcost.ledger.timing_options import TIMING_OPTIONS, TIMING_TYPES, TimingOptions, TimingPlan, timing_plan
+from xfcost.spec.input_shapes import NO_MODULE
 from xfcost.spec.load import load
 from xfcost.spec.targets import module_target
 
@@ -162,7 +163,7 @@ def analyze(  # noqa: PLR0913 - options
     if mixing:
         raise UsageError("--mixing: a spec declares how its operations mix tokens; --probe checks it")
     if inputs or build:
-        raise UsageError("--input and --build are of torch modules; a spec knows its inputs (--N, --size, --batch)")
+        raise UsageError(NO_MODULE)
     loaded, run = loaded or load(name, settings_texts(settings)), make_run(**given)
     if probe and run.mode in {"decode", "generate"}:
         raise UsageError(f"--probe: of --mode {run.mode} a step reads its cache; probe the forward, without --mode")

@@ -189,11 +189,9 @@ def _options(how: How, texts: dict[str, Any]) -> dict[str, Any]:
 
 def _module_texts(place: int, both: Sequence[Any], how: How) -> dict[str, Any]:
     """`--input` and `--build` of the module at `place`; nothing of a spec."""
-    modules = {at: name for at, one in enumerate(both, 1) if (name := _module_name(one)) is not None}
     if not how.inputs and not how.build:
         return {}
-    if not modules:
-        raise UsageError("--input and --build are of torch modules; a spec knows its inputs (--N, --size, --batch)")
+    modules = {at: name for at, one in enumerate(both, 1) if (name := _module_name(one)) is not None}
     texts = texts_by_place(ModuleTexts(tuple(how.inputs), tuple(how.build)), modules, len(both))
     if place not in texts:
         return {}

@@ -54,12 +54,10 @@ def open_systems(
     entries = [one if _is_pair(one) or is_module(one) else spec_name(one) for one in given]
     targets = {place: target for place, one in enumerate(entries, 1) if (target := _target(one, settings, progress))}
     named = {place: target for place, target in targets.items() if isinstance(target, ModuleTarget)}
-    if (of.inputs or of.build) and not named:
-        raise UsageError("--input and --build are of torch modules; a spec knows its inputs (--N, --size, --batch)")
-    if of.example_inputs is not None and all(isinstance(one, str | tuple) for one in entries):
-        raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
     modules = {place: target.text for place, target in named.items()}
     texts = texts_by_place(ModuleTexts(_texts(of.inputs), _texts(of.build)), modules, len(entries))
+    if of.example_inputs is not None and all(isinstance(one, str | tuple) for one in entries):
+        raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
     systems: list[System] = []
     before: list[str] = []
     for place, one in enumerate(entries, 1):

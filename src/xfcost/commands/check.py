@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
@@ -39,8 +39,6 @@ Config = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="The pyproject.toml; the nearest one upwards if left out."),
 ]
-# The budgets in the order of their options.
-_BUDGETS: Final = ("macs", "params", "memory", "flops", "kv_cache")
 
 
 @shared.run_options()
@@ -75,8 +73,8 @@ def run(  # noqa: PLR0913 - options
 
     form = shared.chosen_format(format_, output)
     check_target(output, force=force)
-    limits = (max_macs, max_params, max_memory, max_flops, max_kv_cache)
-    budgets = read_budgets(dict(zip(_BUDGETS, limits, strict=True)))
+    limits = {"macs": max_macs, "params": max_params, "memory": max_memory, "flops": max_flops}
+    budgets = read_budgets(limits | {"kv_cache": max_kv_cache})
     every = options | {"settings": settings, "inputs": inputs, "build": build, "trace": trace}
     given = {name: value for name, value in every.items() if shared.is_given(context, name)}
     project = _project(config)

@@ -45,9 +45,9 @@ def answer(found: CheckResult) -> str:
         return f"counted and traced disagree of {disagree} of {len(found.checked)} targets"
     if not over and not unknown:
         return "within the budget" if len(verdicts) == 1 else f"within all {len(verdicts)} budgets"
-    told = [f"over {over} of {len(verdicts)} budget{'s' if len(verdicts) > 1 else ''}"] if over else []
-    told += [f"not known of {unknown}"] if unknown else []
-    return ", ".join(told)
+    counts = [f"over {over} of {len(verdicts)} budget{'s' if len(verdicts) > 1 else ''}"] if over else []
+    counts += [f"not known of {unknown}"] if unknown else []
+    return ", ".join(counts)
 
 
 def render(found: CheckResult, width: int) -> RenderableType:
@@ -177,7 +177,7 @@ def why_rows(held: Held) -> list[dict[str, str]]:
 
 
 def _markup(found: CheckResult, form: Format) -> str:
-    from xfcost.report.export import to_markup
+    from xfcost.report.export import headed, to_markup
     from xfcost.report.latex import latex
 
     def line(text: str, *, bold: bool = False) -> str:
@@ -187,16 +187,11 @@ def _markup(found: CheckResult, form: Format) -> str:
 
     parts = [line(answer(found), bold=True)]
     for one in found.checked:
-        rows = [_named(_budget_cells(held), "verdict") for held in one.held]
+        rows = [headed(_budget_cells(held), "verdict") for held in one.held]
         parts += ["\n", line(f"{heading(one)}: {one.run}"), "\n", to_markup(rows, form)]
         parts += ["\n", *map(line, parts_texts(one))] if parts_texts(one) else []
         for held in explained(one):
-            named = [_named(row, "change") for row in why_rows(held)]
+            named = [headed(row, "change") for row in why_rows(held)]
             parts += ["\n", line(why(one, held)), "\n", to_markup(named, form)]
         parts += ["\n", *(line(f"note: {note}") for note in one.notes)] if one.notes else []
     return "".join(parts)
-
-
-def _named(row: dict[str, str], first: str) -> dict[str, str]:
-    """A row whose column without a heading has the heading `first`, which LaTeX and Markdown need."""
-    return {head or first: cell for head, cell in row.items()}

@@ -70,8 +70,8 @@ def title(found: Diff) -> str:
     names = (found.before.name, found.after.name)
     if names[0] == names[1]:
         return f"{names[1]}: {found.labels[0]} → {found.labels[1]}"
-    told = [name if name == label else f"{name} ({label})" for name, label in zip(names, found.labels, strict=True)]
-    return f"{told[0]} → {told[1]}"
+    sides = [name if name == label else f"{name} ({label})" for name, label in zip(names, found.labels, strict=True)]
+    return f"{sides[0]} → {sides[1]}"
 
 
 def no_difference(found: Diff) -> str:
@@ -102,11 +102,11 @@ def _lines(found: Diff, *, verbose: bool) -> tuple[list[ChangeLine], list[str]]:
     lines = change_lines(found.changes)
     shown = lines if verbose else lines[:_MOST]
     more = len(lines) - len(shown)
-    told = [f"{more} smaller change{'s' if more > 1 else ''} more: --verbose"] if more else []
+    notes = [f"{more} smaller change{'s' if more > 1 else ''} more: --verbose"] if more else []
     if found.operations:
         same = f"{found.same} operation{' costs' if found.same == 1 else 's cost'} the same"
-        told.append(f"{same}; differences are of all blocks together")
-    return shown, told
+        notes.append(f"{same}; differences are of all blocks together")
+    return shown, notes
 
 
 def _totals(lines: Sequence[TotalLine]) -> RenderableType:
@@ -136,8 +136,8 @@ def _operations(lines: Sequence[ChangeLine], width: int) -> list[RenderableType]
     for row in every:
         table.add_row(*(row[head] for head in heads))
     hidden = [head for head in every[0] if head not in heads]
-    told = [Text(f"hidden at this width: {', '.join(hidden)}", style="dim")] if hidden else []
-    return [table, *told]
+    notes = [Text(f"hidden at this width: {', '.join(hidden)}", style="dim")] if hidden else []
+    return [table, *notes]
 
 
 def cells(lines: Sequence[ChangeLine]) -> list[dict[str, str]]:
@@ -164,7 +164,7 @@ def _fitting(rows: Sequence[dict[str, str]], width: int) -> list[str]:
 
 
 def _markup(found: Diff, form: Format, *, verbose: bool) -> str:
-    from xfcost.report.export import to_markup
+    from xfcost.report.export import headed, to_markup
 
     lines, more = _lines(found, verbose=verbose)
     texts = [title(found), *(" ".join(line.split()) for line in run_lines(found))]
@@ -173,15 +173,10 @@ def _markup(found: Diff, form: Format, *, verbose: bool) -> str:
         {"": line.quantity, "change": line.change, "before → after": line.values, "where": line.where}
         for line in total_lines(found)
     ]
-    rows = [_named(row) for row in cells(lines)] if lines else []
+    rows = [headed(row, "change") for row in cells(lines)] if lines else []
     tables = [to_markup(table, form) for table in (totals, rows) if table]
     notes = [*more, *found.notes]
     return "\n".join([_written(texts, form), *tables, *([_written(notes, form)] if notes else [])])
-
-
-def _named(row: dict[str, str]) -> dict[str, str]:
-    """A row whose first column has a heading, which LaTeX and Markdown need."""
-    return {"change": row[""]} | {head: cell for head, cell in row.items() if head}
 
 
 def _written(texts: Sequence[str], form: Format) -> str:

@@ -134,6 +134,11 @@ def to_markup(rows: Sequence[dict[str, str]], form: Format) -> str:
     return texts_latex(rows)
 
 
+def headed(row: dict[str, str], head: str) -> dict[str, str]:
+    """A row whose column without a heading gets `head`, which LaTeX and Markdown need."""
+    return {name or head: cell for name, cell in row.items()}
+
+
 def to_markdown(rows: Iterable[dict[str, str]]) -> str:
     """A Markdown table of rows that are text already."""
     from tabulate import tabulate

@@ -130,11 +130,12 @@ def cells(found: Found, rows: Sequence[Row]) -> list[dict[str, str]]:
     asked = (*_COLUMNS, question.sort, *question.front, *map(limited, question.budgets))
     columns = [name for name in QUANTITIES if name in asked or (name == "seconds" and found.run.on is not None)]
     families = found.spec is None and any(row.family for row in rows)
+    keys = short_keys(found.keys)
     result = []
     for row in rows:
         words = {"preset": row.name} if not found.keys else {}
         words |= {"family": row.family or units.DASH} if families else {}
-        words |= dict(zip(short_keys(found.keys), map(value_text, row.values), strict=True)) if found.keys else {}
+        words |= dict(zip(keys, map(value_text, row.values), strict=True))
         figures = {QUANTITIES[name].title: QUANTITIES[name].text(row.figures[name]) for name in columns}
         result.append({"front": _MARK if row.front else ""} | words | figures)
     return result
@@ -163,9 +164,9 @@ def _table(found: Found, rows: Sequence[Row], lines: Sequence[dict[str, str]]) -
     from xfcost.report.console import bare_table
 
     table = bare_table()
-    figures = {quantity.title for quantity in QUANTITIES.values()}
+    figures, keys = {quantity.title for quantity in QUANTITIES.values()}, short_keys(found.keys)
     for head in lines[0]:
-        numbers = head in figures or head in short_keys(found.keys)
+        numbers = head in figures or head in keys
         title = "" if head == "front" else head
         table.add_column(title, justify="right" if numbers else "left", overflow="fold", no_wrap=head in figures)
     for row, line in zip(rows, lines, strict=True):

@@ -155,7 +155,8 @@ def _draw_names(axes: Axes, found: Found) -> None:
     front = [_pixels(axes, row.figures[less], row.figures[more]) for row in found.front]
     points = [Named(*front[found.front.index(row)], 4.0, *size) for row, size in zip(rows, sizes, strict=True)]
     others = [Named(*at, 4.0) for row, at in zip(found.front, front, strict=True) if row not in rows]
-    others += [Named(*_pixels(axes, x, y), 3.0) for y, x in found.cloud if (x, y) not in _places(found)]
+    places = {(row.figures[less], row.figures[more]) for row in found.front}
+    others += [Named(*_pixels(axes, x, y), 3.0) for y, x in found.cloud if (x, y) not in places]
     taken = [*_steps(front), *_lines(axes, found)]
     for row, point, place in zip(rows, points, placed(points, others, taken, Box(*axes.bbox.extents)), strict=True):
         if place is not None:
@@ -165,11 +166,6 @@ def _draw_names(axes: Axes, found: Found) -> None:
 def _name(found: Found, row: Row) -> str:
     """A preset's name; of a configuration its values alone, which the footnote explains."""
     return " · ".join(map(value_text, row.values)) if found.keys else row.name
-
-
-def _places(found: Found) -> set[tuple[float, float]]:
-    more, less = found.question.front
-    return {(row.figures[less], row.figures[more]) for row in found.front}
 
 
 def _pixels(axes: Axes, x: float, y: float) -> tuple[float, float]:

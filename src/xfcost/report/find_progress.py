@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as RichProgress
+from rich.progress import Progress as Bar
 
 from xfcost.counting.find.search import Progress
 from xfcost.report.interrupts import cleaned_up_on_interrupt
-from xfcost.report.sweep_progress import left_text
+from xfcost.report.sweep_progress import bar, left_text
 
 # Searches that are expected to end sooner say nothing.
 _SECONDS: Final = 2.0
@@ -23,7 +21,7 @@ _SECONDS: Final = 2.0
 class Expected:
     """Says once, after the first answers, how long a long search takes; then draws the bar."""
 
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float], bar: RichProgress | None) -> None:
+    def __init__(self, say: Callable[[str], None], clock: Callable[[], float], bar: Bar | None) -> None:
         self._say, self._clock, self._bar = say, clock, bar
         self._start = clock()
         self._first: tuple[float, int] | None = None
@@ -54,20 +52,9 @@ class Expected:
 @contextmanager
 def find_progress(say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Iterator[Progress]:
     """Progress on stderr."""
-    expected = Expected(say, clock, _bar() if sys.stderr is not None and sys.stderr.isatty() else None)
+    expected = Expected(say, clock, bar() if sys.stderr is not None and sys.stderr.isatty() else None)
     with cleaned_up_on_interrupt(expected.close):
         try:
             yield Progress(say, expected.done)
         finally:
             expected.close()
-
-
-def _bar() -> RichProgress:
-    return RichProgress(
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("{task.description}", markup=False),
-        console=Console(stderr=True, highlight=False, emoji=False, markup=False),
-        auto_refresh=False,
-        transient=True,
-    )

@@ -55,9 +55,9 @@ def answer(found: RunsDiff) -> str:
     faster = sum(one.different is True and one.ratio < 1 for one in timed)
     unknown = sum(one.different is None for one in timed)
     same = len(timed) - slower - faster - unknown
-    told = [f"{slower} slower, {faster} faster, {same} without a difference beyond noise"]
-    told += [f"{unknown} with too few measurements to tell"] if unknown else []
-    return f"of {_rows(len(timed))} timed in both: {', '.join(told)}"
+    counts = [f"{slower} slower, {faster} faster, {same} without a difference beyond noise"]
+    counts += [f"{unknown} with too few measurements to tell"] if unknown else []
+    return f"of {_rows(len(timed))} timed in both: {', '.join(counts)}"
 
 
 def _rows(number: int) -> str:

@@ -64,14 +64,7 @@ class Bar(Lines):
 
     def __init__(self) -> None:
         super().__init__()
-        self._bar = Progress(
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("{task.description}", markup=False),
-            console=Console(stderr=True, highlight=False, emoji=False, markup=False),
-            auto_refresh=False,
-            transient=True,
-        )
+        self._bar = bar()
         self._task = self._bar.add_task("", total=None)
 
     def close(self) -> None:
@@ -94,6 +87,18 @@ class Bar(Lines):
         """A line above the bar."""
         self._bar.print(Text(visible(self._line(number, row))))
         self._bar.update(self._task, advance=1, refresh=True)
+
+
+def bar() -> Progress:
+    """A bar on stderr: how many of all, and a description. Drawn when it is updated, and taken away at the end."""
+    return Progress(
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.description}", markup=False),
+        console=Console(stderr=True, highlight=False, emoji=False, markup=False),
+        auto_refresh=False,
+        transient=True,
+    )
 
 
 def sweep_progress() -> Lines:

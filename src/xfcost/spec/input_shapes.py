@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from xfcost.ledger.errors import UsageError, printable
 
 SHAPE: Final = re.compile(r"(?P<sides>(?:\d+|[A-Z])(?:x(?:\d+|[A-Z]))*)(?::(?P<dtype>\w+))?\Z")
+NO_MODULE: Final = "--input and --build are of torch modules; a spec knows its inputs (--N, --size, --batch)"
 _NUMBERED: Final = re.compile(r"(?P<place>\d+):(?P<text>.+)\Z", re.DOTALL)
 
 
@@ -30,8 +31,10 @@ def texts_by_place(given: ModuleTexts, modules: Mapping[int, str], systems: int)
         systems: how many there are.
 
     Raises:
-        UsageError: a number is of no module.
+        UsageError: there is no module, or a number is of none.
     """
+    if (given.inputs or given.build) and not modules:
+        raise UsageError(NO_MODULE)
     inputs = _by_place("--input", given.inputs, modules, systems)
     build = _by_place("--build", given.build, modules, systems)
     return {place: ModuleTexts(inputs[place], build[place]) for place in modules}

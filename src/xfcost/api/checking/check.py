@@ -13,9 +13,9 @@ from xfcost.api.notebooks import show_as
 from xfcost.api.revisions.git import commit_of
 from xfcost.api.specs import Progress, spec_name
 from xfcost.api.without_effect import refuse_in_check
-from xfcost.counting.checking.figures import devices_words, figure_of, growing, weights
+from xfcost.counting.checking.figures import Figure, devices_words, figure_of, growing, weights
 from xfcost.counting.checking.result import Checked, CheckResult, Held, heaviest
-from xfcost.counting.differences.changes import changes, grown
+from xfcost.counting.differences.changes import Change, changes, grown
 from xfcost.counting.differences.comparable import other_runs
 from xfcost.ledger.budgets import Budget, read_budgets
 from xfcost.ledger.errors import AbsentError, UsageError, printable
@@ -44,7 +44,7 @@ def check(  # noqa: PLR0913 - a keyword per budget
     progress: Progress | None = None,
     **options: Any,
 ) -> CheckResult:
-    """Is a system within its budgets? What is over them is told with the operations that weigh most, or that grew.
+    """Is a system within its budgets? What is over them is reported with the operations that weigh most, or that grew.
 
     Args:
         target: a preset, a path to a YAML file, a named torch module, a module with `example_inputs`; or its ledger.
@@ -95,27 +95,28 @@ def checked(target: Any, asked: Asked) -> Checked:
     found = [(budget, figure_of(ledger, budget)) for budget in asked.budgets]
     over = any(not budget.allows(figure.value) for budget, figure in found)
     before, notes = _before(label, ledger, asked, over=over) if asked.against is not None else (None, ())
-    held = []
-    for budget, figure in found:
-        one = Held(budget=budget, figure=figure)
-        if not budget.allows(figure.value):
-            quantity = growing(figure, budget)
-            more = None if before is None else grown(changes(before, report_of(ledger), quantity)[0], quantity)
-            one = Held(
-                budget=budget,
-                figure=figure,
-                heaviest=heaviest(weights(ledger, figure, budget), _MOST),
-                grown=None if more is None else tuple(more[:_MOST]),
-            )
-        held.append(one)
+    changed = changes(before, report_of(ledger))[0] if over and before is not None else None
     return Checked(
         target=label,
         name=ledger.metadata.name,
         run=_run_text(ledger),
-        held=tuple(held),
+        held=tuple(_held(ledger, budget, figure, changed) for budget, figure in found),
         against=None if before is None else _against_text(asked.against),
         agrees=_agrees(ledger),
         notes=(*notes, *_doubts(ledger)),
+    )
+
+
+def _held(ledger: Ledger, budget: Budget, figure: Figure, changed: Sequence[Change] | None) -> Held:
+    """A figure held against its budget; over it with the operations that weigh most, and among `changed` that grew."""
+    if budget.allows(figure.value):
+        return Held(budget=budget, figure=figure)
+    more = None if changed is None else grown(changed, growing(figure, budget))
+    return Held(
+        budget=budget,
+        figure=figure,
+        heaviest=heaviest(weights(ledger, figure, budget), _MOST),
+        grown=None if more is None else tuple(more[:_MOST]),
     )
 
 
@@ -142,8 +143,8 @@ def _doubts(ledger: Ledger) -> list[str]:
     if ledger.module is None or ledger.module.complete:
         return []
     names = ", ".join(ledger.module.uncounted)
-    told = f"no formula knows {names}: MACs and FLOPs are lower bounds, which are no proof that a budget is kept"
-    return [f"{told}; count it with @xfcost.register in the module's code"]
+    doubt = f"no formula knows {names}: MACs and FLOPs are lower bounds, which are no proof that a budget is kept"
+    return [f"{doubt}; count it with @xfcost.register in the module's code"]
 
 
 def _against_text(against: Any) -> str:

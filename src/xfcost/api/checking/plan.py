@@ -73,8 +73,6 @@ def _module_texts(targets: Sequence[str], options: Mapping[str, Any]) -> list[di
     if not given.inputs and not given.build:
         return [{} for _ in targets]
     modules = {place: target for place, target in enumerate(targets, 1) if module_target(target) is not None}
-    if not modules:
-        raise UsageError("--input and --build are of torch modules; a spec knows its inputs (--N, --size, --batch)")
     texts = texts_by_place(given, modules, len(targets))
     none = ModuleTexts()
     words = [texts.get(place, none) for place in range(1, len(targets) + 1)]
@@ -91,14 +89,14 @@ def check_all(plan: Sequence[Planned], against: str | None, progress: Progress) 
         against = os.path.abspath(against)
     found = []
     for folder, entry in plan:
-        with _inside(folder), _told_where(entry):
+        with _inside(folder), _named_where(entry):
             asked = Asked(tuple(entry.budgets.values()), against, entry.options, progress)
             found.append(checked(entry.target, asked))
     return CheckResult(checked=tuple(found))
 
 
 @contextmanager
-def _told_where(entry: Entry) -> Iterator[None]:
+def _named_where(entry: Entry) -> Iterator[None]:
     """Name file and table of an entry in the message of what goes wrong with it."""
     try:
         yield

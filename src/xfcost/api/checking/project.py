@@ -145,8 +145,8 @@ def _target_entry(table: Mapping[str, Any], where: str) -> Entry:
     rest = dict(table)
     target = rest.pop("target", None)
     if not isinstance(target, str) or not target:
-        told = "has no target" if target is None else f"target: expected a text, got {shown(target)}"
-        raise UsageError(f'{where}: {told}; as in target = "specs/tiny.yaml" or "model.py:build"')
+        wrong = "has no target" if target is None else f"target: expected a text, got {shown(target)}"
+        raise UsageError(f'{where}: {wrong}; as in target = "specs/tiny.yaml" or "model.py:build"')
     return _entry(rest, where, also=("target",))._replace(target=target, where=where)
 
 

@@ -77,10 +77,10 @@ def _path(given: Revised, prefix: str, files: list[str], commit: str) -> str:
 
 def _absent(here: str, prefix: str, files: list[str]) -> str:
     """What is there in place of a missing file."""
-    told = f"there is no {printable(here, 120)} at that revision"
+    absent = f"there is no {printable(here, 120)} at that revision"
     if prefix and f"{prefix}{here}" in files:
-        return f"{told}; paths begin at the top of the repository: ./{here} is the one in this folder"
+        return f"{absent}; paths begin at the top of the repository: ./{here} is the one in this folder"
     if any(file.startswith(f"{here}/") for file in files):
-        return f"{told}, but a folder of that name"
+        return f"{absent}, but a folder of that name"
     near = near_names(here, files)
-    return f"{told}; did you mean {' or '.join(near)}?" if near else told
+    return f"{absent}; did you mean {' or '.join(near)}?" if near else absent

@@ -43,5 +43,5 @@ def code_report(there: CheckedOut, given: Revised, options: Mapping[str, Any]) -
 
 def at_revision(message: str, there: CheckedOut, given: Revised) -> str:
     """A message with the revision in place of the temporary folder."""
-    told = message.replace(f"{there.folder}/", f"{given.revision}:")
-    return told if told.startswith(f"{given.revision}:") else f"{given.revision}:{told}"
+    named = message.replace(f"{there.folder}/", f"{given.revision}:")
+    return named if named.startswith(f"{given.revision}:") else f"{given.revision}:{named}"

@@ -33,7 +33,7 @@ def repository() -> Repository:
     found = _git(["rev-parse", "--show-toplevel", "--show-prefix"])
     if found.returncode:
         raise UsageError(
-            f"{printable(os.getcwd(), 200)}: is in no git repository ({_told(found)}); a revision, as in "
+            f"{printable(os.getcwd(), 200)}: is in no git repository ({_reported(found)}); a revision, as in "
             "HEAD~1:spec.yaml, is of one"
         )
     top, _, prefix = found.stdout.decode("utf-8", "surrogateescape").rstrip("\n").partition("\n")
@@ -88,7 +88,7 @@ def _ran(words: Sequence[str], top: Path, more: Mapping[str, str] | None = None,
     """
     done = _git(words, top, more, given)
     if done.returncode:
-        raise UsageError(f"git {words[0]} failed: {_told(done)}")
+        raise UsageError(f"git {words[0]} failed: {_reported(done)}")
     return done.stdout
 
 
@@ -109,6 +109,6 @@ def _git(
         raise UsageError("git is not installed (or not in PATH), and a revision of a file needs it") from None
 
 
-def _told(done: subprocess.CompletedProcess[bytes]) -> str:
+def _reported(done: subprocess.CompletedProcess[bytes]) -> str:
     text = done.stderr.decode("utf-8", "replace").strip()
     return printable(text.splitlines()[0].removeprefix("fatal: ") if text else f"exit code {done.returncode}", 200)

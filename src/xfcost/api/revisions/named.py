@@ -1,4 +1,4 @@
-"""`HEAD~1:specs/x.yaml`: a file at a git revision, told by its text."""
+"""`HEAD~1:specs/x.yaml`: a file at a git revision, recognised by its text."""
 
 from __future__ import annotations
 

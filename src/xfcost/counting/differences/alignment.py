@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from xfcost.ledger.saved_report import ReportOperation
@@ -27,7 +28,6 @@ class Branch:
     def __init__(self) -> None:
         self.row: ReportOperation | None = None
         self.children: dict[str, Branch] = {}
-        self._inside: Inside | None = None
 
     @property
     def rows(self) -> Iterator[ReportOperation]:
@@ -37,12 +37,10 @@ class Branch:
         for child in self.children.values():
             yield from child.rows
 
-    @property
+    @cached_property
     def inside(self) -> Inside:
         """What is inside it."""
-        if self._inside is None:
-            self._inside = _inside(self)
-        return self._inside
+        return _inside(self)
 
 
 class Inside(NamedTuple):

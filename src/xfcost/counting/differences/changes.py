@@ -70,8 +70,7 @@ def changes(before: Report, after: Report, first: str = "macs") -> tuple[list[Ch
         else:
             found.append(change)
             same += change.kind == "same"
-    order = sorted(range(len(found)), key=lambda at: (*(-one for one in found[at].weight(first)), at))
-    return [found[at] for at in order], same
+    return sorted(found, key=lambda change: [-one for one in change.weight(first)]), same
 
 
 def _change(
@@ -96,8 +95,6 @@ def _change(
 def _seconds(before: ReportOperation | None, after: ReportOperation | None, name: str) -> float | None:
     """The seconds of `after` less those of `before`; None where an operation that is there has none."""
     spent = [None if row is None else getattr(row, name) for row in (before, after)]
-    if all(one is None for one in spent):
-        return None
     if any(row is not None and one is None for row, one in zip((before, after), spent, strict=True)):
         return None
     first, second = ((one or 0.0) * (row.times if row else 1) for row, one in zip((before, after), spent, strict=True))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+from xfcost.ledger.grid import sides_text
 from xfcost.ledger.saved_report import Report
 
 # Field of a run -> the option that sets it.
@@ -40,14 +41,15 @@ def _inputs(before: Report, after: Report) -> Iterator[str]:
     """The input that is not the same; of the same image another N is a change of the model, and is compared."""
     if before.image is not None and after.image is not None:
         if before.image != after.image:
-            yield f"images {_sides(before.image)} and {_sides(after.image)}"
+            yield f"images {sides_text(before.image)} and {sides_text(after.image)}"
     elif before.module is not None and after.module is not None:
         first, second = (", ".join((report.module or {}).get("inputs") or ()) for report in (before, after))
         if first != second:
             yield f"inputs ({first}) and ({second})"
     elif before.module is None and after.module is None and before.image != after.image:
         image, tokens = (before, after) if before.image else (after, before)
-        yield f"an image ({_sides(image.image or ())}) and {tokens.tokens:,} tokens, which are not comparable as input"
+        sides = sides_text(image.image or ())
+        yield f"an image ({sides}) and {tokens.tokens:,} tokens, which are not comparable as input"
     elif before.tokens is not None and after.tokens is not None and before.tokens != after.tokens:
         yield f"N {before.tokens:,} and {after.tokens:,}"
 
@@ -68,11 +70,7 @@ def not_timed_alike(before: Report, after: Report) -> str | None:
         if first is second:
             return None
         return f"only the run {'before' if first else 'after'} was timed: seconds are not compared"
-    for name in ("machine", "device", "threads", "compiled"):
-        one, other = getattr(first, name), getattr(second, name)
-        if one != other:
-            return f"timed with another {name} ({one}, and then {other}): seconds are not compared"
-    return None
+    return _another("timed", first, second, ("machine", "device", "threads", "compiled"))
 
 
 def not_predicted_alike(before: Report, after: Report) -> str | None:
@@ -80,13 +78,14 @@ def not_predicted_alike(before: Report, after: Report) -> str | None:
     first, second = before.prediction, after.prediction
     if first is None or second is None:
         return None
-    for name in ("machine", "device", "threads", "calibrated"):
+    return _another("predicted", first, second, ("machine", "device", "threads", "calibrated"))
+
+
+def _another(verb: str, first: object, second: object, names: Sequence[str]) -> str | None:
+    """The first of `names` in which the seconds of two reports were taken otherwise; None where all are the same."""
+    for name in names:
         one, other = getattr(first, name), getattr(second, name)
         if one != other:
             word = "calibration" if name == "calibrated" else name
-            return f"predicted with another {word} ({one}, and then {other}): seconds are not compared"
+            return f"{verb} with another {word} ({one}, and then {other}): seconds are not compared"
     return None
-
-
-def _sides(image: tuple[int, ...]) -> str:
-    return "×".join(map(str, image))

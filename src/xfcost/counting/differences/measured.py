@@ -10,7 +10,6 @@ import msgspec
 from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.measurements import Configuration, Measurement
-from xfcost.ledger.metadata import Timing
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.time_ratio import TimeRatio, time_ratio
 
@@ -76,7 +75,7 @@ def runs_difference(before: Sequence[Measurement], after: Sequence[Measurement],
     if not shared:
         raise UsageError(
             f"{labels[0]} and {labels[1]}: no row of one is of the same system and run as one of the other; "
-            f"{_told(before)} are not {_told(after)}"
+            f"{_first(before)} are not {_first(after)}"
         )
     found = [_row_diff(first[key], second[key]) for key in shared]
     found.sort(key=lambda row: tuple(-one for one in row.weight))
@@ -96,25 +95,20 @@ def _by_run(rows: Sequence[Measurement]) -> dict[bytes, Measurement]:
     }
 
 
-def _told(rows: Sequence[Measurement]) -> str:
+def _first(rows: Sequence[Measurement]) -> str:
     one = rows[0].configuration
     return f"{one.system} at N = {one.N:,}, batch {one.batch}, {one.dtype}, {one.mode} (1 of {len(rows)})"
 
 
 def _row_diff(before: Measurement, after: Measurement) -> RowDiff:
-    first, second = _timing(before), _timing(after)
-    compared = first is not None and second is not None and not _notes(before, after)
+    first, second = before.outcome.timing, after.outcome.timing
     return RowDiff(
         configuration=after.configuration,
         before=_figures(before),
         after=_figures(after),
-        seconds=time_ratio(first, second) if compared and first and second else None,
+        seconds=time_ratio(first, second) if first and second and not _notes(before, after) else None,
         spec_changed=before.configuration.spec_hash != after.configuration.spec_hash,
     )
-
-
-def _timing(row: Measurement) -> Timing | None:
-    return row.outcome.timing
 
 
 def _notes(before: Measurement, after: Measurement) -> list[str]:

@@ -75,10 +75,9 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
 def difference(before: Report, after: Report, labels: tuple[str, str], *, first: str, notes: tuple[str, ...]) -> Diff:
     """The diff of two runs that are comparable, its changes sorted by the quantity `first`."""
     found, same = changes(before, after, first)
-    told = [another_n(before, after), not_timed_alike(before, after), not_predicted_alike(before, after)]
-    timed = before.timing is not None and after.timing is not None and told[1] is None
-    predicted = before.prediction is not None and after.prediction is not None and told[2] is None
-    if not timed:
+    untimed, unpredicted = not_timed_alike(before, after), not_predicted_alike(before, after)
+    seconds = _timed(before, after) if untimed is None else None
+    if seconds is None:
         found = [change for change in map(_untimed, found) if change is not None]
     return Diff(
         labels=labels,
@@ -87,9 +86,13 @@ def difference(before: Report, after: Report, labels: tuple[str, str], *, first:
         changes=tuple(found),
         same=same,
         totals=tuple(_totals(before, after)),
-        seconds=time_ratio(before.timing, after.timing) if timed and before.timing and after.timing else None,
-        predicted_seconds=_predicted(before, after) if predicted else None,
-        notes=(*(one for one in told if one), *_lower_bounds(before, after), *notes),
+        seconds=seconds,
+        predicted_seconds=_predicted(before, after) if unpredicted is None else None,
+        notes=(
+            *(note for note in (another_n(before, after), untimed, unpredicted) if note),
+            *_lower_bounds(before, after),
+            *notes,
+        ),
     )
 
 
@@ -137,6 +140,13 @@ def _same_numbers(one: Total, other: Total | None) -> bool:
     return other is not None and (one.before, one.after) == (other.before, other.after)
 
 
+def _timed(before: Report, after: Report) -> TimeRatio | None:
+    """After over before; None where one of them was not timed."""
+    if before.timing is None or after.timing is None:
+        return None
+    return time_ratio(before.timing, after.timing)
+
+
 def _predicted(before: Report, after: Report) -> TimeRatio | None:
     """The quotient of two predictions, as if their errors were independent: no narrower than it is."""
     first, second = before.prediction, after.prediction
@@ -181,8 +191,8 @@ def _total_object(total: Total) -> dict[str, Any]:
 def _ratio_object(found: TimeRatio | None, before: Any, after: Any) -> dict[str, Any] | None:
     if found is None:
         return None
-    told: dict[str, Any] = {"before": before.seconds, "after": after.seconds}
-    return {**told, **msgspec.to_builtins(found), "different": found.different}
+    seconds = {"before": before.seconds, "after": after.seconds}
+    return {**seconds, **msgspec.to_builtins(found), "different": found.different}
 
 
 def change_object(change: Change) -> dict[str, Any]:

@@ -121,7 +121,7 @@ Mapper = Callable[[Callable[[Chunk], Part], Iterable[Chunk]], Iterable[Part]]
 
 
 class Progress(NamedTuple):
-    """What is said during a search."""
+    """What is reported during a search."""
 
     said: Callable[[str], None] = lambda text: None
     done: Callable[[int, int], None] = lambda done, total: None
@@ -140,7 +140,7 @@ def find_in_ranges(
         question: budgets, order and front.
         limit: at most so many configurations; of a larger space as many are drawn at random, always the same.
         mapper: does the work on chunks.
-        progress: what is told meanwhile.
+        progress: what is reported meanwhile.
 
     Raises:
         UsageError: the space is too large without `limit`, or a key leads nowhere.
@@ -163,7 +163,7 @@ def find_in_ranges(
     specs = tuple(_specs(base, varied, run, progress.said))
     work = Work(sizes=varied.sizes, specs=specs, dtype=dtype, question=question, on=run.on)
     part = Part()
-    for one in mapper(work, list(_chunks(varied, specs, limit if sampled else None))):
+    for one in mapper(work, _chunks(varied, specs, limit if sampled else None)):
         part = merged(part, one, question)
         progress.done(part.searched, searched)
     return _found(varied, part, run, question)

@@ -42,8 +42,6 @@ class Space(NamedTuple):
     terms: Terms
     reasons: tuple[str, ...]
     """Why configurations can't be; the first is none."""
-    counted: int
-    """How many times a unit was counted."""
 
 
 class _States(NamedTuple):
@@ -86,7 +84,7 @@ class Builder:
         self._terms: list[Term] = []
         self._tables: dict[str, list[tuple[tuple[int, ...], Array]]] = {}
         self._touched: set[YamlPath] = set()
-        self.counted = 0
+        self._counted = 0
 
     def space(self) -> Space:
         """The tables of all units.
@@ -103,7 +101,7 @@ class Builder:
             if path not in self._touched:
                 raise UsageError(f"--vary: no cost depends on {path_text(path)}; leave it out")
         self._add_shared()
-        return Space(joined(self._terms, self._sizes), tuple(self._reasons.texts), self.counted)
+        return Space(joined(self._terms, self._sizes), tuple(self._reasons.texts))
 
     def _streams(self, paths: Sequence[YamlPath]) -> None:
         states = _States((), np.zeros((), int), [State()])
@@ -161,7 +159,7 @@ class Builder:
         self._touched |= {path for one in own for *_, path in one.places if touches(unit, path)}
         locals_ = tuple(one.number for one in own)
         axes = tuple(sorted({*states.axes, *locals_}))
-        check_cells(axes, self._sizes, [self._keys.get(axis, "") for axis in range(len(self._sizes))])
+        check_cells(axes, self._sizes, self._keys)
         local_cells = np.arange(int(np.prod([self._sizes[axis] for axis in locals_], dtype=int)))
         local = spread(local_cells.reshape([self._sizes[axis] for axis in locals_]), locals_, axes, self._sizes)
         entering = spread(states.numbers, states.axes, axes, self._sizes)
@@ -177,8 +175,8 @@ class Builder:
         self, unit: Unit, own: Sequence[Assigned], different: Array, states: Sequence[State]
     ) -> Iterator[Outcome]:
         """The unit counted once for each pair of own values and state; own values are set only when they change."""
-        self.counted += len(different)
-        if self.counted > MOST_COUNTED:
+        self._counted += len(different)
+        if self._counted > MOST_COUNTED:
             raise UsageError(
                 f"--vary: parts of the model would be counted more than {MOST_COUNTED:,} times; vary fewer keys of "
                 "one stage at once, or with longer steps"
@@ -224,7 +222,7 @@ class Builder:
         if repeated is not None:
             block, of_stage = repeated
             axes = tuple(sorted({*axes, *of_stage.axes}))
-            check_cells(axes, self._sizes, [self._keys.get(axis, "") for axis in range(len(self._sizes))])
+            check_cells(axes, self._sizes, self._keys)
             table = exact_array(outcome.times.get(block, 0) for outcome in of_stage.outcomes)
             repeats = spread(table[of_stage.numbers], of_stage.axes, axes, self._sizes)
             numbers = spread(numbers, counted.axes, axes, self._sizes)
@@ -251,7 +249,7 @@ class Builder:
         """Terms of the shared tables: each counts once, and all parts that use one must agree."""
         for name, uses in self._tables.items():
             axes = tuple(sorted({axis for own, _ in uses for axis in own}))
-            check_cells(axes, self._sizes, [self._keys.get(axis, "") for axis in range(len(self._sizes))])
+            check_cells(axes, self._sizes, self._keys)
             shapes = [np.stack([spread(side, own, axes, self._sizes) for side in table]) for own, table in uses]
             shape = shapes[0]
             for other in shapes[1:]:

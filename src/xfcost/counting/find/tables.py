@@ -91,13 +91,12 @@ def array_of(value: Any) -> Array:
     return np.asarray(value, dtype=object) if isinstance(value, int) else np.asarray(value)
 
 
-def check_cells(axes: Iterable[int], sizes: Sequence[int], keys: Sequence[str]) -> int:
-    """The cells of a table.
+def check_cells(axes: Sequence[int], sizes: Sequence[int], keys: Mapping[int, str]) -> None:
+    """Refuse a table of too many cells; `keys` are the names of its axes.
 
     Raises:
-        UsageError: they are too many.
+        UsageError: it is one.
     """
-    axes = list(axes)
     cells = prod(sizes[axis] for axis in axes)
     if cells > MOST_CELLS:
         names = ", ".join(keys[axis] for axis in axes)
@@ -105,7 +104,6 @@ def check_cells(axes: Iterable[int], sizes: Sequence[int], keys: Sequence[str]) 
             f"--vary: {cells:,} combinations of {names} meet in one part of the model, more than {MOST_CELLS:,}; vary "
             "fewer keys at once, or with longer steps"
         )
-    return cells
 
 
 def joined(terms: Sequence[Term], sizes: tuple[int, ...]) -> Terms:

@@ -61,8 +61,6 @@ class Unit(NamedTuple):
     """The paths below which a key may change it."""
     run: Callable[[Placement, State], Outcome]
     """Counts it in one spec, for the tokens that enter it."""
-    block: YamlPath | None = None
-    """The block that it is in, of a stage that is counted sub-layer by sub-layer."""
     kinds_below: tuple[YamlPath, ...] = ()
     """The paths below which the `kind` of a component may change it."""
 
@@ -199,7 +197,7 @@ def sublayer(path: YamlPath, number: int, index: int, at: YamlPath) -> Unit:
         return _counted(placement, _labelled(placement, path, [part]))
 
     reads = (at, (*stage_path, "dim"), (*stage_path, "residual"), _RESIDUAL)
-    return Unit(reads, guarded(count), block=at[:-1])
+    return Unit(reads, guarded(count))
 
 
 def _component(spec: Spec, at: YamlPath) -> SubLayer:
