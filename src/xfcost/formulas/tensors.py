@@ -170,8 +170,8 @@ def reading(row: Operation, *names: str, **changes: Any) -> Operation:
     """`row`, whose operands are the tensors of these names in place of the row before; with further `changes`."""
     if row.tensors is None:
         return row
-    tensors = msgspec.structs.replace(row.tensors.reading(*names), **changes)
-    return msgspec.structs.replace(row, tensors=tensors)
+    tensors = row.tensors.reading(*names) if names else row.tensors
+    return msgspec.structs.replace(row, tensors=msgspec.structs.replace(tensors, **changes))
 
 
 def within(row: Operation, prefix: str, given: str) -> Operation:
@@ -218,9 +218,6 @@ def keeping_order(row: Operation) -> Operation:
 
 def of_grid(row: Operation, name: str, tokens: Number, width: Number) -> Operation:
     """`row`, a linear map of the grid `name`, which it copies where that lies channel by channel."""
-    if row.tensors is None:
-        return row
-    row = reading(row, name)
     return reading(row, name, saves=(Saved(name, copied=ByChannel((tokens, width))),))
 
 

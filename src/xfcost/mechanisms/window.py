@@ -111,9 +111,10 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     def operations(self, place: Place) -> Iterator[Operation]:
         d, sides = place.dim, self.window(place.grid)
         padded = self.padded(place.grid)
-        rolled = padded.tokens * d if any(self.shifts(place.grid)) else 0
-        filled = padded.tokens * d if padded.sides != place.grid.sides else 0
-        rearranged = view if self._in_order(place.grid) else copied
+        is_rolled, is_padded = any(self.shifts(place.grid)), padded.sides != place.grid.sides
+        rolled = padded.tokens * d if is_rolled else 0
+        filled = padded.tokens * d if is_padded else 0
+        rearranged = view if not (is_rolled or is_padded) and _in_order(padded.sides, sides) else copied
         cut = rearranged((place.grid.tokens, d), (padded.tokens, d))
         yield move("partition", "Pad, roll, cut into windows", filled + rolled, symbol="", tensors=cut)
         yield from self._projections(padded.tokens, d)
@@ -124,16 +125,6 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         yield linear("out", "Output projection W_O", padded.tokens, d, d, bias=self.biased_output)
         joined = rearranged((padded.tokens, d), (place.grid.tokens, d))
         yield move("merge", "Join windows, roll back, crop", rolled, symbol="", tensors=joined)
-
-    def _in_order(self, grid: Grid) -> bool:
-        """Do windows hold whole rows of the grid, in order, so that none is copied?"""
-        padded = self.padded(grid).sides
-        if any(self.shifts(grid)) or padded != grid.sides:
-            return False
-        axes = list(zip(padded, self.window(grid), strict=True))
-        cut = [number for number, (side, window) in enumerate(axes) if side != window]
-        long = [number for number, (_, window) in enumerate(axes) if window != 1]
-        return not cut or not long or max(cut) <= min(long)
 
     @property
     def _projected(self) -> tuple[str, str, str]:
@@ -221,6 +212,14 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         shifted = "shifted along its longer sides alone" if any(self.shifts(grid)) else "not shifted"
         bound = "; its bias table, and so the parameters, depend on the resolution" if self.bias == "relative" else ""
         return f"window {unclipped} clipped to {clipped} {sides_text(grid.sides)} grid, {shifted}{bound}"
+
+
+def _in_order(sides: tuple[Number, ...], window: tuple[Number, ...]) -> bool:
+    """Do windows hold whole rows of the grid, so that no token changes its place?"""
+    axes = list(zip(sides, window, strict=True))
+    cut = [number for number, (side, length) in enumerate(axes) if side != length]
+    long = [number for number, (_, length) in enumerate(axes) if length != 1]
+    return not cut or not long or max(cut) <= min(long)
 
 
 def _squares(side: Number, window: Number, shift: Number) -> Number:
