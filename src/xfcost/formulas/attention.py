@@ -101,11 +101,19 @@ class DenseAttention(msgspec.Struct, frozen=True):
         values = self.inner if self.values is None else self.values
         sizes = (self.groups, self.queries, self.keys, self.heads, self.inner, values, self.shared)
         bias = (self.bias or CONSTANT_BIAS) if self.biased else None
-        facts = {
-            name: getattr(self, name) for name in ("gathered", "gathered_queries", "apart", "fused_copies", "between")
-        }
-        facts["mask_kind"] = self.mask_kind if self.masked else "held"
-        return CoreTensors(*sizes, self.operands, self.prefix, scaled=self.scaled, bias=bias, **facts)
+        return CoreTensors(
+            *sizes,
+            self.operands,
+            self.prefix,
+            scaled=self.scaled,
+            bias=bias,
+            gathered=self.gathered,
+            gathered_queries=self.gathered_queries,
+            mask_kind=self.mask_kind if self.masked else "held",
+            fused_copies=self.fused_copies,
+            between=self.between,
+            apart=self.apart,
+        )
 
     @property
     def _entries(self) -> Number:

@@ -60,8 +60,3 @@ def of_cropped(row: Operation, tokens: Number, padded: Number, width: Number, na
     if tokens == padded:
         return reading(row, name)
     return reading(row, name, saves=(Saved(name, copied=Merged((tokens, width), tokens, padded)),))
-
-
-def masked_in_place(entries: tuple[Number, ...], pairs: tuple[Number, ...]) -> Tensors:
-    """A mask of `pairs`, made in every pass, on the row before."""
-    return Tensors((Tensor(BEFORE, entries),), makes=(Tensor("mask", pairs, "bool", once=True),))

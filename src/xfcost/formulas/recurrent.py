@@ -41,7 +41,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     gates: ClassVar[int]
     states: ClassVar[str] = "h"
     """States, one letter each: `h`, and an LSTM's `c`."""
-    keeps_state: ClassVar[bool] = False
+    saves_state: ClassVar[bool] = False
     """Is the new state among the numbers that a step saves (`saved_in_step`)?"""
 
     hidden: Width | None = None
@@ -166,7 +166,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         """What the recurrence reads, writes and saves."""
         units = self.units(place)
         numbers = (self.gates * units, len(self.states), self.saved_in_step())
-        steps = Steps(place.grid.total, units, *numbers, keeps_state=self.keeps_state)
+        steps = Steps(place.grid.total, units, *numbers, saves_state=self.saves_state)
         if self.attend is not None:
             return recurrent_in_attention(steps, self.start)
         return recurrent(steps, prefix, self.start)

@@ -30,9 +30,9 @@ class Steps(NamedTuple):
     """Numbers of all gates."""
     states: int
     """One, or two with cells."""
-    kept: int
+    saved: int
     """Numbers of a hidden unit that a step saves, beside the states before it."""
-    keeps_state: bool
+    saves_state: bool
     """Is the state after the step one of these?"""
 
 
@@ -41,9 +41,9 @@ def recurrent(steps: Steps, prefix: str, start: str) -> Tensors:
 
     The first states are zeros made here, or those of the encoder's layer: views of its output, and its cells.
     """
-    n, units, gates, states, kept, keeps_state = steps
+    n, units, gates, states, saved, saves_state = steps
     of_state, cells = (units,), f"{prefix}{CELLS}"
-    made = n * kept + (0 if keeps_state else (n - 1) * states)
+    made = n * saved + (0 if saves_state else (n - 1) * states)
     given: tuple[str, ...] = ()
     if start == "encoder":
         given = tuple(of_encoder(name) for name in (f"{prefix}recurrence", cells)[:states])
@@ -57,13 +57,13 @@ def recurrent(steps: Steps, prefix: str, start: str) -> Tensors:
 
 def recurrent_in_attention(steps: Steps, start: str) -> Tensors:
     """One step after the other: the query's map saves h, and cells are saved but the first, made with the first h."""
-    n, units, gates, states, kept, _ = steps
+    n, units, gates, states, saved, _ = steps
     cells = (n - 1) * (states - 1)
     # zeros are one tensor for h and cells
     asked = n * states - (states - 1 if start == "zeros" else 0)
     reads = (Tensor(BEFORE, (n, gates)), Tensor(STATES, (asked, units)))
     writes = (Tensor(OUTPUT, (n, units)), Tensor("last", (n * states, units)))
-    return Tensors(reads, writes, makes=(Tensor("steps", (n * kept + cells, units)),))
+    return Tensors(reads, writes, makes=(Tensor("steps", (n * saved + cells, units)),))
 
 
 def of_states(row: Operation, steps: Number, units: Number, *, new: Number | None = None) -> Operation:

@@ -44,8 +44,7 @@ def mapped(reads: Shape, writes: Shape) -> Tensors:
 
 def convolved(reads: Shape, writes: Shape) -> Tensors:
     """A convolution of the row before, which it saves."""
-    output = Tensor(OUTPUT, writes, by_channel=True)
-    return msgspec.structs.replace(mapped(reads, writes), writes=(output,))
+    return Tensors((Tensor(BEFORE, reads),), (Tensor(OUTPUT, writes, by_channel=True),), (Saved(BEFORE),))
 
 
 def saving_input(reads: Number, writes: Number, *makes: Tensor) -> Tensors:
@@ -61,7 +60,7 @@ def adaptive_mean(sides: Shape, pooled_sides: Shape, width: Number) -> Tensors:
 
 def copied(reads: Shape, writes: Shape, *names: str) -> Tensors:
     """A copy of the row before, or of the tensors of these names, each seen as `reads`: nothing is saved."""
-    return Tensors(tuple(Tensor(name, reads) for name in names or (BEFORE,)), (Tensor(OUTPUT, writes),))
+    return Tensors(tuple([Tensor(name, reads) for name in names or (BEFORE,)]), (Tensor(OUTPUT, writes),))
 
 
 def view(reads: Shape, writes: Shape, name: str = BEFORE) -> Tensors:
@@ -89,13 +88,16 @@ def by_element(work: str, elements: Number, names: tuple[str, ...]) -> Tensors |
 
     A factor or summand that isn't named is a constant.
     """
-    reads = tuple(Tensor(name, (elements,)) for name in names)
+    reads = tuple([Tensor(name, (elements,)) for name in names])
     if work == "multiply" and len(reads) > 1:
         return product(reads[0], reads[1], (elements,))
-    found = (work in _OF_INPUT, work in _OF_OUTPUT, work in _OF_NEITHER)
-    if not any(found):
+    saves: tuple[Saved, ...] = ()
+    if work in _OF_INPUT:
+        saves = (Saved(names[0]),)
+    elif work in _OF_OUTPUT:
+        saves = (Saved(OUTPUT),)
+    elif work not in _OF_NEITHER:
         return None
-    saves = (Saved(names[0]),) if found[0] else (Saved(OUTPUT),) if found[1] else ()
     makes = (Tensor("inside", (elements,)),) if work in _OF_INSIDE else ()
     return Tensors(reads, (Tensor(OUTPUT, (elements,), like=names[0]),), saves, makes)
 
@@ -115,16 +117,18 @@ def normed(kind: str, tokens: Number, width: Number) -> Tensors:
     affine       x
     """
     shape = (tokens, width)
-    saved, makes = {
-        "layer_norm": (Saved(BEFORE), (Tensor("statistics", (tokens, 2), "statistic"),)),
-        "rms_norm": (
-            Saved(BEFORE, copied=Widened(shape)),
-            (Tensor("statistics", (tokens,), "statistic"), Tensor("normed", shape, "statistic")),
-        ),
-        "batch_norm": (Saved(BEFORE), (Tensor("statistics", (width, 2), "statistic", once=True),)),
-        "group_norm": (Saved(BEFORE, copied=Exchanged(shape, shape)), (Tensor("statistics", (2,)),)),
-        "affine": (Saved(BEFORE), ()),
-    }[kind]
+    saved = Saved(BEFORE)
+    makes: tuple[Tensor, ...] = ()
+    match kind:
+        case "layer_norm":
+            makes = (Tensor("statistics", (tokens, 2), "statistic"),)
+        case "rms_norm":
+            saved = Saved(BEFORE, copied=Widened(shape))
+            makes = Tensor("statistics", (tokens,), "statistic"), Tensor("normed", shape, "statistic")
+        case "batch_norm":
+            makes = (Tensor("statistics", (width, 2), "statistic", once=True),)
+        case "group_norm":
+            saved, makes = Saved(BEFORE, copied=Exchanged(shape, shape)), (Tensor("statistics", (2,)),)
     return Tensors((Tensor(BEFORE, shape),), (Tensor(OUTPUT, shape),), (saved,), makes)
 
 
@@ -166,8 +170,8 @@ def reading(row: Operation, *names: str, **changes: Any) -> Operation:
     """`row`, whose operands are the tensors of these names in place of the row before; with further `changes`."""
     if row.tensors is None:
         return row
-    tensors = msgspec.structs.replace(row.tensors.reading(*names), **changes)
-    return msgspec.structs.replace(row, tensors=tensors)
+    tensors = row.tensors.reading(*names) if names else row.tensors
+    return msgspec.structs.replace(row, tensors=msgspec.structs.replace(tensors, **changes))
 
 
 def within(row: Operation, prefix: str, given: str) -> Operation:
@@ -214,9 +218,6 @@ def keeping_order(row: Operation) -> Operation:
 
 def of_grid(row: Operation, name: str, tokens: Number, width: Number) -> Operation:
     """`row`, a linear map of the grid `name`, which it copies where that lies channel by channel."""
-    if row.tensors is None:
-        return row
-    row = reading(row, name)
     return reading(row, name, saves=(Saved(name, copied=ByChannel((tokens, width))),))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from math import prod
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -210,15 +210,15 @@ class Tensors(msgspec.Struct, frozen=True, gc=False):
 
     def renamed(self, rename: Callable[[str], str]) -> Tensors:
         """The same with every tensor's name as `rename` has it."""
-
-        def named(each: Tensor | Saved, *fields: str) -> Any:
-            names = {field: getattr(each, field) for field in fields}
-            new = {field: rename(name) for field, name in names.items() if name is not None}
-            return msgspec.structs.replace(each, **new)
-
         return msgspec.structs.replace(
             self,
-            reads=tuple(named(each, "name") for each in self.reads),
-            writes=tuple(named(each, "name", "view_of", "like") for each in self.writes),
-            saves=tuple(named(each, "name", "when") for each in self.saves),
+            reads=tuple([msgspec.structs.replace(each, name=rename(each.name)) for each in self.reads]),
+            writes=tuple([_renamed_output(each, rename) for each in self.writes]),
+            saves=tuple([Saved(rename(one.name), one.when and rename(one.when), one.copied) for one in self.saves]),
         )
+
+
+def _renamed_output(output: Tensor, rename: Callable[[str], str]) -> Tensor:
+    """The same with the names that it refers to as `rename` has them."""
+    view_of, like = output.view_of and rename(output.view_of), output.like and rename(output.like)
+    return msgspec.structs.replace(output, name=rename(output.name), view_of=view_of, like=like)

@@ -12,7 +12,7 @@ class Rnn(Recurrent, frozen=True, kw_only=True, tag="rnn"):
     """h_t = act(W x_t + b + U h_{t-1} + b') (Elman 1990), as torch.nn.RNN: one gate."""
 
     gates: ClassVar[int] = 1
-    keeps_state: ClassVar[bool] = True
+    saves_state: ClassVar[bool] = True
 
     act: Literal["tanh", "relu"] = "tanh"
     """Activation function of the cell."""

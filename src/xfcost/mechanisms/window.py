@@ -17,7 +17,7 @@ from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.position_bias import log_cpb_rows, relative_bias_table
 from xfcost.formulas.raster import numbers, position
-from xfcost.formulas.rows import letter_power, linear, move, on_raw_input
+from xfcost.formulas.rows import letter_power, linear, move
 from xfcost.formulas.tensors import copied, reading, view
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
@@ -111,9 +111,11 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     def operations(self, place: Place) -> Iterator[Operation]:
         d, sides = place.dim, self.window(place.grid)
         padded = self.padded(place.grid)
-        rolled = padded.tokens * d if any(self.shifts(place.grid)) else 0
-        filled = padded.tokens * d if padded.sides != place.grid.sides else 0
-        cut = self._rearranged((place.grid.tokens, d), (padded.tokens, d), place.grid)
+        is_rolled, is_padded = any(self.shifts(place.grid)), padded.sides != place.grid.sides
+        rolled = padded.tokens * d if is_rolled else 0
+        filled = padded.tokens * d if is_padded else 0
+        rearranged = view if not (is_rolled or is_padded) and _in_order(padded.sides, sides) else copied
+        cut = rearranged((place.grid.tokens, d), (padded.tokens, d))
         yield move("partition", "Pad, roll, cut into windows", filled + rolled, symbol="", tensors=cut)
         yield from self._projections(padded.tokens, d)
         yield from self._biases(place.grid)
@@ -121,17 +123,8 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             yield from scaled_cosine(padded.tokens, self.heads, d, self._projected[:2])
         yield from self._core(place, sides)
         yield linear("out", "Output projection W_O", padded.tokens, d, d, bias=self.biased_output)
-        joined = self._rearranged((padded.tokens, d), (place.grid.tokens, d), place.grid)
+        joined = rearranged((padded.tokens, d), (place.grid.tokens, d))
         yield move("merge", "Join windows, roll back, crop", rolled, symbol="", tensors=joined)
-
-    def _rearranged(self, reads: tuple[Number, Number], writes: tuple[Number, Number], grid: Grid) -> Tensors:
-        """Into windows or back: a copy, but for whole rows of the grid."""
-        axes = list(zip(self.padded(grid).sides, self.window(grid), strict=True))
-        cut = [number for number, (side, window) in enumerate(axes) if side != window]
-        long = [number for number, (_, window) in enumerate(axes) if window != 1]
-        in_order = not cut or not long or max(cut) <= min(long)
-        moved = any(self.shifts(grid)) or self.padded(grid).sides != grid.sides
-        return view(reads, writes) if in_order and not moved else copied(reads, writes)
 
     @property
     def _projected(self) -> tuple[str, str, str]:
@@ -144,7 +137,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             keys = linear("k", "K projection", tokens, width, width, bias=False)
             rows = [linear("qv", "Q, V projections", tokens, width, 2 * width), keys]
         for row in rows:
-            yield reading(on_raw_input(row), "partition")
+            yield msgspec.structs.replace(reading(row, "partition"), takes_input=True)
 
     def _biases(self, grid: Grid) -> Iterator[Operation]:
         window = self.window(grid)
@@ -219,6 +212,14 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         shifted = "shifted along its longer sides alone" if any(self.shifts(grid)) else "not shifted"
         bound = "; its bias table, and so the parameters, depend on the resolution" if self.bias == "relative" else ""
         return f"window {unclipped} clipped to {clipped} {sides_text(grid.sides)} grid, {shifted}{bound}"
+
+
+def _in_order(sides: tuple[Number, ...], window: tuple[Number, ...]) -> bool:
+    """Do windows hold whole rows of the grid, so that no token changes its place?"""
+    axes = list(zip(sides, window, strict=True))
+    cut = [number for number, (side, length) in enumerate(axes) if side != length]
+    long = [number for number, (_, length) in enumerate(axes) if length != 1]
+    return not cut or not long or max(cut) <= min(long)
 
 
 def _squares(side: Number, window: Number, shift: Number) -> Number:
