@@ -64,7 +64,8 @@ def run(  # noqa: PLR0913 - options
     """Are models within their budgets? Exit code 1 where not.
 
     For continuous integration. Budgets and options also stand in a pyproject.toml, one [[tool.xfcost.check]] table for
-    each target. What is over its budget is reported with the operations that weigh most, or with --against those that grew.
+    each target. What is over its budget is reported with the operations that weigh most, or with --against those
+    that grew.
     """
     from xfcost.api.checking.plan import check_all, planned
     from xfcost.ledger.budgets import read_budgets
