@@ -20,15 +20,20 @@ from xfcost.ledger.calibration import (
     Machine,
     Network,
     Overhead,
+    Samples,
+    TrainingSteps,
     disagreement,
     disturbed,
 )
 from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.calls import Call, Clock, Recorded, recorded
 from xfcost.torch_models.predicting.features import Features, features
 from xfcost.torch_models.predicting.networks import Operations, architectures
 from xfcost.torch_models.predicting.overhead import Outside, overhead_of
-from xfcost.torch_models.predicting.regression import Regression, samples_of
+from xfcost.torch_models.predicting.regression import Regression, joined, samples_of
+from xfcost.torch_models.predicting.training_calls import recorded_step
+from xfcost.torch_models.predicting.training_networks import training_networks
 from xfcost.torch_models.timing.devices import machine, waiting_clock
 
 # Runs of one network: at least so many, more while they last no longer than these seconds.
@@ -77,8 +82,8 @@ def calibrated(
 ) -> Calibration:
     """Measure the device. `say` gets k, n and the name of each network before it runs."""
     ticks = clock or waiting_clock(device)
-    networks = list(architectures(dtype))
-    steps = len(networks) + 2
+    networks, trained = list(architectures(dtype)), list(training_networks(dtype))
+    steps = len(networks) + len(trained) + 2
     say(1, steps, "peaks")
     baseline = peaks(device, dtype, ticks)
     say(2, steps, "single operations")
@@ -89,9 +94,39 @@ def calibrated(
     evicted = Evicted(device)
     for number, (name, architecture, cut) in enumerate(networks, 3):
         say(number, steps, name)
-        run = steady(partial(_run, name, build(architecture, device), ticks, extra, evicted if cut else _nothing))
-        runs.append(run._replace(cut=cut))
-    return fitted(this_machine(device, dtype), baseline, runs, operations)
+        runner = forward_runner(build(architecture, device), ticks, evicted if cut else _nothing)
+        runs.append(steady(partial(_run, name, runner, ticks, extra))._replace(cut=cut))
+    learned = []
+    for number, (name, architecture, optimizer) in enumerate(trained, 3 + len(networks)):
+        say(number, steps, name)
+        runner = step_runner(build(architecture, device), optimizer, device, ticks)
+        learned.append(steady(partial(_run, name, runner, ticks, extra)))
+    return fitted(this_machine(device, dtype), baseline, runs, operations, learned)
+
+
+class Runner(NamedTuple):
+    """A network on the device: run once, or so many times with its calls recorded and timed."""
+
+    whole: Callable[[], object]
+    recorded: Callable[[int], Recorded]
+    before: Callable[[], object]
+    """Is called before each run, untimed."""
+
+
+def forward_runner(live: BuiltModel, clock: Clock, before: Callable[[], object]) -> Runner:
+    """Runs forwards."""
+
+    def whole() -> object:
+        with torch.no_grad():
+            return live.model(*live.inputs)
+
+    return Runner(whole, lambda times: recorded(live.model, live.inputs, clock, times, before), before)
+
+
+def step_runner(live: BuiltModel, optimizer: str, device: str, clock: Clock) -> Runner:
+    """Runs training steps."""
+    stepping = Stepping(live, optimizer, lists=device.startswith("cuda"))
+    return Runner(stepping, lambda times: recorded_step(live, stepping, clock, times), _nothing)
 
 
 class Evicted:
@@ -111,10 +146,10 @@ def _nothing() -> None:
     """Nothing is to be done before a run."""
 
 
-def _run(name: str, live: BuiltModel, clock: Clock, extra: float, before: Callable[[], None]) -> Run:
+def _run(name: str, runner: Runner, clock: Clock, extra: float) -> Run:
     """The network run whole, then with a clock around each call."""
-    whole, times = _whole(live, clock, before)
-    return run_of(name, recorded(live.model, live.inputs, clock, times, before), whole, extra)
+    whole, times = _whole(runner, clock)
+    return run_of(name, runner.recorded(times), whole, extra)
 
 
 def steady(measure: Callable[[], Run]) -> Run:
@@ -127,11 +162,13 @@ def steady(measure: Callable[[], Run]) -> Run:
     return best
 
 
-def fitted(where: Machine, baseline: Baseline, runs: Sequence[Run], operations: Run) -> Calibration:
-    """The calibration of measured networks."""
-    measured = merged([*runs, operations])
+def fitted(
+    where: Machine, baseline: Baseline, runs: Sequence[Run], operations: Run, learned: Sequence[Run] = ()
+) -> Calibration:
+    """The calibration of measured networks; `learned` ran training steps."""
     # Empty caches slow Python down too, once a run: not a part of what a call costs.
     overhead = overhead_of([outside(one) for one in runs if not one.cut])
+    measured = merged([*runs, operations])
     return Calibration(
         machine=where,
         measured=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -139,7 +176,20 @@ def fitted(where: Machine, baseline: Baseline, runs: Sequence[Run], operations: 
         overhead=overhead,
         networks=tuple(_left_out(one, runs, operations, baseline, overhead) for one in runs),
         samples=samples_of(baseline, measured),
+        training=_training(baseline, samples_of(baseline, measured), learned) if learned else None,
     )
+
+
+def _training(baseline: Baseline, of_forwards: Sequence[Samples], runs: Sequence[Run]) -> TrainingSteps:
+    """What training steps tell, each predicted from the others and from all forwards."""
+    overhead = overhead_of([outside(one) for one in runs])
+
+    def without(run: Run) -> Network:
+        others = samples_of(baseline, merged(one for one in runs if one is not run))
+        return _predicted(run, Regression(baseline, joined(of_forwards, others)), overhead)
+
+    networks = tuple(without(one) for one in runs)
+    return TrainingSteps(overhead=overhead, networks=networks, samples=samples_of(baseline, merged(runs)))
 
 
 def peaks(device: str, dtype: str, clock: Clock) -> Baseline:
@@ -182,16 +232,15 @@ def recording_seconds(device: str, clock: Clock) -> float:
     return max(statistics.median(alone) - plain, 0.0)
 
 
-def _whole(live: BuiltModel, clock: Clock, before: Callable[[], None]) -> tuple[float, int]:
-    """The median seconds of a whole forward, and the number of runs that it was taken from."""
+def _whole(runner: Runner, clock: Clock) -> tuple[float, int]:
+    """The median seconds of a whole run, and the number of runs that it was taken from."""
     times: list[float] = []
-    with torch.no_grad():
-        live.model(*live.inputs)
-        while len(times) < _FEWEST or (sum(times) < _SECONDS and len(times) < _MOST):
-            before()
-            started = clock()
-            live.model(*live.inputs)
-            times.append(clock() - started)
+    runner.whole()
+    while len(times) < _FEWEST or (sum(times) < _SECONDS and len(times) < _MOST):
+        runner.before()
+        started = clock()
+        runner.whole()
+        times.append(clock() - started)
     return statistics.median(times), len(times)
 
 
@@ -229,7 +278,10 @@ def outside(run: Run) -> Outside:
 def _left_out(run: Run, runs: Sequence[Run], operations: Run, baseline: Baseline, overhead: Overhead) -> Network:
     """The network predicted from the calls of all others."""
     others = merged([*(one for one in runs if one is not run), operations])
-    regression = Regression(baseline, samples_of(baseline, others))
+    return _predicted(run, Regression(baseline, samples_of(baseline, others)), overhead)
+
+
+def _predicted(run: Run, regression: Regression, overhead: Overhead) -> Network:
     spent = sum(regression(found).seconds * times for found, times in run.calls.items())
     around = overhead.seconds(calls=sum(run.calls.values()), views=run.views, modules=run.modules)
     return Network(name=run.name, seconds=run.whole, predicted=spent + around, calls=run.spent)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import log2, prod
 from typing import Final, NamedTuple
 
-from xfcost.torch_models.predicting.calls import FUSED_ATTENTION, Call, Layout
+from xfcost.torch_models.predicting.calls import FLASH_ATTENTION, FUSED_ATTENTION, Call, Layout
 
 _BYTES: Final = {
     "float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "complex64": 8, "complex128": 16,
@@ -16,7 +16,8 @@ _PRODUCTS: Final = frozenset(("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm
 # Operations over lines of numbers, each along the last axis.
 _ALONG_LINES: Final = frozenset((
     "aten._softmax", "aten._log_softmax", "aten.native_layer_norm", "aten.native_group_norm", "aten.mean", "aten.sum",
-    "aten.var_mean", "aten.amax", "aten.logsumexp",
+    "aten.var_mean", "aten.amax", "aten.logsumexp", "aten._softmax_backward_data", "aten._log_softmax_backward_data",
+    "aten.native_layer_norm_backward", "aten.linalg_vector_norm",
 ))  # fmt: skip
 
 
@@ -40,8 +41,12 @@ def features(call: Call) -> Features:
         return _product(call, moved)
     if call.operation == "aten.convolution":
         return _convolution(call, moved)
-    if call.operation == FUSED_ATTENTION:
+    if call.operation == "aten.convolution_backward":
+        return _convolution_backward(call, moved)
+    if call.operation in (FUSED_ATTENTION, FLASH_ATTENTION):
         return _attention(call, moved)
+    if call.operation == f"{FLASH_ATTENTION}_backward":
+        return _attention_backward(call, moved)
     variant = "/".join(map(_memory_format, call.inputs[:3])) + ">" + _memory_format((*call.outputs, *call.inputs)[0])
     first = (*call.inputs, *call.outputs)[0]
     line = first.sizes[-1] if first.sizes else 1
@@ -65,24 +70,50 @@ def _product(call: Call, moved: int) -> Features:
 
 def _convolution(call: Call, moved: int) -> Features:
     image, weight = call.inputs[:2]
-    stride, *_, groups = call.options
+    return _convolved("convolution", "", (image, weight, call.outputs[0]), call, moved)
+
+
+def _convolution_backward(call: Call, moved: int) -> Features:
+    """One product for the gradient of the image, one for that of the kernels, as they are needed."""
+    gradient, image, weight = call.inputs[:3]
+    *_, (of_image, of_weight, _of_bias) = call.options
+    needed = ("i" if of_image else "") + ("w" if of_weight else "")
+    return _convolved("convolution backward", f" {needed}", (image, weight, gradient), call, moved, len(needed))
+
+
+def _convolved(
+    name: str, more: str, tensors: tuple[Layout, Layout, Layout], call: Call, moved: int, products: int = 1
+) -> Features:
+    image, weight, output = tensors
+    stride, _padding, _dilation, _transposed, groups, *_ = call.options
     kernel = prod(weight.sizes[2:])
     kind = "depthwise" if weight.sizes[1] == 1 < groups else "grouped" if groups > 1 else "1×1" if kernel == 1 else ""
-    output = call.outputs[0]
     places, batch = prod(output.sizes[2:]), output.sizes[0]
     numbers = _logs(*weight.sizes[:2], kernel, places * batch, prod(stride))
-    macs = prod(output.sizes) * prod(weight.sizes[1:])
-    return Features("convolution", f"{kind} {_memory_format(image)} {len(stride)}-D", numbers, macs, moved)
+    macs = prod(output.sizes) * prod(weight.sizes[1:]) * products
+    return Features(name, f"{kind} {_memory_format(image)} {len(stride)}-D{more}", numbers, macs, moved)
 
 
 def _attention(call: Call, moved: int) -> Features:
     queries, keys, values = call.inputs[:3]
-    masked = len(call.inputs) > 3  # noqa: PLR2004 - queries, keys, values
+    return _attended(FUSED_ATTENTION, call.inputs[:3], call, moved, queries.sizes[-1] + values.sizes[-1])
+
+
+def _attention_backward(call: Call, moved: int) -> Features:
+    """Five products: the scores again, and the gradients of values, weights, queries and keys."""
+    _gradient, queries, keys, values = call.inputs[:4]
+    macs_per_pair = 3 * queries.sizes[-1] + 2 * values.sizes[-1]
+    return _attended("attention backward", call.inputs[1:4], call, moved, macs_per_pair)
+
+
+def _attended(name: str, operands: Sequence[Layout], call: Call, moved: int, macs_per_pair: int) -> Features:
+    queries, keys, _ = operands
+    masked = len(call.inputs) > (3 if name == FUSED_ATTENTION else 6)
     heads, width = prod(queries.sizes[:-2]), queries.sizes[-1]
     pairs = heads * queries.sizes[-2] * keys.sizes[-2]
     variant = "masked" if masked else "causal" if call.options[0] else ""
     numbers = _logs(heads, queries.sizes[-2], keys.sizes[-2], width)
-    return Features(FUSED_ATTENTION, variant, numbers, pairs * (width + values.sizes[-1]), moved)
+    return Features(name, variant, numbers, pairs * macs_per_pair, moved)
 
 
 def _logs(*numbers: int) -> tuple[float, ...]:
