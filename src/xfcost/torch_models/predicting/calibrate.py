@@ -27,7 +27,8 @@ from xfcost.ledger.calibration import (
 )
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.training_step import Stepping
-from xfcost.torch_models.predicting.calls import Call, Clock, Recorded, recorded
+from xfcost.torch_models.predicting.call import Call
+from xfcost.torch_models.predicting.calls import Clock, Recorded, recorded
 from xfcost.torch_models.predicting.features import Features, features
 from xfcost.torch_models.predicting.networks import Operations, architectures
 from xfcost.torch_models.predicting.overhead import Outside, overhead_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
+from xfcost.torch_models.predicting.call import Call, Layout
+from xfcost.torch_models.predicting.loops import FEW, MORE, Work, in_all_steps, laid_out
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.shared.running_modules import running_modules
 from xfcost.torch_models.tracing.dispatch import first_tokens, runs_whole
@@ -23,9 +25,6 @@ Clock = Callable[[], float]
 FUSED_ATTENTION: Final = "xfcost.scaled_dot_product_attention"
 FLASH_ATTENTION: Final = "aten._scaled_dot_product_flash_attention_for_cpu"
 """What fused attention runs on the CPU where a gradient is needed."""
-# Loops over tokens run so many steps on `meta`: primes, which are no size of anything else.
-FEW: Final = 17
-MORE: Final = 19
 # Calls that return their input's memory, although their schema does not say so.
 _FREE: Final = frozenset(("aten._unsafe_view", "aten.lift_fresh", "aten.detach"))
 # Arguments that decide how an operation runs.
@@ -42,23 +41,6 @@ _DENSE: Final = frozenset(
 )
 _IMAGE: Final = 4  # axes: batch, channels, height, width
 _NUMBER: Final = "aten._local_scalar_dense"
-
-
-class Layout(NamedTuple):
-    """A tensor without its values."""
-
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-
-
-class Call(NamedTuple):
-    """An ATen call: equal calls take equally long."""
-
-    operation: str
-    inputs: tuple[Layout, ...]
-    outputs: tuple[Layout, ...]
-    options: tuple[Any, ...] = ()
 
 
 class Recorded(NamedTuple):
@@ -98,13 +80,6 @@ def recorded(
                     before()
             model(*inputs)
     return recorder.result(times)
-
-
-class Work(NamedTuple):
-    """Calls, and how often each ran."""
-
-    calls: Counter[Call]
-    views: int
 
 
 class Recorder(TorchDispatchMode):
@@ -165,7 +140,9 @@ class Recorder(TorchDispatchMode):
 
     def work(self, place: str) -> Work:
         """The calls of one module."""
-        return Work(Counter({call: times for (one, call), times in self.counts.items() if one == place}), self.views[place])
+        return Work(
+            Counter({call: times for (one, call), times in self.counts.items() if one == place}), self.views[place]
+        )
 
     def add(self, work: Work) -> None:
         """Note calls that were recorded apart."""
@@ -217,56 +194,10 @@ def _as_on_cpu(name: str, args: Sequence[Any], result: Any) -> Any:
     return torch.empty(first.shape, dtype=first.dtype, device="meta", memory_format=memory_format), *result[1:]
 
 
-def laid_out(tensors: Any, like: Any) -> Any:
-    """Tensors on `meta` whose axes lie in memory in the order of those of others."""
-
-    def one(tensor: Any, other: Any) -> Any:
-        if not isinstance(tensor, Tensor) or not isinstance(other, Tensor):
-            return tensor
-        order = sorted(range(other.ndim), key=lambda axis: -other.stride(axis))
-        return torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype, device="meta")
-
-    return tree_map(one, tensors, like)
-
-
-def in_all_steps(fewer: Work, more: Work, steps: int) -> Work:
-    """The calls of a loop over `steps` tokens, from those over `FEW` and over `MORE`."""
-    calls: Counter[Call] = Counter()
-    alike = fewer.calls.keys() & more.calls.keys()
-    for call in alike:
-        calls[call] += _in_all(fewer.calls[call], more.calls[call], steps)
-    # the others have other sizes or strides: they are on all tokens at once, or on parts of them
-    first, second = (_over_all(work, few, steps, alike) for work, few in ((fewer, FEW), (more, MORE)))
-    for call, times in second.items():
-        calls[call] += _in_all(first.get(call, times), times, steps)
-    return Work(calls, _in_all(fewer.views, more.views, steps))
-
-
-def _in_all(fewer: int, more: int, steps: int) -> int:
-    return fewer + (more - fewer) * (steps - FEW) // (MORE - FEW)
-
-
-def _over_all(work: Work, few: int, steps: int, alike: Set[Call]) -> Counter[Call]:
-    """The calls on the tokens of a few steps, as they are on those of all `steps`."""
-    calls: Counter[Call] = Counter()
-    for call, times in work.calls.items():
-        if call not in alike:
-            calls[_longer(call, few, steps)] += times
-    return calls
-
-
-def _longer(call: Call, few: int, steps: int) -> Call:
-    def longer(one: Layout) -> Layout:
-        sizes = tuple(steps if size == few else size for size in one.sizes)
-        strides = tuple(stride if stride % few else stride // few * steps for stride in one.strides)
-        return Layout(sizes, strides, one.dtype)
-
-    inputs, outputs = (each[:1] * steps if len(each) == few else each for each in (call.inputs, call.outputs))
-    return call._replace(inputs=tuple(map(longer, inputs)), outputs=tuple(map(longer, outputs)))
-
-
 @contextmanager
 def counted_modules(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Tell the recorder which module is running, and count its calls."""
+
     def counting(name: str) -> Callable[[nn.Module, Any], None]:
         def count(module: nn.Module, inputs: Any) -> None:
             recorder.modules[name] += 1

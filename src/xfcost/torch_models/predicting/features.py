@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import log2, prod
 from typing import Final, NamedTuple
 
-from xfcost.torch_models.predicting.calls import FLASH_ATTENTION, FUSED_ATTENTION, Call, Layout
+from xfcost.torch_models.predicting.call import Call, Layout
+from xfcost.torch_models.predicting.calls import FLASH_ATTENTION, FUSED_ATTENTION
 
 _BYTES: Final = {
     "float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "complex64": 8, "complex128": 16,
@@ -37,16 +38,8 @@ class Features(NamedTuple):
 def features(call: Call) -> Features:
     """The features of a call."""
     moved = sum(_stored(one) * _BYTES.get(one.dtype, 4) for one in (*call.inputs, *call.outputs))
-    if call.operation in _PRODUCTS:
-        return _product(call, moved)
-    if call.operation == "aten.convolution":
-        return _convolution(call, moved)
-    if call.operation == "aten.convolution_backward":
-        return _convolution_backward(call, moved)
-    if call.operation in (FUSED_ATTENTION, FLASH_ATTENTION):
-        return _attention(call, moved)
-    if call.operation == f"{FLASH_ATTENTION}_backward":
-        return _attention_backward(call, moved)
+    if call.operation in _OF:
+        return _OF[call.operation](call, moved)
     variant = "/".join(map(_memory_format, call.inputs[:3])) + ">" + _memory_format((*call.outputs, *call.inputs)[0])
     first = (*call.inputs, *call.outputs)[0]
     line = first.sizes[-1] if first.sizes else 1
@@ -95,13 +88,13 @@ def _convolved(
 
 
 def _attention(call: Call, moved: int) -> Features:
-    queries, keys, values = call.inputs[:3]
+    queries, _keys, values = call.inputs[:3]
     return _attended(FUSED_ATTENTION, call.inputs[:3], call, moved, queries.sizes[-1] + values.sizes[-1])
 
 
 def _attention_backward(call: Call, moved: int) -> Features:
     """Five products: the scores again, and the gradients of values, weights, queries and keys."""
-    _gradient, queries, keys, values = call.inputs[:4]
+    _gradient, queries, _keys, values = call.inputs[:4]
     macs_per_pair = 3 * queries.sizes[-1] + 2 * values.sizes[-1]
     return _attended("attention backward", call.inputs[1:4], call, moved, macs_per_pair)
 
@@ -114,6 +107,16 @@ def _attended(name: str, operands: Sequence[Layout], call: Call, moved: int, mac
     variant = "masked" if masked else "causal" if call.options[0] else ""
     numbers = _logs(heads, queries.sizes[-2], keys.sizes[-2], width)
     return Features(name, variant, numbers, pairs * macs_per_pair, moved)
+
+
+_OF: Final[dict[str, Callable[[Call, int], Features]]] = {
+    **dict.fromkeys(_PRODUCTS, _product),
+    "aten.convolution": _convolution,
+    "aten.convolution_backward": _convolution_backward,
+    FUSED_ATTENTION: _attention,
+    FLASH_ATTENTION: _attention,
+    f"{FLASH_ATTENTION}_backward": _attention_backward,
+}
 
 
 def _logs(*numbers: int) -> tuple[float, ...]:

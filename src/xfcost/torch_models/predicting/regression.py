@@ -70,8 +70,10 @@ def joined(first: Iterable[Samples], more: Iterable[Samples]) -> tuple[Samples, 
     kinds: dict[tuple[str, str], Samples] = {}
     for one in (*first, *more):
         before = kinds.get((one.operation, one.variant))
-        kinds[one.operation, one.variant] = one if before is None else msgspec.structs.replace(
-            one, numbers=before.numbers + one.numbers, ratios=before.ratios + one.ratios
+        kinds[one.operation, one.variant] = (
+            one
+            if before is None
+            else msgspec.structs.replace(one, numbers=before.numbers + one.numbers, ratios=before.ratios + one.ratios)
         )
     return tuple(kinds.values())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
@@ -16,17 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.memory.training_step import Stepping
-from xfcost.torch_models.predicting.calls import (
-    FEW,
-    MORE,
-    Clock,
-    Recorded,
-    Recorder,
-    Work,
-    counted_modules,
-    in_all_steps,
-    laid_out,
-)
+from xfcost.torch_models.predicting.calls import Clock, Recorded, Recorder, counted_modules
+from xfcost.torch_models.predicting.loops import FEW, MORE, Work, in_all_steps, laid_out
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.timing.backward import NodeMakers, nodes_entered
 from xfcost.torch_models.timing.subjects import UPDATE
@@ -183,8 +174,8 @@ class _FlashAttentionOnMeta(TorchFunctionMode):
         if func is not F.scaled_dot_product_attention:
             return func(*args, **given)
         operands = attention_operands(args, given)
-        q, k, v, mask = (operands.get(name) for name in ("query", "key", "value", "attn_mask"))
-        if q is None or not q.is_meta or not _has_kernel(q, k, v, mask, operands.get("dropout_p", 0.0)):
+        q, k, v, mask = *(operands[name] for name in ("query", "key", "value")), operands.get("attn_mask")
+        if not q.is_meta or not _has_kernel(q, k, v, mask, operands.get("dropout_p", 0.0)):
             return func(*args, **given)
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001 - it has no public name
         return kernel(q, k, v, 0.0, operands.get("is_causal", False), attn_mask=mask, scale=operands.get("scale"))[0]

@@ -13,6 +13,8 @@ from xfcost.spec.placement import place
 
 _ONE = ("stages.0.depth=1",)
 _TWO = ("stages.0.depth=2",)
+_FEW_WORDS = (*_ONE, "input.vocabulary=1000")
+_ENCODER_DECODER = ("encoder.stages.0.depth=1", "decoder.stages.0.depth=1")
 
 
 class Trained(NamedTuple):
@@ -32,19 +34,19 @@ TRAINED: Final = (
     Trained("vit-s16", 784, _ONE, attention="fused"),
     Trained("vit-s16", 196, optimizer="sgd"),
     Trained("vit-b32", 49, _TWO, "momentum"),
-    Trained("vit-b32", 196, _TWO, "adafactor"),
+    Trained("vit-b32", 98, _ONE, "adafactor"),
     Trained("vit-ti32", 49, optimizer="lion"),
     Trained("gpt2", 128, _ONE),
-    Trained("gpt2", 512, _ONE, "adafactor", "fused"),
+    Trained("gpt2", 49, _ONE, "adafactor", "fused"),
     Trained("bert-base", 196, _ONE),
-    Trained("t5-small", 196),
+    Trained("transformer-base", 98, _ENCODER_DECODER),
     Trained("swin-t", 196),
     Trained("swinv2-t-w8-256", None, optimizer="sgd"),
     Trained("convnext-t", 196),
     Trained("convnext-iso-s", 784, _TWO, "lion"),
     Trained("resnet-18", 196),
     Trained("resnet-50", 784, optimizer="momentum"),
-    Trained("regnety-400mf", 196),
+    Trained("regnety-400mf", 784),
     Trained("regnetx-400mf", 784, optimizer="sgd"),
     Trained("mixer-s32"),
     Trained("gmlp-ti", None, _TWO, "momentum"),
@@ -53,15 +55,14 @@ TRAINED: Final = (
     Trained("mobilevit-xs"),
     Trained("cvt-13", optimizer="sgd"),
     Trained("mvitv2-t", 196, optimizer="sgd"),
-    Trained("mamba-130m", 98, _ONE),
-    Trained("rwkv4-169m", 98, _ONE),
-    Trained("seq2seq-lstm", 49),
-    Trained("switch-base-8", 98, optimizer="sgd"),
+    Trained("mamba-130m", 49, _FEW_WORDS),
+    Trained("rwkv4-169m", 49, _FEW_WORDS),
+    Trained("retnet-base", 196, _FEW_WORDS, "sgd"),
     *(
         Trained(f"common-{name}", 784, _ONE)
         for name in ("longformer", "linformer", "nystrom", "performer", "linear", "conv", "fnet", "bigbird")
     ),
-    Trained("common-lstm", 98, _ONE),
+    Trained("common-lstm", 49, _ONE, "sgd"),
 )
 
 
