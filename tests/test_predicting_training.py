@@ -11,6 +11,7 @@ from collections import Counter
 import msgspec
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import xfcost
@@ -30,6 +31,7 @@ from xfcost.torch_models.predicting.predict import Predictor
 from xfcost.torch_models.predicting.regression import joined, samples_of
 from xfcost.torch_models.predicting.training_calls import OUTSIDE, recorded_step
 from xfcost.torch_models.predicting.training_networks import TRAINED, training_networks
+from xfcost.torch_models.shared.experts import ExpertLinear
 from xfcost.torch_models.timing.subjects import UPDATE
 
 ONE = ("stages.0.depth=1",)
@@ -68,6 +70,27 @@ def test_a_step_makes_on_meta_the_calls_of_the_cpu(name, options):
     assert on_meta.calls == on_cpu.calls
     assert on_meta.views == on_cpu.views
     assert on_meta.modules == on_cpu.modules
+
+
+def test_tokens_are_spread_evenly_over_experts():
+    class Spread(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.experts = ExpertLinear(3, 4, 5, bias=True)
+
+        def forward(self, x):
+            return self.experts(x, torch.tensor([2, 2, 3]))
+
+    found = []
+    for device in ("meta", "cpu"):
+        built = live("vit-ti32", "meta")._replace(
+            model=Spread().to(device), inputs=(torch.ones(7, 4, device=device),), rows={"experts": "a"}
+        )
+        found.append(recorded_step(built, Stepping(built, "sgd", lists=False)))
+    on_meta, on_cpu = found
+    products = [call for row, call in on_meta.calls if row == "a" and call.operation == "aten.addmm"]
+    assert sorted(call.inputs[1].sizes for call in products) == [(2, 4), (3, 4)]
+    assert on_meta.calls == on_cpu.calls
 
 
 class Counted(TorchDispatchMode):

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from xfcost.torch_models.predicting.call import Call, Layout
 from xfcost.torch_models.predicting.loops import FEW, MORE, Work, in_all_steps, laid_out
+from xfcost.torch_models.shared.experts import evenly, grouped_linear
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.shared.running_modules import running_modules
 from xfcost.torch_models.tracing.dispatch import first_tokens, runs_whole
@@ -123,6 +124,8 @@ class Recorder(TorchDispatchMode):
 
     def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Note a loop over tokens on `meta`: all steps, or of very many a few, the others alike."""
+        if loop is grouped_linear:
+            return evenly(*args)
         if runs_whole(args):
             return loop(*args)
         fewer, more = (self._first_steps(loop, args, number) for number in (FEW, MORE))

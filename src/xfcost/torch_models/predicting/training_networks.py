@@ -59,10 +59,10 @@ TRAINED: Final = (
     Trained("rwkv4-169m", 49, _FEW_WORDS),
     Trained("retnet-base", 196, _FEW_WORDS, "sgd"),
     *(
-        Trained(f"common-{name}", 784, _ONE)
+        Trained(f"common-{name}", 784, _FEW_WORDS)
         for name in ("longformer", "linformer", "nystrom", "performer", "linear", "conv", "fnet", "bigbird")
     ),
-    Trained("common-lstm", 49, _ONE, "sgd"),
+    Trained("common-lstm", 49, _FEW_WORDS, "sgd"),
 )
 
 
