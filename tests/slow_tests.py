@@ -143,6 +143,7 @@ CASES_IN_QUICK: Final = {
     "test_predicting.py::test_calls_on_meta_are_those_of_the_cpu": 2,
     "test_predicting.py::test_predicted_seconds_are_lines_of_a_plot": 0,
     "test_predicting_training.py::test_a_step_makes_on_meta_the_calls_of_the_cpu": 3,
+    "test_predicting_training.py::test_an_older_calibration_is_one_error": 1,
     "test_predicting_training.py::test_commands_predict_a_step": 0,
     "test_predicting_training.py::test_timed_and_predicted_stand_in_one_row": 0,
     "test_presets.py::test_counted_and_traced_agree_to_the_unit": 9,
