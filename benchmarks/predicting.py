@@ -137,9 +137,8 @@ def main() -> None:
             left_out += 1
             continue
         results.append(result)
-        print(
-            f"{result.name:44} {result.predicted:9.4f} {result.measured:9.4f} {result.error:+7.1%} {result.pace:5.2f}  {result.off}"
-        )
+        seconds = f"{result.predicted:9.4f} {result.measured:9.4f} {result.error:+7.1%}"
+        print(f"{result.name:44} {seconds} {result.pace:5.2f}  {result.off}")
         sys.stdout.flush()
     summary(results, left_out, given.most_seconds)
 
