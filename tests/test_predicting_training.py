@@ -23,12 +23,13 @@ from xfcost.ledger.errors import UsageError
 from xfcost.report.calibration import report
 from xfcost.report.console import plain_text
 from xfcost.torch_models.memory.training_step import Stepping
-from xfcost.torch_models.predicting.calibrate import Run, fitted, step_runner
+from xfcost.torch_models.predicting.calibrate import Run, fitted
 from xfcost.torch_models.predicting.call import Call
 from xfcost.torch_models.predicting.calls import FLASH_ATTENTION, FUSED_ATTENTION
 from xfcost.torch_models.predicting.features import features
 from xfcost.torch_models.predicting.predict import Predictor
 from xfcost.torch_models.predicting.regression import joined, samples_of
+from xfcost.torch_models.predicting.runners import step_runner
 from xfcost.torch_models.predicting.training_calls import OUTSIDE, recorded_step
 from xfcost.torch_models.predicting.training_networks import TRAINED, training_networks
 from xfcost.torch_models.shared.experts import ExpertLinear
@@ -169,8 +170,8 @@ def test_features_of_the_backward_pass_of_a_convolution(image, weight, products)
     found = features(call)
     # as many MACs as forward for each gradient that is needed: 2·64·14·14 outputs of 32·9 each
     assert found.macs == products * 2 * 64 * 14 * 14 * 32 * 9
-    assert found.variant == f" c 2-D {'i' * image}{'w' * weight}"
-    assert found.numbers == (6.0, 5.0, math.log2(9), math.log2(14 * 14 * 2), 0.0)
+    assert found.variant == f" c>c 2-D {'i' * image}{'w' * weight}"
+    assert found.numbers == (6.0, 5.0, 0.0, math.log2(9), math.log2(14 * 14 * 2), 0.0)
 
 
 def test_features_of_fused_attention_and_of_its_backward_pass():
@@ -233,7 +234,7 @@ def test_calibrated_steps_are_predicted_from_the_other_steps_and_from_forwards()
 
 def test_a_runner_of_steps_runs_whole_ones_and_records_them():
     built = live("vit-ti32", "cpu", ONE, N=49, mode="train")
-    runner = step_runner(built, "sgd", "cpu", Ticks())
+    runner = step_runner(built, "sgd", "cpu", Ticks(), list)
     weight = next(built.model.parameters())
     before = weight._version
     runner.whole()

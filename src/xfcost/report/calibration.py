@@ -44,15 +44,17 @@ def _errors(what: str, networks: Sequence[Network]) -> Iterator[RenderableType]:
     yield table
 
 
-def _disturbances(calibration: Calibration) -> list[Text]:
-    networks = calibration.every_network
-    number = sum(one.disturbed for one in networks)
-    if not number:
-        return []
-    return [
-        Text(
-            f"{number} of {len(networks)} networks were disturbed while they were measured (their calls do "
-            "not add up to the whole): calibrate again on a machine that does nothing else",
+def _disturbances(calibration: Calibration) -> Iterator[Text]:
+    disturbed, networks = sum(one.disturbed for one in calibration.every_network), len(calibration.every_network)
+    if disturbed:
+        yield Text(
+            f"{disturbed} of {networks} networks were disturbed while they were measured (their calls do not add up to "
+            "the whole): calibrate again on a machine that does nothing else",
             style="yellow",
         )
-    ]
+    if calibration.off_pace:
+        yield Text(
+            f"{calibration.off_pace} of {networks} networks were measured while the machine ran faster or slower than "
+            "for the others (one product, timed beside each): predictions are of the pace of most",
+            style="yellow",
+        )

@@ -24,16 +24,19 @@ from xfcost.ledger.calibration import (
     TrainingSteps,
     disagreement,
     disturbed,
+    same_pace,
 )
-from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.training_step import Stepping
+from xfcost.spec.architecture import Architecture
+from xfcost.torch_models.build import build
 from xfcost.torch_models.predicting.call import Call
 from xfcost.torch_models.predicting.calls import Clock, Recorded, recorded
 from xfcost.torch_models.predicting.features import Features, features
-from xfcost.torch_models.predicting.networks import Operations, architectures
+from xfcost.torch_models.predicting.networks import architectures
+from xfcost.torch_models.predicting.operations import Operations
 from xfcost.torch_models.predicting.overhead import Outside, overhead_of
+from xfcost.torch_models.predicting.pace import Pace
 from xfcost.torch_models.predicting.regression import Regression, joined, samples_of
-from xfcost.torch_models.predicting.training_calls import recorded_step
+from xfcost.torch_models.predicting.runners import Runner, forward_runner, step_runner
 from xfcost.torch_models.predicting.training_networks import training_networks
 from xfcost.torch_models.timing.devices import machine, waiting_clock
 
@@ -64,6 +67,8 @@ class Run(NamedTuple):
     whole: float
     cut: bool = False
     """Has it fewer blocks than its preset? It is then run from empty caches."""
+    pace: float = 0.0
+    """Seconds of the reference product before and after it: the mean."""
 
     @property
     def spent(self) -> float:
@@ -90,44 +95,37 @@ def calibrated(
     say(2, steps, "single operations")
     extra = recording_seconds(device, ticks)
     single = Operations(getattr(torch, dtype), device)
-    operations = run_of("single operations", recorded(single, (), ticks, _FEWEST), 0.0, extra)
+    operations = run_of("single operations", recorded(single, (), ticks), 0.0, extra)
+    evicted, pace = Evicted(device), Pace(device, dtype, ticks)
+
+    def measured(name: str, runner: Runner, cut: bool = False) -> Run:
+        before = pace()
+        run = steady(partial(_run, name, runner, ticks, extra))
+        return run._replace(cut=cut, pace=(before + pace()) / 2)
+
+    def forward(name: str, architecture: Architecture, cut: bool) -> Run:
+        return measured(name, forward_runner(build(architecture, device), ticks, evicted if cut else _nothing), cut)
+
+    def step(name: str, architecture: Architecture, optimizer: str) -> Run:
+        return measured(name, step_runner(build(architecture, device), optimizer, device, ticks, _nothing))
+
+    every = [partial(forward, *one) for one in networks] + [partial(step, *one) for one in trained]
     runs = []
-    evicted = Evicted(device)
-    for number, (name, architecture, cut) in enumerate(networks, 3):
-        say(number, steps, name)
-        runner = forward_runner(build(architecture, device), ticks, evicted if cut else _nothing)
-        runs.append(steady(partial(_run, name, runner, ticks, extra))._replace(cut=cut))
-    learned = []
-    for number, (name, architecture, optimizer) in enumerate(trained, 3 + len(networks)):
-        say(number, steps, name)
-        runner = step_runner(build(architecture, device), optimizer, device, ticks)
-        learned.append(steady(partial(_run, name, runner, ticks, extra)))
-    return fitted(this_machine(device, dtype), baseline, runs, operations, learned)
+    for number, measure in enumerate(every, 3):
+        say(number, steps, measure.args[0])
+        runs.append(measure())
+    runs = at_one_pace(runs, every)
+    forwards, learned = runs[: len(networks)], runs[len(networks) :]
+    return fitted(this_machine(device, dtype), baseline, forwards, operations, learned)
 
 
-class Runner(NamedTuple):
-    """A network on the device: run once, or so many times with its calls recorded and timed."""
-
-    whole: Callable[[], object]
-    recorded: Callable[[int], Recorded]
-    before: Callable[[], object]
-    """Is called before each run, untimed."""
-
-
-def forward_runner(live: BuiltModel, clock: Clock, before: Callable[[], object]) -> Runner:
-    """Runs forwards."""
-
-    def whole() -> object:
-        with torch.no_grad():
-            return live.model(*live.inputs)
-
-    return Runner(whole, lambda times: recorded(live.model, live.inputs, clock, times, before), before)
-
-
-def step_runner(live: BuiltModel, optimizer: str, device: str, clock: Clock) -> Runner:
-    """Runs training steps."""
-    stepping = Stepping(live, optimizer, lists=device.startswith("cuda"))
-    return Runner(stepping, lambda times: recorded_step(live, stepping, clock, times), _nothing)
+def at_one_pace(runs: Sequence[Run], again: Sequence[Callable[[], Run]]) -> list[Run]:
+    """The runs, those that the machine made faster or slower than most measured again, once; the nearer one is kept."""
+    typical = statistics.median(run.pace for run in runs)
+    return [
+        run if same_pace(run.pace, typical) else min(run, measure(), key=lambda one: abs(math.log(one.pace / typical)))
+        for run, measure in zip(runs, again, strict=True)
+    ]
 
 
 class Evicted:
@@ -178,6 +176,7 @@ def fitted(
         networks=tuple(_left_out(one, runs, operations, baseline, overhead) for one in runs),
         samples=samples_of(baseline, measured),
         training=_training(baseline, samples_of(baseline, measured), learned) if learned else None,
+        pace=statistics.median(run.pace for run in (*runs, *learned)),
     )
 
 
@@ -199,7 +198,11 @@ def peaks(device: str, dtype: str, clock: Clock) -> Baseline:
         matrix = torch.randn(_PEAK_SIDE, _PEAK_SIDE, dtype=getattr(torch, dtype))
         numbers = torch.zeros(_PEAK_BYTES // matrix.element_size(), dtype=matrix.dtype)
         one, kept = torch.zeros(1), torch.empty_like(numbers)
+        new, old = (
+            _shortest(call, clock) for call in (lambda: torch.neg(numbers), lambda: torch.neg(numbers, out=kept))
+        )
         return Baseline(
+            mapped_byte_seconds=max(new - old, 0.0) / _PEAK_BYTES,
             macs_per_second=_PEAK_SIDE**3 / _shortest(lambda: matrix @ matrix, clock),
             bytes_per_second=3 * _PEAK_BYTES / _shortest(lambda: torch.add(numbers, numbers, out=kept), clock),
             call_seconds=_shortest(lambda: _Small()(one), clock) / _SMALL_CALLS,
@@ -285,4 +288,4 @@ def _left_out(run: Run, runs: Sequence[Run], operations: Run, baseline: Baseline
 def _predicted(run: Run, regression: Regression, overhead: Overhead) -> Network:
     spent = sum(regression(found).seconds * times for found, times in run.calls.items())
     around = overhead.seconds(calls=sum(run.calls.values()), views=run.views, modules=run.modules)
-    return Network(name=run.name, seconds=run.whole, predicted=spent + around, calls=run.spent)
+    return Network(name=run.name, seconds=run.whole, predicted=spent + around, calls=run.spent, pace=run.pace)

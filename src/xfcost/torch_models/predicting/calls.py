@@ -35,6 +35,10 @@ _OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "aten.convolution_backward": (*_CONVOLUTION, "output_mask"),
     FLASH_ATTENTION: ("is_causal",),
     f"{FLASH_ATTENTION}_backward": ("is_causal",),
+    "aten.index": ("indices",),
+    "aten.max_pool2d_with_indices": ("kernel_size",),
+    "aten.max_pool3d_with_indices": ("kernel_size",),
+    "aten.avg_pool2d": ("kernel_size",),
 }
 # On the CPU their first result is contiguous, also where the input is not.
 _DENSE: Final = frozenset(
@@ -42,6 +46,8 @@ _DENSE: Final = frozenset(
 )
 _IMAGE: Final = 4  # axes: batch, channels, height, width
 _NUMBER: Final = "aten._local_scalar_dense"
+INDICES: Final = "indices"
+"""Stands for a tensor among the options of a call: one that an axis is indexed by."""
 
 
 class Recorded(NamedTuple):
@@ -238,4 +244,6 @@ def _layout(tensor: Tensor) -> Layout:
 
 
 def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list | tuple) else value
+    if isinstance(value, Tensor):
+        return INDICES
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
