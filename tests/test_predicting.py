@@ -295,8 +295,35 @@ def test_networks_cut_to_few_blocks_say_nothing_of_overhead():
 def test_what_is_called_before_each_run_is_not_recorded():
     before, model = [], nn.ReLU()
     found = recorded(model, (torch.zeros(3),), Ticks(), times=2, before=lambda: before.append(torch.ones(2) + 1))
-    assert len(before) == 2
+    # once where the calls are noted, twice where they are timed
+    assert len(before) == 3
     assert [call.operation for _, call in found.calls] == ["aten.relu"]
+    assert [len(times) for times in found.seconds.values()] == [2]
+
+
+def test_runs_that_differ_are_not_timed_together():
+    class Other(nn.Module):
+        def forward(self, x):
+            self.runs = getattr(self, "runs", 0) + 1
+            return x.relu() if self.runs == 1 else x.relu().exp()
+
+    with pytest.raises(RuntimeError, match="a run of 2 calls after one of 1"):
+        recorded(Other(), (torch.zeros(3),), Ticks())
+
+
+def test_equal_calls_of_a_run_keep_their_own_times():
+    class Twice(nn.Module):
+        def forward(self, x):
+            return x.relu().t().relu().exp()
+
+    ticks = iter([1.0, 1.5, 2.0, 2.25, 3.0, 3.125])
+    found = recorded(Twice(), (torch.zeros(3, 3),), lambda: next(ticks))
+    by_name = {}
+    for call, times in found.seconds.items():
+        by_name.setdefault(call.operation, []).extend(times)
+    # a view between them; the second ReLU is of a transposed tensor
+    assert by_name == {"aten.relu": [0.5, 0.25], "aten.exp": [0.125]}
+    assert (found.views[""], found.modules[""]) == (1, 1)
 
 
 def test_a_disturbed_network_is_measured_again():

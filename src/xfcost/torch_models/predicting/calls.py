@@ -70,9 +70,10 @@ def recorded(
     times: int = 1,
     before: Callable[[], object] | None = None,
 ) -> Recorded:
-    """The calls of `model(*inputs)`; with a `clock` its real tensors are run `times` times, and every call is timed.
+    """The calls of `model(*inputs)`.
 
-    `before` is called before each run, and is not recorded.
+    With a `clock` its real tensors are run `times` times more, and every call is timed. `before` is called before each
+    run, and is not recorded.
     """
     recorder = Recorder(clock)
     with counted_modules(model, recorder), ExitStack() as stack:
@@ -81,16 +82,21 @@ def recorded(
         stack.enter_context(torch.no_grad())
         for context in (_FusedAttention(recorder), recorder):
             stack.enter_context(context)
-        for _ in range(times):
+        for _ in range(times if clock is None else times + 1):
             if before is not None:
                 with _disable_current_modes():
                     before()
             model(*inputs)
-    return recorder.result(times)
+            recorder.end_run()
+    return recorder.result()
 
 
 class Recorder(TorchDispatchMode):
-    """Counts calls by running module; with a clock, times each."""
+    """Counts calls by running module in a first run; with a clock, times them in the following ones.
+
+    In these only a clock stands between two calls. What a first run does there would empty the first caches and let
+    the other threads fall asleep: a call of microseconds would take twice as long.
+    """
 
     def __init__(self, clock: Clock | None) -> None:
         super().__init__()
@@ -100,6 +106,9 @@ class Recorder(TorchDispatchMode):
         self.views: Counter[str] = Counter()
         self.modules: Counter[str] = Counter()
         self.seconds: dict[Call, list[float]] = defaultdict(list)
+        self._order: list[Call | None] = []
+        self._times: list[float] | None = None
+        self._free: dict[Any, bool] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -107,26 +116,68 @@ class Recorder(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name, given = str(func.overloadpacket), kwargs or {}
-        if name in _FREE or _is_view(func):
-            self.views[self.running[-1]] += 1
+        given = kwargs or {}
+        if self._is_free(func):
+            if self._times is None:
+                self.views[self.running[-1]] += 1
             return func(*args, **given)
+        if self._times is not None:
+            return self._timed(lambda: func(*args, **given), self._times)
+        name = str(func.overloadpacket)
         if name == _NUMBER and args[0].is_meta:  # there is no number to read
             return self.count(name, args, lambda: 1.0)
         options = tuple(_hashable(_argument(func, one, args, given)) for one in _OPTIONS.get(name, ()))
         return self.count(name, (args, given), lambda: _as_on_cpu(name, args, func(*args, **given)), options)
 
+    def _is_free(self, func: Any) -> bool:
+        """Does a call only make another view?"""
+        found = self._free.get(func)
+        if found is None:
+            found = self._free[func] = str(func.overloadpacket) in _FREE or _is_view(func)
+        return found
+
     def count(self, name: str, tensors: Any, run: Callable[[], Any], options: tuple[Any, ...] = ()) -> Any:
-        """Run one call, and note it with its time."""
-        started = self.clock() if self.clock else 0.0
+        """Run one call, and note it, or its time."""
+        if self._times is not None:
+            return self._timed(run, self._times)
         result = run()
-        spent = self.clock() - started if self.clock else 0.0
         call = Call(name, _layouts(tensors), _layouts(result), options)
-        if call.inputs or call.outputs:  # else nothing is computed: a profiler's mark
+        known = bool(call.inputs or call.outputs)  # else nothing is computed: a profiler's mark
+        if known:
             self.counts[self.running[-1], call] += 1
-            if self.clock:
-                self.seconds[call].append(spent)
+        if self.clock:
+            self._order.append(call if known else None)
         return result
+
+    def enter_module(self, name: str) -> None:
+        """A module is called."""
+        if self._times is None:
+            self.modules[name] += 1
+
+    def _timed(self, run: Callable[[], Any], times: list[float]) -> Any:
+        clock = self.clock
+        if clock is None:
+            raise TypeError("calls are timed with a clock")
+        started = clock()
+        result = run()
+        times.append(clock() - started)
+        return result
+
+    def end_run(self) -> None:
+        """A run is over. With a clock, the following ones are timed.
+
+        Raises:
+            RuntimeError: it made other calls than the first.
+        """
+        if self.clock is None:
+            return
+        if self._times is not None:
+            if len(self._times) != len(self._order):
+                raise RuntimeError(f"a run of {len(self._times)} calls after one of {len(self._order)}: not the same")
+            for call, spent in zip(self._order, self._times, strict=True):
+                if call is not None:
+                    self.seconds[call].append(spent)
+        self._times = []
 
     def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Note a loop over tokens on `meta`: all steps, or of very many a few, the others alike."""
@@ -160,13 +211,9 @@ class Recorder(TorchDispatchMode):
         for call, times in work.calls.items():
             self.counts[here, call] += times
 
-    def result(self, times: int) -> Recorded:
-        """The calls of one run of `times`."""
-        counts = {key: -(-number // times) for key, number in self.counts.items()}
-        views, modules = (
-            Counter({name: -(-number // times) for name, number in one.items()}) for one in (self.views, self.modules)
-        )
-        return Recorded(counts, views, modules, dict(self.seconds))
+    def result(self) -> Recorded:
+        """The calls of one run, with the seconds of all that were timed."""
+        return Recorded(dict(self.counts), self.views, self.modules, dict(self.seconds))
 
 
 class _FusedAttention(TorchFunctionMode):
@@ -209,7 +256,7 @@ def counted_modules(model: nn.Module, recorder: Recorder) -> Iterator[None]:
 
     def counting(name: str) -> Callable[[nn.Module, Any], None]:
         def count(module: nn.Module, inputs: Any) -> None:
-            recorder.modules[name] += 1
+            recorder.enter_module(name)
 
         return count
 

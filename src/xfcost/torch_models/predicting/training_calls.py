@@ -52,11 +52,13 @@ def recorded_step(
             stack.enter_context(_FlashAttentionOnMeta())
         if not stepping.optimizer.state:
             _make_states(stepping)
-        for _ in range(times):
+        for _ in range(times if clock is None else times + 1):
             if before is not None:
                 before()
             _step(live, stepping, forward, backward)
-    return _by_row(forward.result(times), backward.result(times), live.rows)
+            for recorder in (forward, backward):
+                recorder.end_run()
+    return _by_row(forward.result(), backward.result(), live.rows)
 
 
 def _step(live: BuiltModel, stepping: Stepping, forward: _StepRecorder, backward: _StepRecorder) -> None:
