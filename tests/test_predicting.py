@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 import xfcost
+from calibrated import BASELINE, MACHINE, calibration, keep_calibration, points
 from helpers import PLAIN, xf
 from xfcost.counting.run_options import make_run
 from xfcost.ledger import calibration as files
 from xfcost.ledger import units
-from xfcost.ledger.calibration import Baseline, Calibration, Machine, Network, Overhead, read_calibration
+from xfcost.ledger.calibration import Calibration, Network, Overhead, read_calibration
 from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.report.calibration import report
 from xfcost.report.console import plain_text
@@ -29,9 +30,6 @@ from xfcost.torch_models.predicting.features import Features, features
 from xfcost.torch_models.predicting.overhead import overhead_of
 from xfcost.torch_models.predicting.predict import Predictor, interval_of
 from xfcost.torch_models.predicting.regression import Regression, baseline_seconds, samples_of
-
-BASELINE = Baseline(call_seconds=1e-6, macs_per_second=1e9, bytes_per_second=1e9)
-MACHINE = Machine(device="cpu", name="a processor", threads=2, dtype="float32", torch="2.13.0")
 
 
 def live(name, device="meta", settings=(), **options):
@@ -140,12 +138,6 @@ def test_a_broadcast_axis_is_read_once():
     call = Call("aten.add", (layout(1024, 8), layout(1024, 8, strides=(0, 1))), (layout(1024, 8),))
     assert features(call).moved_bytes == 4 * (1024 * 8 + 8 + 1024 * 8)
     assert features(call).variant == "c/bc>c"
-
-
-def points(ratio, sizes=(4, 6, 8, 10, 12)):
-    """Calls of one kind that take `ratio(log2 of the size)` times the baseline."""
-    found = [Features("aten.exp", "c>c", (float(size), float(size), 3.0), 0, 2**size) for size in sizes]
-    return {one: baseline_seconds(BASELINE, one) * ratio(one.numbers[0]) for one in found}
 
 
 @given(st.floats(0.05, 20), st.floats(2, 14))
@@ -262,15 +254,6 @@ def test_a_network_is_predicted_from_the_others():
     assert wrong.predicted < wrong.seconds * 3
 
 
-def calibration(**changes):
-    kinds = samples_of(BASELINE, points(lambda _: 2.0))
-    networks = (Network(name="n", seconds=1.0, predicted=1.1),)
-    overhead = Overhead(call=0.0, view=0.0, module=0.0)
-    given = {"machine": MACHINE, "measured": "2026-11-22T10:00:00+00:00", "baseline": BASELINE, "overhead": overhead,
-             "networks": networks, "samples": kinds}  # fmt: skip
-    return Calibration(**(given | changes))
-
-
 def test_a_model_takes_the_sum_of_its_calls():
     # nothing of it was measured: every product takes the baseline, 1 µs + MACs/10⁹ + bytes/10⁹
     model = nn.Sequential(nn.Linear(64, 128, bias=False), nn.Linear(128, 32, bias=False)).to("meta")
@@ -374,16 +357,7 @@ def test_a_recorded_run_becomes_features():
 @pytest.fixture
 def calibrated_here(tmp_path, monkeypatch):
     """This machine's calibration: element-wise exponentials alone were measured, one network is 10 % off."""
-    from xfcost.torch_models.predicting.calibrate import this_machine
-    from xfcost.torch_models.timing.threads import threads_set
-
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with threads_set(1):
-        machine = this_machine("cpu", "float32")
-    path = files.path_of("cpu", 1, "float32")
-    files.write_calibration(path, calibration(machine=machine))
-    return path
+    return keep_calibration(tmp_path, monkeypatch)
 
 
 def test_a_spec_is_predicted_in_every_form(calibrated_here):

@@ -19,6 +19,7 @@ from xfcost.api.modules import (
     refuse_class,
 )
 from xfcost.api.notebooks import show_as
+from xfcost.api.predictions import predictors
 from xfcost.api.specs import Progress, account, built, settings_texts, spec_name, with_probe
 from xfcost.counting.run_options import make_run
 from xfcost.ledger.errors import UsageError
@@ -142,6 +143,7 @@ def analyze(  # noqa: PLR0913 - options
     trace = options.get("on") is None if trace is None else trace
     how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}
     how |= {"device": device, "timing": timing, "say": progress or (lambda text: None)}
+    how |= {"predict": predictors(on, timing.threads) if predict else None}
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
         lengths = {"N": given.pop("N", None), "size": given.pop("size", None)}
         how["plan"] = module_plan(settings=settings or (), probe=probe, predict=predict, **given)

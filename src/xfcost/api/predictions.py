@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +73,11 @@ def predictor(device: str, dtype: str, threads: int | None) -> Predictor:
         return Predictor(calibration_of(device, dtype, threads))
     except UsageError as error:
         raise UsageError(f"--predict: {error}") from None
+
+
+def predictors(device: str, threads: int | None) -> Callable[[str], Predictor]:
+    """dtype -> the predictions of this machine's calibration for it, each read once."""
+    return cache(lambda dtype: predictor(device, dtype, threads))
 
 
 def calibration_of(device: str, dtype: str, threads: int | None) -> Calibration:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
 
-from xfcost.api.modules import given_module, imported, is_module, named_module
+from xfcost.api.modules import (
+    check_predicted_mode,
+    given_module,
+    imported,
+    is_module,
+    named_module,
+)
+from xfcost.api.predictions import predictors
 from xfcost.api.specs import Progress, account, accounts, settings_texts, spec_name
 from xfcost.api.timed_together import Asked, timed_together
 from xfcost.counting.system import SpecSystem, System
@@ -117,12 +124,14 @@ def system_ledger(  # noqa: PLR0913 - options
         return account(system.loaded, run, orders=orders, **how)
     module = cast("ModuleSystem", system)
     _check_options(module.name, run, device, predict=predict is not None, trained=True)
+    foresee = None if predict is None else predictors(predict, timing.threads)
     if mixing and progress is not None:
         progress(f"finding how the operations of {module.name} mix tokens …")
     with running(module):
         from xfcost.torch_models.any_model.options import How
 
-        return module.account(run, How(trace, strict, None if orders else False, mixing, run.plan))
+        closed_form = None if orders else False
+        return module.account(run, How(trace, strict, closed_form, mixing, run.plan, predict=foresee))
 
 
 def system_ledgers(
@@ -137,10 +146,9 @@ def system_ledgers(
     if len(loaded) == len(systems):
         return accounts(loaded, run, **how)
     if how.get("device") is not None:
-        predict = how.pop("predict", None)
         for one in systems:
             if not isinstance(one, SpecSystem):
-                _check_options(one.name, run, None, predict=predict is not None, trained=True)
+                _check_options(one.name, run, None, predict=how.get("predict") is not None, trained=True)
         return timed_together(systems, run, Asked(strict=strict, mixing=mixing, **how))
     return [system_ledger(one, run, strict=strict, mixing=mixing, **how) for one in systems]
 
@@ -210,7 +218,6 @@ def _check_options(name: str, run: Run, device: str | None, *, predict: bool, tr
     of_specs = {"--mode": run.mode if run.mode not in counted else None, "--device": device}
     of_specs["--memory-level"] = None if run.memory_level is None else str(run.memory_level)
     of_specs["--tokens"] = None if run.plan is None or run.plan.tokens is None else str(run.plan.tokens)
-    of_specs["--predict"] = "" if predict else None
     for option, value in of_specs.items():
         if value is not None:
             what = "one forward or step of training" if trained else "one forward"
@@ -218,3 +225,5 @@ def _check_options(name: str, run: Run, device: str | None, *, predict: bool, tr
                 f"{f'{option} {value}'.rstrip()}: {printable(name, 80)} is a torch module, of which {what} is counted; "
                 f"give specs alone, or leave {option} out"
             )
+    if predict:
+        check_predicted_mode(run.mode)

@@ -42,6 +42,7 @@ from xfcost.torch_models.any_model.lineage import (
 )
 from xfcost.torch_models.any_model.threads import threads_recorded
 from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.predicting import calls
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.shared.running_modules import running_modules
 from xfcost.torch_models.tracing import kernels
@@ -53,8 +54,8 @@ from xfcost.torch_models.tracing.kernels import attention_operands
 _LOOKING: Final = threading.RLock()  # what it replaces, all threads see
 Clock = Callable[[], float]
 _MACHINERY: Final = frozenset((
-    *map(str, Path(__file__).parent.glob("*.py")), kernels.__file__, function.__file__, _python_dispatch.__file__,
-    torch.overrides.__file__, torch._ops.__file__, torch._tensor.__file__,  # noqa: SLF001
+    *map(str, Path(__file__).parent.glob("*.py")), calls.__file__, kernels.__file__, function.__file__,
+    _python_dispatch.__file__, torch.overrides.__file__, torch._ops.__file__, torch._tensor.__file__,  # noqa: SLF001
 ))  # fmt: skip
 
 
@@ -182,10 +183,14 @@ class Recorder(TorchDispatchMode):
             self.works[key] = Work(key[0], key[1], key)
         return self.works[key]
 
+    def of_thread(self) -> Recorder:
+        """A recorder of another thread."""
+        return Recorder(self.clock, keeps_free=self.keeps_free)
+
     @contextmanager
     def in_thread(self, path: str) -> Iterator[None]:
         """Record in another thread, for the module of this path, which gave it work."""
-        own = Recorder(self.clock, keeps_free=self.keeps_free)
+        own = self.of_thread()
         own.works, own.seconds, own.stacks, own.lock = self.works, self.seconds, self.stacks, self.lock
         own.running = [path]
         own.stacks[threading.get_ident()] = own.running
@@ -227,8 +232,17 @@ def _add(work: Work, found: Costs | None, given: Sequence[Tensor], results: Sequ
     else:
         work.costs.update(found)
     work.called([_shape(one) for one in given], [_shape(one) for one in results])
+    work.operand_bytes += _bytes(work.name, given, results)
     for tensor in given:
         work.weights.update(dict.fromkeys(sorted(lineage(tensor).weights)))
+
+
+def _bytes(name: str, given: Sequence[Tensor], results: Sequence[Tensor]) -> int:
+    """Bytes of a call's tensors, each once; of a table those of its rows that are read."""
+    held = {id(one): one.numel() * one.element_size() for one in (*given, *results)}
+    if name == "embedding" and given and results:
+        held[id(given[0])] = min(held[id(given[0])], held[id(results[0])])
+    return sum(held.values())
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:

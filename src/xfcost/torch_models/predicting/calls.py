@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -74,7 +74,7 @@ def recorded(
         if clock is None:
             stack.enter_context(in_few_steps(recorder.loop))
         stack.enter_context(torch.no_grad())
-        for context in (_FusedAttention(recorder), recorder):
+        for context in (FusedAttention(recorder), recorder):
             stack.enter_context(context)
         for _ in range(times):
             if before is not None:
@@ -102,19 +102,18 @@ class _Recorder(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name, given = str(func.overloadpacket), kwargs or {}
-        if name in _FREE or _is_view(func):
+        given, found = kwargs or {}, kernel_of(func, args)
+        if found is None:
             self.views[self.running[-1]] += 1
             return func(*args, **given)
-        options = tuple(_hashable(args[place]) for place in _OPTIONS.get(name, ()))
-        return self.count(name, (args, given), lambda: func(*args, **given), options)
+        return self.count(found.operation, (args, given), lambda: func(*args, **given), found.options)
 
     def count(self, name: str, tensors: Any, run: Callable[[], Any], options: tuple[Any, ...] = ()) -> Any:
         """Run one call, and note it with its time."""
         started = self.clock() if self.clock else 0.0
         result = run()
         spent = self.clock() - started if self.clock else 0.0
-        call = Call(name, _layouts(tensors), _layouts(result), options)
+        call = Call(name, layouts(tensors), layouts(result), options)
         self.counts[self.running[-1], call] += 1
         if self.clock:
             self.seconds[call].append(spent)
@@ -153,10 +152,17 @@ class _Recorder(TorchDispatchMode):
         return Recorded(counts, views, modules, dict(self.seconds))
 
 
-class _FusedAttention(TorchFunctionMode):
+class Counts(Protocol):
+    """Notes calls."""
+
+    def count(self, name: str, tensors: Any, run: Callable[[], Any], options: tuple[Any, ...] = ()) -> Any:
+        """Run one call, and note it."""
+
+
+class FusedAttention(TorchFunctionMode):
     """Fused attention is one call on every device; on `meta` torch would run its parts."""
 
-    def __init__(self, recorder: _Recorder) -> None:
+    def __init__(self, recorder: Counts) -> None:
         super().__init__()
         self.recorder = recorder
 
@@ -204,12 +210,37 @@ def _counted_modules(model: nn.Module, recorder: _Recorder) -> Iterator[None]:
         yield
 
 
+class Kernel(NamedTuple):
+    """What a call runs, whatever it runs on."""
+
+    operation: str
+    options: tuple[Any, ...]
+
+
+def kernel_of(func: Any, args: tuple[Any, ...]) -> Kernel | None:
+    """The kernel of a call; None of one that only makes another view of a tensor."""
+    packet = getattr(func, "overloadpacket", None)
+    if packet is None:  # a higher-order operator
+        return Kernel(str(func), ())
+    name = str(packet)
+    if name in _FREE or _is_view(func):
+        return None
+    return Kernel(name, tuple(_hashable(args[place]) for place in _OPTIONS.get(name, ())))
+
+
+def loop_calls(loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Recorded]:
+    """The result of a long loop over tokens on `meta`, and its calls."""
+    recorder = _Recorder(None)
+    return recorder.loop(loop, shapes, args), recorder.result(1)
+
+
 def _is_view(func: Any) -> bool:
     """Does a result of `func` share an argument's memory, unwritten?"""
     return any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)  # noqa: SLF001
 
 
-def _layouts(tree: Any) -> tuple[Layout, ...]:
+def layouts(tree: Any) -> tuple[Layout, ...]:
+    """The layouts of the tensors in a structure."""
     return tuple(_layout(tensor) for tensor in _tensors(tree))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from xfcost.ledger.metadata import Phase
 from xfcost.ledger.modes import Generation
 from xfcost.ledger.prediction import Prediction
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.predicting.calls import recorded
+from xfcost.torch_models.predicting.calls import Call, recorded
 from xfcost.torch_models.predicting.features import Features, features
 from xfcost.torch_models.predicting.regression import Regression
 from xfcost.torch_models.shared.no_compiler import no_compiler
@@ -28,6 +28,9 @@ from xfcost.torch_models.tracing.rows import row_path
 _SHARE: Final = 0.9
 # A call of an operation that was never measured may take this many times longer or shorter.
 _UNKNOWN_FACTOR: Final = 3.0
+
+
+Place = TypeVar("Place", bound=Hashable)
 
 
 class Seconds(NamedTuple):
@@ -51,19 +54,29 @@ class Predictor:
     def seconds(self, live: BuiltModel) -> Seconds:
         """The seconds of one forward of a model on `meta`."""
         found = recorded(live.model, live.inputs)
+        places, unknown = self.by_place(found.calls, found.views, found.modules)
+        return Seconds(_by_row(places, live.rows), sum(places.values()), unknown)
+
+    def by_place(
+        self, calls: Mapping[tuple[Place, Call], int], views: Mapping[Place, int], modules: Mapping[Place, int]
+    ) -> tuple[dict[Place, float], dict[str, float]]:
+        """Seconds of every place: a module, an operation; and of operations that were never measured.
+
+        `calls`, `views` and calls of `modules` are counted by place.
+        """
         overhead = self.calibration.overhead
-        modules: dict[str, float] = defaultdict(float)
+        places: dict[Place, float] = defaultdict(float)
         unknown: dict[str, float] = defaultdict(float)
-        for (module, call), times in found.calls.items():
+        for (place, call), times in calls.items():
             predicted, known = self._regression(features(call))
-            modules[module] += times * predicted + overhead.seconds(calls=times)
+            places[place] += times * predicted + overhead.seconds(calls=times)
             if known == "none":
                 unknown[call.operation] += times * predicted
-        for module, times in found.views.items():
-            modules[module] += overhead.seconds(views=times)
-        for module, times in found.modules.items():
-            modules[module] += overhead.seconds(modules=times)
-        return Seconds(_by_row(modules, live.rows), sum(modules.values()), dict(unknown))
+        for place, times in views.items():
+            places[place] += overhead.seconds(views=times)
+        for place, times in modules.items():
+            places[place] += overhead.seconds(modules=times)
+        return dict(places), dict(unknown)
 
     def call_seconds(self, found: Features) -> float:
         """The seconds of one call with such features, without what surrounds it."""
@@ -106,10 +119,10 @@ def predicted(system: System, predictor: Predictor) -> Ledger:
         raise UsageError("--predict: a training step is not predicted; --device times it, other modes are predicted")
     with no_compiler():
         if text is None or system.step is None:
-            return _with_prediction(ledger, predictor, predictor.seconds(build(system.architecture)), ())
+            return with_prediction(ledger, predictor, predictor.seconds(build(system.architecture)))
         first, steps = predictor.seconds(build(system.architecture)), _steps(system, predictor, text)
     phases = (Phase(name=PREFILL, seconds=first.whole), Phase(name=DECODE, seconds=steps.whole))
-    return _with_prediction(ledger, predictor, _together({PREFILL: first, DECODE: steps}), phases)
+    return with_prediction(ledger, predictor, _together({PREFILL: first, DECODE: steps}), phases)
 
 
 def _steps(system: System, predictor: Predictor, text: Generation) -> Seconds:
@@ -133,7 +146,8 @@ def _together(phases: Mapping[str, Seconds]) -> Seconds:
     return Seconds(rows, sum(one.whole for one in phases.values()), dict(unknown))
 
 
-def _with_prediction(ledger: Ledger, predictor: Predictor, found: Seconds, phases: tuple[Phase, ...]) -> Ledger:
+def with_prediction(ledger: Ledger, predictor: Predictor, found: Seconds, phases: tuple[Phase, ...] = ()) -> Ledger:
+    """`ledger` with predicted seconds of its rows and of the whole; what belongs to no row is `not_attributed`."""
     rows = tuple(
         msgspec.structs.replace(row, predicted_seconds=_per_block(found.rows.get(row.path), row.times))
         for row in ledger.rows
