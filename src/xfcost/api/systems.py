@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -18,6 +19,7 @@ from xfcost.api.modules import (
 from xfcost.api.predictions import predictors
 from xfcost.api.specs import Progress, account, accounts, settings_texts, spec_name
 from xfcost.api.timed_together import Asked, timed_together
+from xfcost.counting.sweep import PIXELS, Axis
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import NoNumbersError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from xfcost.torch_models.any_model.system import ModuleSystem
 
 _PAIR: Final = 2
+# Sizes of the image at which a module is counted first, where they are in the range.
+_SIDES: Final = (512, 448, 224, 256)
 
 
 class OfModules(NamedTuple):
@@ -123,7 +127,7 @@ def system_ledger(  # noqa: PLR0913 - options
         how |= {"progress": progress}
         return account(system.loaded, run, orders=orders, **how)
     module = cast("ModuleSystem", system)
-    _check_options(module.name, run, device, predict=predict is not None, trained=True)
+    check_options(module.name, run, device, predict=predict is not None, trained=True)
     foresee = None if predict is None else predictors(predict, timing.threads)
     if mixing and progress is not None:
         progress(f"finding how the operations of {module.name} mix tokens …")
@@ -148,7 +152,7 @@ def system_ledgers(
     if how.get("device") is not None:
         for one in systems:
             if not isinstance(one, SpecSystem):
-                _check_options(one.name, run, None, predict=how.get("predict") is not None, trained=True)
+                check_options(one.name, run, None, predict=how.get("predict") is not None, trained=True)
         return timed_together(systems, run, Asked(strict=strict, mixing=mixing, **how))
     return [system_ledger(one, run, strict=strict, mixing=mixing, **how) for one in systems]
 
@@ -160,7 +164,7 @@ def drawn_ledger(system: System, run: Run, *, strict: bool, mixing: bool, progre
         XfcostError: it can't have that size, or an option is of specs alone.
     """
     if not isinstance(system, SpecSystem):
-        _check_options(system.name, run, None, predict=False)
+        check_options(system.name, run, None, predict=False)
     try:
         return system_ledger(system, run, strict=strict, mixing=mixing, progress=progress)
     except NoNumbersError as error:
@@ -193,6 +197,15 @@ def start(system: System, runs: Sequence[Run], *, mixing: bool, strict: bool, pr
         raise failed
 
 
+def first_sizes(axis: Axis, span: tuple[int, int], mark: int | None = None) -> list[int]:
+    """Where a module is tried first: the mark, usual images, the middle on a log axis, its square, both ends."""
+    low, high = span
+    middle = math.isqrt(low * high)
+    usual = _SIDES if axis is PIXELS else ()
+    wanted = (*((mark,) if mark else ()), *usual, middle, math.isqrt(middle) ** 2, low, high)
+    return [x for x in dict.fromkeys(wanted) if low <= x <= high]
+
+
 def with_remarks(system: System, ledger: Ledger) -> Ledger:
     """The ledger with notes on how a module is counted at other sizes."""
     if isinstance(system, SpecSystem):
@@ -212,8 +225,12 @@ def running(system: System) -> AbstractContextManager[None]:
     return memory_may_run_out(system.name, "running it")
 
 
-def _check_options(name: str, run: Run, device: str | None, *, predict: bool, trained: bool = False) -> None:
-    """Refuse what is of specs alone, where it would make systems incomparable; a step may be `trained`."""
+def check_options(name: str, run: Run, device: str | None, *, predict: bool, trained: bool = False) -> None:
+    """Refuse what is of specs alone, where it would make systems incomparable; a step may be `trained`.
+
+    Raises:
+        UsageError: such an option is given.
+    """
     counted = ("forward", "train") if trained else ("forward",)
     of_specs = {"--mode": run.mode if run.mode not in counted else None, "--device": device}
     of_specs["--memory-level"] = None if run.memory_level is None else str(run.memory_level)

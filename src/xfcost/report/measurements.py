@@ -126,7 +126,7 @@ def _cells(row: Measurement, titles: Sequence[str]) -> list[str]:
     cells = {
         "system": configuration.system,
         "image": _size_text(configuration) if configuration.size else units.DASH,
-        "N": f"{configuration.N:,}",
+        "N": f"{configuration.N:,}" if configuration.N else units.DASH,
         **{name: str(getattr(configuration, name)) for name in _RUN},
         "MACs": units.count(row.counted.macs),
         "time": units.seconds(timing.seconds) if timing else row.outcome.status,
@@ -225,7 +225,11 @@ def _object(row: Measurement) -> dict[str, Any]:
 def _record(row: Measurement) -> dict[str, Any]:
     """One flat dict of a row, as in the CSV."""
     configuration, outcome, counted = row.configuration, row.outcome, row.counted
-    record: dict[str, Any] = {"system": configuration.system, "spec": configuration.target, "N": configuration.N}
+    record: dict[str, Any] = {
+        "system": configuration.system,
+        "spec": configuration.target,
+        "N": configuration.N or None,
+    }
     record |= {"size": configuration.size and "x".join(map(str, configuration.size))}
     record |= {name: getattr(configuration, name) for name in (*_RUN, "device", "threads", "compiled")}
     record |= {"status": outcome.status, "reason": outcome.reason}

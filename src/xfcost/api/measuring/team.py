@@ -12,6 +12,7 @@ import msgspec
 
 from xfcost.api.measuring.crews import ONE_BY_ONE, Crew, Ran, Rows, Runner, SideBySide
 from xfcost.api.measuring.jobs import Described
+from xfcost.api.measuring.module_rows import located
 from xfcost.api.measuring.processes import Processes
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.spec.load import Loaded
@@ -76,4 +77,5 @@ def cluster_team(address: str, how: Measured, specs: Mapping[str, Loaded]) -> It
     with closing(Cluster(address)) as cluster:
         rows = ClusterRows(cluster, asked, texts)
         crew = SideBySide(cluster.workers, together=cluster.workers)
-        yield Team(cluster.described(asked), False, how.timing.threads or 0, rows, crew, rows.kill)
+        threads = how.timing.threads or 0
+        yield Team(cluster.described(asked), False, threads, lambda one: rows(located(one)), crew, rows.kill)

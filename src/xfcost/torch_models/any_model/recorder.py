@@ -40,6 +40,7 @@ from xfcost.torch_models.any_model.lineage import (
     multiplies_activations,
     note,
 )
+from xfcost.torch_models.any_model.operands import operand_bytes, shape_of
 from xfcost.torch_models.any_model.threads import threads_recorded
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.predicting import calls
@@ -231,23 +232,10 @@ def _add(work: Work, found: Costs | None, given: Sequence[Tensor], results: Sequ
         work.uncounted[work.operation] += 1
     else:
         work.costs.update(found)
-    work.called([_shape(one) for one in given], [_shape(one) for one in results])
-    work.operand_bytes += _bytes(work.name, given, results)
+    work.called(list(map(shape_of, given)), list(map(shape_of, results)))
+    work.operand_bytes += operand_bytes(work.name, given, results)
     for tensor in given:
         work.weights.update(dict.fromkeys(sorted(lineage(tensor).weights)))
-
-
-def _bytes(name: str, given: Sequence[Tensor], results: Sequence[Tensor]) -> int:
-    """Bytes of a call's tensors, each once; of a table those of its rows that are read."""
-    held = {id(one): one.numel() * one.element_size() for one in (*given, *results)}
-    if name == "embedding" and given and results:
-        held[id(given[0])] = min(held[id(given[0])], held[id(results[0])])
-    return sum(held.values())
-
-
-def _shape(tensor: Tensor) -> tuple[int, ...]:
-    """The sizes of a tensor; a nested one has none."""
-    return () if tensor.is_nested else tuple(tensor.shape)
 
 
 class WholeFunctions(TorchFunctionMode):
