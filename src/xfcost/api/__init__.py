@@ -89,6 +89,15 @@ def _parted(device: str | None, options: Mapping[str, Any], *, predict: bool) ->
     return timing_plan(device, timing), {name: value for name, value in options.items() if name not in timing}
 
 
+def _with_roofs(ledger: Ledger, timing: TimingPlan) -> Ledger:
+    """A timed ledger with the roofs of its machine."""
+    if ledger.timing is None:
+        return ledger
+    from xfcost.api.roofline import with_roofs
+
+    return with_roofs(ledger, timing)
+
+
 @_with_options
 def analyze(  # noqa: PLR0913 - options
     spec: str | os.PathLike[str] | torch.nn.Module,
@@ -148,7 +157,8 @@ def analyze(  # noqa: PLR0913 - options
         lengths = {"N": given.pop("N", None), "size": given.pop("size", None)}
         how["plan"] = module_plan(settings=settings or (), probe=probe, predict=predict, **given)
         check_letters(example_inputs, lengths)
-        return module_account(given_module(spec, example_inputs, example_kwargs), lengths, how)
+        ledger = module_account(given_module(spec, example_inputs, example_kwargs), lengths, how)
+        return _with_roofs(ledger, timing)
     refuse_class(spec)
     if example_inputs is not None or example_kwargs is not None:
         raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
@@ -161,7 +171,7 @@ def analyze(  # noqa: PLR0913 - options
         how["plan"] = module_plan(settings=settings or (), probe=probe, predict=predict, **given)
         named = named_module(target, inputs, build, batch)
         check_texts(inputs, lengths["N"])
-        return module_account(named, lengths, how)
+        return _with_roofs(module_account(named, lengths, how), timing)
     if mixing:
         raise UsageError("--mixing: a spec declares how its operations mix tokens; --probe checks it")
     if inputs or build:
@@ -172,10 +182,7 @@ def analyze(  # noqa: PLR0913 - options
     ledger = account(
         loaded, run, trace=trace, device=device, predict=on if predict else None, timing=timing, progress=progress
     )
-    if device is not None:
-        from xfcost.api.roofline import with_roofs
-
-        ledger = with_roofs(ledger, timing)
+    ledger = _with_roofs(ledger, timing)
     return with_probe(loaded, run, ledger, progress or (lambda text: None)) if probe else ledger
 
 
