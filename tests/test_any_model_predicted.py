@@ -102,7 +102,9 @@ def test_code_that_looks_at_values_is_recorded_on_real_numbers_and_that_is_said(
     ledger = predicted(Looks(), torch.ones(10, 64))
     (mm,) = (row for row in ledger.rows if row.macs)
     assert mm.predicted_seconds == pytest.approx(product(10, 64, 10))
-    assert "predicted from calls that were recorded with real numbers on the CPU" in ledger_plain(ledger)
+    shown = ledger_plain(ledger)
+    assert "predicted from calls that were recorded with real numbers on the CPU" in shown
+    assert "Looks ran on the CPU to record its calls" in shown
 
 
 def test_a_module_is_left_as_it_was():

@@ -232,8 +232,14 @@ def test_what_does_not_fit_is_skipped(folder: Path, monkeypatch: pytest.MonkeyPa
     assert (outcome.status, outcome.left_bytes) == ("skipped", 50)
 
 
-def test_a_worker_gets_the_whole_path(folder: Path) -> None:
+def test_a_worker_gets_the_whole_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = plan("model.py:Net", span=(16, 16))
+    there = one._replace(configuration=located(one.configuration))
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    assert answer(there).status == "measured"
+    assert answer(one).reason == "model.py:Net: there is no file model.py"
+    monkeypatch.chdir(folder)
     assert located(one.configuration).target == f"{folder / 'model.py'}:Net"
     assert located(row("A").configuration) == row("A").configuration
 
