@@ -92,7 +92,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def extent(self) -> int:
         """What orders the sizes of one system: N, or pixels."""
-        return self.N or math.prod(self.size or ())
+        return self.N or (math.prod(self.size) if self.size else 0)
 
 
 # Options of one mode or two: the others do without.

@@ -39,7 +39,9 @@ def compared_prediction_texts(comparison: Comparison) -> Iterator[Text]:
     if not found:
         return
     first, width = next(iter(found)), max(map(len, found))
-    yield Text.assemble(("predicted time: ", "bold"), f"on {prediction_where(found[first])}; {_run_text(comparison.ledgers)}")
+    yield Text.assemble(
+        ("predicted time: ", "bold"), f"on {prediction_where(found[first])}; {_run_text(comparison.ledgers)}"
+    )
     for name, one in found.items():
         against = "" if name == first else f"; {units.ratio(one.seconds / found[first].seconds)} that of {first}"
         yield Text(f"  {name:<{width}}  {units.seconds(one.seconds)}, {_range_text(one)}{against}")
