@@ -196,15 +196,17 @@ def test_rows_of_code_that_counts_otherwise_now_are_not_mixed(folder: Path) -> N
         sweep(other, folder / "runs.jsonl")
 
 
-def answer(one: Planned):
-    job = Job(device="cpu", configuration=msgspec.structs.replace(one.configuration, threads=1), timing=ONCE)
-    return child.answered(job).outcome
+def answer(one: Planned, timing: TimingPlan = ONCE, begun: list[str] | None = None):
+    job = Job(device="cpu", configuration=msgspec.structs.replace(one.configuration, threads=1), timing=timing)
+    return child.answered(job, lambda: (begun if begun is not None else []).append("it fits")).outcome
 
 
 def test_a_row_is_timed_with_its_memory_and_kinds(folder: Path) -> None:
     (one,) = plan("model.py:Net", span=(16, 16), mixing=True)
-    outcome = answer(one)
+    begun: list[str] = []
+    outcome = answer(one, begun=begun)
     assert outcome.status == "measured", outcome.reason
+    assert begun == ["it fits"]
     assert outcome.timing.seconds > 0
     assert outcome.seconds_by_mixing["global"] > 0
     # weights, input, and what the map makes of it, at least
@@ -225,11 +227,23 @@ def test_a_file_that_is_changed_or_gone_is_a_failed_row(folder: Path) -> None:
     assert answer(one).reason == "model.py:Net: there is no file model.py"
 
 
+def test_a_forward_is_predicted_beside_its_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_calibration(folder, monkeypatch)
+    checked = ONCE._replace(checks=True)
+    (one,) = plan("model.py:Net", span=(16, 16))
+    # at least its MACs at 10⁹ per second
+    assert answer(one, checked).predicted_seconds > one.counted.macs / 1e9
+    (step,) = plan("model.py:Net", span=(16, 16), mode="train", optimizer="sgd")
+    outcome = answer(step, checked)
+    assert (outcome.status, outcome.predicted_seconds) == ("measured", None)
+
+
 def test_what_does_not_fit_is_skipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = plan("model.py:Net", span=(16, 16))
     monkeypatch.setattr(peak, "limit_on", lambda device: Limit(50, "a small limit"))
-    outcome = answer(one)
-    assert (outcome.status, outcome.left_bytes) == ("skipped", 50)
+    begun: list[str] = []
+    outcome = answer(one, begun=begun)
+    assert (outcome.status, outcome.left_bytes, begun) == ("skipped", 50, [])
 
 
 def test_a_worker_gets_the_whole_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

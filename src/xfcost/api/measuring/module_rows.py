@@ -40,7 +40,8 @@ def measured_module(
         if module.fingerprint() != configuration.spec_hash:
             raise DeviceError(f"{configuration.target}: it was changed after this command had read it; give it again")
         memory = memory_of_module(module, lengths, counted, device, begin)
-    foresee = predictors(device, timing.threads) if timing.checks else None
+    checked = timing.checks and run.plan is None  # of a module a forward is predicted
+    foresee = predictors(device, timing.threads) if checked else None
     timed = how._replace(mixing=of.mixing, device=device, timing=timing, predict=foresee)
     return module.ledger(lengths, timed), memory
 

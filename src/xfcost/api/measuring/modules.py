@@ -79,7 +79,7 @@ class MeasuredModule:
 
         check_plan(timing, self.name)
         for run in runs:
-            check_options(self.name, run, None, predict=timing.checks, trained=True)
+            check_options(self.name, run, None, predict=False, trained=True)
         for batch in dict.fromkeys(run.batch for run in runs):
             module = NamedModule(self._module.target, self._module.texts, self._module.build, batch)
             system = ModuleSystem(module, patient=True)
