@@ -157,6 +157,7 @@ def test_a_changed_module_is_another_one(folder: Path) -> None:
     before = hash_of(folder)
     (folder / "model.py").write_text(f"# a comment\n{CODE}")
     assert hash_of(folder) == before
+    assert plan("model.py:Net", inputs=("2xNx8",), span=(16, 16))[0].configuration.spec_hash != before
     (folder / "model.py").write_text(CODE.replace("self.mix(self.map(x))", "self.mix(self.map(x)).relu()"))
     assert hash_of(folder) != before
     (folder / "model.py").write_text(CODE)

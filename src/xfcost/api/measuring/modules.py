@@ -81,7 +81,9 @@ class MeasuredModule:
         for run in runs:
             check_options(self.name, run, None, predict=False, trained=True)
         for batch in dict.fromkeys(run.batch for run in runs):
-            module = NamedModule(self._module.target, self._module.texts, self._module.build, batch)
+            module = self._module
+            if batch != module.samples:
+                module = NamedModule(module.target, module.texts, module.build, batch)
             system = ModuleSystem(module, patient=True)
             plain = Run(batch=batch)
             at = [sizes.axis.run(plain, x) for x in first_sizes(sizes.axis, sizes.span)]
@@ -98,15 +100,13 @@ class MeasuredModule:
         """
         from xfcost.torch_models.any_model.inputs import Lengths
         from xfcost.torch_models.any_model.options import How
-        from xfcost.torch_models.any_model.targets import NamedModule
 
         own = system.own
-        if batch == 1 or own.module is None:
+        if batch == self._module.samples or own.module is None:
             return
-        single = NamedModule(self._module.target, self._module.texts, self._module.build, 1)
         height, width = own.metadata.image or (0, 0)
         lengths = Lengths(own.metadata.grid_tokens or None, (height, width) if height else None)
-        of_one = single.ledger(lengths, How(trace=False, closed_form=False)).module
+        of_one = self._module.ledger(lengths, How(trace=False, closed_form=False)).module
         if of_one is not None and of_one.inputs == own.module.inputs:
             raise UsageError(
                 f"--batch {batch}: the inputs of {self.name} have no letter B, as in --input BxNx768; leave --batch out"

@@ -1,4 +1,4 @@
-"""A named module in 16 digits: its code, and the names, shapes and dtypes of its parameters and buffers."""
+"""A named module in 16 digits: its code, how it is made and called, and what parameters and buffers it has."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import hashlib
 import itertools
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,9 +16,13 @@ from torch.nn.parameter import is_lazy
 from xfcost.spec.targets import ModuleTarget
 
 
-def fingerprint(target: ModuleTarget, model: nn.Module) -> str:
-    """16 hexadecimal digits: comments and the layout of the code do not change them, and what it imports neither."""
+def fingerprint(target: ModuleTarget, model: nn.Module, texts: Sequence[str]) -> str:
+    """16 hexadecimal digits. Comments and the layout of the code do not change them, and what it imports neither.
+
+    `texts` say how it is made and called. Of parameters and buffers names, shapes and dtypes count.
+    """
     found = hashlib.sha256(_code(target).encode())
+    found.update(repr(tuple(texts)).encode())
     for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
         found.update(f"{name} {_shape(tensor)} {tensor.dtype}\n".encode())
     return found.hexdigest()[:16]

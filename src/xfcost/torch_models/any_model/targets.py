@@ -98,10 +98,10 @@ class NamedModule:
         self._built.clear()
 
     def fingerprint(self) -> str:
-        """16 hexadecimal digits: another code, or other parameters or buffers, have others. Counted before."""
+        """16 hexadecimal digits: other code, parameters, buffers, inputs or arguments have others. Counted before."""
         with as_a_script(self.target):
             model, _ = self._model(self._devices[0])
-            return fingerprint(self.target, model)
+            return fingerprint(self.target, model, (*self.texts, "--build", *self.build))
 
     def _on_cpu(self, lengths: Lengths) -> OnCPU:
         def built_there() -> list[Built]:
