@@ -209,3 +209,31 @@ def test_what_is_not_predicted_is_one_error(calibrated_here, folder):
     )  # fmt: skip
     with pytest.raises(UsageError, match=r"--predict: .* is not calibrated; measure this one"):
         xfcost.analyze(nn.Linear(8, 8), example_inputs=torch.ones(1, 8), predict=True, threads=2, trace=False)
+
+
+def test_fake_tensors_and_fused_attention_on_them():
+    class Shy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if x.is_meta:
+                raise RuntimeError("no meta")
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    ledger = predicted(Shy(), torch.ones(1, 2, 16, 8))
+    assert ledger.module.tensors == "fake"
+    assert ledger.prediction.unknown == ("xfcost.scaled_dot_product_attention",)
+    (row,) = ledger.rows
+    # two products of 16 × 16 × 8 in each of 2 heads; three tensors read and one written
+    assert row.predicted_seconds == pytest.approx(1e-6 + (2 * 2 * 16 * 16 * 8 + 4 * 4 * 2 * 16 * 8) / 1e9)
+    assert "recorded on fake tensors" in ledger_plain(ledger)
+
+
+def test_work_in_another_thread_is_predicted_too():
+    from concurrent.futures import ThreadPoolExecutor
+
+    class Hands(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(lambda: x @ x.mT).result()
+
+    ledger = predicted(Hands(), torch.ones(10, 64))
+    assert ledger.total("predicted_seconds") == pytest.approx(product(10, 64, 10))

@@ -22,8 +22,8 @@ Clock = Callable[[], float]
 
 FUSED_ATTENTION: Final = "xfcost.scaled_dot_product_attention"
 _FEW: Final = 13
-# Calls that return their input's memory, although their schema does not say so.
-_FREE: Final = frozenset(("aten._unsafe_view", "aten.lift_fresh", "aten.detach"))
+# Calls that return their input's memory, although their schema does not say so; and one that asks where a tensor is.
+_FREE: Final = frozenset(("aten._unsafe_view", "aten.lift_fresh", "aten.detach", "prim.device"))
 # Arguments that decide how an operation runs, by their place.
 _OPTIONS: Final[dict[str, tuple[int, ...]]] = {"aten.convolution": (3, 4, 5, 6, 8)}
 
