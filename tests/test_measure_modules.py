@@ -28,7 +28,7 @@ from xfcost.counting.sweep import PIXELS, TOKENS
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.measurements import OfModule, key_of
 from xfcost.ledger.operation import MIXINGS
-from xfcost.ledger.runs_file import RunsFile
+from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.report.measurements import measurements_text
 from xfcost.torch_models.memory import peak
@@ -128,6 +128,10 @@ def test_images_have_sides_and_no_tokens(folder: Path) -> None:
     rows = [msgspec.structs.replace(row("Conv", **of_here), configuration=small.configuration)]
     assert measurements_text(rows, "table").splitlines()[3].split()[:3] == ["Conv", "8×8", "–"]
     assert next(csv.DictReader(io.StringIO(measurements_text(rows, "csv"))))["N"] == ""
+    file = RunsFile(folder / "runs.jsonl", HEADER, print)
+    file.append(rows[0])
+    file.close()
+    assert read_runs(folder / "runs.jsonl").rows == rows
 
 
 def test_a_step_of_training(folder: Path) -> None:
