@@ -237,3 +237,26 @@ def test_work_in_another_thread_is_predicted_too():
 
     ledger = predicted(Hands(), torch.ones(10, 64))
     assert ledger.total("predicted_seconds") == pytest.approx(product(10, 64, 10))
+
+
+def test_sparse_operands_are_predicted_as_dense_ones():
+    class Sparse(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.matrix = torch.eye(8).to_sparse()
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.profiler.record_function("a mark"):
+                return self.matrix @ x
+
+    assert predicted(Sparse(), torch.ones(8, 4)).prediction.seconds == pytest.approx(product(8, 8, 4))
+
+
+def test_calls_that_have_no_sizes_are_one_error():
+    class Nested(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            both = torch.nested.nested_tensor([x, x[:2]])
+            return both * 2
+
+    with pytest.raises(UsageError, match="--predict: Nested makes calls whose seconds can't be told from their sizes"):
+        predicted(Nested(), torch.ones(3, 4))

@@ -42,6 +42,8 @@ class CallRecorder(Recorder):
         if self._last is None:
             self.views[OUTSIDE] += 1
             return
+        if not self._last.inputs and not self._last.outputs:  # nothing is computed: a profiler's mark
+            return
         own = None if work is None else work.place
         key = own or self.key(operation_name(func), sys._getframe(1))  # noqa: SLF001 - the call's place in the source
         self.calls[key, self._last] += 1

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from torch import nn
 
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.torch_models.any_model.call_recorder import CallRecorder
 from xfcost.torch_models.any_model.inputs import Given
@@ -29,13 +30,22 @@ class Foreseen(NamedTuple):
 
 
 def predicted_calls(found: Run, model: nn.Module, given: Given, predictor: Predictor) -> Foreseen:
-    """Predict one forward: its calls are recorded on the tensors of `found`, whose operations get their seconds."""
+    """Predict one forward: its calls are recorded on the tensors of `found`, whose operations get their seconds.
+
+    Raises:
+        UsageError: it makes calls that can't be told by their sizes, on nested tensors for instance.
+    """
     recorder = CallRecorder()
-    run_on(
-        found.how, model, given.args, given.kwargs, lambda args, kwargs, running: recorder.beside(model),
-        recorder=recorder,
-    )  # fmt: skip
-    places, unknown = predictor.by_place(recorder.calls, recorder.views, recorder.modules)
+    beside = lambda args, kwargs, running: recorder.beside(model)  # noqa: E731 - what `run_on` takes
+    try:
+        run_on(found.how, model, given.args, given.kwargs, beside, recorder=recorder)
+        places, unknown = predictor.by_place(recorder.calls, recorder.views, recorder.modules)
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:  # it has run before: the sizes are the matter
+        text = str(error).partition("\n")[0]
+        raise UsageError(
+            f"--predict: {type(model).__name__} makes calls whose seconds can't be told from their sizes ({text}); "
+            "--device times them"
+        ) from error
     owner = owners(found.works)
     for key, spent in places.items():
         if (work := owner(key)) is not None:

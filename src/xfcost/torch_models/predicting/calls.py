@@ -257,7 +257,13 @@ def _tensors(tree: Any) -> Iterable[Tensor]:
 
 
 def _layout(tensor: Tensor, dtype: str | None = None) -> Layout:
-    return Layout(tuple(tensor.shape), tuple(tensor.stride()), dtype or str(tensor.dtype).removeprefix("torch."))
+    return Layout(tuple(tensor.shape), _strides(tensor), dtype or str(tensor.dtype).removeprefix("torch."))
+
+
+def _strides(tensor: Tensor) -> tuple[int, ...]:
+    """As it lies in memory; of a sparse one as if it were dense."""
+    dense = tensor if tensor.layout is torch.strided else torch.empty(tensor.shape, device="meta")
+    return tuple(dense.stride())
 
 
 def _hashable(value: Any) -> Any:
