@@ -1,13 +1,16 @@
-"""Predicted seconds of a forward against measured ones, on presets that the calibration did not run.
+"""Predicted seconds of a forward or a training step against measured ones, on presets that no calibration ran.
 
-Usage: python benchmarks/predicting.py [--every K] [--most-seconds S] [--seed N] [--threads T] [preset …]
+Usage: python benchmarks/predicting.py [--mode train] [--every K] [--most-seconds S] [--seed N] [--threads T]
+    [preset …]
 
 Calibrate first (`xfcost calibrate`), on a machine that does nothing else. Every preset that no calibrating network
 comes from is predicted at N = 196, 784 and 3,136 (its own N where it has none of them). Where it fits into memory and
-is predicted to take no longer than S seconds (3), it is built and run: the median of five forwards after one. Of these
+is predicted to take no longer than S seconds (3), it is built and run: the median of five runs after one. Of these
 configurations, shuffled, every K-th is taken (1: all). Prints the median error, the share within 10 and 15 %, and the
 worst ten with the operations whose prediction is furthest off. Beside each, a product shows the machine's pace: where
 it is not that of the calibration, the summary is also given without those.
+
+With `--mode train` whole steps are run: forward, backward, and the update by AdamW; at N = 196 and 784.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -33,13 +36,17 @@ from xfcost.spec.placement import place
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.limits import tightest
 from xfcost.torch_models.memory.peak import peak_bytes
-from xfcost.torch_models.predicting.calls import recorded
+from xfcost.torch_models.memory.training_step import Stepping, peak_of_steps
+from xfcost.torch_models.predicting.calls import Recorded, recorded
 from xfcost.torch_models.predicting.features import features
 from xfcost.torch_models.predicting.networks import NETWORKS
 from xfcost.torch_models.predicting.pace import Pace
-from xfcost.torch_models.predicting.predict import Predictor
+from xfcost.torch_models.predicting.predict import Predictor, Seconds
+from xfcost.torch_models.predicting.training_calls import recorded_step
+from xfcost.torch_models.predicting.training_networks import TRAINED
 
-TOKENS = (196, 784, 3136)
+TOKENS = {"forward": (196, 784, 3136), "train": (196, 784)}
+OPTIMIZER = "adamw"
 RUNS = 5
 FAR = 0.1
 MOST_PARAMS = 2_500_000_000
@@ -64,51 +71,99 @@ class Result(NamedTuple):
         return self.predicted / self.measured - 1
 
 
-def configurations(names: list[str]) -> Iterator[tuple[str, Architecture]]:
+class Forward:
+    """A forward, predicted and run."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        self.architecture = architecture
+
+    def predicted(self, predict: Predictor) -> Seconds:
+        """Without a run."""
+        return predict.seconds(build(self.architecture))
+
+    def peak(self) -> int:
+        """Bytes that must be free."""
+        on_meta = build(self.architecture)
+        return peak_bytes(on_meta.model, on_meta.inputs)
+
+    def ready(self) -> tuple[Callable[[], object], Callable[[], Recorded]]:
+        """What runs it, and what records its calls."""
+        live = build(self.architecture, "cpu")
+
+        def run() -> object:
+            with torch.no_grad():
+                return live.model(*live.inputs)
+
+        return run, lambda: recorded(live.model, live.inputs, time.perf_counter, 2)
+
+
+class Step(Forward):
+    """A training step."""
+
+    def predicted(self, predict: Predictor) -> Seconds:
+        """Without a run."""
+        return predict.step_seconds(build(self.architecture), OPTIMIZER)
+
+    def peak(self) -> int:
+        """Bytes that must be free."""
+        return peak_of_steps(build(self.architecture), OPTIMIZER, lists=False)
+
+    def ready(self) -> tuple[Callable[[], object], Callable[[], Recorded]]:
+        """What runs it, and what records its calls."""
+        live: BuiltModel = build(self.architecture, "cpu")
+        stepping = Stepping(live, OPTIMIZER, lists=False)
+        return stepping, lambda: recorded_step(live, stepping, time.perf_counter, 2)
+
+
+RUN = {"forward": Forward, "train": Step}
+
+
+def configurations(names: list[str], mode: str) -> Iterator[tuple[str, Architecture]]:
     """Every preset at every N that it can have."""
     for name in names:
         loaded, found = load(name), 0
-        for tokens in (*TOKENS, None):
+        for tokens in (*TOKENS[mode], None):
             if tokens is None and found:
                 continue
             try:
-                architecture = place(loaded, make_run(N=tokens))
+                architecture = place(loaded, make_run(N=tokens, dtype="float32", attention="eager", mode=mode))
             except XfcostError:
                 continue
             found += 1
             yield f"{name} N={tokens or 'own'}", architecture
 
 
-def measured(name: str, architecture: Architecture, predict: Predictor, most: float, pace: Pace) -> Result | None:
+def measured(name: str, run: Forward, predict: Predictor, most: float, pace: Pace) -> Result | None:
     """Predicted and, where it fits, run; None where it doesn't or takes too long."""
-    if (count(architecture, orders=False).total("params") or 0) > MOST_PARAMS:
+    if (count(run.architecture, orders=False).total("params") or 0) > MOST_PARAMS:
         return None
-    on_meta = build(architecture)
-    expected = predict.seconds(on_meta)
-    if expected.whole > most or peak_bytes(on_meta.model, on_meta.inputs) > tightest().left * 0.8:
+    try:
+        expected = run.predicted(predict)
+    except ValueError:  # in training a batch norm needs more than one value per channel
         return None
-    live, times, before = build(architecture, "cpu"), [], pace()
-    with torch.no_grad():
-        live.model(*live.inputs)
-        for _ in range(RUNS):
-            started = time.perf_counter()
-            live.model(*live.inputs)
-            times.append(time.perf_counter() - started)
+    if expected.whole > most or run.peak() > tightest().left * 0.8:
+        return None
+    (call, record), times, before = run.ready(), [], pace()
+    call()
+    for _ in range(RUNS):
+        started = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - started)
     whole = statistics.median(times)
     relative = (before + pace()) / 2 / predict.calibration.pace
     bounds = predict.prediction(expected)
-    off = furthest(live, predict, whole) if abs(expected.whole / whole - 1) > FAR else ""
+    trained = expected.update is not None
+    off = furthest(record(), predict, whole, trained=trained) if abs(expected.whole / whole - 1) > FAR else ""
     return Result(name, expected.whole, whole, bounds.low, bounds.high, relative, off)
 
 
-def furthest(live: BuiltModel, predict: Predictor, whole: float) -> str:
+def furthest(found: Recorded, predict: Predictor, whole: float, *, trained: bool) -> str:
     """The operations with the largest differences, as shares of the whole."""
-    found = recorded(live.model, live.inputs, time.perf_counter, 2)
     differences: dict[str, float] = {}
     for (_, call), times in found.calls.items():
         spent = statistics.median(found.seconds[call])
         name = call.operation.removeprefix("aten.")
-        one = predict.call_seconds(features(call))
+        one = predict.call_seconds(features(call), trained=trained)
         differences[name] = differences.get(name, 0.0) + times * (one - spent)
     worst = sorted(differences, key=lambda name: -abs(differences[name]))[:3]
     return ", ".join(f"{name} {differences[name] / whole:+.0%}" for name in worst)
@@ -118,6 +173,7 @@ def main() -> None:
     """Print a line per configuration, then the errors."""
     parser = argparse.ArgumentParser()
     parser.add_argument("presets", nargs="*")
+    parser.add_argument("--mode", choices=sorted(RUN), default="forward")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--most-seconds", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=0)
@@ -125,14 +181,14 @@ def main() -> None:
     given = parser.parse_args()
     predict = predictor("cpu", "float32", given.threads)
     torch.set_num_threads(predict.calibration.machine.threads)
-    calibrating = {network.preset for network in NETWORKS}
+    calibrating = {network.preset for network in (TRAINED if given.mode == "train" else NETWORKS)}
     names = given.presets or [name for name in preset_names() if name not in calibrating]
-    every = list(configurations(names))
+    every = list(configurations(names, given.mode))
     random.Random(given.seed).shuffle(every)  # noqa: S311 - a sample
     results, left_out = [], 0
     pace = Pace("cpu", "float32", time.perf_counter)
     for name, architecture in every[:: given.every]:
-        result = measured(name, architecture, predict, given.most_seconds, pace)
+        result = measured(name, RUN[given.mode](architecture), predict, given.most_seconds, pace)
         if result is None:
             left_out += 1
             continue

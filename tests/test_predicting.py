@@ -25,7 +25,8 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
 from xfcost.torch_models.predicting.calibrate import Run, at_one_pace, fitted, outside, run_of, steady
-from xfcost.torch_models.predicting.calls import FUSED_ATTENTION, Call, Layout, recorded
+from xfcost.torch_models.predicting.call import Call, Layout
+from xfcost.torch_models.predicting.calls import FUSED_ATTENTION, recorded
 from xfcost.torch_models.predicting.features import Features, features
 from xfcost.torch_models.predicting.operations import Operations
 from xfcost.torch_models.predicting.overhead import overhead_of
@@ -549,7 +550,7 @@ def test_predicted_seconds_are_lines_of_a_plot(calibrated_here, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--predict", "--threads", "1", "--mode", "train"), "a training step is not predicted"),
+        (("--predict", "--threads", "1", "--mode", "train"), "predicted from a calibration with training steps"),
         (("--predict", "--threads", "1", "--dtype", "bfloat16"), "xfcost calibrate --device cpu --dtype bfloat16"),
         (("--predict", "--device", "cuda"), "this machine has"),
     ],

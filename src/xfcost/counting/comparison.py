@@ -126,6 +126,8 @@ def _figures(system: System, ledger: Ledger, run: Run) -> dict[str, int | float 
     figures["traced_macs"] = ledger.total("traced_macs")
     if ledger.prediction is not None:
         figures["predicted_seconds"] = ledger.prediction.seconds
+        update = ledger.prediction.update_seconds
+        figures |= {} if update is None else {"predicted_seconds_update": update}
     return figures | _time_figures(ledger) | _device_figures(ledger) | _training_figures(ledger)
 
 

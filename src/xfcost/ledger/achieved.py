@@ -17,16 +17,21 @@ ACHIEVED: Final = ("operand_bytes", "flops_per_second", "bytes_per_second")
 _FLOPS_PER_MAC: Final = 2
 
 
-def beside_rows(ledger: Ledger) -> dict[str, float]:
-    """Seconds that are no row's: of a training step the optimizer's update, and what is not attributed.
+def beside_rows(ledger: Ledger) -> dict[str, dict[str, float]]:
+    """What is no row's: of a training step the optimizer's update, of a timed one also what is not attributed.
 
-    {} where rows were not timed.
+    Each has `seconds`, `predicted_seconds`, or both.
     """
-    timing = ledger.timing
-    if timing is None or timing.not_attributed is None:
-        return {}
-    update = {} if timing.update_seconds is None else {UPDATE: timing.update_seconds}
-    return update | {NOT_ATTRIBUTED: timing.not_attributed}
+    timing, prediction = ledger.timing, ledger.prediction
+    found: dict[str, dict[str, float]] = {}
+    if timing is not None and timing.not_attributed is not None:
+        found |= {} if timing.update_seconds is None else {UPDATE: {"seconds": timing.update_seconds}}
+        found[NOT_ATTRIBUTED] = {"seconds": timing.not_attributed}
+    if prediction is not None and prediction.update_seconds is not None:
+        found = {UPDATE: found.get(UPDATE, {}) | {"predicted_seconds": prediction.update_seconds}} | {
+            name: figures for name, figures in found.items() if name != UPDATE
+        }
+    return found
 
 
 def rates(rows: Iterable[Operation], *, trained: bool, peak: float | None = None) -> dict[str, float | None]:

@@ -55,7 +55,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of a forward that no operation spends: fitted to whole networks."""
+    """Seconds of a forward, or of a training step, that no operation spends: fitted to whole networks."""
 
     call: float
     """Per ATen call."""
@@ -97,6 +97,14 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
         return self.calls is not None and disturbed(self.calls, self.seconds)
 
 
+class TrainingSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """What training steps on the device were measured to do."""
+
+    overhead: Overhead
+    networks: tuple[Network, ...]
+    samples: tuple[Samples, ...]
+
+
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """A device, measured."""
 
@@ -112,10 +120,18 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     pace: float = 0.0
     """Seconds of a product that all threads share: how fast the machine ran. 0 where it was not measured."""
 
+    training: TrainingSteps | None = None
+    """None of a calibration that ran no training steps."""
+
+    @property
+    def every_network(self) -> tuple[Network, ...]:
+        """Of forwards and of training steps."""
+        return (*self.networks, *(self.training.networks if self.training else ()))
+
     @property
     def off_pace(self) -> int:
         """The number of networks that were measured while the machine ran faster or slower than for most."""
-        return sum(not same_pace(one.pace, self.pace) for one in self.networks)
+        return sum(not same_pace(one.pace, self.pace) for one in self.every_network)
 
 
 def same_pace(one: float, other: float) -> bool:
@@ -152,10 +168,7 @@ def read_calibration(path: Path, machine: Machine) -> Calibration:
         UsageError: there is none, it is no calibration of this version, or it is another machine's. Its message begins
             with the machine or the file.
     """
-    mend = f"measure this one: xfcost calibrate --device {machine.device}" + (
-        f" --dtype {machine.dtype}" if machine.dtype != "float32" else ""
-    )
-    mend += f" --threads {machine.threads}" if machine.device == "cpu" else ""
+    mend = f"measure this one: {_command(machine)}"
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Calibration)
     except FileNotFoundError:
@@ -178,6 +191,20 @@ def read_calibration(path: Path, machine: Machine) -> Calibration:
     return found
 
 
+def training_steps(calibration: Calibration) -> TrainingSteps:
+    """What a calibration knows of training steps.
+
+    Raises:
+        UsageError: nothing.
+    """
+    if calibration.training is None:
+        raise UsageError(
+            "--mode train: seconds are predicted from a calibration with training steps, and this machine's has none; "
+            f"measure it again: {_command(calibration.machine)}"
+        )
+    return calibration.training
+
+
 def write_calibration(path: Path, calibration: Calibration) -> None:
     """Write the file whole, or not at all.
 
@@ -193,6 +220,12 @@ def write_calibration(path: Path, calibration: Calibration) -> None:
         with suppress(OSError):
             part.unlink()
         raise OutputError(f"{printable(str(path), 200)} can't be written: {error.strerror or error}") from None
+
+
+def _command(machine: Machine) -> str:
+    dtype = f" --dtype {machine.dtype}" if machine.dtype != "float32" else ""
+    threads = f" --threads {machine.threads}" if machine.device == "cpu" else ""
+    return f"xfcost calibrate --device {machine.device}{dtype}{threads}"
 
 
 def _words(machine: Machine) -> str:

@@ -47,7 +47,7 @@ def records(ledger: Ledger) -> list[dict[str, Any]]:
         rows = [row | _probed_columns(probed[row["path"]]) for row in rows]
     empty: dict[str, Any] = dict.fromkeys(rows[0]) if rows else {}
     beside = beside_rows(ledger).items()
-    return rows + [empty | {"operation": name, "title": name, "times": 1, "seconds": spent} for name, spent in beside]
+    return rows + [empty | {"operation": name, "title": name, "times": 1} | spent for name, spent in beside]
 
 
 def _operations(ledger: Ledger) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ def grouped(ledger: Ledger, by: AnyView, depth: int | None = None) -> list[dict[
 def _beside(ledger: Ledger, by: AnyView, groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Groups for the seconds that no row accounts for."""
     empty: dict[str, Any] = dict.fromkeys(groups[0]) if groups else {}
-    return [empty | {by: name, "seconds": spent} for name, spent in beside_rows(ledger).items()]
+    return [empty | {by: name} | spent for name, spent in beside_rows(ledger).items()]
 
 
 def module_tree(ledger: Ledger, depth: int | None = None) -> list[dict[str, Any]]:

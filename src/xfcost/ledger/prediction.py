@@ -8,7 +8,7 @@ from xfcost.ledger.metadata import Phase
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of a forward, or of a generation, on a calibrated device, without running it."""
+    """Seconds of a forward, a generation or a training step on a calibrated device, without running it."""
 
     device: str
     machine: str
@@ -25,3 +25,5 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds outside all rows: what calls of modules and views cost."""
     phases: tuple[Phase, ...] = ()
     """Prefill and decode steps of a generation."""
+    update_seconds: float | None = None
+    """Of the optimizer, in a training step."""

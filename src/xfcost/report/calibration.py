@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from xfcost.ledger import units
-from xfcost.ledger.calibration import Calibration
+from xfcost.ledger.calibration import Calibration, Network
 from xfcost.report.console import bare_table
 
 _WORST = 5
@@ -18,29 +18,34 @@ _WORST = 5
 def report(calibration: Calibration) -> RenderableType:
     """The machine's peaks, and how well the calibrating networks are predicted, each from the others."""
     machine, peak = calibration.machine, calibration.baseline
-    errors = {one.name: one.predicted / one.seconds - 1 for one in calibration.networks}
-    sizes = sorted(abs(error) for error in errors.values())
-    table = bare_table("network", "measured", "predicted", "error")
-    worst = sorted(calibration.networks, key=lambda one: -abs(errors[one.name]))[:_WORST]
-    for one in worst:
-        table.add_row(one.name, units.seconds(one.seconds), units.seconds(one.predicted), f"{errors[one.name]:+.1%}")
+    training = calibration.training
     return Group(
         Text(f"{machine.name}, {machine.threads} thread(s), {machine.dtype}, torch {machine.torch}", style="bold"),
         Text(
             f"matrix products {2 * peak.macs_per_second / 1e9:,.0f} GFLOP/s; "
             f"memory {peak.bytes_per_second / 1e9:,.1f} GB/s; shortest call {units.seconds(peak.call_seconds)}"
         ),
-        Text(
-            f"{len(errors)} networks, each predicted from the others: median error {statistics.median(sizes):.1%}, "
-            f"nine in ten within {sizes[int(0.9 * (len(sizes) - 1))]:.1%}; the worst:"
-        ),
-        table,
+        *_errors("networks", calibration.networks),
+        *(_errors("training steps", training.networks) if training else ()),
         *_disturbances(calibration),
     )
 
 
+def _errors(what: str, networks: Sequence[Network]) -> Iterator[RenderableType]:
+    errors = {one.name: one.predicted / one.seconds - 1 for one in networks}
+    sizes = sorted(abs(error) for error in errors.values())
+    yield Text(
+        f"{len(errors)} {what}, each predicted from the others: median error {statistics.median(sizes):.1%}, "
+        f"nine in ten within {sizes[int(0.9 * (len(sizes) - 1))]:.1%}; the worst:"
+    )
+    table = bare_table("network", "measured", "predicted", "error")
+    for one in sorted(networks, key=lambda one: -abs(errors[one.name]))[:_WORST]:
+        table.add_row(one.name, units.seconds(one.seconds), units.seconds(one.predicted), f"{errors[one.name]:+.1%}")
+    yield table
+
+
 def _disturbances(calibration: Calibration) -> Iterator[Text]:
-    disturbed, networks = sum(one.disturbed for one in calibration.networks), len(calibration.networks)
+    disturbed, networks = sum(one.disturbed for one in calibration.every_network), len(calibration.every_network)
     if disturbed:
         yield Text(
             f"{disturbed} of {networks} networks were disturbed while they were measured (their calls do not add up to "

@@ -48,6 +48,7 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "least_seconds": ("lower bound of the time", "bold"),
     "estimated_seconds": ("estimated time", "bold"),
     "predicted_seconds": ("predicted time", "bold"),
+    "predicted_seconds_update": ("  predicted time of the update", ""),
     "seconds": ("time", "bold"),
     "seconds_per-token": ("  time per-token", TERMINAL["per-token"]),
     "seconds_local": ("  time of local mixing", TERMINAL["local"]),
@@ -84,6 +85,7 @@ _OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")
 # How some are written; others are counts.
 _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
     "predicted_seconds": units.seconds,
+    "predicted_seconds_update": units.seconds,
     "least_seconds": units.seconds,
     "estimated_seconds": units.seconds,
     "seconds": units.seconds,

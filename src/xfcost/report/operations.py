@@ -164,13 +164,12 @@ def beside_word(name: str, seconds: float | None) -> str:
     return "measuring overhead" if name == NOT_ATTRIBUTED and (seconds or 0) < 0 else name
 
 
-def _beside(column: str, name: str, seconds: float, totals: Totals) -> str:
+def _beside(column: str, name: str, spent: dict[str, float], totals: Totals) -> str:
     """A cell of seconds that no operation accounts for."""
-    cells = {
-        "operation": beside_word(name, seconds),
-        "time": units.seconds(seconds),
-        "of time": units.percent(seconds, totals.seconds),
-    }
+    seconds = spent.get("seconds")
+    cells = {"operation": beside_word(name, seconds), "predicted": units.seconds(spent.get("predicted_seconds"))}
+    if seconds is not None:
+        cells |= {"time": units.seconds(seconds), "of time": units.percent(seconds, totals.seconds)}
     return cells.get(column, units.DASH)
 
 

@@ -17,7 +17,7 @@ _MOST_UNKNOWN = 4
 
 
 def prediction_texts(ledger: Ledger) -> Iterator[Text]:
-    """How long a forward would take, and where; nothing without `--predict`."""
+    """How long a run would take, and where; nothing without `--predict`."""
     found = ledger.prediction
     if found is None:
         return
@@ -65,7 +65,9 @@ def _range_text(found: Prediction) -> str:
 
 
 def _phases_text(found: Prediction) -> str:
-    phases = ", ".join(f"{phase.name} {units.seconds(phase.seconds)}" for phase in found.phases)
+    parts = [(phase.name, phase.seconds) for phase in found.phases]
+    parts += [] if found.update_seconds is None else [("update", found.update_seconds)]
+    phases = ", ".join(f"{name} {units.seconds(spent)}" for name, spent in parts)
     return f" ({phases})" if phases else ""
 
 

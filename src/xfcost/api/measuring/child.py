@@ -19,6 +19,7 @@ from xfcost.api.measuring.jobs import READY, Answer, Described, Job
 from xfcost.api.measuring.module_rows import measured_module
 from xfcost.api.measuring.plan import has_kinds, run_of, spec_hash
 from xfcost.api.specs import account
+from xfcost.ledger.calibration import training_steps
 from xfcost.ledger.errors import DeviceError, NoRoomError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Configuration, Machine, Memory, Outcome
@@ -115,7 +116,9 @@ def _described(job: Job) -> Described:
     if job.timing.checks and job.configuration is not None:
         from xfcost.api.predictions import calibration_of
 
-        calibration_of(job.device, job.configuration.dtype, job.timing.threads)
+        found = calibration_of(job.device, job.configuration.dtype, job.timing.threads)
+        if job.configuration.mode == "train" and not job.configuration.is_module:
+            training_steps(found)
     return Described(
         machine=Machine(
             host=platform.node(), processor=cpu_name(), cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1

@@ -13,7 +13,8 @@ from torch import nn
 from xfcost.torch_models.any_model.costs import operation_name
 from xfcost.torch_models.any_model.recorder import Recorder
 from xfcost.torch_models.any_model.work import Key, Work
-from xfcost.torch_models.predicting.calls import Call, FusedAttention, kernel_of, layouts, loop_calls
+from xfcost.torch_models.predicting.call import Call
+from xfcost.torch_models.predicting.calls import FusedAttention, as_on_cpu, kernel_of, layouts, loop_calls
 from xfcost.torch_models.tracing.dispatch import runs_whole
 
 # What belongs to no operation.
@@ -32,10 +33,12 @@ class CallRecorder(Recorder):
         """The call that runs; None of one that only makes another view."""
 
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
-        result, found = func(*args, **kwargs), kernel_of(func, args)
-        self._last = None if found is None else Call(
-            found.operation, layouts((args, kwargs)), layouts(result), found.options
-        )  # fmt: skip
+        found = kernel_of(func, args, kwargs)
+        result = func(*args, **kwargs)
+        self._last = None
+        if found is not None:
+            result = as_on_cpu(found.operation, args, result)
+            self._last = Call(found.operation, layouts((args, kwargs)), layouts(result), found.options)
         return result
 
     def belongs(self, func: Any, work: Work | None) -> None:

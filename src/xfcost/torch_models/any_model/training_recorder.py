@@ -24,7 +24,7 @@ from xfcost.torch_models.any_model.lineage import Lineage, note
 from xfcost.torch_models.any_model.recorder import Clock, Recorder, called_from
 from xfcost.torch_models.any_model.stand_in import reached
 from xfcost.torch_models.any_model.work import Work
-from xfcost.torch_models.tracing.backward import LoopNode, walked_loop
+from xfcost.torch_models.tracing.backward import LoopNode, empty_gradients, walked_loop
 from xfcost.torch_models.tracing.dispatch import runs_whole
 from xfcost.torch_models.tracing.saved_activations import SavedActivations, differentiate
 
@@ -154,7 +154,12 @@ class TrainingRecorder(Recorder):
             super().loop(loop, shapes, args)
         with torch.utils._python_dispatch._disable_current_modes():  # noqa: SLF001 - torch has no public name for it
             backward = walked_loop(loop, args, self.saved).backward
-        result = LoopNode.apply(self._count_backward, backward, lambda: shapes(*args), *args)
+
+        def gradients() -> list[Tensor | None]:
+            self._count_backward(backward)
+            return empty_gradients(args)
+
+        result = LoopNode.apply(gradients, lambda: shapes(*args), *args)
         self._own(self.key(f"xfcost::{loop.__name__}", sys._getframe(1)), has_costs=True)  # noqa: SLF001 - the call's place
         for tensor in reached(result):
             note(tensor, Lineage(varies=True))

@@ -20,19 +20,24 @@ from xfcost.ledger.calibration import (
     Machine,
     Network,
     Overhead,
+    Samples,
+    TrainingSteps,
     disagreement,
     disturbed,
     same_pace,
 )
 from xfcost.spec.architecture import Architecture
-from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.predicting.calls import Call, Clock, Recorded, recorded
+from xfcost.torch_models.build import build
+from xfcost.torch_models.predicting.call import Call
+from xfcost.torch_models.predicting.calls import Clock, Recorded, recorded
 from xfcost.torch_models.predicting.features import Features, features
 from xfcost.torch_models.predicting.networks import architectures
 from xfcost.torch_models.predicting.operations import Operations
 from xfcost.torch_models.predicting.overhead import Outside, overhead_of
 from xfcost.torch_models.predicting.pace import Pace
-from xfcost.torch_models.predicting.regression import Regression, samples_of
+from xfcost.torch_models.predicting.regression import Regression, joined, samples_of
+from xfcost.torch_models.predicting.runners import Runner, forward_runner, step_runner
+from xfcost.torch_models.predicting.training_networks import training_networks
 from xfcost.torch_models.timing.devices import machine, waiting_clock
 
 # Runs of one network: at least so many, more while they last no longer than these seconds.
@@ -83,8 +88,8 @@ def calibrated(
 ) -> Calibration:
     """Measure the device. `say` gets k, n and the name of each network before it runs."""
     ticks = clock or waiting_clock(device)
-    networks = list(architectures(dtype))
-    steps = len(networks) + 2
+    networks, trained = list(architectures(dtype)), list(training_networks(dtype))
+    steps = len(networks) + len(trained) + 2
     say(1, steps, "peaks")
     baseline = peaks(device, dtype, ticks)
     say(2, steps, "single operations")
@@ -93,17 +98,25 @@ def calibrated(
     operations = run_of("single operations", recorded(single, (), ticks), 0.0, extra)
     evicted, pace = Evicted(device), Pace(device, dtype, ticks)
 
-    def measured(name: str, architecture: Architecture, cut: bool) -> Run:
-        before, live = pace(), build(architecture, device)
-        run = steady(partial(_run, name, live, ticks, extra, evicted if cut else _nothing))
+    def measured(name: str, runner: Runner, cut: bool = False) -> Run:
+        before = pace()
+        run = steady(partial(_run, name, runner, ticks, extra))
         return run._replace(cut=cut, pace=(before + pace()) / 2)
 
+    def forward(name: str, architecture: Architecture, cut: bool) -> Run:
+        return measured(name, forward_runner(build(architecture, device), ticks, evicted if cut else _nothing), cut)
+
+    def step(name: str, architecture: Architecture, optimizer: str) -> Run:
+        return measured(name, step_runner(build(architecture, device), optimizer, device, ticks, _nothing))
+
+    every = [partial(forward, *one) for one in networks] + [partial(step, *one) for one in trained]
     runs = []
-    for number, network in enumerate(networks, 3):
-        say(number, steps, network[0])
-        runs.append(measured(*network))
-    runs = at_one_pace(runs, [partial(measured, *network) for network in networks])
-    return fitted(this_machine(device, dtype), baseline, runs, operations)
+    for number, measure in enumerate(every, 3):
+        say(number, steps, measure.args[0])
+        runs.append(measure())
+    runs = at_one_pace(runs, every)
+    forwards, learned = runs[: len(networks)], runs[len(networks) :]
+    return fitted(this_machine(device, dtype), baseline, forwards, operations, learned)
 
 
 def at_one_pace(runs: Sequence[Run], again: Sequence[Callable[[], Run]]) -> list[Run]:
@@ -132,10 +145,10 @@ def _nothing() -> None:
     """Nothing is to be done before a run."""
 
 
-def _run(name: str, live: BuiltModel, clock: Clock, extra: float, before: Callable[[], None]) -> Run:
+def _run(name: str, runner: Runner, clock: Clock, extra: float) -> Run:
     """The network run whole, then with a clock around each call."""
-    whole, times = _whole(live, clock, before)
-    return run_of(name, recorded(live.model, live.inputs, clock, times, before), whole, extra)
+    whole, times = _whole(runner, clock)
+    return run_of(name, runner.recorded(times), whole, extra)
 
 
 def steady(measure: Callable[[], Run]) -> Run:
@@ -148,11 +161,13 @@ def steady(measure: Callable[[], Run]) -> Run:
     return best
 
 
-def fitted(where: Machine, baseline: Baseline, runs: Sequence[Run], operations: Run) -> Calibration:
-    """The calibration of measured networks."""
-    measured = merged([*runs, operations])
+def fitted(
+    where: Machine, baseline: Baseline, runs: Sequence[Run], operations: Run, learned: Sequence[Run] = ()
+) -> Calibration:
+    """The calibration of measured networks; `learned` ran training steps."""
     # Empty caches slow Python down too, once a run: not a part of what a call costs.
     overhead = overhead_of([outside(one) for one in runs if not one.cut])
+    measured = merged([*runs, operations])
     return Calibration(
         machine=where,
         measured=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -160,8 +175,21 @@ def fitted(where: Machine, baseline: Baseline, runs: Sequence[Run], operations: 
         overhead=overhead,
         networks=tuple(_left_out(one, runs, operations, baseline, overhead) for one in runs),
         samples=samples_of(baseline, measured),
-        pace=statistics.median(run.pace for run in runs),
+        training=_training(baseline, samples_of(baseline, measured), learned) if learned else None,
+        pace=statistics.median(run.pace for run in (*runs, *learned)),
     )
+
+
+def _training(baseline: Baseline, of_forwards: Sequence[Samples], runs: Sequence[Run]) -> TrainingSteps:
+    """What training steps tell, each predicted from the others and from all forwards."""
+    overhead = overhead_of([outside(one) for one in runs])
+
+    def without(run: Run) -> Network:
+        others = samples_of(baseline, merged(one for one in runs if one is not run))
+        return _predicted(run, Regression(baseline, joined(of_forwards, others)), overhead)
+
+    networks = tuple(without(one) for one in runs)
+    return TrainingSteps(overhead=overhead, networks=networks, samples=samples_of(baseline, merged(runs)))
 
 
 def peaks(device: str, dtype: str, clock: Clock) -> Baseline:
@@ -208,16 +236,15 @@ def recording_seconds(device: str, clock: Clock) -> float:
     return max(statistics.median(alone) - plain, 0.0)
 
 
-def _whole(live: BuiltModel, clock: Clock, before: Callable[[], None]) -> tuple[float, int]:
-    """The median seconds of a whole forward, and the number of runs that it was taken from."""
+def _whole(runner: Runner, clock: Clock) -> tuple[float, int]:
+    """The median seconds of a whole run, and the number of runs that it was taken from."""
     times: list[float] = []
-    with torch.no_grad():
-        live.model(*live.inputs)
-        while len(times) < _FEWEST or (sum(times) < _SECONDS and len(times) < _MOST):
-            before()
-            started = clock()
-            live.model(*live.inputs)
-            times.append(clock() - started)
+    runner.whole()
+    while len(times) < _FEWEST or (sum(times) < _SECONDS and len(times) < _MOST):
+        runner.before()
+        started = clock()
+        runner.whole()
+        times.append(clock() - started)
     return statistics.median(times), len(times)
 
 
@@ -255,7 +282,10 @@ def outside(run: Run) -> Outside:
 def _left_out(run: Run, runs: Sequence[Run], operations: Run, baseline: Baseline, overhead: Overhead) -> Network:
     """The network predicted from the calls of all others."""
     others = merged([*(one for one in runs if one is not run), operations])
-    regression = Regression(baseline, samples_of(baseline, others))
+    return _predicted(run, Regression(baseline, samples_of(baseline, others)), overhead)
+
+
+def _predicted(run: Run, regression: Regression, overhead: Overhead) -> Network:
     spent = sum(regression(found).seconds * times for found, times in run.calls.items())
     around = overhead.seconds(calls=sum(run.calls.values()), views=run.views, modules=run.modules)
     return Network(name=run.name, seconds=run.whole, predicted=spent + around, calls=run.spent, pace=run.pace)

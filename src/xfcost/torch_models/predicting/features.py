@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log2, prod
 from typing import Final, NamedTuple
 
-from xfcost.torch_models.predicting.calls import FUSED_ATTENTION, INDICES, Call, Layout
+from xfcost.torch_models.predicting.call import Call, Layout
+from xfcost.torch_models.predicting.calls import FLASH_ATTENTION, FUSED_ATTENTION, INDICES
 
 _BYTES: Final = {
     "float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "complex64": 8, "complex128": 16,
@@ -16,7 +17,8 @@ _PRODUCTS: Final = frozenset(("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm
 # Operations over lines of numbers, each along the last axis.
 _ALONG_LINES: Final = frozenset((
     "aten._softmax", "aten._log_softmax", "aten.native_layer_norm", "aten.native_group_norm", "aten.mean", "aten.sum",
-    "aten.var_mean", "aten.amax", "aten.logsumexp",
+    "aten.var_mean", "aten.amax", "aten.logsumexp", "aten._softmax_backward_data", "aten._log_softmax_backward_data",
+    "aten.native_layer_norm_backward", "aten.linalg_vector_norm",
 ))  # fmt: skip
 _POOLS: Final = frozenset(("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices", "aten.avg_pool2d"))
 # Operands that a kind of call tells apart; the others are in its bytes.
@@ -95,25 +97,51 @@ def _product(call: Call, moved: int) -> Features:
 
 def _convolution(call: Call, moved: int) -> Features:
     image, weight = call.inputs[:2]
-    stride, *_, groups = call.options
+    return _convolved("convolution", "", (image, weight, call.outputs[0]), call, moved)
+
+
+def _convolution_backward(call: Call, moved: int) -> Features:
+    """One product for the gradient of the image, one for that of the kernels, as they are needed."""
+    gradient, image, weight = call.inputs[:3]
+    *_, (of_image, of_weight, _of_bias) = call.options
+    needed = ("i" if of_image else "") + ("w" if of_weight else "")
+    return _convolved("convolution backward", f" {needed}", (image, weight, gradient), call, moved, len(needed))
+
+
+def _convolved(
+    name: str, more: str, tensors: tuple[Layout, Layout, Layout], call: Call, moved: int, products: int = 1
+) -> Features:
+    image, weight, output = tensors
+    stride, _padding, _dilation, _transposed, groups, *_ = call.options
     kernel = prod(weight.sizes[2:])
     kind = "depthwise" if weight.sizes[1] == 1 < groups else "grouped" if groups > 1 else "1×1" if kernel == 1 else ""
-    output = call.outputs[0]
     places, batch = prod(output.sizes[2:]), output.sizes[0]
     numbers = _logs(*weight.sizes[:2], groups, kernel, places * batch, prod(stride))
-    macs = prod(output.sizes) * prod(weight.sizes[1:])
-    variant = f"{kind} {_memory_format(image)}>{_memory_format(output)} {len(stride)}-D"
-    return Features("convolution", f"{variant} few" if places < _LANES else variant, numbers, macs, moved)
+    macs = prod(output.sizes) * prod(weight.sizes[1:]) * products
+    variant = f"{kind} {_memory_format(image)}>{_memory_format(output)} {len(stride)}-D{more}"
+    return Features(name, f"{variant} few" if places < _LANES else variant, numbers, macs, moved)
 
 
 def _attention(call: Call, moved: int) -> Features:
-    queries, keys, values = call.inputs[:3]
-    masked = len(call.inputs) > 3  # noqa: PLR2004 - queries, keys, values
+    queries, _keys, values = call.inputs[:3]
+    return _attended(FUSED_ATTENTION, call.inputs[:3], call, moved, queries.sizes[-1] + values.sizes[-1])
+
+
+def _attention_backward(call: Call, moved: int) -> Features:
+    """Five products: the scores again, and the gradients of values, weights, queries and keys."""
+    _gradient, queries, _keys, values = call.inputs[:4]
+    macs_per_pair = 3 * queries.sizes[-1] + 2 * values.sizes[-1]
+    return _attended("attention backward", call.inputs[1:4], call, moved, macs_per_pair)
+
+
+def _attended(name: str, operands: Sequence[Layout], call: Call, moved: int, macs_per_pair: int) -> Features:
+    queries, keys, _ = operands
+    masked = len(call.inputs) > (3 if name == FUSED_ATTENTION else 6)
     heads, width = prod(queries.sizes[:-2]), queries.sizes[-1]
     pairs = heads * queries.sizes[-2] * keys.sizes[-2]
     variant = "masked" if masked else "causal" if call.options[0] else ""
     numbers = _logs(heads, queries.sizes[-2], keys.sizes[-2], width)
-    return Features(FUSED_ATTENTION, variant, numbers, pairs * (width + values.sizes[-1]), moved)
+    return Features(name, variant, numbers, pairs * macs_per_pair, moved)
 
 
 _KINDS: Final[Mapping[str, Callable[[Call, int], Features]]] = {
@@ -122,12 +150,17 @@ _KINDS: Final[Mapping[str, Callable[[Call, int], Features]]] = {
     **dict.fromkeys(_POOLS, _pool),
     "aten.convolution": _convolution,
     "aten.index": _lookup,
+    "aten.convolution_backward": _convolution_backward,
     FUSED_ATTENTION: _attention,
+    FLASH_ATTENTION: _attention,
+    f"{FLASH_ATTENTION}_backward": _attention_backward,
 }
 
 
 def _mapped(call: Call) -> int:
     """Bytes of the outputs, and of oneDNN's copies of a convolution's operands, that are blocks of their own."""
+    if call.operation.endswith("_"):  # it writes to its input
+        return 0
     blocks = [_bytes(one) for one in call.outputs]
     if call.operation == "aten.convolution" and prod(call.inputs[1].sizes[2:]) > 1:
         blocks += [blocks[0], _bytes(call.inputs[1])]

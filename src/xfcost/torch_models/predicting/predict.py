@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from xfcost.ledger.calibration import Calibration
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.calibration import Calibration, Network, Overhead, training_steps
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Phase
 from xfcost.ledger.modes import Generation
 from xfcost.ledger.prediction import Prediction
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.predicting.calls import Call, recorded
+from xfcost.torch_models.memory.batch_statistics import batch_statistics
+from xfcost.torch_models.memory.training_step import Stepping
+from xfcost.torch_models.predicting.call import Call
+from xfcost.torch_models.predicting.calls import recorded
 from xfcost.torch_models.predicting.features import Features, features
-from xfcost.torch_models.predicting.regression import Regression
+from xfcost.torch_models.predicting.regression import Regression, joined
+from xfcost.torch_models.predicting.training_calls import OUTSIDE, recorded_step
 from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.timing.subjects import DECODE, PREFILL
+from xfcost.torch_models.timing.subjects import DECODE, PREFILL, UPDATE
 from xfcost.torch_models.timing.systems import System
 from xfcost.torch_models.tracing.rows import row_path
 
@@ -29,18 +33,27 @@ _SHARE: Final = 0.9
 # A call of an operation that was never measured may take this many times longer or shorter.
 _UNKNOWN_FACTOR: Final = 3.0
 
-
 Place = TypeVar("Place", bound=Hashable)
 
 
 class Seconds(NamedTuple):
-    """Predicted seconds of a forward."""
+    """Predicted seconds of a forward, or of a training step."""
 
     rows: dict[str, float]
     """Row path -> seconds of all its blocks."""
     whole: float
     unknown: dict[str, float]
     """Operations that the calibration never measured -> seconds."""
+    update: float | None = None
+    """Seconds of the optimizer, in a training step."""
+
+
+class _Fit(NamedTuple):
+    """What the calibration tells of one kind of run."""
+
+    regression: Regression
+    overhead: Overhead
+    interval: tuple[float, float]
 
 
 class Predictor:
@@ -48,8 +61,8 @@ class Predictor:
 
     def __init__(self, calibration: Calibration) -> None:
         self.calibration = calibration
-        self._regression = Regression(calibration.baseline, calibration.samples)
-        self._interval = interval_of([math.log(one.seconds / one.predicted) for one in calibration.networks])
+        regression = Regression(calibration.baseline, calibration.samples)
+        self._of_forwards = _Fit(regression, calibration.overhead, _interval(calibration.networks))
 
     def seconds(self, live: BuiltModel) -> Seconds:
         """The seconds of one forward of a model on `meta`."""
@@ -60,31 +73,38 @@ class Predictor:
     def by_place(
         self, calls: Mapping[tuple[Place, Call], int], views: Mapping[Place, int], modules: Mapping[Place, int]
     ) -> tuple[dict[Place, float], dict[str, float]]:
-        """Seconds of every place: a module, an operation; and of operations that were never measured.
+        """Seconds of every place of a forward, a module or an operation; and of operations that were never measured.
 
         `calls`, `views` and calls of `modules` are counted by place.
         """
-        overhead = self.calibration.overhead
-        places: dict[Place, float] = defaultdict(float)
-        unknown: dict[str, float] = defaultdict(float)
-        for (place, call), times in calls.items():
-            predicted, known = self._regression(features(call))
-            places[place] += times * predicted + overhead.seconds(calls=times)
-            if known == "none":
-                unknown[call.operation] += times * predicted
-        for place, times in views.items():
-            places[place] += overhead.seconds(views=times)
-        for place, times in modules.items():
-            places[place] += overhead.seconds(modules=times)
-        return dict(places), dict(unknown)
+        return _spent(calls, views, modules, self._of_forwards)
 
-    def call_seconds(self, found: Features) -> float:
-        """The seconds of one call with such features, without what surrounds it."""
-        return self._regression(found).seconds
+    def step_seconds(self, live: BuiltModel, optimizer: str) -> Seconds:
+        """The seconds of one training step of a model on `meta`.
+
+        Raises:
+            UsageError: the calibration ran no training steps.
+        """
+        stepping = Stepping(live, optimizer, lists=self.calibration.machine.device.startswith("cuda"))
+        found = recorded_step(live, stepping)
+        rows, unknown = _spent(found.calls, found.views, found.modules, self._of_steps)
+        whole = sum(rows.values())
+        rows.pop(OUTSIDE, None)
+        return Seconds(rows, whole, unknown, rows.pop(UPDATE, 0.0))
+
+    @cached_property
+    def _of_steps(self) -> _Fit:
+        found = training_steps(self.calibration)
+        samples = joined(self.calibration.samples, found.samples)
+        return _Fit(Regression(self.calibration.baseline, samples), found.overhead, _interval(found.networks))
+
+    def call_seconds(self, found: Features, *, trained: bool = False) -> float:
+        """The seconds of one call with such features, without what surrounds it; `trained`: in a training step."""
+        return (self._of_steps if trained else self._of_forwards).regression(found).seconds
 
     def prediction(self, found: Seconds) -> Prediction:
         """The seconds with an interval, and what they rest on."""
-        low, high = self._interval
+        low, high = (self._of_forwards if found.update is None else self._of_steps).interval
         unsure = sum(found.unknown.values())
         known = max(found.whole - unsure, 0.0)
         return Prediction(
@@ -96,7 +116,30 @@ class Predictor:
             high=known * high + unsure * _UNKNOWN_FACTOR,
             calibrated=self.calibration.measured,
             unknown=tuple(sorted(found.unknown, key=lambda name: -found.unknown[name])),
+            update_seconds=found.update,
         )
+
+
+def _spent(
+    calls: Mapping[tuple[Place, Call], int], views: Mapping[Place, int], modules: Mapping[Place, int], fit: _Fit
+) -> tuple[dict[Place, float], dict[str, float]]:
+    """Seconds of each place where calls were recorded, and those of operations that were never measured."""
+    places: dict[Place, float] = defaultdict(float)
+    unknown: dict[str, float] = defaultdict(float)
+    for (place, call), times in calls.items():
+        predicted, known = fit.regression(features(call))
+        places[place] += times * predicted + fit.overhead.seconds(calls=times)
+        if known == "none":
+            unknown[call.operation] += times * predicted
+    for place, times in views.items():
+        places[place] += fit.overhead.seconds(views=times)
+    for place, times in modules.items():
+        places[place] += fit.overhead.seconds(modules=times)
+    return dict(places), dict(unknown)
+
+
+def _interval(networks: Iterable[Network]) -> tuple[float, float]:
+    return interval_of([math.log(one.seconds / one.predicted) for one in networks])
 
 
 def interval_of(errors: Sequence[float]) -> tuple[float, float]:
@@ -112,12 +155,15 @@ def predicted(system: System, predictor: Predictor) -> Ledger:
     """The system's ledger with predicted seconds, of each row per block and in all.
 
     Raises:
-        UsageError: the mode is a training step.
+        DeviceError: in a training step a batch norm has one value per channel.
+        UsageError: a training step is to be predicted, and the calibration ran none.
     """
     ledger, text = system.ledger, system.ledger.generation
-    if ledger.training is not None:
-        raise UsageError("--predict: a training step is not predicted; --device times it, other modes are predicted")
     with no_compiler():
+        if ledger.training is not None:
+            with batch_statistics(ledger.metadata.name):
+                step = predictor.step_seconds(build(system.architecture), ledger.training.step.optimizer)
+            return with_prediction(ledger, predictor, step)
         if text is None or system.step is None:
             return with_prediction(ledger, predictor, predictor.seconds(build(system.architecture)))
         first, steps = predictor.seconds(build(system.architecture)), _steps(system, predictor, text)
@@ -152,7 +198,7 @@ def with_prediction(ledger: Ledger, predictor: Predictor, found: Seconds, phases
         msgspec.structs.replace(row, predicted_seconds=_per_block(found.rows.get(row.path), row.times))
         for row in ledger.rows
     )
-    rest = found.whole - math.fsum((row.predicted_seconds or 0.0) * row.times for row in rows)
+    rest = found.whole - (found.update or 0.0) - math.fsum((row.predicted_seconds or 0.0) * row.times for row in rows)
     prediction = msgspec.structs.replace(predictor.prediction(found), phases=phases, not_attributed=rest)
     return msgspec.structs.replace(ledger, rows=rows, prediction=prediction)
 

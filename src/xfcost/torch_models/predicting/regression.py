@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from math import exp, log
 from typing import Final, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -70,6 +71,19 @@ def samples_of(baseline: Baseline, measured: Mapping[Features, float]) -> tuple[
         )
         for (operation, variant), points in kinds.items()
     )
+
+
+def joined(first: Iterable[Samples], more: Iterable[Samples]) -> tuple[Samples, ...]:
+    """Two sets of samples as one."""
+    kinds: dict[tuple[str, str], Samples] = {}
+    for one in (*first, *more):
+        before = kinds.get((one.operation, one.variant))
+        kinds[one.operation, one.variant] = (
+            one
+            if before is None
+            else msgspec.structs.replace(one, numbers=before.numbers + one.numbers, ratios=before.ratios + one.ratios)
+        )
+    return tuple(kinds.values())
 
 
 class Regression:

@@ -23,11 +23,20 @@ def grouped_linear(x_PD: Tensor, weight_EHD: Tensor, bias_EH: Tensor | None, cou
     Each row meets one matrix: P·D·H multiply-accumulates. On `meta` the counts have no values, so all rows meet the
     first matrix. The final concatenation exists only in this loop; a grouped kernel writes rows in place.
     """
-    biases = [None] * len(weight_EHD) if bias_EH is None else bias_EH.unbind()
-    weights = weight_EHD.unbind()
     if x_PD.is_meta:
-        return F.linear(x_PD, weights[0], biases[0])
-    parts = zip(x_PD.split(counts_E.tolist()), weights, biases, strict=True)
+        return F.linear(x_PD, weight_EHD.unbind()[0], None if bias_EH is None else bias_EH.unbind()[0])
+    return _by_expert(x_PD, weight_EHD, bias_EH, counts_E.tolist())
+
+
+def evenly(x_PD: Tensor, weight_EHD: Tensor, bias_EH: Tensor | None, counts_E: Tensor) -> Tensor:
+    """The same of rows that are spread over the experts as evenly as can be: what runs on `meta`, without counts."""
+    rows, experts = len(x_PD), len(weight_EHD)
+    return _by_expert(x_PD, weight_EHD, bias_EH, [(rows + one) // experts for one in range(experts)])
+
+
+def _by_expert(x_PD: Tensor, weight_EHD: Tensor, bias_EH: Tensor | None, counts: list[int]) -> Tensor:
+    biases = [None] * len(weight_EHD) if bias_EH is None else bias_EH.unbind()
+    parts = zip(x_PD.split(counts), weight_EHD.unbind(), biases, strict=True)
     return torch.cat([F.linear(part, weight, bias) for part, weight, bias in parts if len(part)])
 
 

@@ -65,18 +65,31 @@ def nodes_clocked(loss: Tensor, makers: NodeMakers, clock: Clock, seconds: dict[
     """Add the seconds of each node's backward pass to the row that created it."""
     started: list[float] = []
 
-    def start(gradients: Any) -> None:
+    def start(path: str) -> None:
         started.append(clock())
 
-    def stop(path: str) -> Callable[[Any, Any], None]:
-        def hook(inputs: Any, outputs: Any) -> None:
-            seconds[path] = seconds.get(path, 0.0) + clock() - started.pop()
+    def stop(path: str) -> None:
+        seconds[path] = seconds.get(path, 0.0) + clock() - started.pop()
 
-        return hook
+    with nodes_entered(loss, makers.path, start, stop):
+        yield
+
+
+@contextmanager
+def nodes_entered(
+    loss: Tensor, path_of: Callable[[Any], str | None], enter: Callable[[str], None], leave: Callable[[str], None]
+) -> Iterator[None]:
+    """Call `enter` and `leave` with the path of each node that has one around its backward pass."""
+
+    def start(path: str) -> Callable[[Any], None]:
+        return lambda gradients: enter(path)
+
+    def stop(path: str) -> Callable[[Any, Any], None]:
+        return lambda inputs, outputs: leave(path)
 
     with ExitStack() as hooks:
         for node in nodes_of(loss):
-            if (path := makers.path(node)) is not None:
-                for handle in (node.register_prehook(start), node.register_hook(stop(path))):
+            if (path := path_of(node)) is not None:
+                for handle in (node.register_prehook(start(path)), node.register_hook(stop(path))):
                     hooks.callback(handle.remove)
         yield

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from math import prod
 from typing import Any, Final, NamedTuple
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
 from xfcost.torch_models.shared.recurrence import in_few_steps
@@ -144,11 +144,12 @@ class _Walk(TorchDispatchMode):
         finally:
             self._paused = False
         self.macs[self._running[-1]] += found.forward
-        return LoopNode.apply(self.count_backward, found.backward, lambda: shapes(*args), *args)
 
-    def count_backward(self, macs: int) -> None:
-        """The backward pass of such a loop."""
-        self.macs[self._owner()] += macs
+        def gradients() -> list[Tensor | None]:
+            self.macs[self._owner()] += found.backward
+            return empty_gradients(args)
+
+        return LoopNode.apply(gradients, lambda: shapes(*args), *args)
 
 
 class WalkedLoop(NamedTuple):
@@ -207,16 +208,26 @@ def _shortened(arg: Any, steps: int) -> Any:
 
 
 class LoopNode(Function):
-    """An autograd function with a loop's shapes, which counts the loop's backward pass."""
+    """An autograd function with a loop's shapes: `shapes` returns its outputs, `gradients` those of its arguments.
+
+    No mode sees how these are made.
+    """
 
     @staticmethod
-    def forward(ctx: Any, count: Callable[[int], None], backward: int, shapes: Callable[[], Any], *args: Any) -> Any:
-        ctx.count, ctx.backward, ctx.args = count, backward, args
+    def forward(
+        ctx: Any, gradients: Callable[[], Sequence[Tensor | None]], shapes: Callable[[], Any], *args: Any
+    ) -> Any:
+        ctx.gradients = gradients
+        ctx.set_materialize_grads(False)
         return shapes()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
-        ctx.count(ctx.backward)
-        needed = (torch.empty_like(arg) if isinstance(arg, Tensor) and arg.requires_grad else None for arg in ctx.args)
-        return None, None, None, *needed
+    def backward(ctx: Any, *_: Any) -> tuple[Tensor | None, ...]:
+        with _disable_current_modes():
+            return None, None, *ctx.gradients()
+
+
+def empty_gradients(args: Sequence[Any]) -> list[Tensor | None]:
+    """A gradient without values for each argument that has one."""
+    return [torch.empty_like(arg) if isinstance(arg, Tensor) and arg.requires_grad else None for arg in args]
