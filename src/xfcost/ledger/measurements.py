@@ -66,6 +66,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     """torch's threads on the CPU."""
     compiled: bool = False
+    composed: bool = False
+    """Was every distinct block run once, and the whole composed of them?"""
 
 
 # Options of one mode or two: the others do without.

@@ -18,7 +18,7 @@ from xfcost import __version__
 from xfcost.api.measuring.jobs import READY, Answer, Described, Job
 from xfcost.api.measuring.plan import run_of, spec_hash
 from xfcost.api.specs import account
-from xfcost.ledger.errors import DeviceError, NoRoomError, XfcostError
+from xfcost.ledger.errors import DeviceError, NoRoomError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Configuration, Machine, Outcome
 from xfcost.ledger.operation import MIXINGS
@@ -111,10 +111,9 @@ def _described(job: Job) -> Described:
         from xfcost.torch_models.timing.devices import check_device, cpu_name, machine
         from xfcost.torch_models.timing.threads import cores
     check_device(job.device)
-    if job.timing.checks and job.configuration is not None:
-        from xfcost.api.predictions import calibration_of
-
-        calibration_of(job.device, job.configuration.dtype, job.timing.threads)
+    of_row = (job.configuration.dtype,) if job.timing.checks and job.configuration is not None else ()
+    for dtype in (*job.calibrated, *of_row):
+        _check_calibrated(job, dtype)
     return Described(
         machine=Machine(
             host=platform.node(), processor=cpu_name(), cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1
@@ -123,6 +122,20 @@ def _described(job: Job) -> Described:
         threads=cores(),
         versions={"xfcost": __version__, "torch": version("torch"), "python": platform.python_version()},
     )
+
+
+def _check_calibrated(job: Job, dtype: str) -> None:
+    """Refuse a device without a calibration that fits.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from xfcost.api.predictions import calibration_of
+
+    try:
+        calibration_of(job.device, dtype, job.timing.threads)
+    except UsageError as error:
+        raise UsageError(f"--check: {error}") from None
 
 
 def _measured(configuration: Configuration, job: Job, begin: Callable[[], None]) -> Outcome:
@@ -138,8 +151,12 @@ def _measured(configuration: Configuration, job: Job, begin: Callable[[], None])
     counted = account(loaded, run, trace=False, orders=False)
     compiler = nullcontext() if timing.compile else no_compiler()
     with memory_may_run_out(configuration.system, f"running it on {configuration.device}"), compiler:
-        with threads_set(configuration.threads):
-            memory = memory_of(place(loaded, run), counted, configuration.device, begin)
+        memory = None
+        if timing.composed:  # the whole need not fit
+            begin()
+        else:
+            with threads_set(configuration.threads):
+                memory = memory_of(place(loaded, run), counted, configuration.device, begin)
         on = configuration.device
         predict = on if timing.checks else None
         ledger = account(loaded, run, trace=False, device=on, predict=predict, timing=timing, orders=False)
