@@ -333,7 +333,7 @@ def test_workers_that_do_not_come_back_end_the_sweep(file: RunsFile, monkeypatch
         closing(Cluster(local.scheduler_address)) as cluster,
     ):
         local.sync(local.workers[0].close)
-        with pytest.raises(DeviceError, match="its workers were killed, and none has come back$"):
+        with pytest.raises(DeviceError, match=r"its workers were killed, and none has come back$"):
             sweep(file).run(ClusterRows(cluster, ASKED, {}, at_once), Lines())
     assert names(file) == []
 

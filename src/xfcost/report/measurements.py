@@ -208,7 +208,7 @@ def _notes(rows: Sequence[Measurement]) -> Iterator[str]:
     for row, reason in noisy[:1]:
         yield f"{len(noisy):,} of {len(rows):,} rows are noisy, as {configuration_text(row.configuration)}: {reason}"
     if any(row.configuration.composed for row in rows):
-        yield "composed: every distinct block was run once, and counts as often as it is repeated; its peak is not measured"
+        yield "composed: every distinct block was run once, and counts as often as it is repeated; no peak is measured"
     if len({row.machine for row in rows}) > 1:
         yield "rows of several machines: times of different machines are not to be compared"
     yield (
