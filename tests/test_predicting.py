@@ -425,6 +425,7 @@ def network(seconds, predicted):
         (b"\xff\xfe", "is no calibration of xfcost"),
         (b'{"format": "runs"}', "is no calibration of xfcost"),
         (msgspec.json.encode(calibration(version=9)), "of version 9, expected 2"),
+        (b'{"format": "xfcost calibration", "version": 0}', "of version 0, expected 2"),
         (msgspec.json.encode(calibration(machine=msgspec.structs.replace(MACHINE, threads=8))), "8 thread(s)"),
         (msgspec.json.encode(calibration(machine=msgspec.structs.replace(MACHINE, name="another"))), "another"),
         (msgspec.json.encode(calibration(baseline=replaced(macs_per_second=0.0))), "is no calibration of xfcost"),
@@ -447,6 +448,23 @@ def test_a_folder_that_is_a_file_is_one_error(tmp_path):
     (tmp_path / "settings").write_text("")
     with pytest.raises(OutputError, match="can't be written"):
         files.write_calibration(tmp_path / "settings" / "calibration.json", calibration())
+
+
+def test_where_no_calibration_can_be_kept_none_is_measured(tmp_path, monkeypatch):
+    from xfcost.torch_models.predicting import calibrate as measuring
+
+    def measured(*_):
+        raise AssertionError("it was measured")
+
+    monkeypatch.setattr(measuring, "calibrated", measured)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    (tmp_path / "settings").write_text("")
+    with pytest.raises(OutputError, match="can't be written: Not a directory"):
+        xfcost.calibrate("cpu", threads=1)
+    (tmp_path / "settings").unlink()
+    with pytest.raises(AssertionError, match="it was measured"):
+        xfcost.calibrate("cpu", threads=1)
+    assert list((tmp_path / "settings" / "xfcost").iterdir()) == []
 
 
 def test_a_recorded_run_becomes_features():

@@ -54,7 +54,7 @@ def rows_of_file(path: Path, say: Say) -> list[Measurement]:
     """All rows of the file.
 
     Raises:
-        UsageError: it can't be read, has no rows, or one without tokens.
+        UsageError: it can't be read, or has no rows.
     """
     runs = read_runs(path)
     if (torn := path.stat().st_size - runs.whole_bytes) > 0:  # a pipe has no size
@@ -63,11 +63,6 @@ def rows_of_file(path: Path, say: Say) -> list[Measurement]:
         raise UsageError(
             f"{shown(path, 200)}: has no rows; `xfcost measure SYSTEM … --N 64:4096 --save FILE` writes some"
         )
-    for row in runs.rows:
-        if min(row.configuration.extent, *(row.configuration.size or (1,))) < 1:
-            raise UsageError(
-                f"{shown(path, 200)}: has a row with N = {row.configuration.N}; expected at least one token"
-            )
     return runs.rows
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xfcost.ledger.calibration import Calibration, path_of, read_calibration, write_calibration
+from xfcost.ledger.calibration import Calibration, check_writable, path_of, read_calibration, write_calibration
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.options import read_option
 from xfcost.ledger.timing_options import TIMING_OPTIONS
@@ -41,6 +41,7 @@ def calibrate(
         from xfcost.torch_models.timing.threads import cores, threads_set
 
         check_device(device)
+        check_writable(path_of(device, threads or cores(), dtype))
         with threads_set(threads or cores()):
             found = calibrated(device, dtype, _steps(progress or (lambda text: None)))
     path = path_of(device, found.machine.threads, dtype)

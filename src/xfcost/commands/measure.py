@@ -12,7 +12,7 @@ import typer
 
 from xfcost.commands import options as shared
 from xfcost.commands.ranges import measured_axis
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import real_number, whole_number
 from xfcost.ledger.timing_options import TIMING_OPTIONS, timing_plan
 from xfcost.report.messages import say
@@ -132,6 +132,7 @@ def run(  # noqa: PLR0913 - options
 
     form = shared.chosen_format(format_, output)
     check_target(output, force=force)
+    _check_apart(save, output)
     seconds = real_number("--timeout", timeout.strip().removesuffix("s"), least=1, most=_MOST_SECONDS, example="600")
     axis, span = measured_axis(N, size)
     number = whole_number("--points", points, least=1, most=_MOST_POINTS, example="9")
@@ -144,7 +145,7 @@ def run(  # noqa: PLR0913 - options
     how = Measured(device, timing, seconds)
     specs_by_name = {name: one for name, one in zip(plan.grids, given, strict=True) if isinstance(one, Loaded)}
     with (
-        nullcontext(local_team(how, rows_at_once))
+        nullcontext(local_team(how, rows_at_once, plan.dtypes))
         if scheduler is None
         else cluster_team(scheduler, how, specs_by_name) as team
     ):
@@ -158,6 +159,16 @@ def run(  # noqa: PLR0913 - options
     )
     if any(row.outcome.status in {"failed", "timed out"} for row in rows):
         raise typer.Exit(1)
+
+
+def _check_apart(save: Path, output: Path | None) -> None:
+    """Refuse a report that would be written over the rows.
+
+    Raises:
+        UsageError: both are one file.
+    """
+    if output is not None and output.resolve() == save.resolve():
+        raise UsageError(f"--save and -o: both are {shown(save, 100)}, and the report would replace the rows; name two")
 
 
 def _jobs(jobs: str, scheduler: str | None) -> int:

@@ -81,6 +81,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     """torch's threads on the CPU."""
     compiled: bool = False
+    composed: bool = False
+    """Was every distinct block run once, and the whole composed of them?"""
     module: OfModule | msgspec.UnsetType = msgspec.UNSET
     """Of a torch module alone."""
 

@@ -20,7 +20,7 @@ from xfcost.api.measuring.module_rows import measured_module
 from xfcost.api.measuring.plan import has_kinds, run_of, spec_hash
 from xfcost.api.specs import account
 from xfcost.ledger.calibration import training_steps
-from xfcost.ledger.errors import DeviceError, NoRoomError, XfcostError
+from xfcost.ledger.errors import DeviceError, NoRoomError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Configuration, Machine, Memory, Outcome
 from xfcost.ledger.operation import MIXINGS
@@ -113,12 +113,9 @@ def _described(job: Job) -> Described:
         from xfcost.torch_models.timing.devices import check_device, cpu_name, machine
         from xfcost.torch_models.timing.threads import cores
     check_device(job.device)
-    if job.timing.checks and job.configuration is not None:
-        from xfcost.api.predictions import calibration_of
-
-        found = calibration_of(job.device, job.configuration.dtype, job.timing.threads)
-        if job.configuration.mode == "train" and not job.configuration.is_module:
-            training_steps(found)
+    of_row = (job.configuration.dtype,) if job.timing.checks and job.configuration is not None else ()
+    for dtype in (*job.calibrated, *of_row):
+        _check_calibrated(job, dtype)
     return Described(
         machine=Machine(
             host=platform.node(), processor=cpu_name(), cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1
@@ -129,10 +126,28 @@ def _described(job: Job) -> Described:
     )
 
 
+def _check_calibrated(job: Job, dtype: str) -> None:
+    """Refuse a device without a calibration that fits.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from xfcost.api.predictions import calibration_of
+
+    try:
+        found = calibration_of(job.device, dtype, job.timing.threads)
+        row = job.configuration
+        if row is not None and row.mode == "train" and not row.is_module:
+            training_steps(found)
+    except UsageError as error:
+        raise UsageError(f"--check: {error}") from None
+
+
 def _measured(configuration: Configuration, job: Job, begin: Callable[[], None]) -> Outcome:
     """Memory first, as predicted, so that nothing is allocated that does not fit; then measured; then the times."""
     from xfcost.torch_models.shared.no_compiler import no_compiler
 
+    memory: Memory | None
     compiler = nullcontext() if job.timing.compile else no_compiler()
     with memory_may_run_out(configuration.system, f"running it on {configuration.device}"), compiler:
         if configuration.is_module:
@@ -148,7 +163,7 @@ def _measured(configuration: Configuration, job: Job, begin: Callable[[], None])
     )
 
 
-def _measured_spec(configuration: Configuration, job: Job, begin: Callable[[], None]) -> tuple[Ledger, Memory]:
+def _measured_spec(configuration: Configuration, job: Job, begin: Callable[[], None]) -> tuple[Ledger, Memory | None]:
     from xfcost.torch_models.timing.growth import memory_of
     from xfcost.torch_models.timing.threads import threads_set
 
@@ -157,8 +172,12 @@ def _measured_spec(configuration: Configuration, job: Job, begin: Callable[[], N
     if spec_hash(loaded.spec) != configuration.spec_hash:
         raise DeviceError(f"{configuration.target}: it was changed after this command had read it; give it again")
     counted = account(loaded, run, trace=False, orders=False)
-    with threads_set(configuration.threads):
-        memory = memory_of(place(loaded, run), counted, on, begin)
+    memory = None
+    if timing.composed:  # the whole need not fit
+        begin()
+    else:
+        with threads_set(configuration.threads):
+            memory = memory_of(place(loaded, run), counted, on, begin)
     predict = on if timing.checks else None
     return account(loaded, run, trace=False, device=on, predict=predict, timing=timing, orders=False), memory
 

@@ -50,6 +50,11 @@ class Plan(NamedTuple):
     default_notes: tuple[str, ...] = ()
     """Why dtype and attention are what they are, where they were not given."""
 
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of all configurations, each once."""
+        return tuple(dict.fromkeys(one.configuration.dtype for one in self.planned))
+
     def with_threads(self, threads: int) -> Plan:
         """The plan with so many threads of torch in every configuration."""
         return self._replace(
@@ -128,7 +133,8 @@ def planned(
     number = len(runs) * sum(len(grid.points) for grid in grids)
     if number > MOST_CONFIGURATIONS:
         raise UsageError(f"measure: {number:,} configurations, and at most {MOST_CONFIGURATIONS:,} are measured")
-    where = {"device": device, "threads": timing.threads or 1, "compiled": timing.compile}
+    where = {"device": device, "threads": timing.threads or 1}
+    where |= {"compiled": timing.compile, "composed": timing.composed}
     result = []
     for at, (run, options) in itertools.product(sorted({at for grid in grids for at in grid.points}), runs):
         for name, system, grid in zip(names, systems, grids, strict=True):

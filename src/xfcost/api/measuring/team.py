@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
@@ -45,13 +45,13 @@ class Measured(NamedTuple):
     timeout: float
 
 
-def local_team(how: Measured, jobs: int) -> Team:
-    """This machine.
+def local_team(how: Measured, jobs: int, dtypes: Sequence[str] = ()) -> Team:
+    """This machine; with `--check` it has to be calibrated for `dtypes`.
 
     Raises:
-        DeviceError: it has no such device.
+        DeviceError: it has no such device, or is not calibrated.
     """
-    described = Processes(*how).described()
+    described = Processes(*how).described(dtypes if how.timing.checks else ())
     threads = how.timing.threads or described.threads
     how = how._replace(timing=how.timing._replace(threads=threads))
     if jobs == 1:

@@ -24,6 +24,7 @@ FIELDS: Final[Mapping[str, Callable[[Measurement], str]]] = {
     "attention": lambda row: row.configuration.attention,
     "mode": lambda row: row.configuration.mode,
     "compile": lambda row: "compiled" if row.configuration.compiled else "not compiled",
+    "composed": lambda row: "composed" if row.configuration.composed else "not composed",
 }
 
 

@@ -90,6 +90,7 @@ RUN: Final[tuple[Trait, ...]] = (
     lambda row: (row.configuration.dtype,),
     _options,
     lambda row: ("compiled",) if row.configuration.compiled else ("not compiled",),
+    lambda row: ("composed",) if row.configuration.composed else ("not composed",),
 )
 
 
@@ -155,7 +156,7 @@ def shared_words(series: Sequence[Series]) -> list[str]:
     for trait in (*RUN, *PLACE):
         if len({trait(row) for row in rows}) == 1:
             words += trait(rows[0])
-    return [word for word in dict.fromkeys(words) if word != "not compiled"]
+    return [word for word in dict.fromkeys(words) if word not in {"not compiled", "not composed"}]
 
 
 def pairs_of(series: Sequence[Series], most: int) -> list[tuple[int, int]]:
