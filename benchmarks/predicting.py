@@ -29,11 +29,12 @@ from xfcost.api.predictions import predictor
 from xfcost.counting.forward import count
 from xfcost.counting.run_options import make_run
 from xfcost.ledger.calibration import same_pace
-from xfcost.ledger.errors import XfcostError
+from xfcost.ledger.errors import DeviceError, XfcostError
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.memory.batch_statistics import batch_statistics
 from xfcost.torch_models.memory.limits import tightest
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.memory.training_step import Stepping, peak_of_steps
@@ -102,7 +103,8 @@ class Step(Forward):
 
     def predicted(self, predict: Predictor) -> Seconds:
         """Without a run."""
-        return predict.step_seconds(build(self.architecture), OPTIMIZER)
+        with batch_statistics(self.architecture.spec.name):
+            return predict.step_seconds(build(self.architecture), OPTIMIZER)
 
     def peak(self) -> int:
         """Bytes that must be free."""
@@ -139,7 +141,7 @@ def measured(name: str, run: Forward, predict: Predictor, most: float, pace: Pac
         return None
     try:
         expected = run.predicted(predict)
-    except ValueError:  # in training a batch norm needs more than one value per channel
+    except DeviceError:  # in training a batch norm needs more than one value per channel
         return None
     if expected.whole > most or run.peak() > tightest().left * 0.8:
         return None

@@ -272,6 +272,6 @@ def test_kinds_of_a_module_too_large_for_real_numbers(folder: Path, monkeypatch:
     ledger = drawn_ledger(system, Run(tokens=(16,)), strict=False, mixing=True, progress=said.append)
     assert {row.mixing for row in ledger.rows} == {"unknown"}
     assert said[-1].endswith("its kinds are left out here")
-    plotted = Plotted("mixing", None, TOKENS, (8, 64), None)
+    plotted = Plotted("mixing", TOKENS, (8, 64), None)
     with pytest.raises(UsageError, match="or --metric macs, which needs no kinds"):
         start_modules([system], Run(), plotted, strict=False)

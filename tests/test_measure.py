@@ -199,6 +199,10 @@ BAD = {
     "no mode": (("--N", "16", "--mode", "forward,decoding"), "--mode decoding: did you mean 'decode'?"),
     "no device": (("--N", "16", "--device", "tpu"), "--device tpu: expected one of cpu, cuda, mps; this machine has"),
     "two ends": (("--N", "16", "--runs", "3", "--max-time", "3"), "--runs and --max-time: both say how long to time"),
+    "report over rows": (
+        ("--N", "16", "--save", "rows.json", "-o", "./rows.json"),
+        "--save and -o: both are rows.json, and the report would replace the rows; name two",
+    ),
     "no folder": (("--N", "16", "--save", "no/runs.jsonl"), "--save no/runs.jsonl: can't be written: No such file"),
 }
 

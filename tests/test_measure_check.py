@@ -38,7 +38,9 @@ def test_without_a_calibration_it_is_refused(tmp_path: Path, monkeypatch: pytest
     spec_file(tmp_path, "A")
     done = xf("measure", *SWEEP, cwd=tmp_path)
     assert done.returncode == 2
+    assert done.stderr.startswith("error: --check: ")
     assert "is not calibrated" in " ".join(done.stderr.split())
+    assert not (tmp_path / "runs.jsonl").exists()
 
 
 def test_a_row_is_predicted_and_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,33 +261,81 @@ def test_a_cluster_without_workers_is_refused() -> None:
             Cluster(address, seconds=0.5)
 
 
-def killing_b_at_64(version: str, content: bytes) -> bytes:
-    """A worker's work: one row kills it; asked without a row, it tells its device."""
-    asked = msgspec.json.decode(content, type=Request).configuration
-    if asked is None:
-        return msgspec.json.encode(Response(described=DESCRIBED))
-    if (asked.system, asked.N) == ("B", 64):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return at_once(version, content)
+# In a worker's process: is a row there that waits?
+ONE_WAITS = threading.Event()
 
 
-def test_a_row_that_kills_each_worker_is_a_failed_row_and_the_others_go_on(file: RunsFile) -> None:
+class KilledWhileOthersWait:
+    """A worker's work: B at N = 64 kills its worker, as soon as a row waits there too; that one never begins there."""
+
+    def __init__(self, folder: Path, kills: int) -> None:
+        self._folder, self._kills = folder, kills
+
+    def __call__(self, version: str, content: bytes) -> bytes:
+        asked = msgspec.json.decode(content, type=Request)
+        row = asked.configuration
+        assert row is not None
+        if (row.system, row.N) == ("B", 64):
+            ONE_WAITS.wait()
+            assert worker.begins(asked, DESCRIBED)
+            (self._folder / f"killed {os.getpid()}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if len(list(self._folder.glob("killed *"))) < self._kills:
+            ONE_WAITS.set()
+            threading.Event().wait()
+        return at_once(version, content)
+
+
+def test_only_the_row_that_ran_is_counted_as_killed_and_the_others_go_on(file: RunsFile, tmp_path: Path) -> None:
     import dask
     from distributed import LocalCluster
 
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs="CRITICAL") as local,
+        LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0", silence_logs="CRITICAL") as local,
         closing(Cluster(local.scheduler_address)) as cluster,
     ):
-        sweep(file).run(ClusterRows(cluster, ASKED, {}, killing_b_at_64), Lines(), crew=SideBySide(1, together=1))
+        rows = ClusterRows(cluster, ASKED, {}, KilledWhileOthersWait(tmp_path, kills=2))
+        sweep(file).run(rows, Lines(), crew=SideBySide(2, together=2))
     assert sorted(names(file)) == sorted(NAMES)
     failed = [row for row in file.rows if row.outcome.status != "measured"]
     assert [(row.configuration.system, row.configuration.N, row.outcome.status) for row in failed] == [
         ("B", 64, "failed")
     ]
-    assert failed[0].outcome.reason == "its worker was killed 2 times (out of memory?); the last one was on 127.0.0.1"
+    assert failed[0].outcome.reason == "its worker was killed 2 times (out of memory?); the last one was on here"
     assert failed[0].machine == DESCRIBED.machine
+
+
+def begun_often(version: str, content: bytes) -> bytes:
+    """A worker's work: the row has begun as often as it may."""
+    asked = msgspec.json.decode(content, type=Request)
+    while worker.begins(asked, DESCRIBED):
+        pass
+    return msgspec.json.encode(Response(killed=True))
+
+
+def test_a_row_that_was_begun_as_often_as_it_may_be_is_not_begun_again(address: str) -> None:
+    with closing(Cluster(address)) as cluster:
+        ran = ClusterRows(cluster, ASKED, {}, begun_often)(PLAN[0].configuration)
+    reason = "its worker was killed 4 times (out of memory?); the last one was on here"
+    assert ran == Ran(Outcome(status="failed", reason=reason), DESCRIBED)
+
+
+def test_workers_that_do_not_come_back_end_the_sweep(file: RunsFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    from distributed import LocalCluster
+
+    monkeypatch.setattr("xfcost.api.measuring.cluster._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("xfcost.api.measuring.cluster._BACK_SECONDS", 0.05)
+    with (
+        LocalCluster(
+            n_workers=1, processes=False, protocol="tcp", dashboard_address=":0", silence_logs="CRITICAL"
+        ) as local,
+        closing(Cluster(local.scheduler_address)) as cluster,
+    ):
+        local.sync(local.workers[0].close)
+        with pytest.raises(DeviceError, match=r"its workers were killed, and none has come back$"):
+            sweep(file).run(ClusterRows(cluster, ASKED, {}, at_once), Lines())
+    assert names(file) == []
 
 
 def test_without_dask_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,6 +159,16 @@ def test_our_process_measures_time_memory_and_mixing(tmp_path: Path, options: di
     assert outcome.memory.predicted is not None
 
 
+def test_a_composed_row_says_so_and_has_no_memory(tmp_path: Path) -> None:
+    timing, loaded = ONCE._replace(composed=True), [load(str(spec_file(tmp_path, "A")))]
+    (one,) = planned(loaded, Sizes(TOKENS, (16, 16), 1), variants_of({}), "cpu", timing).planned
+    assert one.configuration.composed
+    outcome = answered(Job(device="cpu", configuration=one.configuration, timing=timing))
+    assert (outcome.status, outcome.reason, outcome.memory) == ("measured", None, None)
+    assert outcome.timing is not None
+    assert outcome.timing.composed
+
+
 def test_what_does_not_fit_is_skipped_with_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peak, "limit_on", lambda device: Limit(1000, "a small limit"))
     outcome = answered(Job(device="cpu", configuration=_tiny(tmp_path), timing=ONCE))

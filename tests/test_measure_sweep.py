@@ -143,7 +143,8 @@ def test_rows_of_other_configurations_stay_and_are_not_the_command_s(file: RunsF
     "change",
     [
         {"batch": 2}, {"dtype": "bfloat16"}, {"attention": "fused"}, {"mode": "decode"}, {"device": "cuda"},
-        {"threads": 1}, {"compiled": True}, {"spec_hash": "0"}, {"size": (64, 64)}, {"run_options": {"logits": "all"}},
+        {"threads": 1}, {"compiled": True}, {"composed": True}, {"spec_hash": "0"}, {"size": (64, 64)},
+        {"run_options": {"logits": "all"}},
     ],
     ids=str,
 )  # fmt: skip

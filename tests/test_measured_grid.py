@@ -11,6 +11,7 @@ from measured import spec_file
 from xfcost.api.measuring.plan import Plan, Sizes, planned, run_of, spec_hash, variants_of
 from xfcost.counting.measured_grid import measured_grids, targets_of
 from xfcost.counting.sweep import PIXELS, TOKENS
+from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.spec.load import load
@@ -18,7 +19,7 @@ from xfcost.spec.run import Run
 
 
 def points(names: list[str], low: int, high: int, number: int, axis: Any = TOKENS) -> list[list[int]]:
-    grids = measured_grids([load(name) for name in names], Run(), axis, (low, high), number)
+    grids = measured_grids([SpecSystem(load(name)) for name in names], Run(), axis, (low, high), number)
     return [list(grid.points.values()) for grid in grids]
 
 
@@ -44,7 +45,7 @@ def test_sides_are_multiples_of_the_patches_of_each() -> None:
 
 
 def test_what_a_system_can_not_have_is_left_out_with_its_reason() -> None:
-    (grid,) = measured_grids([load("gpt2")], Run(), TOKENS, (256, 4096), 5)
+    (grid,) = measured_grids([SpecSystem(load("gpt2"))], Run(), TOKENS, (256, 4096), 5)
     assert grid.points == {0: 256, 1: 512, 2: 1024}
     assert list(grid.refused) == [2048, 4096]
     assert "N can be at most 1024" in grid.refused[2048]

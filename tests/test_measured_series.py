@@ -164,6 +164,13 @@ def test_a_peak_is_read_once_and_its_slope_has_no_interval():
     assert (found.value, found.interval, found.refused, found.beside) == (pytest.approx(1.5), None, None, 0.0)
 
 
+def test_a_peak_that_falls_has_no_slope():
+    rows = [row("A", N, timed(1.0, peak=peak)) for N, peak in ((64, 200), (128, 199), (256, 198))]
+    found = upper_slope(grouped(rows, TOKENS).series[0], MEMORY)
+    assert found.value < 0
+    assert found.refused == "it falls, and each figure was read once"
+
+
 def test_a_peak_that_did_not_grow_is_no_figure():
     for peak in (0, -4096):
         one = row("A", 64, timed(1.0, peak=peak))

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 import xfcost
+from calibrated import BASELINE, MACHINE, calibration, keep_calibration, points
 from helpers import PLAIN, xf
 from xfcost.counting.run_options import make_run
 from xfcost.ledger import calibration as files
 from xfcost.ledger import units
-from xfcost.ledger.calibration import Baseline, Calibration, Machine, Network, Overhead, read_calibration
+from xfcost.ledger.calibration import Calibration, Network, Overhead, read_calibration
 from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.report.calibration import report
 from xfcost.report.console import plain_text
@@ -25,16 +26,14 @@ from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
 from xfcost.torch_models.predicting.calibrate import Run, at_one_pace, fitted, outside, run_of, steady
 from xfcost.torch_models.predicting.call import Call, Layout
-from xfcost.torch_models.predicting.calls import FUSED_ATTENTION, recorded
+from xfcost.torch_models.predicting.calls import recorded
 from xfcost.torch_models.predicting.features import Features, features
+from xfcost.torch_models.predicting.kernel import FUSED_ATTENTION
 from xfcost.torch_models.predicting.operations import Operations
 from xfcost.torch_models.predicting.overhead import overhead_of
 from xfcost.torch_models.predicting.pace import Pace
 from xfcost.torch_models.predicting.predict import Predictor, interval_of
 from xfcost.torch_models.predicting.regression import Regression, baseline_seconds, samples_of
-
-BASELINE = Baseline(call_seconds=1e-6, macs_per_second=1e9, bytes_per_second=1e9)
-MACHINE = Machine(device="cpu", name="a processor", threads=2, dtype="float32", torch="2.13.0")
 
 
 def live(name, device="meta", settings=(), **options):
@@ -209,12 +208,6 @@ def test_a_calibration_runs_the_same_operations_of_every_kind_each_time():
     products = [call for _, call in found.calls if call.operation == "aten.addmm"]
     assert min(call.inputs[1].sizes[0] for call in products) < 4
     assert max(features(call).macs for call in products) <= 2e9
-
-
-def points(ratio, sizes=(4, 6, 8, 10, 12)):
-    """Calls of one kind that take `ratio(log2 of the size)` times the baseline."""
-    found = [Features("aten.exp", "c>c", (float(size), float(size), 3.0), 0, 2**size) for size in sizes]
-    return {one: baseline_seconds(BASELINE, one) * ratio(one.numbers[0]) for one in found}
 
 
 @given(st.floats(0.05, 20), st.floats(2, 14))
@@ -392,15 +385,6 @@ def test_a_network_is_predicted_from_the_others():
     assert wrong.predicted < wrong.seconds * 3
 
 
-def calibration(**changes):
-    kinds = samples_of(BASELINE, points(lambda _: 2.0))
-    networks = (Network(name="n", seconds=1.0, predicted=1.1),)
-    overhead = Overhead(call=0.0, view=0.0, module=0.0)
-    given = {"machine": MACHINE, "measured": "2026-11-22T10:00:00+00:00", "baseline": BASELINE, "overhead": overhead,
-             "networks": networks, "samples": kinds}  # fmt: skip
-    return Calibration(**(given | changes))
-
-
 def test_a_model_takes_the_sum_of_its_calls():
     # nothing of it was measured: every product takes the baseline, 1 µs + MACs/10⁹ + bytes/10⁹
     model = nn.Sequential(nn.Linear(64, 128, bias=False), nn.Linear(128, 32, bias=False)).to("meta")
@@ -469,6 +453,7 @@ def network(seconds, predicted):
         (b"\xff\xfe", "is no calibration of xfcost"),
         (b'{"format": "runs"}', "is no calibration of xfcost"),
         (msgspec.json.encode(calibration(version=9)), "of version 9, expected 2"),
+        (b'{"format": "xfcost calibration", "version": 0}', "of version 0, expected 2"),
         (msgspec.json.encode(calibration(machine=msgspec.structs.replace(MACHINE, threads=8))), "8 thread(s)"),
         (msgspec.json.encode(calibration(machine=msgspec.structs.replace(MACHINE, name="another"))), "another"),
         (msgspec.json.encode(calibration(baseline=replaced(macs_per_second=0.0))), "is no calibration of xfcost"),
@@ -493,6 +478,23 @@ def test_a_folder_that_is_a_file_is_one_error(tmp_path):
         files.write_calibration(tmp_path / "settings" / "calibration.json", calibration())
 
 
+def test_where_no_calibration_can_be_kept_none_is_measured(tmp_path, monkeypatch):
+    from xfcost.torch_models.predicting import calibrate as measuring
+
+    def measured(*_):
+        raise AssertionError("it was measured")
+
+    monkeypatch.setattr(measuring, "calibrated", measured)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    (tmp_path / "settings").write_text("")
+    with pytest.raises(OutputError, match="can't be written: Not a directory"):
+        xfcost.calibrate("cpu", threads=1)
+    (tmp_path / "settings").unlink()
+    with pytest.raises(AssertionError, match="it was measured"):
+        xfcost.calibrate("cpu", threads=1)
+    assert list((tmp_path / "settings" / "xfcost").iterdir()) == []
+
+
 def test_a_recorded_run_becomes_features():
     model = nn.Sequential(nn.Linear(4, 8), nn.Linear(4, 8), nn.ReLU())[:1]
     found = run_of("one", recorded(model, (torch.zeros(3, 4),), Ticks()), 0.5)
@@ -504,16 +506,7 @@ def test_a_recorded_run_becomes_features():
 @pytest.fixture
 def calibrated_here(tmp_path, monkeypatch):
     """This machine's calibration: element-wise exponentials alone were measured, one network is 10 % off."""
-    from xfcost.torch_models.predicting.calibrate import this_machine
-    from xfcost.torch_models.timing.threads import threads_set
-
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with threads_set(1):
-        machine = this_machine("cpu", "float32")
-    path = files.path_of("cpu", 1, "float32")
-    files.write_calibration(path, calibration(machine=machine))
-    return path
+    return keep_calibration(tmp_path, monkeypatch)
 
 
 def test_a_spec_is_predicted_in_every_form(calibrated_here):

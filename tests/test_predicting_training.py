@@ -25,8 +25,8 @@ from xfcost.report.console import plain_text
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.calibrate import Run, fitted
 from xfcost.torch_models.predicting.call import Call
-from xfcost.torch_models.predicting.calls import FLASH_ATTENTION, FUSED_ATTENTION
 from xfcost.torch_models.predicting.features import features
+from xfcost.torch_models.predicting.kernel import FLASH_ATTENTION, FUSED_ATTENTION
 from xfcost.torch_models.predicting.predict import Predictor
 from xfcost.torch_models.predicting.regression import joined, samples_of
 from xfcost.torch_models.predicting.runners import step_runner

@@ -96,6 +96,7 @@ OTHERS = {
     "no JSON": b"system,N\nA,64\n",
     "no object": b"[1, 2]\n",
     "nothing but an end": b"\n",
+    "brackets without an end": b"[" * 100_000 + b"\n",
 }
 
 
@@ -221,6 +222,15 @@ def edited(content: bytes, path: tuple[str, ...], value: Any) -> bytes:
         ("outcome.timing.interval", [0.6, 0.7], "its interval is 0.6 s to 0.7 s; expected to hold its time, 0.5 s"),
         ("outcome.memory.predicted", -4, "its predicted peak memory is -4 bytes"),
         ("counted.macs", -1, "its macs are -1"),
+        ("outcome.memory.predicted", 10**100, f"its predicted peak memory is 1{'0' * 58}… bytes"),
+        ("outcome.seconds_by_mixing", {"global": -0.5}, "its time of global is -0.5 s"),
+        ("outcome.seconds_by_mixing", {"global": 1e308}, "its time of global is 1e+308 s"),
+        ("counted.by_mixing", {"global": {"macs": -7}}, "its macs of global are -7"),
+        ("configuration.N", 0, "its N is 0; expected 1 to 4,294,967,296"),
+        ("configuration.size", [64, -64], "its size is -64; expected 1 to 4,294,967,296"),
+        ("configuration.batch", 0, "its batch is 0; expected at least 1"),
+        ("configuration.threads", 0, "its number of threads is 0; expected at least 1"),
+        ("machine.host", "\x1b[31mA", "its machine can't be printed: '\\x1b[31mA'"),
         ("configuration.run_options", {"x": 1}, "its run has an unknown option, x"),
         ("configuration.system", "\x1b[31mA", "the name of its system can't be printed: '\\x1b[31mA'"),
     ],

@@ -19,6 +19,7 @@ from xfcost.api.modules import (
     refuse_class,
 )
 from xfcost.api.notebooks import show_as
+from xfcost.api.predictions import predictors
 from xfcost.api.specs import Progress, account, built, settings_texts, spec_name, with_probe
 from xfcost.counting.run_options import make_run
 from xfcost.ledger.errors import UsageError
@@ -88,6 +89,15 @@ def _parted(device: str | None, options: Mapping[str, Any], *, predict: bool) ->
     return timing_plan(device, timing), {name: value for name, value in options.items() if name not in timing}
 
 
+def _with_roofs(ledger: Ledger, timing: TimingPlan) -> Ledger:
+    """A timed ledger with the roofs of its machine."""
+    if ledger.timing is None:
+        return ledger
+    from xfcost.api.roofline import with_roofs
+
+    return with_roofs(ledger, timing)
+
+
 @_with_options
 def analyze(  # noqa: PLR0913 - options
     spec: str | os.PathLike[str] | torch.nn.Module,
@@ -142,11 +152,13 @@ def analyze(  # noqa: PLR0913 - options
     trace = options.get("on") is None if trace is None else trace
     how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}
     how |= {"device": device, "timing": timing, "say": progress or (lambda text: None)}
+    how |= {"predict": predictors(on, timing.threads) if predict else None}
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
         lengths = {"N": given.pop("N", None), "size": given.pop("size", None)}
         how["plan"] = module_plan(settings=settings or (), probe=probe, predict=predict, **given)
         check_letters(example_inputs, lengths)
-        return module_account(given_module(spec, example_inputs, example_kwargs), lengths, how)
+        ledger = module_account(given_module(spec, example_inputs, example_kwargs), lengths, how)
+        return _with_roofs(ledger, timing)
     refuse_class(spec)
     if example_inputs is not None or example_kwargs is not None:
         raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
@@ -159,7 +171,7 @@ def analyze(  # noqa: PLR0913 - options
         how["plan"] = module_plan(settings=settings or (), probe=probe, predict=predict, **given)
         named = named_module(target, inputs, build, batch)
         check_texts(inputs, lengths["N"])
-        return module_account(named, lengths, how)
+        return _with_roofs(module_account(named, lengths, how), timing)
     if mixing:
         raise UsageError("--mixing: a spec declares how its operations mix tokens; --probe checks it")
     if inputs or build:
@@ -170,10 +182,7 @@ def analyze(  # noqa: PLR0913 - options
     ledger = account(
         loaded, run, trace=trace, device=device, predict=on if predict else None, timing=timing, progress=progress
     )
-    if device is not None:
-        from xfcost.api.roofline import with_roofs
-
-        ledger = with_roofs(ledger, timing)
+    ledger = _with_roofs(ledger, timing)
     return with_probe(loaded, run, ledger, progress or (lambda text: None)) if probe else ledger
 
 

@@ -54,7 +54,7 @@ def rows_of_file(path: Path, say: Say) -> list[Measurement]:
     """All rows of the file.
 
     Raises:
-        UsageError: it can't be read, has no rows, or one without tokens.
+        UsageError: it can't be read, or has no rows.
     """
     runs = read_runs(path)
     if (torn := path.stat().st_size - runs.whole_bytes) > 0:  # a pipe has no size
@@ -63,11 +63,6 @@ def rows_of_file(path: Path, say: Say) -> list[Measurement]:
         raise UsageError(
             f"{shown(path, 200)}: has no rows; `xfcost measure SYSTEM … --N 64:4096 --save FILE` writes some"
         )
-    for row in runs.rows:
-        if min(row.configuration.N, *(row.configuration.size or (1,))) < 1:
-            raise UsageError(
-                f"{shown(path, 200)}: has a row with N = {row.configuration.N}; expected at least one token"
-            )
     return runs.rows
 
 
@@ -79,6 +74,8 @@ class _Specs:
 
     def of(self, configuration: Configuration) -> Loaded | str:
         """The spec that was measured, or why it is not to be had."""
+        if configuration.is_module:
+            return "a torch module, whose code is not run here"
         key = configuration.target, configuration.settings
         if key not in self._known:
             try:
@@ -93,18 +90,24 @@ class _Specs:
 
 def _curve(series: Series, specs: _Specs) -> Curve:
     """The formula over the range of the points, and at every point."""
+    xs = {at(row, series.axis): row for row in series.rows}
+    if series.configuration.is_module:
+        return _through({x: row.counted for x, row in xs.items()})
     loaded = specs.of(series.configuration)
     if isinstance(loaded, str):
         return Curve(missing=loaded)
-    xs = {at(row, series.axis): row for row in series.rows}
     try:
         run = run_of(series.configuration)
-        grid = measured_grids([loaded], run, series.axis, (min(xs), max(xs)), _POINTS)[0]
+        grid = measured_grids([SpecSystem(loaded)], run, series.axis, (min(xs), max(xs)), _POINTS)[0]
         between = (x for x in grid.points.values() if x not in xs)
         counted = {x: _counted(loaded, _at(series, x)) for x in between}
     except XfcostError as error:
         return Curve(missing=f"its formula can't be evaluated: {error}")
-    counted |= {x: row.counted for x, row in xs.items()}
+    return _through(counted | {x: row.counted for x, row in xs.items()})
+
+
+def _through(counted: dict[int, Counted]) -> Curve:
+    """The curve through these points; of a torch module, whose code is not run here, there are no others."""
     ordered = [counted[x] for x in sorted(counted)]
     return Curve(
         xs=tuple(sorted(counted)),

@@ -50,7 +50,7 @@ def refuse_of_specs_alone(**options: Any) -> None:
     Raises:
         UsageError: one of them is given.
     """
-    defaults = {"settings": (), "probe": False, "predict": False} | {name: one.default for name, one in OPTIONS.items()}
+    defaults = {"settings": (), "probe": False} | {name: one.default for name, one in OPTIONS.items()}
     for name, given in options.items():
         if given != defaults.get(name):
             raise UsageError(
@@ -63,8 +63,8 @@ def _as_option(name: str, given: Any) -> str:
     """An option as it stands on the command line; one that is none there as in Python."""
     if name == "settings":
         return f"--set {' '.join(map(shown, given))}"
-    if name in {"probe", "predict"}:
-        return f"--{name}"
+    if name == "probe":
+        return "--probe"
     return f"--{name.replace('_', '-')} {shown(given)}" if name in OPTIONS else f"{name}={shown(given)}"
 
 
@@ -97,17 +97,29 @@ def check_texts(texts: Sequence[str], tokens: Any) -> None:
         raise UsageError(f"--N {shown(tokens)}: the inputs have no letter N, as in --input 1xNx768")
 
 
-def module_plan(*, settings: Sequence[str], probe: bool, **options: Any) -> Plan | None:
+def module_plan(*, settings: Sequence[str], probe: bool, predict: bool, **options: Any) -> Plan | None:
     """The training step that the options of a module ask for; None of a forward.
 
     Raises:
-        UsageError: an option has a meaning for specs alone.
+        UsageError: an option has a meaning for specs alone, or a step is to be predicted.
     """
     mode, optimizer = options.pop("mode", "forward"), options.pop("optimizer", None)
     if mode not in ("forward", "train"):
         options["mode"] = read_option("mode", mode)
     refuse_of_specs_alone(settings=settings, probe=probe, **options)
+    if predict:
+        check_predicted_mode(mode)
     return make_plan(mode, optimizer=optimizer)
+
+
+def check_predicted_mode(mode: str) -> None:
+    """Refuse to predict more than a forward of a module.
+
+    Raises:
+        UsageError: it is a training step.
+    """
+    if mode == "train":
+        raise UsageError("--predict: of a torch module a forward is predicted; --device times its training step")
 
 
 def module_account(of: AnyModule, given: Mapping[str, Any], how: Mapping[str, Any]) -> Ledger:

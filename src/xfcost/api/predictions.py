@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xfcost.ledger.calibration import Calibration, path_of, read_calibration, write_calibration
+from xfcost.ledger.calibration import Calibration, check_writable, path_of, read_calibration, write_calibration
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.options import read_option
 from xfcost.ledger.timing_options import TIMING_OPTIONS
@@ -40,6 +41,7 @@ def calibrate(
         from xfcost.torch_models.timing.threads import cores, threads_set
 
         check_device(device)
+        check_writable(path_of(device, threads or cores(), dtype))
         with threads_set(threads or cores()):
             found = calibrated(device, dtype, _steps(progress or (lambda text: None)))
     path = path_of(device, found.machine.threads, dtype)
@@ -72,6 +74,11 @@ def predictor(device: str, dtype: str, threads: int | None) -> Predictor:
         return Predictor(calibration_of(device, dtype, threads))
     except UsageError as error:
         raise UsageError(f"--predict: {error}") from None
+
+
+def predictors(device: str, threads: int | None) -> Callable[[str], Predictor]:
+    """dtype -> the predictions of this machine's calibration for it, each read once."""
+    return cache(lambda dtype: predictor(device, dtype, threads))
 
 
 def calibration_of(device: str, dtype: str, threads: int | None) -> Calibration:

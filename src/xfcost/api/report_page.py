@@ -108,12 +108,11 @@ def _rooflines(
     systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, wanted: Wanted, progress: Progress
 ) -> list[Roofline] | str:
     """Of specs that were timed or predicted, or on the devices of the run; modules have none. Or why there are none."""
-    loaded = [one.loaded for one in systems if isinstance(one, SpecSystem)]
-    if len(loaded) < len(systems) or run.mode not in ONE_PASS:
+    if run.mode not in ONE_PASS or not all(isinstance(one, SpecSystem) for one in systems):
         return []
     if not (wanted.device or wanted.predict):
         try:
             return [] if run.on is None else [bounded_roofline(ledger) for ledger in ledgers]
         except UsageError as error:
             return f"{str(error).removeprefix('roofline --on: ')}."
-    return under_roofs(ledgers, loaded, run, wanted.device or "cpu", wanted.timing, progress)
+    return under_roofs(ledgers, systems, run, wanted.device or "cpu", wanted.timing, progress)

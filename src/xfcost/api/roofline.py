@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from xfcost.api.predictions import calibration_of
-from xfcost.api.specs import Progress, account, accounts
+from xfcost.api.specs import Progress, account
+from xfcost.api.systems import system_ledgers
+from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.least_work import row_bounds
@@ -16,8 +18,6 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.roofline import Roofline, roofline
 from xfcost.ledger.roofs import Roofs, roofs_of
 from xfcost.ledger.timing_options import TimingPlan
-from xfcost.spec.default_options import chosen_for
-from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
@@ -54,17 +54,21 @@ def with_roofs(ledger: Ledger, timing: TimingPlan) -> Ledger:
     return msgspec.structs.replace(ledger, timing=told)
 
 
-def rooflines(
-    loaded: Sequence[Loaded], run: Run, device: str, *, predict: bool, timing: TimingPlan, progress: Progress
-) -> list[Roofline]:
+def rooflines(  # noqa: PLR0913 - options
+    systems: Sequence[System], run: Run, device: str, *, predict: bool, mixing: bool, timing: TimingPlan,
+    progress: Progress,
+) -> list[Roofline]:  # fmt: skip
     """The operations of each system, timed in turns or predicted, under the roofs of `device`.
+
+    With `mixing` the kinds of torch modules are found.
 
     Raises:
         XfcostError: bad input, no such device, a system that doesn't fit on it, no calibration to predict from.
     """
-    ledgers = accounts(
-        loaded,
+    ledgers = system_ledgers(
+        systems,
         run,
+        mixing=mixing,
         trace=False,
         device=None if predict else device,
         predict=device if predict else None,
@@ -72,20 +76,25 @@ def rooflines(
         progress=progress,
         orders=False,
     )
-    return under_roofs(ledgers, loaded, run, device, timing, progress)
+    return under_roofs(ledgers, systems, run, device, timing, progress)
 
 
 def under_roofs(
-    ledgers: Sequence[Ledger], loaded: Sequence[Loaded], run: Run, device: str, timing: TimingPlan, progress: Progress
+    ledgers: Sequence[Ledger], systems: Sequence[System], run: Run, device: str, timing: TimingPlan, progress: Progress
 ) -> list[Roofline]:
     """The operations of timed or predicted `ledgers` under the roofs of `device`, measured now if it isn't calibrated.
 
     Raises:
+        UsageError: the systems have several dtypes.
         XfcostError: there is no such device, or memory runs out.
     """
     if all(ledger.timing is None for ledger in ledgers):
-        ledgers = [_with_bytes(ledger, one, run) for ledger, one in zip(ledgers, loaded, strict=True)]
-    dtype = chosen_for([one.spec for one in loaded], run).dtype
+        ledgers = [_with_bytes(ledger, one, run) for ledger, one in zip(ledgers, systems, strict=True)]
+    dtypes = {ledger.metadata.dtype: ledger.metadata.name for ledger in ledgers}
+    if len(dtypes) > 1:
+        each = " and ".join(f"{name} in {dtype}" for dtype, name in dtypes.items())
+        raise UsageError(f"roofline: the roofs are of one dtype, and these are {each}; draw them one by one")
+    (dtype,) = dtypes
     found = calibrated_roofs(device, dtype, timing.threads)
     if found.why is not None:
         progress(f"{found.why}; its peaks alone are measured now …")
@@ -93,12 +102,16 @@ def under_roofs(
     return [roofline(ledger, roofs) for ledger in ledgers]
 
 
-def bounded_rooflines(loaded: Sequence[Loaded], run: Run) -> list[Roofline]:
+def bounded_rooflines(systems: Sequence[System], run: Run) -> list[Roofline]:
     """The operations of each system at the roofs of the run's devices; nothing is run, and torch is not needed.
 
     Raises:
-        XfcostError: bad input; bytes of products are not known in closed form.
+        XfcostError: bad input, a torch module; bytes of products are not known in closed form.
     """
+    for one in systems:
+        if not isinstance(one, SpecSystem):
+            raise UsageError(f"roofline --on: {one.name} is a torch module; run it (--device cpu) or predict it")
+    loaded = [one.loaded for one in systems if isinstance(one, SpecSystem)]
     return [bounded_roofline(account(one, run, trace=False, orders=False)) for one in loaded]
 
 
@@ -131,10 +144,12 @@ def bounded_roofline(ledger: Ledger) -> Roofline:
     return roofline(msgspec.structs.replace(ledger, rows=rows), roofs)
 
 
-def _with_bytes(ledger: Ledger, loaded: Loaded, run: Run) -> Ledger:
+def _with_bytes(ledger: Ledger, system: System, run: Run) -> Ledger:
+    if not isinstance(system, SpecSystem):
+        return ledger
     from xfcost.torch_models.timing.rows import row_bytes_of
 
-    return with_operand_bytes(ledger, row_bytes_of(place(loaded, run)))
+    return with_operand_bytes(ledger, row_bytes_of(place(system.loaded, run)))
 
 
 def _measured_roofs(device: str, dtype: str, threads: int | None) -> Roofs:

@@ -22,6 +22,7 @@ from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
     from xfcost.torch_models.build import BuiltModel
+    from xfcost.torch_models.predicting.predict import Predictor
     from xfcost.torch_models.timing.systems import System
 
 Progress = Callable[[str], None]
@@ -101,11 +102,25 @@ def _predicted(
 ) -> list[tuple[Loaded, Architecture, Ledger]]:
     """The ledgers with the seconds that the device's calibration predicts."""
     with _torch(placed[0][0], "predicting it"):
-        from xfcost.api.predictions import predictor
-        from xfcost.torch_models.predicting.predict import predicted
+        from xfcost.api.predictions import predictors
 
-        found = predictor(device, placed[0][1].dtype, timing.threads)
-        return [(one[0], one[1], predicted(_system(*one, run, device), found)) for one in placed]
+        by_dtype = predictors(device, timing.threads)
+        systems = [_system(*one, run, device) for one in placed]
+        return [
+            (loaded, architecture, foreseen(system, by_dtype).ledger)
+            for (loaded, architecture, _), system in zip(placed, systems, strict=True)
+        ]
+
+
+def foreseen(system: System, by_dtype: Callable[[str], Predictor]) -> System:
+    """The same, its ledger with the seconds that the device's calibration predicts.
+
+    Raises:
+        UsageError: it is not calibrated, or the mode is not predicted.
+    """
+    from xfcost.torch_models.predicting.predict import predicted
+
+    return system._replace(ledger=predicted(system, by_dtype(system.architecture.dtype)))
 
 
 def _counted_and_traced(

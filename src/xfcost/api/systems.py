@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
 
-from xfcost.api.modules import given_module, imported, is_module, named_module
+from xfcost.api.modules import (
+    check_predicted_mode,
+    given_module,
+    imported,
+    is_module,
+    named_module,
+)
+from xfcost.api.predictions import predictors
 from xfcost.api.specs import Progress, account, accounts, settings_texts, spec_name
 from xfcost.api.timed_together import Asked, timed_together
+from xfcost.counting.sweep import PIXELS, Axis
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import NoNumbersError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
@@ -25,6 +34,8 @@ if TYPE_CHECKING:
     from xfcost.torch_models.any_model.system import ModuleSystem
 
 _PAIR: Final = 2
+# Sizes of the image at which a module is counted first, where they are in the range.
+_SIDES: Final = (512, 448, 224, 256)
 
 
 class OfModules(NamedTuple):
@@ -116,13 +127,15 @@ def system_ledger(  # noqa: PLR0913 - options
         how |= {"progress": progress}
         return account(system.loaded, run, orders=orders, **how)
     module = cast("ModuleSystem", system)
-    _check_options(module.name, run, device, predict=predict is not None, trained=True)
+    check_options(module.name, run, device, predict=predict is not None, trained=True)
+    foresee = None if predict is None else predictors(predict, timing.threads)
     if mixing and progress is not None:
         progress(f"finding how the operations of {module.name} mix tokens …")
     with running(module):
         from xfcost.torch_models.any_model.options import How
 
-        return module.account(run, How(trace, strict, None if orders else False, mixing, run.plan))
+        closed_form = None if orders else False
+        return module.account(run, How(trace, strict, closed_form, mixing, run.plan, predict=foresee))
 
 
 def system_ledgers(
@@ -137,10 +150,9 @@ def system_ledgers(
     if len(loaded) == len(systems):
         return accounts(loaded, run, **how)
     if how.get("device") is not None:
-        predict = how.pop("predict", None)
         for one in systems:
             if not isinstance(one, SpecSystem):
-                _check_options(one.name, run, None, predict=predict is not None, trained=True)
+                check_options(one.name, run, None, predict=how.get("predict") is not None, trained=True)
         return timed_together(systems, run, Asked(strict=strict, mixing=mixing, **how))
     return [system_ledger(one, run, strict=strict, mixing=mixing, **how) for one in systems]
 
@@ -152,7 +164,7 @@ def drawn_ledger(system: System, run: Run, *, strict: bool, mixing: bool, progre
         XfcostError: it can't have that size, or an option is of specs alone.
     """
     if not isinstance(system, SpecSystem):
-        _check_options(system.name, run, None, predict=False)
+        check_options(system.name, run, None, predict=False)
     try:
         return system_ledger(system, run, strict=strict, mixing=mixing, progress=progress)
     except NoNumbersError as error:
@@ -185,6 +197,15 @@ def start(system: System, runs: Sequence[Run], *, mixing: bool, strict: bool, pr
         raise failed
 
 
+def first_sizes(axis: Axis, span: tuple[int, int], mark: int | None = None) -> list[int]:
+    """Where a module is tried first: the mark, usual images, the middle on a log axis, its square, both ends."""
+    low, high = span
+    middle = math.isqrt(low * high)
+    usual = _SIDES if axis is PIXELS else ()
+    wanted = (*((mark,) if mark else ()), *usual, middle, math.isqrt(middle) ** 2, low, high)
+    return [x for x in dict.fromkeys(wanted) if low <= x <= high]
+
+
 def with_remarks(system: System, ledger: Ledger) -> Ledger:
     """The ledger with notes on how a module is counted at other sizes."""
     if isinstance(system, SpecSystem):
@@ -204,13 +225,16 @@ def running(system: System) -> AbstractContextManager[None]:
     return memory_may_run_out(system.name, "running it")
 
 
-def _check_options(name: str, run: Run, device: str | None, *, predict: bool, trained: bool = False) -> None:
-    """Refuse what is of specs alone, where it would make systems incomparable; a step may be `trained`."""
+def check_options(name: str, run: Run, device: str | None, *, predict: bool, trained: bool = False) -> None:
+    """Refuse what is of specs alone, where it would make systems incomparable; a step may be `trained`.
+
+    Raises:
+        UsageError: such an option is given.
+    """
     counted = ("forward", "train") if trained else ("forward",)
     of_specs = {"--mode": run.mode if run.mode not in counted else None, "--device": device}
     of_specs["--memory-level"] = None if run.memory_level is None else str(run.memory_level)
     of_specs["--tokens"] = None if run.plan is None or run.plan.tokens is None else str(run.plan.tokens)
-    of_specs["--predict"] = "" if predict else None
     for option, value in of_specs.items():
         if value is not None:
             what = "one forward or step of training" if trained else "one forward"
@@ -218,3 +242,5 @@ def _check_options(name: str, run: Run, device: str | None, *, predict: bool, tr
                 f"{f'{option} {value}'.rstrip()}: {printable(name, 80)} is a torch module, of which {what} is counted; "
                 f"give specs alone, or leave {option} out"
             )
+    if predict:
+        check_predicted_mode(run.mode)

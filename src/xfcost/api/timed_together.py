@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from xfcost.api.specs import Progress, ready_to_time
+from xfcost.api.predictions import predictors
+from xfcost.api.specs import Progress, foreseen, ready_to_time
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_options import USUAL, TimingPlan
@@ -26,6 +27,8 @@ class Asked(NamedTuple):
     strict: bool = False
     mixing: bool = False
     progress: Progress | None = None
+    predict: str | None = None
+    """Where the seconds are predicted too."""
 
     def say(self, text: str) -> None:
         """A line before a long step."""
@@ -58,10 +61,14 @@ def _entrant(system: System, run: Run, asked: Asked) -> Entrant:
         from xfcost.torch_models.timing.systems import SystemOnDevice
 
         ready = ready_to_time(system.loaded, run, asked.device, trace=asked.trace, orders=asked.orders, say=asked.say)
+        if asked.predict is not None:
+            ready = foreseen(ready, predictors(asked.predict, asked.timing.threads))
         return SystemOnDevice(ready, asked.device, asked.timing)
     from xfcost.torch_models.any_model.in_turns import ModuleOnDevice
     from xfcost.torch_models.any_model.options import How
 
     closed_form = None if asked.orders else False
     how = How(asked.trace, asked.strict, closed_form, asked.mixing, run.plan, asked.device, asked.timing)
+    if asked.predict is not None:
+        how = how._replace(predict=predictors(asked.predict, asked.timing.threads))
     return ModuleOnDevice(cast("ModuleSystem", system), run, how)

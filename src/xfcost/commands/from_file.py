@@ -40,7 +40,8 @@ Machine = Annotated[
 METRICS_OF_FILES: Final = "with --from time (the default there), mixing-time, memory or activations"
 
 # Options that choose rows by a word of theirs.
-_WORDS: Final = ("machine", "device", "threads", "dtype", "batch", "attention", "mode", "compile")
+_WORDS: Final = ("machine", "device", "threads", "dtype", "batch", "attention", "mode", "compile", "composed")
+_FLAGS: Final = {"compile": "compiled", "composed": "composed"}
 _READ: Final = ("dtype", "batch", "attention", "mode")
 _ANYWAY: Final = {"specs", "from_", "machine", "N", "size", "output", "force", *_WORDS}
 _MOST_THREADS: Final = 2**16
@@ -139,8 +140,8 @@ def _words(name: str, value: Any) -> tuple[str, ...]:
     Raises:
         UsageError: no row could have one.
     """
-    if name == "compile":
-        return ("compiled",) if value else ("not compiled",)
+    if name in _FLAGS:
+        return (_FLAGS[name] if value else f"not {_FLAGS[name]}",)
     parts = [part.strip() for part in str(value).split(",")]
     if name in _READ:
         parts = [str(read_option(name, part)) for part in parts]

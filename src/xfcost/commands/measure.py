@@ -12,7 +12,7 @@ import typer
 
 from xfcost.commands import options as shared
 from xfcost.commands.ranges import measured_axis
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import real_number, whole_number
 from xfcost.ledger.timing_options import TIMING_OPTIONS, timing_plan
 from xfcost.report.messages import say
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from xfcost.api.measuring.sweeping import Sweep
     from xfcost.api.measuring.team import Team
     from xfcost.ledger.measurements import Measurement
-    from xfcost.spec.load import Loaded
 
 _MOST_POINTS: Final = 1000
 _MOST_SECONDS: Final = 10**7
@@ -31,7 +30,7 @@ _DEFAULT_TIMEOUT: Final = "600"
 _DEFAULT_JOBS: Final = "1"
 _MOST_JOBS: Final = 1000
 
-Specs = Annotated[list[str], shared.spec_argument("Presets (`common-*` for several) or paths.")]
+Specs = Annotated[list[str], shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")]
 Tokens = Annotated[
     str | None,
     typer.Option("--N", metavar="LOW:HIGH", help="Range of N, or one N; image specs take square grids."),
@@ -103,6 +102,9 @@ def run(  # noqa: PLR0913 - options
     size: Size = None,
     points: Points = _DEFAULT_POINTS,
     settings: shared.Settings = None,
+    inputs: shared.Inputs = None,
+    build: shared.Build = None,
+    mixing: shared.Mixing = False,
     device: On = "cpu",
     timeout: Timeout = _DEFAULT_TIMEOUT,
     retry: Retry = False,
@@ -121,28 +123,31 @@ def run(  # noqa: PLR0913 - options
     own, small sizes first and the systems in turns. What would not fit in memory is skipped with its bytes. A command
     that was interrupted, or killed, goes on where it was when it is given again.
     """
+    from xfcost.api.measuring.modules import Given, opened
     from xfcost.api.measuring.plan import Sizes, planned, variants_of
     from xfcost.api.measuring.team import Measured, cluster_team, local_team
     from xfcost.report.measurements import left_out_texts, measurements_text, report
     from xfcost.report.output import check_target
+    from xfcost.spec.load import Loaded
 
     form = shared.chosen_format(format_, output)
     check_target(output, force=force)
+    _check_apart(save, output)
     seconds = real_number("--timeout", timeout.strip().removesuffix("s"), least=1, most=_MOST_SECONDS, example="600")
     axis, span = measured_axis(N, size)
     number = whole_number("--points", points, least=1, most=_MOST_POINTS, example="9")
     rows_at_once = _jobs(jobs, scheduler)
-    loaded = _loaded(specs, settings)
+    given = opened(specs, settings, Given(tuple(inputs or ()), tuple(build or ()), mixing), say)
     timing = timing_plan(device, {name: options.pop(name) for name in TIMING_OPTIONS})
     timing = timing._replace(checks=check)
     variants = variants_of(options)
-    plan = planned(loaded, Sizes(axis, span, number), variants, device, timing)
+    plan = planned(given, Sizes(axis, span, number), variants, device, timing)
     how = Measured(device, timing, seconds)
-    systems = dict(zip(plan.grids, loaded, strict=True))
+    specs_by_name = {name: one for name, one in zip(plan.grids, given, strict=True) if isinstance(one, Loaded)}
     with (
-        nullcontext(local_team(how, rows_at_once))
+        nullcontext(local_team(how, rows_at_once, plan.dtypes))
         if scheduler is None
-        else cluster_team(scheduler, how, systems) as team
+        else cluster_team(scheduler, how, specs_by_name) as team
     ):
         for note in plan.default_notes:
             say(note)
@@ -156,6 +161,16 @@ def run(  # noqa: PLR0913 - options
         raise typer.Exit(1)
 
 
+def _check_apart(save: Path, output: Path | None) -> None:
+    """Refuse a report that would be written over the rows.
+
+    Raises:
+        UsageError: both are one file.
+    """
+    if output is not None and output.resolve() == save.resolve():
+        raise UsageError(f"--save and -o: both are {shown(save, 100)}, and the report would replace the rows; name two")
+
+
 def _jobs(jobs: str, scheduler: str | None) -> int:
     """The rows that are prepared at once.
 
@@ -166,12 +181,6 @@ def _jobs(jobs: str, scheduler: str | None) -> int:
     if scheduler is not None and number > 1:
         raise UsageError("--jobs and --scheduler: the workers of a cluster run side by side already; leave out --jobs")
     return number
-
-
-def _loaded(specs: list[str], settings: list[str] | None) -> list[Loaded]:
-    from xfcost.spec.load import expanded, load
-
-    return [load(spec, settings or ()) for spec in expanded(specs)]
 
 
 def _swept(plan: Plan, team: Team, save: Path, *, retry: bool, any_machine: bool) -> list[Measurement]:

@@ -121,7 +121,7 @@ def run(  # noqa: PLR0913 - options
     how = shared_run(how, systems)
     if how.default_note is not None:
         say(how.default_note)
-    start_modules(systems, how, Plotted(metric, device, axis, span, at), strict=strict)
+    start_modules(systems, how, Plotted(metric, axis, span, at), strict=strict)
     sweeps = _sweeps(systems, how, axis, span, at, narrow=not given)
     if not given:
         at = marked(mark, axis, span_of(sweeps))

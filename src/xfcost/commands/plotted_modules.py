@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from xfcost.ledger.errors import NoNumbersError, UsageError
 from xfcost.report.messages import say
@@ -15,15 +14,11 @@ if TYPE_CHECKING:
     from xfcost.counting.system import System
     from xfcost.spec.run import Run
 
-# Sizes of the image at which a module is counted first, where they are in the range.
-_SIDES: Final = (512, 448, 224, 256)
-
 
 class Plotted(NamedTuple):
     """What is drawn, and over which range."""
 
     metric: str
-    device: str | None
     axis: Axis
     span: tuple[int, int]
     mark: int | None
@@ -33,12 +28,12 @@ def start_modules(systems: Sequence[System], run: Run, plotted: Plotted, *, stri
     """Count every module once, at a size inside the range at which it runs.
 
     Raises:
-        UsageError: a module runs at none, or the metric or the device is of specs alone.
+        UsageError: a module runs at none, or the metric is of specs alone.
     """
-    from xfcost.api.systems import start
+    from xfcost.api.systems import first_sizes, start
     from xfcost.counting.system import SpecSystem
 
-    runs = [plotted.axis.run(run, x) for x in _first_sizes(plotted)]
+    runs = [plotted.axis.run(run, x) for x in first_sizes(plotted.axis, plotted.span, plotted.mark)]
     for one in systems:
         if isinstance(one, SpecSystem):
             continue
@@ -54,16 +49,3 @@ def _check(name: str, plotted: Plotted) -> None:
         raise UsageError(
             f"--metric {plotted.metric}: {name} is a torch module, of which one forward is counted; give specs alone"
         )
-    if plotted.device is not None:
-        raise UsageError(
-            f"--device {plotted.device}: {name} is a torch module, of which no points are measured; give specs alone"
-        )
-
-
-def _first_sizes(plotted: Plotted) -> list[int]:
-    """The mark, or usual images; the middle of the range on a log axis; its square; and both ends."""
-    low, high = plotted.span
-    middle = math.isqrt(low * high)
-    usual = _SIDES if plotted.axis.option == "--size" else ()
-    wanted = (*((plotted.mark,) if plotted.mark else ()), *usual, middle, math.isqrt(middle) ** 2, low, high)
-    return [x for x in dict.fromkeys(wanted) if low <= x <= high]

@@ -33,9 +33,14 @@ Picture = Annotated[
     logits="With --mode prefill: of which positions (default: the last).",
     on="In place of --device: under the roofs of these devices (h100-sxmx8). `xfcost devices` lists them.",
 )  # fmt: skip
-def run(
-    specs: Annotated[list[str], shared.spec_argument("Presets (`common-*` for several) or paths.")],
+def run(  # noqa: PLR0913 - options
+    specs: Annotated[
+        list[str], shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")
+    ],
     settings: shared.Settings = None,
+    inputs: shared.Inputs = None,
+    build: shared.Build = None,
+    mixing: shared.FindMixing = True,
     device: Device = None,
     predict: Predict = False,
     output: Picture = None,
@@ -50,6 +55,7 @@ def run(
     less intensity is memory-bound, one of more compute-bound.
     """
     from xfcost.api.roofline import bounded_rooflines, rooflines
+    from xfcost.api.systems import OfModules, open_systems, shared_run
     from xfcost.counting.run_options import make_run
     from xfcost.ledger.roofline import records
     from xfcost.report.console import show
@@ -58,7 +64,6 @@ def run(
     from xfcost.report.output import check_target, ending_of
     from xfcost.report.roofline import report
     from xfcost.report.roofline_figure import roofline_bytes
-    from xfcost.spec.load import expanded, load
 
     target = output or shared.default_target(specs, "roofline")
     form = ending_of(target, (*FIGURES, ".csv"))
@@ -67,11 +72,12 @@ def run(
     given = {name: options.pop(name) for name in TIMING_OPTIONS}
     how = make_run(**options)
     timing = _plan(device, given, predict=predict) if how.on is None else _not_timed(device, given, predict=predict)
-    loaded = [load(spec, settings or ()) for spec in expanded(specs)]
+    systems = open_systems(specs, OfModules(inputs, build, batch=options["batch"]), settings, say)
+    how = shared_run(how, systems)
     found = (
-        rooflines(loaded, how, device or "cpu", predict=predict, timing=timing, progress=say)
+        rooflines(systems, how, device or "cpu", predict=predict, mixing=mixing, timing=timing, progress=say)
         if how.on is None
-        else bounded_rooflines(loaded, how)
+        else bounded_rooflines(systems, how)
     )
     show(lambda width: report(found, width))
     content = to_csv([row for one in found for row in records(one)]) if form == ".csv" else roofline_bytes(found, form)

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from xfcost.counting.sweep import Axis, Points, points_of
-from xfcost.counting.system import SpecSystem
-from xfcost.ledger.errors import SpecError, UsageError
-from xfcost.spec.load import Loaded
+from xfcost.counting.system import SpecSystem, System
+from xfcost.ledger.errors import SizeError, SpecError, UsageError, XfcostError
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
@@ -38,7 +37,7 @@ def targets_of(span: tuple[int, int], number: int) -> list[int]:
     return sorted({round(low * ratio**step) for step in range(number)})
 
 
-def measured_grids(loaded: Sequence[Loaded], run: Run, axis: Axis, span: tuple[int, int], number: int) -> list[Grid]:
+def measured_grids(systems: Sequence[System], run: Run, axis: Axis, span: tuple[int, int], number: int) -> list[Grid]:
     """The points of every system near the targets in `span`.
 
     Raises:
@@ -47,16 +46,16 @@ def measured_grids(loaded: Sequence[Loaded], run: Run, axis: Axis, span: tuple[i
     """
     targets = targets_of(span, number)
     spacing = targets[1] / targets[0] if len(targets) > 1 else 1.0
-    points = [points_of(SpecSystem(one), run, axis) for one in loaded]
+    points = [points_of(one, run, axis) for one in systems]
     chosen: list[list[int]] = [[] for _ in targets]
     grids: dict[int, Grid] = {}
     # those with the fewest possible points first: the others can follow them
-    for system in sorted(range(len(loaded)), key=lambda at: (-points[at].root, -points[at].grain * points[at].times)):
+    for system in sorted(range(len(systems)), key=lambda at: (-points[at].root, -points[at].grain * points[at].times)):
         grid, error = Grid({}, {}), None
         for at, target in enumerate(targets):
             near = _near(points[system], target, span, spacing)
             shared = [x for x in chosen[at] if points[system].includes(x)]
-            x, why = _possible([*shared, *near], loaded[system], run, axis)
+            x, why = _possible([*shared, *near], systems[system], run, axis)
             if x is None:
                 error = error or why
                 grid.refused[target] = str(why) if why else f"it has no point near {axis.word} = {target:,}"
@@ -64,9 +63,9 @@ def measured_grids(loaded: Sequence[Loaded], run: Run, axis: Axis, span: tuple[i
                 grid.points[at] = x
                 chosen[at].append(x)
         if not grid.points:
-            raise error or _none(loaded[system].spec.name, points[system], axis, span)
+            raise error or _none(systems[system].name, points[system], axis, span)
         grids[system] = grid
-    return [grids[system] for system in range(len(loaded))]
+    return [grids[system] for system in range(len(systems))]
 
 
 def _near(points: Points, target: int, span: tuple[int, int], spacing: float) -> list[int]:
@@ -80,19 +79,25 @@ def _near(points: Points, target: int, span: tuple[int, int], spacing: float) ->
     return sorted((x for x in distances if distances[x] <= reach), key=distances.__getitem__)
 
 
-def _possible(
-    xs: Sequence[int], loaded: Loaded, run: Run, axis: Axis
-) -> tuple[int | None, SpecError | UsageError | None]:
+def _possible(xs: Sequence[int], system: System, run: Run, axis: Axis) -> tuple[int | None, XfcostError | None]:
     """The first of `xs` that the system can have, or why it can't have the first of all."""
-    error: SpecError | UsageError | None = None
+    error: XfcostError | None = None
     for x in xs:
         try:
-            place(loaded, axis.run(run, x))
-        except (SpecError, UsageError) as refused:
+            _check(system, axis.run(run, x))
+        except (SpecError, UsageError, SizeError) as refused:
             error = error or refused
         else:
             return x, None
     return None, error
+
+
+def _check(system: System, run: Run) -> None:
+    """Refuse a run that the system can't have."""
+    if isinstance(system, SpecSystem):
+        place(system.loaded, run)
+    else:
+        system.ledger(run)
 
 
 def _none(name: str, points: Points, axis: Axis, span: tuple[int, int]) -> UsageError:

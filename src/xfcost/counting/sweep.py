@@ -75,7 +75,9 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     """The devices of its lower bounds, with `--on`."""
 
     def at(self, ledger: Ledger) -> int:
-        """The point of a ledger of this system on the axis (its own, or measured at the same tokens)."""
+        """The point of a ledger of this system on the axis (its own, or measured at the same input)."""
+        if self.axis is PIXELS and ledger.module is not None and ledger.metadata.image is not None:
+            return ledger.metadata.image[0]  # the tokens of a module's image are not known
         tokens = [own.metadata.grid_tokens for own in self.ledgers]
         return self.xs[tokens.index(ledger.metadata.grid_tokens)]
 

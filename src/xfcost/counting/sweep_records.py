@@ -14,10 +14,10 @@ _TIMED: Final = ("seconds", "spread", "runs", "device", "machine", "threads", "n
 
 def records(system: Sweep, measured: Sequence[Ledger] = ()) -> list[dict[str, Any]]:
     """One plain dict per point, as in the CSV: counts exact, bytes, seconds; what wasn't measured is None."""
-    measured_at = {ledger.metadata.grid_tokens: ledger for ledger in measured}
+    measured_at = {system.at(ledger): ledger for ledger in measured}
     result = []
     for x, ledger in zip(system.xs, system.ledgers, strict=True):
-        metadata, run = ledger.metadata, measured_at.get(ledger.metadata.grid_tokens)
+        metadata, run = ledger.metadata, measured_at.get(x)
         row: dict[str, Any] = {"system": system.name, "spec": metadata.source, "N": metadata.grid_tokens or None}
         row |= {"size": x} if system.axis is PIXELS else {}
         row |= {"image": metadata.image and "x".join(map(str, metadata.image[-2:]))}

@@ -18,6 +18,8 @@ from xfcost.ledger.errors import OutputError, UsageError, printable
 
 FORMAT: Final = "xfcost calibration"
 VERSION: Final = 2
+_THIS: Final = (FORMAT, VERSION)
+_NONE: Final = "no calibration of xfcost"
 
 # The calls of a network take its whole time but for what it spends outside them: a quarter of it at most.
 _FAR_APART: Final = 0.3
@@ -139,6 +141,13 @@ def same_pace(one: float, other: float) -> bool:
     return not (one > 0 and other > 0) or abs(log(one / other)) <= _OTHER_PACE
 
 
+class _Kind(msgspec.Struct, frozen=True):
+    """The part of a file that any version has."""
+
+    format: str = ""
+    version: int = 0
+
+
 def disagreement(calls: float, whole: float) -> float:
     """How far the seconds of a network's calls are from those of the whole, as a logarithm."""
     return abs(log(calls / whole)) if calls > 0 and whole > 0 else 0.0
@@ -170,7 +179,9 @@ def read_calibration(path: Path, machine: Machine) -> Calibration:
     """
     mend = f"measure this one: {_command(machine)}"
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Calibration)
+        content = path.read_bytes()
+        kind = msgspec.json.decode(content, type=_Kind)
+        found = msgspec.json.decode(content, type=Calibration) if (kind.format, kind.version) == _THIS else None
     except FileNotFoundError:
         raise UsageError(
             f"{machine.name} ({machine.threads} thread(s), {machine.dtype}) is not calibrated; {mend}"
@@ -178,11 +189,10 @@ def read_calibration(path: Path, machine: Machine) -> Calibration:
     except OSError as error:
         raise UsageError(f"{printable(str(path), 200)} can't be read ({error.strerror}); {mend}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise UsageError(f"{printable(str(path), 200)} is no calibration of xfcost; {mend}") from None
-    if (found.format, found.version) != (FORMAT, VERSION):
-        raise UsageError(
-            f"{printable(str(path), 200)} is a calibration of version {found.version}, expected {VERSION}; {mend}"
-        )
+        raise UsageError(f"{printable(str(path), 200)} is {_NONE}; {mend}") from None
+    if found is None:
+        word = f"a calibration of version {kind.version}, expected {VERSION}" if kind.format == FORMAT else _NONE
+        raise UsageError(f"{printable(str(path), 200)} is {word}; {mend}")
     if found.machine != machine:
         raise UsageError(
             f"{printable(str(path), 200)} was measured on {_words(found.machine)}, and this is "
@@ -205,13 +215,33 @@ def training_steps(calibration: Calibration) -> TrainingSteps:
     return calibration.training
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a place where no calibration can be kept, before one is measured.
+
+    Raises:
+        OutputError: the folder can't be written.
+    """
+    part = _part_of(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.touch()
+        part.unlink()
+    except OSError as error:
+        raise OutputError(f"{printable(str(path), 200)} can't be written: {error.strerror or error}") from None
+
+
+def _part_of(path: Path) -> Path:
+    """What is written first, and takes the file's place when it is whole."""
+    return path.with_name(f"{path.name}.{os.getpid()}")
+
+
 def write_calibration(path: Path, calibration: Calibration) -> None:
     """Write the file whole, or not at all.
 
     Raises:
         OutputError: the folder can't be written.
     """
-    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part = _part_of(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(msgspec.json.format(msgspec.json.encode(calibration), indent=1))

@@ -94,16 +94,17 @@ def with_backward(
 def with_seconds(
     ledger: Ledger,
     seconds: Mapping[str, float],
-    row_bytes: Mapping[str, int],
+    row_bytes: Mapping[str, int] | None,
     timing: Timing,
     update: float | None = None,
 ) -> Ledger:
     """`ledger` with what was measured: seconds, and bytes of inputs and outputs, of each row over all its blocks.
 
+    Without `row_bytes` the rows keep the bytes that they have.
     What the whole takes beyond its rows, and beyond the `update` of a training step, is `not_attributed`.
     """
     rows = []
-    for row in with_operand_bytes(ledger, row_bytes).rows:
+    for row in (ledger if row_bytes is None else with_operand_bytes(ledger, row_bytes)).rows:
         spent = seconds.get(row.path)
         rows.append(msgspec.structs.replace(row, seconds=None if spent is None else spent / row.times))
     timed = [row.seconds * row.times for row in rows if row.seconds is not None]

@@ -5,6 +5,7 @@ A file is JSON Lines: a header, then a row per configuration. Counts are ints, s
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, Literal
 
 import msgspec
@@ -41,6 +42,17 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """UTC, as in ISO 8601."""
 
 
+class OfModule(msgspec.Struct, frozen=True, kw_only=True):
+    """How a torch module is made and called."""
+
+    inputs: tuple[str, ...] = ()
+    """The texts after `--input`."""
+    build: tuple[str, ...] = ()
+    """The texts after `--build`."""
+    mixing: bool = False
+    """Are the mixing kinds of its operations looked for?"""
+
+
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """What a row measures: a system, its input and its run."""
 
@@ -51,9 +63,12 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[str, ...] = ()
     """The `--set` options."""
     spec_hash: str
-    """Of the expanded spec, without name and texts: equal specs have equal ones."""
+    """Of the expanded spec, without name and texts: equal specs have equal ones.
+
+    Of a torch module of its code, and of the names, shapes and dtypes of its weights.
+    """
     N: int
-    """Tokens of the first stage."""
+    """Tokens of the first stage; 0 of a module's image, whose tokens are not known."""
     size: tuple[int, int] | None = None
     """The image's height and width, where these were given in place of N."""
     batch: int = 1
@@ -66,6 +81,20 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     """torch's threads on the CPU."""
     compiled: bool = False
+    composed: bool = False
+    """Was every distinct block run once, and the whole composed of them?"""
+    module: OfModule | msgspec.UnsetType = msgspec.UNSET
+    """Of a torch module alone."""
+
+    @property
+    def is_module(self) -> bool:
+        """Is it a torch module, and no spec?"""
+        return self.module is not msgspec.UNSET
+
+    @property
+    def extent(self) -> int:
+        """What orders the sizes of one system: N, or pixels."""
+        return self.N or (math.prod(self.size) if self.size else 0)
 
 
 # Options of one mode or two: the others do without.
@@ -87,7 +116,15 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     attention_bytes: int
     """Attention matrices alive at once; in a training step those that it saves."""
     by_mixing: dict[str, dict[str, int]]
-    """Mixing kind -> params, macs, flops, attention_entries of one forward pass (of a generation, all passes)."""
+    """Mixing kind -> params, macs, flops, attention_entries of one forward pass (of a generation, all passes).
+
+    {} of a torch module whose kinds were not looked for.
+    """
+
+    @property
+    def costs(self) -> tuple[int | None, ...]:
+        """The totals."""
+        return self.params, self.macs, self.flops, self.attention_entries
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +198,7 @@ def key_of(configuration: Configuration, machine: Machine | None, device_name: s
     run = msgspec.to_builtins(configuration)
     for name in _NAMES:
         del run[name]
+    run.get("module", {}).pop("mixing", None)
     return msgspec.json.encode([run, machine, device_name], order="sorted")
 
 

@@ -96,13 +96,17 @@ def roofline(ledger: Ledger, roofs: Roofs) -> Roofline:
 
 
 def points_of(rows: Iterable[Operation], whole: float, *, predicted: bool) -> tuple[Point, ...]:
-    """Rows of the same title and mixing kind together, the longest first; rows without seconds have no point."""
+    """Rows of the same title and mixing kind together, the longest first; rows without seconds have no point.
+
+    Operations of a torch module have their paths as titles: its modules may all call a product `mm`.
+    """
     groups: dict[tuple[str, Mixing], list[tuple[float, int, int]]] = {}
     for row in rows:
         seconds = row.predicted_seconds if predicted else row.seconds
         if seconds and row.operand_bytes:
             each = (seconds * row.times, row.flops * row.times, row.operand_bytes * row.times)
-            groups.setdefault((row.title, row.mixing), []).append(each)
+            title = row.title if row.ran is None else row.path
+            groups.setdefault((title, row.mixing), []).append(each)
     points = []
     for (title, mixing), figures in groups.items():
         spent = sum(one[0] for one in figures)

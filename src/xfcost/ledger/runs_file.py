@@ -71,7 +71,7 @@ def _header(line: bytes, name: str) -> Header:
     """
     try:
         fields = msgspec.json.decode(line)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         fields = None
     if not isinstance(fields, dict) or (fields.get("tool"), fields.get("format")) != ("xfcost", FORMAT):
         raise UsageError(f"{name}: {_NO_RUNS}")
@@ -90,7 +90,7 @@ def _row(line: bytes, number: int, name: str) -> Measurement:
     try:
         row = msgspec.json.decode(line, type=Measurement)
         fault = fault_of(row)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         fault = printable(str(error), 120)
     if fault is not None:
         raise UsageError(f"{name}:{number} is no row of measurements ({fault}); delete that line, or take another file")

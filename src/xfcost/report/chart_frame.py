@@ -44,7 +44,7 @@ def set_limits(axes: Axes, chart: Chart) -> None:
     tokens = [n for one in drawn for n in one.xs]
     values = [value for one in drawn for value in one.values]
     low, high = min(tokens), max(tokens)
-    side = (high / low) ** 0.03
+    side = (high / low) ** 0.03 if high > low else 2.0
     axes.set_xlim(low / side, high * side)
     bottom, top = min(values), max(values)
     room = max(math.log10(top / bottom), 1.0)

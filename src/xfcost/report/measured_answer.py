@@ -57,13 +57,13 @@ def _order_text(pair: Pair, order: int | None, points: Sequence[Ratio]) -> str:
 
 
 def _noisy_text(pair: Pair, order: int | None, points: Sequence[Ratio]) -> str:
-    """`noisy at N = 784 to 3,136: Swin-T over ViT-S/8 between 1.2× and 2.3×`: over all points."""
+    """`noisy, not decided at N = 784 to 3,136: Swin-T over ViT-S/8 between 1.2× and 2.3×`: over all points."""
     intervals = [one.interval for one in points if one.interval is not None]
     low, high = min(one.low for one in intervals), max(one.high for one in intervals)
     span, names = span_text([one.x for one in points], pair.first.axis), f"{pair.second.name} over {pair.first.name}"
     if order == -1:
         low, high, names = 1 / high, 1 / low, f"{pair.first.name} over {pair.second.name}"
-    return f"noisy at {span}: {names} between {units.ratio(_three(low))} and {units.ratio(_three(high))}"
+    return f"noisy, not decided at {span}: {names} between {units.ratio(_three(low))} and {units.ratio(_three(high))}"
 
 
 def _extremes(points: Sequence[Ratio], order: int) -> str:

@@ -23,7 +23,7 @@ from xfcost.report.measured_answer import ratio_text
 from xfcost.report.measured_compare import NOT_DETERMINED, report
 from xfcost.report.output import Format
 
-_RUN = ("batch", "dtype", "attention", "mode", "device", "threads", "compiled")
+_RUN = ("batch", "dtype", "attention", "mode", "device", "threads", "compiled", "composed")
 
 
 def measured_text(found: Measured, form: Format) -> str:

@@ -126,7 +126,7 @@ def _cells(row: Measurement, titles: Sequence[str]) -> list[str]:
     cells = {
         "system": configuration.system,
         "image": _size_text(configuration) if configuration.size else units.DASH,
-        "N": f"{configuration.N:,}",
+        "N": f"{configuration.N:,}" if configuration.N else units.DASH,
         **{name: str(getattr(configuration, name)) for name in _RUN},
         "MACs": units.count(row.counted.macs),
         "time": units.seconds(timing.seconds) if timing else row.outcome.status,
@@ -207,6 +207,8 @@ def _notes(rows: Sequence[Measurement]) -> Iterator[str]:
     noisy = [(row, row.outcome.timing.noisy) for row in rows if row.outcome.timing and row.outcome.timing.noisy]
     for row, reason in noisy[:1]:
         yield f"{len(noisy):,} of {len(rows):,} rows are noisy, as {configuration_text(row.configuration)}: {reason}"
+    if any(row.configuration.composed for row in rows):
+        yield "composed: every distinct block was run once, and counts as often as it is repeated; no peak is measured"
     if len({row.machine for row in rows}) > 1:
         yield "rows of several machines: times of different machines are not to be compared"
     yield (
@@ -225,9 +227,13 @@ def _object(row: Measurement) -> dict[str, Any]:
 def _record(row: Measurement) -> dict[str, Any]:
     """One flat dict of a row, as in the CSV."""
     configuration, outcome, counted = row.configuration, row.outcome, row.counted
-    record: dict[str, Any] = {"system": configuration.system, "spec": configuration.target, "N": configuration.N}
+    record: dict[str, Any] = {
+        "system": configuration.system,
+        "spec": configuration.target,
+        "N": configuration.N or None,
+    }
     record |= {"size": configuration.size and "x".join(map(str, configuration.size))}
-    record |= {name: getattr(configuration, name) for name in (*_RUN, "device", "threads", "compiled")}
+    record |= {name: getattr(configuration, name) for name in (*_RUN, "device", "threads", "compiled", "composed")}
     record |= {"status": outcome.status, "reason": outcome.reason}
     record |= {"needed_bytes": outcome.needed_bytes, "left_bytes": outcome.left_bytes}
     record |= {name: getattr(outcome.timing, name, None) for name in _TIMING}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
@@ -22,7 +22,7 @@ def prediction_texts(ledger: Ledger) -> Iterator[Text]:
     if found is None:
         return
     yield Text(f"predicted: {units.seconds(found.seconds)}{_phases_text(found)}, {_range_text(found)}")
-    yield Text(f"on {prediction_where(found)}; nothing was run", style="dim")
+    yield Text(f"on {prediction_where(found)}; {_run_text([ledger])}", style="dim")
     if ledger.timing is not None:
         beyond = found.seconds / ledger.timing.seconds - 1
         yield Text(f"predicted against measured: {beyond:+.1%}")
@@ -39,7 +39,9 @@ def compared_prediction_texts(comparison: Comparison) -> Iterator[Text]:
     if not found:
         return
     first, width = next(iter(found)), max(map(len, found))
-    yield Text.assemble(("predicted time: ", "bold"), f"on {prediction_where(found[first])}; nothing was run")
+    yield Text.assemble(
+        ("predicted time: ", "bold"), f"on {prediction_where(found[first])}; {_run_text(comparison.ledgers)}"
+    )
     for name, one in found.items():
         against = "" if name == first else f"; {units.ratio(one.seconds / found[first].seconds)} that of {first}"
         yield Text(f"  {name:<{width}}  {units.seconds(one.seconds)}, {_range_text(one)}{against}")
@@ -50,6 +52,12 @@ def compared_prediction_texts(comparison: Comparison) -> Iterator[Text]:
 def prediction_where(found: Prediction) -> str:
     """`cpu, AMD EPYC, 2 threads, calibrated 2026-11-22`."""
     return f"{where_text(found)}, calibrated {found.calibrated[:10]}"
+
+
+def _run_text(ledgers: Sequence[Ledger]) -> str:
+    """Was anything run? Code of a module that looks at values was, on the CPU, to record its calls."""
+    ran = [ledger.metadata.name for ledger in ledgers if ledger.module is not None and ledger.module.tensors == "real"]
+    return f"{', '.join(ran)} ran on the CPU to record its calls" if ran else "nothing was run"
 
 
 def _range_text(found: Prediction) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from xfcost.ledger.operation import MIXINGS, Mixing
+from xfcost.ledger.operation import KINDS, Mixing
 from xfcost.ledger.roofline import Roofline
 from xfcost.report.figure import QUIET
 from xfcost.report.style import FIGURE, WORDS
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 # Inches.
 LEGEND_HEIGHT: Final = 0.5
-MARKERS: Final[dict[Mixing, str]] = {"per-token": "o", "local": "s", "global": "^"}
+MARKERS: Final[dict[Mixing, str]] = {"per-token": "o", "local": "s", "global": "^", "unknown": "D"}
 # The area of a marker whose size is 1: matplotlib's sizes are the squares of its markers' widths.
-_UNIT_AREAS: Final[dict[Mixing, float]] = {"per-token": math.pi / 4, "local": 1.0, "global": 0.5}
+_UNIT_AREAS: Final[dict[Mixing, float]] = {"per-token": math.pi / 4, "local": 1.0, "global": 0.5, "unknown": 1.0}
 # Square points: the largest area.
 _LARGEST: Final = 300.0
 # Shares that the legend may show.
@@ -52,7 +52,7 @@ def sizes_of(found: Sequence[Roofline]) -> Sizes:
 def draw_legend(figure: Figure, found: Sequence[Roofline], sizes: Sizes, at: tuple[float, float]) -> None:
     """Kinds that some point has, then sizes, in one row whose lower left corner is `at`."""
     present = {point.mixing for one in found for point in one.drawn}
-    handles = [_mark(kind, 9.0, FIGURE[kind], WORDS[kind]) for kind in MIXINGS if kind in present]
+    handles = [_mark(kind, 9.0, FIGURE[kind], WORDS[kind]) for kind in KINDS if kind in present]
     for share in sizes.listed():
         side = math.sqrt(sizes.of(share, "per-token"))
         handles.append(_mark("per-token", side, QUIET, f"{100 * share:g} % of the time"))

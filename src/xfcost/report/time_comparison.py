@@ -52,17 +52,25 @@ def noise_texts(comparison: Comparison) -> Iterator[Text]:
 
 
 def ratio_text(found: TimeRatio, first: str) -> str:
-    """`2.1× less than ViT (1.9× to 2.3×)`; that it is noisy, or that no difference from it is seen."""
+    """`2.1× less than ViT (1.9× to 2.3×)`; that no difference from it is seen, or that it is not decided, and why."""
     low, high = found.between
+    if found.interval is None:
+        return f"fewer than 6 measurements, not decided: {_span(low, high)} of the time of {first}"
     if not found.seen:
         how = "noisy:" if found.noisy else f"{_times(found.ratio)}, 95 % interval"
         return f"no difference seen from {first} ({how} {_times(low)} to {_times(high)})"
+    if found.noisy:
+        return f"noisy, not decided: {_span(low, high)} of the time of {first}"
     word, ratio = "more", found.ratio
     if high < 1:
         word, ratio, low, high = "less", 1 / found.ratio, 1 / high, 1 / low
-    if found.noisy:
-        return f"noisy: between {_times(low)} and {_times(high)} {word} than {first}"
     return f"{_times(ratio)} {word} than {first} ({_times(low)} to {_times(high)})"
+
+
+def _span(low: float, high: float) -> str:
+    """`1.2× to 1.5×`, or one value where both are the same."""
+    ends = dict.fromkeys((_times(low), _times(high)))
+    return " to ".join(ends)
 
 
 def _times(value: float) -> str:

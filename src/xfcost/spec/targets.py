@@ -26,6 +26,12 @@ class ModuleTarget(msgspec.Struct, frozen=True):
     text: str
     """As it was given."""
 
+    @property
+    def absolute(self) -> str:
+        """The text with the whole path of its file."""
+        place = self.place if self.kind == "package" else os.path.abspath(self.place)
+        return f"{place}:{self.name}" if self.name else place
+
 
 def module_target(text: str) -> ModuleTarget | None:
     """The module that `text` names: `model.py:Net`, `package.module:Net` or `config.json`; None of a spec.

@@ -16,12 +16,13 @@ import msgspec
 
 from xfcost import __version__
 from xfcost.api.measuring.jobs import READY, Answer, Described, Job
-from xfcost.api.measuring.plan import run_of, spec_hash
+from xfcost.api.measuring.module_rows import measured_module
+from xfcost.api.measuring.plan import has_kinds, run_of, spec_hash
 from xfcost.api.specs import account
 from xfcost.ledger.calibration import training_steps
-from xfcost.ledger.errors import DeviceError, NoRoomError, XfcostError
+from xfcost.ledger.errors import DeviceError, NoRoomError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.measurements import Configuration, Machine, Outcome
+from xfcost.ledger.measurements import Configuration, Machine, Memory, Outcome
 from xfcost.ledger.operation import MIXINGS
 from xfcost.spec.load import Loaded, load, load_expanded
 from xfcost.spec.placement import place
@@ -112,12 +113,9 @@ def _described(job: Job) -> Described:
         from xfcost.torch_models.timing.devices import check_device, cpu_name, machine
         from xfcost.torch_models.timing.threads import cores
     check_device(job.device)
-    if job.timing.checks and job.configuration is not None:
-        from xfcost.api.predictions import calibration_of
-
-        found = calibration_of(job.device, job.configuration.dtype, job.timing.threads)
-        if job.configuration.mode == "train":
-            training_steps(found)
+    of_row = (job.configuration.dtype,) if job.timing.checks and job.configuration is not None else ()
+    for dtype in (*job.calibrated, *of_row):
+        _check_calibrated(job, dtype)
     return Described(
         machine=Machine(
             host=platform.node(), processor=cpu_name(), cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1
@@ -128,24 +126,34 @@ def _described(job: Job) -> Described:
     )
 
 
+def _check_calibrated(job: Job, dtype: str) -> None:
+    """Refuse a device without a calibration that fits.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from xfcost.api.predictions import calibration_of
+
+    try:
+        found = calibration_of(job.device, dtype, job.timing.threads)
+        row = job.configuration
+        if row is not None and row.mode == "train" and not row.is_module:
+            training_steps(found)
+    except UsageError as error:
+        raise UsageError(f"--check: {error}") from None
+
+
 def _measured(configuration: Configuration, job: Job, begin: Callable[[], None]) -> Outcome:
     """Memory first, as predicted, so that nothing is allocated that does not fit; then measured; then the times."""
     from xfcost.torch_models.shared.no_compiler import no_compiler
-    from xfcost.torch_models.timing.growth import memory_of
-    from xfcost.torch_models.timing.threads import threads_set
 
-    timing, run = job.timing, run_of(configuration)
-    loaded = _loaded(configuration, job.spec)
-    if spec_hash(loaded.spec) != configuration.spec_hash:
-        raise DeviceError(f"{configuration.target}: it was changed after this command had read it; give it again")
-    counted = account(loaded, run, trace=False, orders=False)
-    compiler = nullcontext() if timing.compile else no_compiler()
+    memory: Memory | None
+    compiler = nullcontext() if job.timing.compile else no_compiler()
     with memory_may_run_out(configuration.system, f"running it on {configuration.device}"), compiler:
-        with threads_set(configuration.threads):
-            memory = memory_of(place(loaded, run), counted, configuration.device, begin)
-        on = configuration.device
-        predict = on if timing.checks else None
-        ledger = account(loaded, run, trace=False, device=on, predict=predict, timing=timing, orders=False)
+        if configuration.is_module:
+            ledger, memory = measured_module(configuration, job.timing, begin)
+        else:
+            ledger, memory = _measured_spec(configuration, job, begin)
     return Outcome(
         status="measured",
         timing=ledger.timing,
@@ -153,6 +161,25 @@ def _measured(configuration: Configuration, job: Job, begin: Callable[[], None])
         seconds_by_mixing=seconds_by_mixing(ledger),
         memory=memory,
     )
+
+
+def _measured_spec(configuration: Configuration, job: Job, begin: Callable[[], None]) -> tuple[Ledger, Memory | None]:
+    from xfcost.torch_models.timing.growth import memory_of
+    from xfcost.torch_models.timing.threads import threads_set
+
+    timing, run, on = job.timing, run_of(configuration), configuration.device
+    loaded = _loaded(configuration, job.spec)
+    if spec_hash(loaded.spec) != configuration.spec_hash:
+        raise DeviceError(f"{configuration.target}: it was changed after this command had read it; give it again")
+    counted = account(loaded, run, trace=False, orders=False)
+    memory = None
+    if timing.composed:  # the whole need not fit
+        begin()
+    else:
+        with threads_set(configuration.threads):
+            memory = memory_of(place(loaded, run), counted, on, begin)
+    predict = on if timing.checks else None
+    return account(loaded, run, trace=False, device=on, predict=predict, timing=timing, orders=False), memory
 
 
 def _loaded(configuration: Configuration, text: str | None) -> Loaded:
@@ -163,8 +190,8 @@ def _loaded(configuration: Configuration, text: str | None) -> Loaded:
 
 
 def seconds_by_mixing(ledger: Ledger) -> dict[str, float] | None:
-    """Seconds of all rows of each mixing kind; None where no rows were timed."""
-    if ledger.total("seconds") is None:
+    """Seconds of all rows of each mixing kind; None where no rows were timed, or kinds are not known."""
+    if ledger.total("seconds") is None or not has_kinds(ledger):
         return None
     return {kind: ledger.total("seconds", lambda row, kind=kind: row.mixing == kind) or 0.0 for kind in MIXINGS}  # type: ignore[misc]
 

@@ -1,12 +1,13 @@
-"""Rows on a Dask cluster: each is a task, and a task whose worker is killed runs on another one, a few times."""
+"""Rows on a Dask cluster: each is a task, and a row whose worker is killed runs on another one, a few times."""
 
 from __future__ import annotations
 
 import logging
 import socket
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ import msgspec
 
 from xfcost import __version__
 from xfcost.api.measuring import worker
+from xfcost.api.measuring.attempts import Attempts
 from xfcost.api.measuring.crews import Ran
 from xfcost.api.measuring.jobs import Described
 from xfcost.api.measuring.worker import Request, Response
@@ -21,7 +23,7 @@ from xfcost.ledger.errors import DeviceError, UsageError, printable
 from xfcost.ledger.measurements import Configuration, Outcome
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
 # So long a scheduler may take to answer, and a first worker to be there.
 _SECONDS: Final = 5.0
@@ -29,6 +31,10 @@ _SECONDS: Final = 5.0
 _LAST_SECONDS: Final = 3.0
 # So long a worker may take to be there again after one was killed.
 _BACK_SECONDS: Final = 60.0
+# So often it is looked whether there still is a worker.
+_LOOK_SECONDS: Final = 20.0
+# A row that is never begun, since its workers are killed before, is not sent more often.
+_MOST_SENT: Final = 25
 # Tasks per worker that are sent before the first answers.
 _AHEAD: Final = 4
 
@@ -40,12 +46,13 @@ def _answered(work: Callable[[Any], Any], task: Any) -> Any:
 
 
 class KilledError(DeviceError):
-    """Every worker that had a row was killed."""
+    """Every worker that ran a row was killed."""
 
-    def __init__(self, host: str, times: int) -> None:
+    def __init__(self, described: Described, times: int) -> None:
         counted = "once" if times == 1 else f"{times} times"
+        host = described.machine.host
         super().__init__(f"its worker was killed {counted} (out of memory?); the last one was on {host}")
-        self.host = host
+        self.described = described
 
 
 class Cluster:
@@ -61,6 +68,7 @@ class Cluster:
         self._client = _connected(address, seconds)
         try:
             self.workers = self._checked(seconds)
+            self._tries: int = self._client.run_on_scheduler(worker.tries)
         except BaseException:
             self.close()
             raise
@@ -81,31 +89,70 @@ class Cluster:
         telling.start()
         telling.join(_LAST_SECONDS)
 
-    def ask(self, request: Request, work: Work = worker.answer, host: str | None = None) -> Response:
-        """The answer of some worker, of one on `host` where there is one.
+    def ask(self, request: Request, work: Work = worker.answer) -> Response:
+        """The answer of some worker.
 
         Raises:
-            KilledError: each worker that had the request was killed.
+            KilledError: each worker that ran the row was killed, and it was begun as often as a task may be.
             DeviceError: no worker can answer, or the scheduler is gone.
         """
         from distributed import CancelledError
-        from distributed.comm.addressing import get_address_host
+
+        request = msgspec.structs.replace(request, row=uuid.uuid4().hex, tries=self._tries)
+        try:
+            with closing(Attempts(request.row, self._client)) as attempts:
+                return self._answer(request, attempts, work)
+        except (CancelledError, OSError, RuntimeError):
+            raise DeviceError(f"--scheduler {self.address}: the scheduler is gone") from None
+
+    def _answer(self, request: Request, attempts: Attempts, work: Work) -> Response:
+        """The answer of some worker; a row that only waited at workers which were killed is sent again.
+
+        Raises:
+            KilledError: the row was begun as often as a task may be.
+            DeviceError: the workers are killed before they begin.
+        """
+        for _ in range(1 if request.configuration is None else _MOST_SENT):
+            response = self._response(request, work)
+            if response is not None:
+                return response
+            if (number := attempts.number) >= self._tries:
+                raise KilledError(attempts.last(), number)
+            self.wait_for_a_worker()
+        raise DeviceError(f"--scheduler {self.address}: its workers are killed before they begin what they are sent")
+
+    def _response(self, request: Request, work: Work) -> Response | None:
+        """The answer of a worker; None where all that had the request were killed.
+
+        Raises:
+            DeviceError: a worker failed or refuses.
+        """
+        from distributed import CancelledError
         from distributed.scheduler import KilledWorker
 
-        preferred: dict[str, Any] = {} if host is None else {"workers": [host], "allow_other_workers": True}
-        future = self._client.submit(work, __version__, msgspec.json.encode(request), pure=False, **preferred)
+        future = self._client.submit(work, __version__, msgspec.json.encode(request), pure=False)
+        self._wait_for(future)
         try:
-            content = future.result()
-        except KilledWorker as error:
-            raise KilledError(get_address_host(error.last_worker.address), error.allowed_failures + 1) from None
+            response = msgspec.json.decode(future.result(), type=Response)
+        except KilledWorker:
+            return None
         except CancelledError:
-            raise DeviceError(f"--scheduler {self.address}: the scheduler is gone") from None
+            raise
         except Exception as error:  # whatever a worker raised
             raise DeviceError(f"--scheduler {self.address}: a worker failed: {_text(error)}") from error
-        response = msgspec.json.decode(content, type=Response)
         if response.refused is not None:
             raise DeviceError(f"--scheduler {self.address}: a worker refuses: {response.refused}")
-        return response
+        return None if response.killed else response
+
+    def _wait_for(self, future: Future[bytes]) -> None:
+        """Until a task is done, while there are workers."""
+        from distributed import TimeoutError as LateError  # not Python's own before 3.11
+
+        while not future.done():
+            with suppress(LateError):
+                future.exception(timeout=_LOOK_SECONDS)
+                return
+            self.wait_for_a_worker()
 
     def each(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
         """The answers of `work` to all tasks, as they come; `work` is sent to every worker once.
@@ -129,13 +176,13 @@ class Cluster:
             for task in islice(waiting, 1):
                 running.add(self._client.submit(_answered, there, task, pure=False))
 
-    def described(self, request: Request, work: Work = worker.answer, host: str | None = None) -> Described:
-        """The device of the first worker that answers, of one on `host` where there is one.
+    def described(self, request: Request, work: Work = worker.answer) -> Described:
+        """The device of the first worker that answers.
 
         Raises:
             DeviceError: none answers.
         """
-        described = self.ask(request, work, host).described
+        described = self.ask(request, work).described
         if described is None:
             raise DeviceError(f"--scheduler {self.address}: a worker did not tell its device")
         return described
@@ -146,9 +193,11 @@ class Cluster:
         Raises:
             DeviceError: none comes back.
         """
+        from distributed import TimeoutError as LateError
+
         try:
             self._client.wait_for_workers(1, timeout=_BACK_SECONDS)
-        except TimeoutError:
+        except LateError:
             raise DeviceError(f"--scheduler {self.address}: its workers were killed, and none has come back") from None
 
     def _checked(self, seconds: float) -> int:
@@ -157,10 +206,12 @@ class Cluster:
         Raises:
             UsageError: there is none, or one has another version or none.
         """
+        from distributed import TimeoutError as LateError
+
         start = f"start one: dask worker {self.address}"
         try:
             self._client.wait_for_workers(1, timeout=seconds)
-        except TimeoutError:
+        except LateError:
             raise UsageError(f"--scheduler {self.address}: it has no workers; {start}") from None
         versions: Mapping[str, Any] = self._client.run(worker.version, on_error="return")
         try:
@@ -233,9 +284,7 @@ class ClusterRows:
         try:
             response = self._cluster.ask(request, self._work)
         except KilledError as error:
-            self._cluster.wait_for_a_worker()
-            described = self._cluster.described(self._asked, self._work, error.host)
-            return Ran(Outcome(status="failed", reason=str(error)), described)
+            return Ran(Outcome(status="failed", reason=str(error)), error.described)
         if response.outcome is None:
             raise DeviceError(f"--scheduler {self._cluster.address}: a worker gave no outcome")
         return Ran(response.outcome, response.described, response.seconds)

@@ -21,6 +21,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     timing: TimingPlan = USUAL
     spec: str | None = None
     """The expanded spec as JSON, where the file is on another machine; None: the process loads it by its name."""
+    calibrated: tuple[str, ...] = ()
+    """The dtypes that the device has to be calibrated for."""
     waits: bool = False
     """Does the process, when it is prepared, say `READY` and measure only after another line?"""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -14,9 +14,10 @@ from xfcost.counting.comparison import distinct
 from xfcost.counting.measured_grid import Grid, measured_grids
 from xfcost.counting.run_options import make_run
 from xfcost.counting.sweep import Axis
+from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.measurements import OF_MODES, Configuration, Counted
+from xfcost.ledger.measurements import OF_MODES, Configuration, Counted, key_of
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.spec.default_options import with_defaults
@@ -48,6 +49,11 @@ class Plan(NamedTuple):
     """System -> its points."""
     default_notes: tuple[str, ...] = ()
     """Why dtype and attention are what they are, where they were not given."""
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of all configurations, each once."""
+        return tuple(dict.fromkeys(one.configuration.dtype for one in self.planned))
 
     def with_threads(self, threads: int) -> Plan:
         """The plan with so many threads of torch in every configuration."""
@@ -89,59 +95,95 @@ class Sizes(NamedTuple):
     points: int
 
 
+class Measurable(Protocol):
+    """A system of a sweep."""
+
+    name: str
+
+    @property
+    def system(self) -> System:
+        """What tells which sizes it can have."""
+
+    def prepare(self, runs: Sequence[Run], sizes: Sizes, timing: TimingPlan) -> None:
+        """Called before the others, with the run of every variant."""
+
+    def ledger(self, run: Run) -> Ledger:
+        """Counted."""
+
+    def fields(self, run: Run, ledger: Ledger) -> dict[str, Any]:
+        """What a configuration says of it."""
+
+
 def planned(
-    loaded: Sequence[Loaded], sizes: Sizes, variants: Sequence[dict[str, Any]], device: str, timing: TimingPlan
-) -> Plan:
+    given: Sequence[Loaded | Measurable], sizes: Sizes, variants: Sequence[dict[str, Any]], device: str,
+    timing: TimingPlan,
+) -> Plan:  # fmt: skip
     """All configurations: sizes ascending, and at each size and variant the systems in turns (A B A B).
 
     Raises:
         XfcostError: a system can't have any size, or can't run in a variant.
     """
-    specs = [one.spec for one in loaded]
+    specs = [one.spec if isinstance(one, Loaded) else None for one in given]
     runs = [(with_defaults(make_run(**one), specs), one) for one in variants]
-    names = distinct([one.spec.name for one in loaded])
-    systems = [_System(name, one, spec_hash(one.spec)) for name, one in zip(names, loaded, strict=True)]
-    grids = measured_grids(loaded, runs[0][0], sizes.axis, sizes.span, sizes.points)
+    systems: list[Measurable] = [_MeasuredSpec(one) if isinstance(one, Loaded) else one for one in given]
+    names = distinct([one.name for one in systems])
+    for one in systems:
+        one.prepare([run for run, _ in runs], sizes, timing)
+    grids = measured_grids([one.system for one in systems], runs[0][0], sizes.axis, sizes.span, sizes.points)
     number = len(runs) * sum(len(grid.points) for grid in grids)
     if number > MOST_CONFIGURATIONS:
         raise UsageError(f"measure: {number:,} configurations, and at most {MOST_CONFIGURATIONS:,} are measured")
-    where = {"device": device, "threads": timing.threads or 1, "compiled": timing.compile}
+    where = {"device": device, "threads": timing.threads or 1}
+    where |= {"compiled": timing.compile, "composed": timing.composed}
     result = []
     for at, (run, options) in itertools.product(sorted({at for grid in grids for at in grid.points}), runs):
-        for system, grid in zip(systems, grids, strict=True):
+        for name, system, grid in zip(names, systems, grids, strict=True):
             if at in grid.points:
-                result.append(_counted(system, sizes.axis.run(run, grid.points[at]), options, where))
+                result.append(_counted(name, system, sizes.axis.run(run, grid.points[at]), options, where))
+    once = {key_of(one.configuration, None, None): one for one in reversed(result)}  # a module has a dtype of its own
+    result = [one for one in result if once[key_of(one.configuration, None, None)] is one]
     notes = dict.fromkeys(run.default_note for run, _ in runs if run.default_note is not None)
     return Plan(result, dict(zip(names, grids, strict=True)), tuple(notes))
 
 
-class _System(NamedTuple):
-    """A spec, its distinct name, and its hash."""
+class _MeasuredSpec:
+    """A spec of a sweep."""
 
-    name: str
-    loaded: Loaded
-    spec_hash: str
+    def __init__(self, loaded: Loaded) -> None:
+        self.name, self._loaded, self.system = loaded.spec.name, loaded, SpecSystem(loaded)
+        self._hash = spec_hash(loaded.spec)
+
+    def prepare(self, runs: Sequence[Run], sizes: Sizes, timing: TimingPlan) -> None:
+        """Nothing has to be known before it is counted."""
+
+    def ledger(self, run: Run) -> Ledger:
+        """Counted."""
+        return account(self._loaded, run, trace=False, orders=False)
+
+    def fields(self, run: Run, ledger: Ledger) -> dict[str, Any]:
+        """What a configuration says of it."""
+        of_spec = {"target": self._loaded.name, "settings": self._loaded.settings, "spec_hash": self._hash}
+        return of_spec | {"dtype": run.dtype, "attention": run.attention}
 
 
-def _counted(system: _System, run: Run, options: dict[str, Any], where: dict[str, Any]) -> Planned:
+def _counted(name: str, system: Measurable, run: Run, options: dict[str, Any], where: dict[str, Any]) -> Planned:
     """One configuration, counted.
 
     Raises:
         XfcostError: the system can't run so.
     """
-    ledger = account(system.loaded, run, trace=False, orders=False)
+    ledger = system.ledger(run)
     generation = ledger.generation
     if generation is not None and generation.decode is None:
-        raise UsageError(f"{system.name}: there are no decode steps to time: {generation.refused}")
+        raise UsageError(f"{name}: there are no decode steps to time: {generation.refused}")
     configuration = Configuration(
-        system=system.name,
-        target=system.loaded.name,
-        settings=system.loaded.settings,
-        spec_hash=system.spec_hash,
+        system=name,
         N=ledger.metadata.grid_tokens,
         size=run.size,
-        **{name: getattr(run, name) for name in VARIED},
+        batch=run.batch,
+        mode=run.mode,
         run_options={option: options[option] for option in OF_MODES if option in options},
+        **system.fields(run, ledger),
         **where,
     )
     return Planned(configuration, counted_of(ledger))
@@ -150,7 +192,8 @@ def _counted(system: _System, run: Run, options: dict[str, Any], where: dict[str
 def run_of(configuration: Configuration) -> Run:
     """The checked run of a configuration."""
     of_size = {"N": configuration.N} if configuration.size is None else {"size": configuration.size}
-    options = {name: getattr(configuration, name) for name in VARIED}
+    names = ("batch", "mode") if configuration.is_module else VARIED  # a module has a dtype and attention of its own
+    options = {name: getattr(configuration, name) for name in names}
     return make_run(**of_size, **options, **configuration.run_options)
 
 
@@ -158,6 +201,11 @@ def spec_hash(spec: Spec) -> str:
     """16 hexadecimal digits of the expanded spec, without its name and texts."""
     parts = {key: value for key, value in msgspec.to_builtins(spec).items() if key not in _TEXTS}
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16]
+
+
+def has_kinds(ledger: Ledger) -> bool:
+    """Are mixing kinds known? Those of a torch module have to be looked for."""
+    return ledger.module is None or any(row.mixing != "unknown" for row in ledger.rows)
 
 
 def counted_of(ledger: Ledger) -> Counted:
@@ -168,7 +216,7 @@ def counted_of(ledger: Ledger) -> Counted:
         step = ledger.training.step
         macs, flops, attention = step.forward_macs + step.backward_macs, None, step.attention_kept_bytes
     by_mixing: dict[str, dict[str, int]] = {}
-    for kind in MIXINGS:
+    for kind in MIXINGS if has_kinds(ledger) else ():
         part = ledger.part(row for row in ledger.rows if row.mixing == kind)
         by_mixing[kind] = {quantity: part.total(quantity) or 0 for quantity in _BY_MIXING}
     return Counted(

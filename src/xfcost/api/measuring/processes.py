@@ -39,13 +39,14 @@ class Processes:
         self._device, self._timing, self._timeout, self._command = device, timing, timeout, list(command)
         self._running: subprocess.Popen[bytes] | None = None
 
-    def described(self) -> Described:
-        """The device.
+    def described(self, calibrated: Sequence[str] = ()) -> Described:
+        """The device; it has to be calibrated for these dtypes.
 
         Raises:
             DeviceError: it can't be used.
         """
-        answer = self._answer(Job(device=self._device), max(self._timeout, _LOADING_SECONDS))
+        job = Job(device=self._device, timing=self._timing, calibrated=tuple(calibrated))
+        answer = self._answer(job, max(self._timeout, _LOADING_SECONDS))
         if isinstance(answer, Outcome) or answer.described is None:
             reason = answer.reason if isinstance(answer, Outcome) else answer.refused
             raise DeviceError(f"--device {self._device}: {reason}" if isinstance(answer, Outcome) else str(reason))

@@ -89,9 +89,26 @@ class Sweep:
         where = (described.machine, described.device_name) if described else (None, None)
         self._keys = [self._key(one.configuration, *where) for one in planned]
         self._known = {self._key_of_row(row): row for row in file.rows}
+        self._check_modules()
         self._spent: dict[int, float] = {}
         self._writing = threading.Lock()
         self._ended = False
+
+    def _check_modules(self) -> None:
+        """Refuse rows of a torch module that count otherwise now: code that it imports has changed.
+
+        Raises:
+            UsageError: the file has such a row.
+        """
+        for one, key in zip(self._planned, self._keys, strict=True):
+            row, configuration = self._known.get(key), one.configuration
+            if row is None or not configuration.is_module or row.counted.costs == one.counted.costs:
+                continue
+            raise UsageError(
+                f"--save {self._file.path}: has a row of {configuration.system} at {_size_text(configuration)} with "
+                f"{row.counted.macs:,} MACs and {row.counted.params:,} parameters, and now it has "
+                f"{one.counted.macs:,} and {one.counted.params:,}: code that it imports has changed; take another file"
+            )
 
     @property
     def rows(self) -> list[Measurement]:
@@ -168,8 +185,8 @@ class Sweep:
             other = row.configuration
             at_this = msgspec.structs.replace(other, N=configuration.N, size=configuration.size)
             same = self._key(at_this, row.machine, None) == self._key(configuration, machine, None)
-            if same and row.outcome.status == "timed out" and other.N < configuration.N:
-                outcome = Outcome(status="skipped", reason=f"at N = {other.N:,} it timed out")
+            if same and row.outcome.status == "timed out" and other.extent < configuration.extent:
+                outcome = Outcome(status="skipped", reason=f"at {_size_text(other)} it timed out")
                 return Ran(outcome, self._described or _described_in(row))
         return None
 
@@ -202,6 +219,10 @@ class Sweep:
         done = [(self._planned[number].counted.macs, seconds) for number, seconds in self._spent.items()]
         fixed, per_mac = line_through(done)
         return sum(fixed + per_mac * self._planned[number].counted.macs for number in numbers)
+
+
+def _size_text(configuration: Configuration) -> str:
+    return f"N = {configuration.N:,}" if configuration.N else "×".join(map(str, configuration.size or ()))
 
 
 def _described_in(row: Measurement) -> Described:

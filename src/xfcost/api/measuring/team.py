@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import msgspec
 
 from xfcost.api.measuring.crews import ONE_BY_ONE, Crew, Ran, Rows, Runner, SideBySide
 from xfcost.api.measuring.jobs import Described
+from xfcost.api.measuring.module_rows import located
 from xfcost.api.measuring.processes import Processes
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.spec.load import Loaded
@@ -44,13 +45,13 @@ class Measured(NamedTuple):
     timeout: float
 
 
-def local_team(how: Measured, jobs: int) -> Team:
-    """This machine.
+def local_team(how: Measured, jobs: int, dtypes: Sequence[str] = ()) -> Team:
+    """This machine; with `--check` it has to be calibrated for `dtypes`.
 
     Raises:
-        DeviceError: it has no such device.
+        DeviceError: it has no such device, or is not calibrated.
     """
-    described = Processes(*how).described()
+    described = Processes(*how).described(dtypes if how.timing.checks else ())
     threads = how.timing.threads or described.threads
     how = how._replace(timing=how.timing._replace(threads=threads))
     if jobs == 1:
@@ -76,4 +77,5 @@ def cluster_team(address: str, how: Measured, specs: Mapping[str, Loaded]) -> It
     with closing(Cluster(address)) as cluster:
         rows = ClusterRows(cluster, asked, texts)
         crew = SideBySide(cluster.workers, together=cluster.workers)
-        yield Team(cluster.described(asked), False, how.timing.threads or 0, rows, crew, rows.kill)
+        threads = how.timing.threads or 0
+        yield Team(cluster.described(asked), False, threads, lambda one: rows(located(one)), crew, rows.kill)

@@ -7,20 +7,24 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from xfcost import __version__
+from xfcost.api.measuring.attempts import Attempts
 from xfcost.api.measuring.jobs import Described
 from xfcost.api.measuring.processes import Processes
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.file_locks import lock
 from xfcost.ledger.measurements import Configuration, Outcome
 from xfcost.ledger.timing_options import TimingPlan
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
 
 # Of this worker: what runs, and for which command; and the commands that have ended.
 _RUNNING: Final[dict[Processes, str]] = {}
@@ -38,6 +42,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     configuration: Configuration | None = None
     spec: str | None = None
     """The expanded spec as JSON: its file need not be on the worker's machine."""
+    row: str = ""
+    """Of the same row the same text, of another one another."""
+    tries: int = 1
+    """So often it may be begun."""
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +55,8 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     """Why it can't run the row at all."""
     described: Described | None = None
     outcome: Outcome | None = None
+    killed: bool = False
+    """Was the row begun as often as it may be already, each time on a worker that was killed?"""
     seconds: float = 0.0
     """Of the row's process."""
 
@@ -54,6 +64,11 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 def version() -> str:
     """Of xfcost on this machine."""
     return __version__
+
+
+def tries(dask_scheduler: Scheduler) -> int:
+    """So often a scheduler begins a task."""
+    return int(dask_scheduler.allowed_failures) + 1
 
 
 def answer(asking_version: str, content: bytes) -> bytes:
@@ -86,6 +101,8 @@ def _response(request: Request) -> Response:
     described = _described(request.device)
     if request.configuration is None:
         return Response(described=described)
+    if not begins(request, described):
+        return Response(killed=True)
     threads = request.timing.threads or described.threads
     configuration = msgspec.structs.replace(request.configuration, threads=threads)
     processes = Processes(request.device, request.timing._replace(threads=threads), request.timeout)
@@ -96,6 +113,15 @@ def _response(request: Request) -> Response:
     finally:
         del _RUNNING[processes]
     return Response(described=described, outcome=outcome, seconds=time.monotonic() - started)
+
+
+def begins(request: Request, described: Described) -> bool:
+    """Tell the scheduler that the row begins here; False where it was begun as often as it may be."""
+    with closing(Attempts(request.row)) as attempts:
+        if attempts.number >= request.tries:
+            return False
+        attempts.begin(described)
+        return True
 
 
 @cache

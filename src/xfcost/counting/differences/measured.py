@@ -17,7 +17,8 @@ from xfcost.ledger.time_ratio import TimeRatio, time_ratio
 COSTS: Final = ("params", "macs", "flops", "attention_bytes")
 # What a row is recognised by: the spec may have changed, and the run is the same.
 _SAME: Final = (
-    "system", "N", "size", "batch", "dtype", "attention", "mode", "run_options", "device", "threads", "compiled",
+    "system", "N", "size", "batch", "dtype", "attention", "mode", "run_options", "device", "threads",
+    "compiled", "composed",
 )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ FIELDS: Final[Mapping[str, Callable[[Measurement], str]]] = {
     "attention": lambda row: row.configuration.attention,
     "mode": lambda row: row.configuration.mode,
     "compile": lambda row: "compiled" if row.configuration.compiled else "not compiled",
+    "composed": lambda row: "composed" if row.configuration.composed else "not composed",
 }
 
 
@@ -113,7 +114,12 @@ def _on_axis(rows: Sequence[Measurement], axis: Axis, texts: list[str], file: st
         UsageError: none has.
     """
     if axis is TOKENS:
-        return list(rows)
+        known = [row for row in rows if row.configuration.N]
+        if not known:
+            raise UsageError(f"--N: {file} has no such row whose tokens are known; give --size LOW:HIGH")
+        if len(known) < len(rows):
+            texts.append(f"{_rows_text(len(rows) - len(known))} of modules on images, whose tokens are not known")
+        return known
     square = [row for row in rows if axis_of_rows([row]) is PIXELS]
     if not square:
         raise UsageError(f"--size: {file} has no such row of a square image; leave --size out, or give --N LOW:HIGH")

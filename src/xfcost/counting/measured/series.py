@@ -90,6 +90,7 @@ RUN: Final[tuple[Trait, ...]] = (
     lambda row: (row.configuration.dtype,),
     _options,
     lambda row: ("compiled",) if row.configuration.compiled else ("not compiled",),
+    lambda row: ("composed",) if row.configuration.composed else ("not composed",),
 )
 
 
@@ -155,7 +156,7 @@ def shared_words(series: Sequence[Series]) -> list[str]:
     for trait in (*RUN, *PLACE):
         if len({trait(row) for row in rows}) == 1:
             words += trait(rows[0])
-    return [word for word in dict.fromkeys(words) if word != "not compiled"]
+    return [word for word in dict.fromkeys(words) if word not in {"not compiled", "not composed"}]
 
 
 def pairs_of(series: Sequence[Series], most: int) -> list[tuple[int, int]]:
@@ -165,18 +166,33 @@ def pairs_of(series: Sequence[Series], most: int) -> list[tuple[int, int]]:
     """
     traits = [(_options(one.row), spec_of(one.row), place_of(one.row), *_ways(one.row)) for one in series]
     groups = dict.fromkeys(_differing_in(place, one, traits) for one in traits for place in range(1, len(one)))
-    pairs = {pair for group in groups for pair in _pairs_in(group, most)}
+    pairs = {
+        pair for group in groups for pair in _pairs_in(group, most) if _differences(*(traits[at] for at in pair)) <= 1
+    }
     return sorted(pairs or _pairs_in(tuple(range(len(series))), most))
 
 
+# The attention and the dtype of a torch module are its own: beside a spec they are no difference in the run.
+_OWN: Final = ("its own",)
+
+
 def _ways(row: Measurement) -> list[tuple[str, ...]]:
-    return [trait(row) for trait in RUN if trait is not _options]
+    own = {RUN[0], RUN[2]} if row.configuration.is_module else set()
+    return [_OWN if trait in own else trait(row) for trait in RUN if trait is not _options]
+
+
+def _alike(one: object, other: object) -> bool:
+    return one == other or _OWN in (one, other)
+
+
+def _differences(one: Sequence[object], other: Sequence[object]) -> int:
+    return sum(not _alike(*both) for both in zip(one, other, strict=True))
 
 
 def _differing_in(place: int, one: Sequence[object], traits: Sequence[Sequence[object]]) -> tuple[int, ...]:
     """The numbers of the series that share all but one trait with `one`."""
     others = [number for number in range(len(one)) if number != place]
-    return tuple(at for at, them in enumerate(traits) if all(them[number] == one[number] for number in others))
+    return tuple(at for at, them in enumerate(traits) if all(_alike(them[number], one[number]) for number in others))
 
 
 def _pairs_in(group: Sequence[int], most: int) -> list[tuple[int, int]]:

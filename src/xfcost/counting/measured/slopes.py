@@ -18,6 +18,8 @@ from xfcost.ledger.statistics import Estimate, Interval, fit_slope, slope_refuse
 # The upper end: the points from a quarter of the largest N on (half of the largest side), and at least three.
 _OCTAVES: Final = 2
 _FEWEST: Final = 3
+# Of single readings: no cost falls.
+_FALLS: Final = "it falls, and each figure was read once"
 
 
 class Slope(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,17 +72,18 @@ def _slope(points: Sequence[Point], reading: Reading) -> Slope | None:
     estimate = fitted(xs, [point.estimate for point in points])
     if estimate is None:
         return None
-    if not reading.repeated:
-        estimate = Estimate(estimate.value, None)
+    if reading.repeated:
+        refused = slope_refused(estimate, max(_derived(points), default=None))
+    else:
+        estimate, refused = Estimate(estimate.value, None), _FALLS if estimate.value < 0 else None
     beside = [reading.beside(point.row) for point in points]
-    derived = max(_derived(points), default=None)
     return Slope(
         first=xs[0],
         last=xs[-1],
         points=len(points),
         value=estimate.value,
         interval=estimate.interval,
-        refused=slope_refused(estimate, derived) if reading.repeated else None,
+        refused=refused,
         beside=slope(xs, beside) if all(beside) else None,
     )
 

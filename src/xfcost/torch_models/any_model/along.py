@@ -32,6 +32,8 @@ _STEP: Final = 8
 _MOST: Final = 2**20
 # A run of so many seconds is the last: larger sizes take longer.
 _SLOW: Final = 1.5
+# What the side of an image may be a multiple of: patches, and strides of convolutions.
+_PATCHES: Final = (1, 2, 4, 7, 8, 14, 16, 28, 32)
 
 LedgerAt = Callable[[int], Ledger]
 """N, or a side -> the ledger of the module there; an XfcostError where it does not run."""
@@ -240,3 +242,15 @@ def _with_costs(row: Operation, costs: dict[str, Any]) -> Operation:
                 msgspec.structs.replace(old, **new) if isinstance(old, msgspec.Struct) else old._replace(**new)
             )
     return msgspec.structs.replace(row, **costs)
+
+
+def patch_of(own: int, at: Callable[[int], Ledger]) -> int:
+    """The least step from the side `own` at which the module runs and costs something else."""
+    macs = at(own).total("macs")
+    for step in _PATCHES:
+        try:
+            if at(own + step).total("macs") != macs:
+                return step
+        except XfcostError:
+            continue
+    return own

@@ -75,14 +75,18 @@ def _repeated(blocks: Sequence[Placed], depth: int, names: Sequence[str], siblin
         return one
     parts = (*one.parts[:depth], names_text(names, siblings), *one.parts[depth + 1 :])
     rows = [block.row for block in blocks]
-    row = msgspec.structs.replace(one.row, times=one.row.times * len(names), seconds=_mean_seconds(rows))
+    seconds = _mean([row.seconds for row in rows])
+    predicted = _mean([row.predicted_seconds for row in rows])
+    row = msgspec.structs.replace(
+        one.row, times=one.row.times * len(names), seconds=seconds, predicted_seconds=predicted
+    )
     return one._replace(parts=parts, row=_trained(row, rows))
 
 
-def _mean_seconds(rows: Sequence[Operation]) -> float | None:
-    """Seconds of one block, such that all blocks together take what was measured."""
-    measured = [row.seconds for row in rows if row.seconds is not None]
-    return sum(measured) / len(rows) if measured else None
+def _mean(seconds: Sequence[float | None]) -> float | None:
+    """Seconds of one block, such that all blocks together take what was measured or predicted."""
+    known = [one for one in seconds if one is not None]
+    return sum(known) / len(seconds) if known else None
 
 
 def _trained(row: Operation, rows: Sequence[Operation]) -> Operation:

@@ -38,7 +38,7 @@ def operation_name(func: Any) -> str:
 # Neither views nor work, though torch does not call them views.
 _NO_WORK: Final = frozenset((
     "aten::_unsafe_view", "aten::_reshape_alias", "aten::empty", "aten::empty_like", "aten::empty_strided",
-    "aten::lift_fresh", "aten::new_empty", "aten::new_empty_strided",
+    "aten::lift_fresh", "aten::new_empty", "aten::new_empty_strided", "prim::device",
 ))  # fmt: skip
 
 

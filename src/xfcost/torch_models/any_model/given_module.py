@@ -71,7 +71,7 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
     ledger = ledger_in_n(
         model, at_number, number, has_n=has_n or images, images=images,
         trace=how.trace, strict=how.strict, name=name, closed_form=how.closed_form,
-        mixing=on_cpu if how.mixing else None, plan=how.plan,
+        mixing=on_cpu if how.mixing else None, plan=how.plan, predict=how.predict,
         on=None if how.device is None else OnDevice(str(how.device), on_cpu, how.say, how.timing, taken=how.taken),
     )  # fmt: skip
     known: dict[str, Any] = {"grid_tokens": lengths.tokens} if has_n else {}

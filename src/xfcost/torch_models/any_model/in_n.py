@@ -17,6 +17,7 @@ from xfcost.torch_models.any_model.closed_form import with_form_of_module
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.any_model.mixing import OnCPU
+from xfcost.torch_models.any_model.prediction import PredictorOf
 from xfcost.torch_models.any_model.timing import OnDevice
 from xfcost.torch_models.timing.devices import check_device
 
@@ -31,7 +32,7 @@ def ledger_in_n(  # noqa: PLR0913 - options
     model: nn.Module, inputs_at: Callable[[int | None], Given], tokens: int | None, *, has_n: bool, trace: bool,
     strict: bool, name: str | None = None, closed_form: bool | None = None,
     mixing: OnCPU | None = None, plan: Plan | None = None,
-    on: OnDevice | None = None, images: bool = False,
+    on: OnDevice | None = None, images: bool = False, predict: PredictorOf | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger at N = `tokens`, and where its inputs have an N (`has_n`) its closed form.
 
@@ -48,24 +49,27 @@ def ledger_in_n(  # noqa: PLR0913 - options
         plan: as `module_ledger` takes it.
         on: as `module_ledger` takes it, at N alone.
         images: N are the pixels of square images.
+        predict: as `module_ledger` takes it, at N alone.
     """
 
     def ledger_at(
         size: int | None, *, traced: bool = False, refuses: bool = False, kinds: OnCPU | None = None,
-        timed_on: OnDevice | None = None,
+        timed_on: OnDevice | None = None, predicted_by: PredictorOf | None = None,
     ) -> Ledger:  # fmt: skip
         given = inputs_at(size)
         return module_ledger(
             model, given.args, given.kwargs, trace=traced, strict=refuses, name=name, mixing=kinds, plan=plan,
-            on=timed_on,
+            on=timed_on, predict=predicted_by,
         )  # fmt: skip
 
     if on is not None:
         check_device(on.device)
-    own, seconds = _timed(lambda: ledger_at(tokens, traced=trace, refuses=strict, kinds=mixing, timed_on=on))
+    own, seconds = _timed(
+        lambda: ledger_at(tokens, traced=trace, refuses=strict, kinds=mixing, timed_on=on, predicted_by=predict)
+    )
     if not has_n or tokens is None or closed_form is False:
         return own
-    if closed_form is None and (on is not None or _QUICK < seconds < _COLD * _QUICK):
+    if closed_form is None and (on is not None or predict is not None or _QUICK < seconds < _COLD * _QUICK):
         seconds = _timed(lambda: ledger_at(tokens))[1]
     if closed_form is None and seconds > _QUICK:
         return _refused(own, tokens, f"one run took {seconds:.1f} s; --verbose also counts it at other N")

@@ -21,6 +21,7 @@ from xfcost.torch_models.any_model.beside import Beside, differences, traced_bes
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import OnCPU, find_mixing
 from xfcost.torch_models.any_model.parameters import homes_of
+from xfcost.torch_models.any_model.prediction import PredictorOf, predicted_calls, with_predicted_calls
 from xfcost.torch_models.any_model.rows import costs_by_module, module_rows, names_of
 from xfcost.torch_models.any_model.run import Run, run, stand_ins
 from xfcost.torch_models.any_model.stand_in import How, reached
@@ -35,7 +36,7 @@ _STATISTIC_BYTES: Final = 4
 def module_ledger(  # noqa: PLR0913 - options
     module: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, trace: bool = True,
     strict: bool = False, name: str | None = None, mixing: OnCPU | None = None, plan: Plan | None = None,
-    on: OnDevice | None = None,
+    on: OnDevice | None = None, predict: PredictorOf | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger of one forward of `module(*args, **kwargs)`. The module is left as it was.
 
@@ -49,6 +50,7 @@ def module_ledger(  # noqa: PLR0913 - options
         mixing: also find how each operation mixes tokens, in this module with real numbers.
         plan: count a training step: the module in training mode, and the backward pass of what it returns.
         on: also time it there.
+        predict: dtype -> predicts the seconds of a forward.
 
     Raises:
         UsageError: the module is none, is scripted, or does not run on these inputs.
@@ -56,7 +58,7 @@ def module_ledger(  # noqa: PLR0913 - options
     """
     model, given = original(module), Given(args, kwargs or {})
     training = plan is not None
-    found = run(model, given.args, given.kwargs, training=training, keeps_free=on is not None)
+    found = run(model, given.args, given.kwargs, training=training, keeps_free=on is not None or predict is not None)
     of_parameters = homes_of(found.elements, found.works)
     missing = dict(sorted(uncounted(found.works).items()))
     title = name or type(model).__name__
@@ -72,6 +74,7 @@ def module_ledger(  # noqa: PLR0913 - options
         if on is None
         else timed(found, title, dtype, on._replace(optimizer=None if plan is None else plan.optimizer))
     )
+    foreseen = None if predict is None else predicted_calls(found, model, given, predict(dtype))
     eager_bytes, fused_bytes = _attention_bytes(found.works, BYTES_PER_ELEMENT[dtype])
     ledger = Ledger(
         metadata=_metadata(model, title, given, dtype, found),
@@ -91,6 +94,7 @@ def module_ledger(  # noqa: PLR0913 - options
     )
     ledger = _with_notes(ledger, how)
     ledger = ledger if plan is None else with_training_step(ledger, model, found, plan)
+    ledger = ledger if foreseen is None else with_predicted_calls(ledger, foreseen, found.how)
     return ledger if measured is None else with_timing(ledger, measured)
 
 

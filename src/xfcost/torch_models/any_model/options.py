@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.ledger.training import Plan
+from xfcost.torch_models.any_model.prediction import PredictorOf
 from xfcost.torch_models.any_model.timing import Taken
 
 
@@ -30,3 +31,5 @@ class How(NamedTuple):
     """Called with a line of text before it is timed."""
     taken: Taken | None = None
     """What was measured there already, in turns with other systems."""
+    predict: PredictorOf | None = None
+    """Also predict the seconds of a forward."""

@@ -40,8 +40,10 @@ from xfcost.torch_models.any_model.lineage import (
     multiplies_activations,
     note,
 )
+from xfcost.torch_models.any_model.operands import operand_bytes, shape_of
 from xfcost.torch_models.any_model.threads import threads_recorded
 from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.predicting import calls
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.shared.running_modules import running_modules
 from xfcost.torch_models.tracing import kernels
@@ -53,8 +55,8 @@ from xfcost.torch_models.tracing.kernels import attention_operands
 _LOOKING: Final = threading.RLock()  # what it replaces, all threads see
 Clock = Callable[[], float]
 _MACHINERY: Final = frozenset((
-    *map(str, Path(__file__).parent.glob("*.py")), kernels.__file__, function.__file__, _python_dispatch.__file__,
-    torch.overrides.__file__, torch._ops.__file__, torch._tensor.__file__,  # noqa: SLF001
+    *map(str, Path(__file__).parent.glob("*.py")), calls.__file__, kernels.__file__, function.__file__,
+    _python_dispatch.__file__, torch.overrides.__file__, torch._ops.__file__, torch._tensor.__file__,  # noqa: SLF001
 ))  # fmt: skip
 
 
@@ -182,10 +184,14 @@ class Recorder(TorchDispatchMode):
             self.works[key] = Work(key[0], key[1], key)
         return self.works[key]
 
+    def of_thread(self) -> Recorder:
+        """A recorder of another thread."""
+        return Recorder(self.clock, keeps_free=self.keeps_free)
+
     @contextmanager
     def in_thread(self, path: str) -> Iterator[None]:
         """Record in another thread, for the module of this path, which gave it work."""
-        own = Recorder(self.clock, keeps_free=self.keeps_free)
+        own = self.of_thread()
         own.works, own.seconds, own.stacks, own.lock = self.works, self.seconds, self.stacks, self.lock
         own.running = [path]
         own.stacks[threading.get_ident()] = own.running
@@ -226,14 +232,10 @@ def _add(work: Work, found: Costs | None, given: Sequence[Tensor], results: Sequ
         work.uncounted[work.operation] += 1
     else:
         work.costs.update(found)
-    work.called([_shape(one) for one in given], [_shape(one) for one in results])
+    work.called(list(map(shape_of, given)), list(map(shape_of, results)))
+    work.operand_bytes += operand_bytes(work.name, given, results)
     for tensor in given:
         work.weights.update(dict.fromkeys(sorted(lineage(tensor).weights)))
-
-
-def _shape(tensor: Tensor) -> tuple[int, ...]:
-    """The sizes of a tensor; a nested one has none."""
-    return () if tensor.is_nested else tuple(tensor.shape)
 
 
 class WholeFunctions(TorchFunctionMode):

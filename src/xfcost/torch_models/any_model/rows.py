@@ -64,6 +64,8 @@ def _placed(work: Work, params: int, elements: Mapping[str, int]) -> Placed:
         fused=bool(work.fused_entries),
         shared=foreign[0] if foreign and not params else None,
         seconds=work.seconds,
+        predicted_seconds=work.predicted_seconds,
+        operand_bytes=None if work.seconds is None and work.predicted_seconds is None else work.operand_bytes,
         weights_read=None if read == params else WeightsRead(read),
         ran=Ran(
             aten=work.operation,
@@ -85,6 +87,7 @@ def _placed(work: Work, params: int, elements: Mapping[str, int]) -> Placed:
 def _with_backward(row: Operation, work: Work) -> Operation:
     figures = TrainingFigures(recomputed_macs=work.recomputed_macs, kept_bytes=work.kept_bytes)
     changed = {"backward_macs": work.backward_macs, "recomputed": work.recomputed, "training": figures}
+    changed |= {"operand_bytes": None}  # those of the backward pass are not known
     return msgspec.structs.replace(row, **changed)
 
 

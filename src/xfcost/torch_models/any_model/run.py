@@ -94,18 +94,19 @@ def _on_meta(model: nn.Module, inputs: Any) -> bool:
 
 def run_on(  # noqa: PLR0913 - options
     how: How, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *, training: bool = False,
-    keeps_free: bool = False,
+    keeps_free: bool = False, recorder: Recorder | None = None,
 ) -> Run:  # fmt: skip
     """One recorded run on such tensors. What the model raises passes through.
 
     `beside` gives another dispatch mode for the inputs that the run works on; it sees the same operations.
+    `recorder` records in place of the usual one.
     """
     outside = Work("", "outside")
     fake_mode = _fake_mode() if how == "fake" else nullcontext()
     with stand_ins(how, model, args, kwargs, fake_mode, training=training) as given, ExitStack() as stack:
         own_args, own_kwargs = given
         made = partial(TrainingRecorder, model) if training else Recorder
-        recorder: Recorder = made(keeps_free=keeps_free)
+        recorder = recorder or made(keeps_free=keeps_free)
         stack.enter_context(no_compiler())
         stack.enter_context(_quiet() if how == "fake" else nullcontext())
         stack.enter_context(fake_mode)

@@ -16,7 +16,7 @@ from xfcost.ledger.grid import sides_text
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Mixing, Operation
 from xfcost.spec.run import Run
-from xfcost.torch_models.any_model.along import Along
+from xfcost.torch_models.any_model.along import Along, patch_of
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.options import How
@@ -27,8 +27,6 @@ _MOST_TOKENS: Final = 2**20
 _MOST_SIDE: Final = 2048
 # The largest size at which it is counted, where no polynomial tells.
 _MOST_COUNTED: Final = 2**16
-# What the side of an image may be a multiple of: patches, and strides of convolutions.
-_PATCHES: Final = (1, 2, 4, 7, 8, 14, 16, 28, 32)
 # Points of a line: of polynomials, and where each is counted.
 _POINTS: Final = 97
 _COUNTED_POINTS: Final = 17
@@ -83,6 +81,7 @@ class ModuleSystem:
         ledger = self.module.ledger(lengths, how)
         if how.mixing:
             self._kinds = {row.path: row for row in ledger.rows}
+        ledger = self._with_kinds(ledger)
         if self._own is None:
             tokens = ledger.metadata.grid_tokens or lengths.tokens
             self._own = ledger if how.plan is None else self._at(lengths)
@@ -248,7 +247,7 @@ class ModuleSystem:
             run = self.own.module
             if run is not None and run.tensors == "real":
                 most = _MOST_TIMES_ON_NUMBERS * own
-            grain = _patch(own, at) if name == "side" else None
+            grain = patch_of(own, at) if name == "side" else None
             self._along[name] = Along(own, at, most, grain, _MOST_COUNTED, self._clock)
         return self._along[name]
 
@@ -257,6 +256,9 @@ class ModuleSystem:
         began = self._clock()
         ledger = self.module.ledger(lengths, How(trace=False, closed_form=False))
         self._seconds = self._clock() - began
+        return self._with_kinds(ledger)
+
+    def _with_kinds(self, ledger: Ledger) -> Ledger:
         return msgspec.structs.replace(ledger, rows=tuple(map(self._with_kind, ledger.rows)))
 
     def _with_kind(self, row: Operation) -> Operation:
@@ -276,18 +278,6 @@ def _at_lengths(ledger: Ledger, lengths: Lengths) -> Ledger:
         size = sides_text(lengths.size)
         metadata = msgspec.structs.replace(metadata, image=lengths.size, inputs=f"image {size}")
     return msgspec.structs.replace(ledger, metadata=metadata)
-
-
-def _patch(own: int, at: Callable[[int], Ledger]) -> int:
-    """The least step from the side `own` at which the module runs and costs something else."""
-    macs = at(own).total("macs")
-    for step in _PATCHES:
-        try:
-            if at(own + step).total("macs") != macs:
-                return step
-        except XfcostError:
-            continue
-    return own
 
 
 def lengths_of(run: Run) -> Lengths:

@@ -16,6 +16,7 @@ from xfcost.ledger.options import read_option
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.config_target import configured
+from xfcost.torch_models.any_model.fingerprint import fingerprint
 from xfcost.torch_models.any_model.given_module import ledger_at_lengths
 from xfcost.torch_models.any_model.input_texts import inputs_from, letters_in
 from xfcost.torch_models.any_model.inputs import Given, Lengths, inputs_at, letters_of
@@ -39,10 +40,10 @@ class NamedModule:
     """
 
     def __init__(self, target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: Any) -> None:
-        self.target, self.texts, self.samples = target, inputs, int(read_option("batch", batch))
+        self.target, self.texts, self.samples = target, tuple(inputs), int(read_option("batch", batch))
         self.name = printable(target.text, 200)
         self.title = target.name or os.path.basename(target.place)
-        self._arguments = _arguments(build)
+        self.build, self._arguments = tuple(build), _arguments(build)
         self._devices: tuple[str, ...] = ("meta", "cpu")
         self._built: dict[str, tuple[nn.Module, Any]] = {}
 
@@ -84,6 +85,23 @@ class NamedModule:
         """The module with real numbers, with its inputs; inside, its code runs as a script."""
         with as_a_script(self.target):
             yield self._on_cpu(lengths)()[0]
+
+    @contextmanager
+    def as_counted(self, lengths: Lengths) -> Iterator[Built]:
+        """The module as a ledger counted it before, most often on `meta`, with its inputs."""
+        with as_a_script(self.target):
+            model, given_at, first, _ = self._made(self._devices[0], lengths)
+            yield model, given_at(first)
+
+    def forget(self) -> None:
+        """Let go of what was built."""
+        self._built.clear()
+
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits: other code, parameters, buffers, inputs or arguments have others. Counted before."""
+        with as_a_script(self.target):
+            model, _ = self._model(self._devices[0])
+            return fingerprint(self.target, model, (*self.texts, "--build", *self.build))
 
     def _on_cpu(self, lengths: Lengths) -> OnCPU:
         def built_there() -> list[Built]:

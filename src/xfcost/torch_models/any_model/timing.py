@@ -25,7 +25,7 @@ from xfcost.torch_models.any_model.run import Run, stand_ins
 from xfcost.torch_models.any_model.stand_in import How, copied_inputs, copier, reached
 from xfcost.torch_models.any_model.stepping import predicted_peak, steps_on
 from xfcost.torch_models.any_model.user_errors import original, refused
-from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.any_model.work import Key, Work, owners
 from xfcost.torch_models.memory.peak import check_room, peak_of_call
 from xfcost.torch_models.timing.devices import Clock, check_device, waiting_clock
 from xfcost.torch_models.timing.refusals import on_device
@@ -33,9 +33,6 @@ from xfcost.torch_models.timing.result import timing_of
 from xfcost.torch_models.timing.subjects import UPDATE, Ready, peak_on_cuda
 from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, take_turns
 from xfcost.torch_models.tracing.meta import shapes_on_meta
-
-Key = tuple[Any, ...]
-
 
 # What a module may raise because of its own code.
 OWN_ERRORS: Final = (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
@@ -140,7 +137,7 @@ def what_runs(optimizer: str | None) -> str:
 def with_timing(ledger: Ledger, timed_: Timed) -> Ledger:
     """`ledger`, whose rows have their seconds, with those of the whole."""
     spent = {row.path: row.seconds * row.times for row in ledger.rows if row.seconds is not None}
-    ledger = with_seconds(ledger, spent, {}, timed_.timing, timed_.update)
+    ledger = with_seconds(ledger, spent, None, timed_.timing, timed_.update)
     for note in reversed(timed_.notes):
         ledger = ledger.with_note(note)
     return ledger
@@ -209,16 +206,12 @@ def _peak(call: Callable[[], object], model: nn.Module, given: Given, device: st
     return peak_of_call(call, model, reached((given.args, given.kwargs)))
 
 
-def _give_seconds(works: list[Work], seconds: dict[Any, float]) -> None:
-    """Give every operation its seconds; a device may run other kernels for the same call, and they are that call's."""
-    by_key = {work.place: work for work in works}
-    by_call: dict[Any, Work] = {}
-    for work in works:
-        by_call.setdefault(work.call, work)
+def _give_seconds(works: list[Work], seconds: dict[Key, float]) -> None:
+    """Give every operation its seconds."""
+    owner = owners(works)
     for key, spent in seconds.items():
-        owner = by_key.get(key) or by_call.get((key[0], *key[2:]))
-        if owner is not None:
-            owner.seconds = (owner.seconds or 0.0) + spent
+        if (work := owner(key)) is not None:
+            work.seconds = (work.seconds or 0.0) + spent
 
 
 def _notes(built: nn.Module, model: nn.Module, on: OnDevice) -> Iterator[str]:

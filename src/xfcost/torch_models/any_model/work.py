@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 from xfcost.ledger.attention_core import AttentionCore
@@ -11,13 +11,15 @@ from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.operation import Mixing
 
 Shapes = tuple[tuple[int, ...], ...]
+# A module, the name of an operation, and the call in the source.
+Key = tuple[Any, ...]
 _MOST_SHAPES: Final = 4
 
 
 class Work:
     """What an operation costs, on what shapes, with which weights."""
 
-    def __init__(self, path: str, operation: str, place: tuple[Any, ...] | None = None) -> None:
+    def __init__(self, path: str, operation: str, place: Key | None = None) -> None:
         self.path = path
         self.operation = operation
         self.place = place
@@ -50,6 +52,9 @@ class Work:
         self.kept_bytes = 0
         """Activations that it is the first to save for the backward pass."""
         self.seconds: float | None = None
+        self.predicted_seconds: float | None = None
+        self.operand_bytes = 0
+        """Bytes that its calls move: inputs, outputs and weights, each tensor of a call once."""
         self.mixing: Mixing = "unknown"
         """Its kind, if somebody finds it."""
         self.content_dependent = False
@@ -90,6 +95,18 @@ class Work:
         ran = (self.operation, costs, uncounted, self.calls, self.inputs, self.outputs, self.varied)
         attention = (self.entries, self.fused_entries, self.fused_statistics, self.matrix, self.core, self.heads)
         return (*ran, *attention, self.mixing, self.content_dependent, *self.reading(), self.kind_missing)
+
+
+def owners(works: Sequence[Work]) -> Callable[[Key], Work | None]:
+    """The operation that a key of another run belongs to.
+
+    A device may run other kernels for the same call; they are that call's.
+    """
+    by_key = {work.place: work for work in works}
+    by_call: dict[Any, Work] = {}
+    for work in works:
+        by_call.setdefault(work.call, work)
+    return lambda key: by_key.get(key) or by_call.get((key[0], *key[2:]))
 
 
 def shapes_text(shapes: Shapes) -> str:

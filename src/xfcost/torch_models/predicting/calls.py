@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
 
-from xfcost.torch_models.predicting.call import Call, Layout
+from xfcost.torch_models.predicting.call import Call
+from xfcost.torch_models.predicting.kernel import FUSED_ATTENTION, as_on_cpu, kernel_of, layouts
 from xfcost.torch_models.predicting.loops import FEW, MORE, Work, in_all_steps, laid_out
 from xfcost.torch_models.shared.experts import evenly, grouped_linear
 from xfcost.torch_models.shared.recurrence import in_few_steps
@@ -23,31 +23,7 @@ from xfcost.torch_models.tracing.dispatch import first_tokens, runs_whole
 
 Clock = Callable[[], float]
 
-FUSED_ATTENTION: Final = "xfcost.scaled_dot_product_attention"
-FLASH_ATTENTION: Final = "aten._scaled_dot_product_flash_attention_for_cpu"
-"""What fused attention runs on the CPU where a gradient is needed."""
-# Calls that return their input's memory, although their schema does not say so.
-_FREE: Final = frozenset(("aten._unsafe_view", "aten.lift_fresh", "aten.detach"))
-# Arguments that decide how an operation runs.
-_CONVOLUTION: Final = ("stride", "padding", "dilation", "transposed", "groups")
-_OPTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "aten.convolution": _CONVOLUTION,
-    "aten.convolution_backward": (*_CONVOLUTION, "output_mask"),
-    FLASH_ATTENTION: ("is_causal",),
-    f"{FLASH_ATTENTION}_backward": ("is_causal",),
-    "aten.index": ("indices",),
-    "aten.max_pool2d_with_indices": ("kernel_size",),
-    "aten.max_pool3d_with_indices": ("kernel_size",),
-    "aten.avg_pool2d": ("kernel_size",),
-}
-# On the CPU their first result is contiguous, also where the input is not.
-_DENSE: Final = frozenset(
-    ("aten.native_batch_norm", "aten.native_batch_norm_backward", "aten.native_layer_norm_backward")
-)
-_IMAGE: Final = 4  # axes: batch, channels, height, width
 _NUMBER: Final = "aten._local_scalar_dense"
-INDICES: Final = "indices"
-"""Stands for a tensor among the options of a call: one that an axis is indexed by."""
 
 
 class Recorded(NamedTuple):
@@ -80,7 +56,7 @@ def recorded(
         if clock is None:
             stack.enter_context(in_few_steps(recorder.loop))
         stack.enter_context(torch.no_grad())
-        for context in (_FusedAttention(recorder), recorder):
+        for context in (FusedAttention(recorder), recorder):
             stack.enter_context(context)
         for _ in range(times if clock is None else times + 1):
             if before is not None:
@@ -117,31 +93,29 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
-        if self._is_free(func):
-            if self._times is None:
-                self.views[self.running[-1]] += 1
-            return func(*args, **given)
         if self._times is not None:
-            return self._timed(lambda: func(*args, **given), self._times)
-        name = str(func.overloadpacket)
+            return self._timed_again(func, args, given, self._times)
+        found = kernel_of(func, args, given)
+        if found is None:
+            self.views[self.running[-1]] += 1
+            return func(*args, **given)
+        name, options = found
         if name == _NUMBER and args[0].is_meta:  # there is no number to read
             return self.count(name, args, lambda: 1.0)
-        options = tuple(_hashable(_argument(func, one, args, given)) for one in _OPTIONS.get(name, ()))
-        return self.count(name, (args, given), lambda: _as_on_cpu(name, args, func(*args, **given)), options)
+        return self.count(name, (args, given), lambda: as_on_cpu(name, args, func(*args, **given)), options)
 
-    def _is_free(self, func: Any) -> bool:
-        """Does a call only make another view?"""
-        found = self._free.get(func)
-        if found is None:
-            found = self._free[func] = str(func.overloadpacket) in _FREE or _is_view(func)
-        return found
+    def _timed_again(self, func: Any, args: Any, given: Any, times: list[float]) -> Any:
+        free = self._free.get(func)
+        if free is None:
+            free = self._free[func] = kernel_of(func, args, given) is None
+        return func(*args, **given) if free else self._timed(lambda: func(*args, **given), times)
 
     def count(self, name: str, tensors: Any, run: Callable[[], Any], options: tuple[Any, ...] = ()) -> Any:
         """Run one call, and note it, or its time."""
         if self._times is not None:
             return self._timed(run, self._times)
         result = run()
-        call = Call(name, _layouts(tensors), _layouts(result), options)
+        call = Call(name, layouts(tensors), layouts(result), options)
         known = bool(call.inputs or call.outputs)  # else nothing is computed: a profiler's mark
         if known:
             self.counts[self.running[-1], call] += 1
@@ -216,10 +190,17 @@ class Recorder(TorchDispatchMode):
         return Recorded(dict(self.counts), self.views, self.modules, dict(self.seconds))
 
 
-class _FusedAttention(TorchFunctionMode):
+class Counts(Protocol):
+    """Notes calls."""
+
+    def count(self, name: str, tensors: Any, run: Callable[[], Any], options: tuple[Any, ...] = ()) -> Any:
+        """Run one call, and note it."""
+
+
+class FusedAttention(TorchFunctionMode):
     """Fused attention is one call on every device; on `meta` torch would run its parts."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Counts) -> None:
         super().__init__()
         self.recorder = recorder
 
@@ -238,18 +219,6 @@ class _FusedAttention(TorchFunctionMode):
         return self.recorder.count(FUSED_ATTENTION, (args, given), run, (causal,))
 
 
-def _as_on_cpu(name: str, args: Sequence[Any], result: Any) -> Any:
-    """Results on `meta` in the memory format of the CPU, where torch's own shape formulas have another."""
-    if name == "aten.softplus_backward" and result.is_meta:
-        return torch.empty_like(args[0])
-    if name not in _DENSE or not isinstance(result[0], Tensor) or not result[0].is_meta:
-        return result
-    first = result[0]
-    last = first.ndim == _IMAGE and first.is_contiguous(memory_format=torch.channels_last)
-    memory_format = torch.channels_last if last and not first.is_contiguous() else torch.contiguous_format
-    return torch.empty(first.shape, dtype=first.dtype, device="meta", memory_format=memory_format), *result[1:]
-
-
 @contextmanager
 def counted_modules(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Tell the recorder which module is running, and count its calls."""
@@ -266,31 +235,7 @@ def counted_modules(model: nn.Module, recorder: Recorder) -> Iterator[None]:
         yield
 
 
-def _is_view(func: Any) -> bool:
-    """Does a result of `func` share an argument's memory, unwritten?"""
-    return any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)  # noqa: SLF001
-
-
-def _argument(func: Any, name: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
-    """An argument by its name; trailing ones that are as their defaults are left out of a call."""
-    declared = {one.name: (place, one) for place, one in enumerate(func._schema.arguments)}  # noqa: SLF001
-    place, one = declared[name]
-    return args[place] if place < len(args) else given.get(name, one.default_value)
-
-
-def _layouts(tree: Any) -> tuple[Layout, ...]:
-    return tuple(_layout(tensor) for tensor in _tensors(tree))
-
-
-def _tensors(tree: Any) -> Iterable[Tensor]:
-    return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
-
-
-def _layout(tensor: Tensor) -> Layout:
-    return Layout(tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype).removeprefix("torch."))
-
-
-def _hashable(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return INDICES
-    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+def loop_calls(loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Recorded]:
+    """The result of a long loop over tokens on `meta`, and its calls."""
+    recorder = Recorder(None)
+    return recorder.loop(loop, shapes, args), recorder.result()

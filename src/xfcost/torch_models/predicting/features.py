@@ -7,7 +7,7 @@ from math import log2, prod
 from typing import Final, NamedTuple
 
 from xfcost.torch_models.predicting.call import Call, Layout
-from xfcost.torch_models.predicting.calls import FLASH_ATTENTION, FUSED_ATTENTION, INDICES
+from xfcost.torch_models.predicting.kernel import FLASH_ATTENTION, FUSED_ATTENTION, INDICES
 
 _BYTES: Final = {
     "float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "complex64": 8, "complex128": 16,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,7 +18,8 @@ from xfcost.ledger.prediction import Prediction
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.batch_statistics import batch_statistics
 from xfcost.torch_models.memory.training_step import Stepping
-from xfcost.torch_models.predicting.calls import Recorded, recorded
+from xfcost.torch_models.predicting.call import Call
+from xfcost.torch_models.predicting.calls import recorded
 from xfcost.torch_models.predicting.features import Features, features
 from xfcost.torch_models.predicting.regression import Regression, joined
 from xfcost.torch_models.predicting.training_calls import OUTSIDE, recorded_step
@@ -31,6 +32,8 @@ from xfcost.torch_models.tracing.rows import row_path
 _SHARE: Final = 0.9
 # A call of an operation that was never measured may take this many times longer or shorter.
 _UNKNOWN_FACTOR: Final = 3.0
+
+Place = TypeVar("Place", bound=Hashable)
 
 
 class Seconds(NamedTuple):
@@ -63,8 +66,18 @@ class Predictor:
 
     def seconds(self, live: BuiltModel) -> Seconds:
         """The seconds of one forward of a model on `meta`."""
-        modules, unknown = _spent(recorded(live.model, live.inputs), self._of_forwards)
-        return Seconds(_by_row(modules, live.rows), sum(modules.values()), unknown)
+        found = recorded(live.model, live.inputs)
+        places, unknown = self.by_place(found.calls, found.views, found.modules)
+        return Seconds(_by_row(places, live.rows), sum(places.values()), unknown)
+
+    def by_place(
+        self, calls: Mapping[tuple[Place, Call], int], views: Mapping[Place, int], modules: Mapping[Place, int]
+    ) -> tuple[dict[Place, float], dict[str, float]]:
+        """Seconds of every place of a forward, a module or an operation; and of operations that were never measured.
+
+        `calls`, `views` and calls of `modules` are counted by place.
+        """
+        return _spent(calls, views, modules, self._of_forwards)
 
     def step_seconds(self, live: BuiltModel, optimizer: str) -> Seconds:
         """The seconds of one training step of a model on `meta`.
@@ -73,7 +86,8 @@ class Predictor:
             UsageError: the calibration ran no training steps.
         """
         stepping = Stepping(live, optimizer, lists=self.calibration.machine.device.startswith("cuda"))
-        rows, unknown = _spent(recorded_step(live, stepping), self._of_steps)
+        found = recorded_step(live, stepping)
+        rows, unknown = _spent(found.calls, found.views, found.modules, self._of_steps)
         whole = sum(rows.values())
         rows.pop(OUTSIDE, None)
         return Seconds(rows, whole, unknown, rows.pop(UPDATE, 0.0))
@@ -106,18 +120,20 @@ class Predictor:
         )
 
 
-def _spent(found: Recorded, fit: _Fit) -> tuple[dict[str, float], dict[str, float]]:
+def _spent(
+    calls: Mapping[tuple[Place, Call], int], views: Mapping[Place, int], modules: Mapping[Place, int], fit: _Fit
+) -> tuple[dict[Place, float], dict[str, float]]:
     """Seconds of each place where calls were recorded, and those of operations that were never measured."""
-    places: dict[str, float] = defaultdict(float)
+    places: dict[Place, float] = defaultdict(float)
     unknown: dict[str, float] = defaultdict(float)
-    for (place, call), times in found.calls.items():
+    for (place, call), times in calls.items():
         predicted, known = fit.regression(features(call))
         places[place] += times * predicted + fit.overhead.seconds(calls=times)
         if known == "none":
             unknown[call.operation] += times * predicted
-    for place, times in found.views.items():
+    for place, times in views.items():
         places[place] += fit.overhead.seconds(views=times)
-    for place, times in found.modules.items():
+    for place, times in modules.items():
         places[place] += fit.overhead.seconds(modules=times)
     return dict(places), dict(unknown)
 
@@ -147,12 +163,12 @@ def predicted(system: System, predictor: Predictor) -> Ledger:
         if ledger.training is not None:
             with batch_statistics(ledger.metadata.name):
                 step = predictor.step_seconds(build(system.architecture), ledger.training.step.optimizer)
-            return _with_prediction(ledger, predictor, step, ())
+            return with_prediction(ledger, predictor, step)
         if text is None or system.step is None:
-            return _with_prediction(ledger, predictor, predictor.seconds(build(system.architecture)), ())
+            return with_prediction(ledger, predictor, predictor.seconds(build(system.architecture)))
         first, steps = predictor.seconds(build(system.architecture)), _steps(system, predictor, text)
     phases = (Phase(name=PREFILL, seconds=first.whole), Phase(name=DECODE, seconds=steps.whole))
-    return _with_prediction(ledger, predictor, _together({PREFILL: first, DECODE: steps}), phases)
+    return with_prediction(ledger, predictor, _together({PREFILL: first, DECODE: steps}), phases)
 
 
 def _steps(system: System, predictor: Predictor, text: Generation) -> Seconds:
@@ -176,7 +192,8 @@ def _together(phases: Mapping[str, Seconds]) -> Seconds:
     return Seconds(rows, sum(one.whole for one in phases.values()), dict(unknown))
 
 
-def _with_prediction(ledger: Ledger, predictor: Predictor, found: Seconds, phases: tuple[Phase, ...]) -> Ledger:
+def with_prediction(ledger: Ledger, predictor: Predictor, found: Seconds, phases: tuple[Phase, ...] = ()) -> Ledger:
+    """`ledger` with predicted seconds of its rows and of the whole; what belongs to no row is `not_attributed`."""
     rows = tuple(
         msgspec.structs.replace(row, predicted_seconds=_per_block(found.rows.get(row.path), row.times))
         for row in ledger.rows

@@ -56,11 +56,16 @@ def measured_peak(architecture: Architecture, device: str, optimizer: str | None
 
     The model runs without gradients, or with `optimizer` in training steps.
     """
-    _warm_up(device, backward=optimizer is not None)
+    return peak_of(lambda: _run(build(architecture, device), device, optimizer), device, backward=optimizer is not None)
+
+
+def peak_of(run: Callable[[], None], device: str, *, backward: bool) -> int | None:
+    """The bytes that `run` takes at most, on a device that it uses; None where the system has no figure."""
+    _warm_up(device, backward=backward)
     gc.collect()
     if device.startswith("cuda"):
-        return _allocated(lambda: _run(build(architecture, device), device, optimizer), device)
-    return _growth(lambda: _run(build(architecture, device), device, optimizer)) if on_cpu(device) else None
+        return _allocated(run, device)
+    return _growth(run) if on_cpu(device) else None
 
 
 def _growth(run: Callable[[], None]) -> int | None:
@@ -92,12 +97,13 @@ def _allocated(run: Callable[[], None], device: str) -> int:
 def _run(live: BuiltModel, device: str, optimizer: str | None) -> None:
     if optimizer is None:
         with torch.no_grad():
-            _repeat(lambda: live.model(*live.inputs))
+            repeat(lambda: live.model(*live.inputs))
     else:
-        _repeat(Stepping(live, optimizer, lists=device.startswith("cuda")))
+        repeat(Stepping(live, optimizer, lists=device.startswith("cuda")))
 
 
-def _repeat(call: Callable[[], object]) -> None:
+def repeat(call: Callable[[], object]) -> None:
+    """Call it until the heap hardly grows."""
     started = time.monotonic()
     for done in range(_PASSES):
         if done > 1 and time.monotonic() - started > _SLOW_SECONDS:

@@ -1,0 +1,63 @@
+"""Seconds of any module that is not run: its calls, each predicted from a calibration of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import nn
+
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.ledger import Ledger
+from xfcost.torch_models.any_model.call_recorder import CallRecorder
+from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.any_model.run import Run, run_on
+from xfcost.torch_models.any_model.stand_in import How
+from xfcost.torch_models.any_model.work import owners
+from xfcost.torch_models.predicting.predict import Predictor, Seconds, with_prediction
+
+# dtype -> the predictions of the device's calibration for it.
+PredictorOf = Callable[[str], Predictor]
+
+
+class Foreseen(NamedTuple):
+    """The predicted seconds of a module, before its rows are made."""
+
+    predictor: Predictor
+    whole: float
+    unknown: dict[str, float]
+    """Operations that the calibration never measured -> seconds."""
+
+
+def predicted_calls(found: Run, model: nn.Module, given: Given, predictor: Predictor) -> Foreseen:
+    """Predict one forward: its calls are recorded on the tensors of `found`, whose operations get their seconds.
+
+    Raises:
+        UsageError: it makes calls that can't be told by their sizes, on nested tensors for instance.
+    """
+    recorder = CallRecorder()
+    beside = lambda args, kwargs, running: recorder.beside(model)  # noqa: E731 - what `run_on` takes
+    try:
+        run_on(found.how, model, given.args, given.kwargs, beside, recorder=recorder)
+        places, unknown = predictor.by_place(recorder.calls, recorder.views, recorder.modules)
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:  # it has run before: the sizes are the matter
+        text = str(error).partition("\n")[0]
+        raise UsageError(
+            f"--predict: {type(model).__name__} makes calls whose seconds can't be told from their sizes ({text}); "
+            "--device times them"
+        ) from error
+    owner = owners(found.works)
+    for key, spent in places.items():
+        if (work := owner(key)) is not None:
+            work.predicted_seconds = (work.predicted_seconds or 0.0) + spent
+    return Foreseen(predictor, sum(places.values()), unknown)
+
+
+def with_predicted_calls(ledger: Ledger, foreseen: Foreseen, how: How) -> Ledger:
+    """`ledger`, whose rows have their predicted seconds, with those of the whole."""
+    rows = {row.path: row.predicted_seconds * row.times for row in ledger.rows if row.predicted_seconds is not None}
+    ledger = with_prediction(ledger, foreseen.predictor, Seconds(rows, foreseen.whole, foreseen.unknown))
+    if how == "meta":
+        return ledger
+    where = "with real numbers on the CPU" if how == "real" else "on fake tensors"
+    return ledger.with_note(f"predicted from calls that were recorded {where}")

@@ -1,0 +1,262 @@
+"""Torch modules predicted without a run: `--predict`, from a small calibration; and the bytes that operations move."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import xfcost
+from any_models import TOKENS, Model, two_blocks
+from calibrated import calibration, keep_calibration
+from helpers import xf
+from xfcost.counting.run_options import make_run
+from xfcost.ledger.calibration import Overhead
+from xfcost.ledger.errors import UsageError
+from xfcost.report.table import ledger_plain
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+from xfcost.torch_models.any_model.ledger import module_ledger
+from xfcost.torch_models.build import build
+from xfcost.torch_models.predicting.predict import Predictor
+
+FREE = Overhead(call=0.0, view=0.0, module=0.0)
+
+
+def predicted(model: nn.Module, *inputs, overhead: Overhead = FREE):
+    predictor = Predictor(calibration(overhead=overhead))
+    return module_ledger(model, inputs, trace=False, predict=lambda dtype: predictor)
+
+
+def product(rows: int, inner: int, columns: int) -> float:
+    """Seconds of a product that was never measured: 1 µs + MACs/10⁹ + bytes/10⁹."""
+    moved = 4 * (rows * inner + inner * columns + rows * columns)
+    return 1e-6 + (rows * inner * columns + moved) / 1e9
+
+
+def test_every_operation_takes_its_own_calls():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map = nn.Linear(64, 64, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.map(self.map(x)) @ x.mT
+
+    ledger = predicted(Twice(), torch.ones(10, 64))
+    assert {row.path: row.predicted_seconds for row in ledger.rows} == {
+        "map.mm": pytest.approx(2 * product(10, 64, 64)), "mm": pytest.approx(product(10, 64, 10))
+    }  # fmt: skip
+    assert ledger.prediction.seconds == pytest.approx(ledger.total("predicted_seconds"))
+    assert ledger.prediction.unknown == ("aten.mm",)
+    assert ledger.timing is None
+
+
+def test_views_and_calls_of_modules_are_not_attributed():
+    overhead = Overhead(call=1e-3, view=2e-3, module=4e-3)
+    ledger = predicted(nn.Sequential(nn.Linear(8, 8, bias=False)), torch.ones(2, 8), overhead=overhead)
+    # a product; the weight transposed is a view; the linear map and the model around it are called
+    assert ledger.rows[0].predicted_seconds == pytest.approx(1e-3, rel=1e-2)
+    assert ledger.prediction.not_attributed == pytest.approx(2e-3 + 2 * 4e-3)
+
+
+def test_repeated_blocks_share_their_seconds():
+    ledger = predicted(Model().eval(), TOKENS)
+    row = next(row for row in ledger.rows if row.path == "blocks.*.qkv.mm")
+    assert (row.times, row.predicted_seconds) == (4, pytest.approx(product(5, 8, 24)))
+
+
+REBUILT = {
+    "attention": ("vit-ti32", {}),
+    "fused": ("vit-ti32", {"attention": "fused"}),
+    "windows": ("swin-t", {"N": 196}),
+    "a long loop": ("common-lstm", {"N": 100, "settings": ("stages.0.depth=1",)}),
+    "a short loop": ("common-lstm", {"N": 32, "settings": ("stages.0.depth=1",)}),
+}
+
+
+@pytest.mark.parametrize(("name", "options"), REBUILT.values(), ids=REBUILT)
+def test_a_spec_that_is_given_as_a_module_is_predicted_alike(name, options):
+    options = dict(options)
+    loaded = load(name, options.pop("settings", ()))
+    live = build(place(loaded, make_run(**options)))
+    overhead = Overhead(call=1e-6, view=2e-6, module=3e-6)
+    as_spec = Predictor(calibration(overhead=overhead)).seconds(live)
+    as_module = predicted(live.model, *live.inputs, overhead=overhead)
+    assert as_module.prediction.seconds == pytest.approx(as_spec.whole, rel=1e-9)
+    assert set(as_module.prediction.unknown) == set(as_spec.unknown)
+    # but for views and calls of modules, everything has a row
+    rest = as_module.prediction.not_attributed
+    assert 0 < rest < 0.2 * as_module.prediction.seconds
+
+
+def test_code_that_looks_at_values_is_recorded_on_real_numbers_and_that_is_said():
+    class Looks(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ x.mT if x.sum() > 0 else x
+
+    ledger = predicted(Looks(), torch.ones(10, 64))
+    (mm,) = (row for row in ledger.rows if row.macs)
+    assert mm.predicted_seconds == pytest.approx(product(10, 64, 10))
+    shown = ledger_plain(ledger)
+    assert "predicted from calls that were recorded with real numbers on the CPU" in shown
+    assert "Looks ran on the CPU to record its calls" in shown
+
+
+def test_a_module_is_left_as_it_was():
+    model = nn.Linear(4, 4)
+    weight = model.weight
+    predicted(model, torch.ones(3, 4))
+    assert model.weight is weight
+    assert not model._forward_pre_hooks
+
+
+def test_timed_operations_have_the_bytes_that_they_move():
+    model = nn.Sequential(nn.Embedding(100, 8), nn.Linear(8, 16))
+    ledger = xfcost.analyze(
+        model, example_inputs=torch.zeros(1, 5, dtype=torch.int64), trace=False, device="cpu", runs=3, threads=1
+    )
+    held = {row.operation: row.operand_bytes for row in ledger.rows}
+    # 5 indices of 8 bytes, 5 rows of 8 numbers read and written; bias, x, weight, output
+    assert held["embedding"] == 5 * 8 + 2 * 4 * 5 * 8
+    assert held["addmm"] == 4 * (16 + 5 * 8 + 8 * 16 + 5 * 16)
+    shown = json.loads(ledger.to_json())
+    assert all(one["bytes_per_second"] > 0 for one in shown["operations"])
+    assert "bytes/s" in ledger_plain(ledger)
+
+
+def test_a_spec_and_its_module_move_the_same_bytes():
+    run = make_run()
+    spec = xfcost.analyze("vit-ti32", settings=("stages.0.depth=1",), trace=False, device="cpu", runs=3, threads=1)
+    live = build(place(load("vit-ti32", ("stages.0.depth=1",)), run), "cpu")
+    module = xfcost.analyze(
+        live.model, example_inputs=tuple(live.inputs), trace=False, device="cpu", runs=3, threads=1
+    )  # fmt: skip
+    by_module = {row.path.rpartition(".")[0]: row.operand_bytes for row in module.rows if row.macs}
+    for row in spec.rows:
+        if row.operation in {"scores", "weighted_sum", "out"}:
+            ours = [held for path, held in by_module.items() if path.endswith(row.operation)]
+            assert ours == [row.operand_bytes]
+
+
+@pytest.fixture
+def calibrated_here(tmp_path, monkeypatch):
+    return keep_calibration(tmp_path, monkeypatch)
+
+
+CODE = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(8, 8, bias=False)
+
+    def forward(self, x):
+        return self.map(x).softmax(-1)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "model.py").write_text(CODE)
+    (tmp_path / "full.yaml").write_text(two_blocks("Full", {"kind": "full", "heads": 2}))
+    return tmp_path
+
+
+NET = ("model.py:Net", "--input", "1xNx8", "--threads", "1")
+
+
+def test_the_commands(calibrated_here, folder):
+    words = ("analyze", *NET, "--N", "16", "--predict", "--no-trace")
+    found = json.loads(xf(*words, "--format", "json", cwd=folder).stdout)
+    rows = {one["path"]: one["predicted_seconds"] for one in found["operations"]}
+    assert rows["map.mm"] == pytest.approx(product(16, 8, 8))
+    assert found["prediction"]["seconds"] == pytest.approx(sum(rows.values()) + found["prediction"]["not_attributed"])
+    shown = xf(*words, cwd=folder).stdout
+    assert "predicted: " in shown
+    assert "never measured on this device, estimated roughly: aten." in shown
+    words = ("compare", "full.yaml", *NET, "--N", "16", "--predict")
+    both = list(csv.DictReader(io.StringIO(xf(*words, "--format", "csv", cwd=folder).stdout)))
+    assert float(both[1]["predicted_seconds"]) == pytest.approx(found["prediction"]["seconds"])
+    assert "Net" in xf(*words, cwd=folder).stdout.partition("predicted time: on cpu")[2]
+
+
+def test_predicted_and_timed(calibrated_here, folder):
+    words = ("compare", "full.yaml", *NET, "--N", "16", "--predict", "--device", "cpu", "--runs", "3")
+    done = xf(*words, "--format", "json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    for one in json.loads(done.stdout)["systems"]:
+        assert one["timing"]["in_turns"]
+        assert one["prediction"]["seconds"] > 0
+
+
+def test_predicted_lines_of_a_plot(calibrated_here, folder):
+    words = ("plot", "full.yaml", *NET, "--metric", "time", "--predict", "--N", "16:256", "-o", "time.csv")
+    done = xf(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "Net, predicted: slope" in done.stdout
+
+
+def test_what_is_not_predicted_is_one_error(calibrated_here, folder):
+    done = xf("analyze", *NET, "--N", "16", "--predict", "--mode", "train", cwd=folder)
+    assert (done.returncode, done.stderr) == (
+        2, "error: --predict: of a torch module a forward is predicted; --device times its training step\n"
+    )  # fmt: skip
+    with pytest.raises(UsageError, match=r"--predict: .* is not calibrated; measure this one"):
+        xfcost.analyze(nn.Linear(8, 8), example_inputs=torch.ones(1, 8), predict=True, threads=2, trace=False)
+
+
+def test_fake_tensors_and_fused_attention_on_them():
+    class Shy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if x.is_meta:
+                raise RuntimeError("no meta")
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    ledger = predicted(Shy(), torch.ones(1, 2, 16, 8))
+    assert ledger.module.tensors == "fake"
+    assert ledger.prediction.unknown == ("xfcost.scaled_dot_product_attention",)
+    (row,) = ledger.rows
+    # two products of 16 × 16 × 8 in each of 2 heads; three tensors read and one written
+    assert row.predicted_seconds == pytest.approx(1e-6 + (2 * 2 * 16 * 16 * 8 + 4 * 4 * 2 * 16 * 8) / 1e9)
+    assert "recorded on fake tensors" in ledger_plain(ledger)
+
+
+def test_work_in_another_thread_is_predicted_too():
+    from concurrent.futures import ThreadPoolExecutor
+
+    class Hands(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(lambda: x @ x.mT).result()
+
+    ledger = predicted(Hands(), torch.ones(10, 64))
+    assert ledger.total("predicted_seconds") == pytest.approx(product(10, 64, 10))
+
+
+def test_sparse_operands_are_predicted_as_dense_ones():
+    class Sparse(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.matrix = torch.eye(8).to_sparse()
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.profiler.record_function("a mark"):
+                return self.matrix @ x
+
+    assert predicted(Sparse(), torch.ones(8, 4)).prediction.seconds == pytest.approx(product(8, 8, 4))
+
+
+def test_calls_that_have_no_sizes_are_one_error():
+    class Nested(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            both = torch.nested.nested_tensor([x, x[:2]])
+            return both * 2
+
+    with pytest.raises(UsageError, match="--predict: Nested makes calls whose seconds can't be told from their sizes"):
+        predicted(Nested(), torch.ones(3, 4))

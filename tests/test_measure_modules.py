@@ -1,0 +1,341 @@
+"""Torch modules in `xfcost measure`, `plot --from`, `compare --from`, `plot --device` and `roofline`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from any_models import two_blocks
+from calibrated import keep_calibration
+from helpers import xf
+from measured import DESCRIBED, HEADER, HERE, measured, row
+from xfcost.api.measuring import child
+from xfcost.api.measuring.crews import Ran
+from xfcost.api.measuring.jobs import Job
+from xfcost.api.measuring.module_rows import located
+from xfcost.api.measuring.modules import Given, opened
+from xfcost.api.measuring.plan import Planned, Sizes, planned, variants_of
+from xfcost.api.measuring.sweeping import Circumstances, Sweep
+from xfcost.counting.measured.series import grouped, pairs_of
+from xfcost.counting.sweep import PIXELS, TOKENS
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.measurements import OfModule, key_of
+from xfcost.ledger.operation import MIXINGS
+from xfcost.ledger.runs_file import RunsFile, read_runs
+from xfcost.ledger.timing_options import TimingPlan
+from xfcost.report.measurements import measurements_text
+from xfcost.torch_models.memory import peak
+from xfcost.torch_models.memory.limits import Limit
+
+CODE = """
+from torch import nn
+from parts import Mix
+
+class Net(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.map, self.mix = nn.Linear(width, width, bias=False), Mix()
+
+    def forward(self, x):
+        return self.mix(self.map(x))
+
+class Conv(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 4, 4, bias=False)
+
+    def forward(self, x):
+        return self.stem(x)
+"""
+PARTS = """
+from torch import nn
+
+class Mix(nn.Module):
+    def forward(self, x):
+        return (x @ x.mT).softmax(-1) @ x
+"""
+ONCE = TimingPlan(runs=1, threads=1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "model.py").write_text(CODE)
+    (tmp_path / "parts.py").write_text(PARTS)
+    (tmp_path / "full.yaml").write_text(two_blocks("Full", {"kind": "full", "heads": 2}))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def plan(*names: str, inputs: tuple[str, ...] = ("BxNx8",), axis=TOKENS, span=(16, 64), mixing=False, **options):
+    for name in ("parts", "xfcost_target_model"):  # a process of its own would read them anew
+        sys.modules.pop(name, None)
+    given = opened(names, (), Given(inputs, (), mixing), lambda text: None)
+    return planned(given, Sizes(axis, span, 3), variants_of(options), "cpu", ONCE).planned
+
+
+def test_a_module_and_a_spec_share_their_sizes(folder: Path) -> None:
+    found = plan("full.yaml", "model.py:Net")
+    assert [(one.configuration.system, one.configuration.N) for one in found] == [
+        (name, N) for N in (16, 32, 64) for name in ("Full", "Net")
+    ]
+    net = found[1]
+    assert net.configuration.target == "model.py:Net"
+    assert net.configuration.module == OfModule(inputs=("BxNx8",))
+    # a map of 8 by 8, and two products of 16 by 16 by 8
+    assert net.counted.macs == 16 * 8 * 8 + 2 * 16 * 16 * 8
+    assert net.counted.by_mixing == {}
+    assert "module" not in msgspec.to_builtins(found[0].configuration)
+
+
+def test_kinds_are_found_on_demand_and_hold_at_every_size(folder: Path) -> None:
+    found = plan("model.py:Net", mixing=True)
+    macs = [{kind: one.counted.by_mixing[kind]["macs"] for kind in MIXINGS} for one in found]
+    assert macs == [{"per-token": 64 * N, "local": 0, "global": 16 * N * N} for N in (16, 32, 64)]
+    # the same row with kinds and without
+    (without, *_) = plan("model.py:Net")
+    assert key_of(found[0].configuration, None, None) == key_of(without.configuration, None, None)
+    with pytest.raises(UsageError, match="--mixing: a spec declares"):
+        plan("full.yaml", inputs=(), mixing=True)
+
+
+def test_dtype_and_attention_are_its_own_so_that_it_is_measured_once(folder: Path) -> None:
+    found = plan("full.yaml", "model.py:Net", span=(16, 16), attention="eager,fused", dtype="float32,bfloat16")
+    systems = [one.configuration.system for one in found]
+    assert (systems.count("Full"), systems.count("Net")) == (4, 1)
+    (net,) = (one.configuration for one in found if one.configuration.is_module)
+    assert (net.dtype, net.attention) == ("float32", "eager")
+
+
+def test_batches_need_a_letter(folder: Path) -> None:
+    one, eight = plan("model.py:Net", span=(16, 16), batch="1,8")
+    assert (eight.configuration.batch, eight.counted.macs) == (8, 8 * one.counted.macs)
+    with pytest.raises(UsageError, match="--batch 8: the inputs of Net have no letter B"):
+        plan("model.py:Net", inputs=("1xNx8",), span=(16, 16), batch="1,8")
+
+
+def test_images_have_sides_and_no_tokens(folder: Path) -> None:
+    small, large = plan("model.py:Conv", inputs=("1x3xHxW",), axis=PIXELS, span=(8, 16))[::2]
+    assert (small.configuration.N, small.configuration.size) == (0, (8, 8))
+    assert large.counted.macs == 4 * small.counted.macs
+    of_here = {"machine": HERE, "device_name": "P"}
+    rows = [msgspec.structs.replace(row("Conv", **of_here), configuration=small.configuration)]
+    assert measurements_text(rows, "table").splitlines()[3].split()[:3] == ["Conv", "8×8", "–"]
+    assert next(csv.DictReader(io.StringIO(measurements_text(rows, "csv"))))["N"] == ""
+    file = RunsFile(folder / "runs.jsonl", HEADER, print)
+    file.append(rows[0])
+    file.close()
+    assert read_runs(folder / "runs.jsonl").rows == rows
+
+
+def test_a_step_of_training(folder: Path) -> None:
+    (found,) = plan("model.py:Net", span=(16, 16), mode="train", optimizer="sgd")
+    assert found.configuration.run_options == {"optimizer": "sgd"}
+    # backward: of the map its weight's gradient, of each product both operands'
+    assert found.counted.macs == 2 * 16 * 8 * 8 + 3 * 2 * 16 * 16 * 8
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"mode": "decode"}, "--mode decode: Net is a torch module, of which one forward or step of training"),
+        ({"inputs": ("1x16x8",)}, "--N: the inputs of Net have no letter N"),
+    ],
+)
+def test_what_is_of_specs_alone_is_refused(folder: Path, options: dict, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        plan("model.py:Net", **options)
+
+
+def hash_of(folder: Path) -> str:
+    return plan("model.py:Net", span=(16, 16))[0].configuration.spec_hash
+
+
+def test_a_changed_module_is_another_one(folder: Path) -> None:
+    before = hash_of(folder)
+    (folder / "model.py").write_text(f"# a comment\n{CODE}")
+    assert hash_of(folder) == before
+    assert plan("model.py:Net", inputs=("2xNx8",), span=(16, 16))[0].configuration.spec_hash != before
+    (folder / "model.py").write_text(CODE.replace("self.mix(self.map(x))", "self.mix(self.map(x)).relu()"))
+    assert hash_of(folder) != before
+    (folder / "model.py").write_text(CODE)
+    # another width of what it imports
+    (folder / "parts.py").write_text(PARTS + "\n    def __init__(self):\n        super().__init__()\n"
+                                     "        self.scale = nn.Parameter(__import__('torch').ones(3))\n")  # fmt: skip
+    assert hash_of(folder) != before
+
+
+def sweep(one: Planned, path: Path) -> Sweep:
+    file = RunsFile(path, HEADER, print)
+    return Sweep([one], DESCRIBED, file, Circumstances(lambda: 0.0, lambda: datetime(2025, 1, 31, tzinfo=timezone.utc)))
+
+
+class Quiet:
+    """No progress."""
+
+    def started(self, *_: object) -> None: ...
+
+    def running(self, *_: object) -> None: ...
+
+    def measured(self, *_: object) -> None: ...
+
+
+def test_rows_of_code_that_counts_otherwise_now_are_not_mixed(folder: Path) -> None:
+    (one,) = plan("model.py:Net", span=(16, 16))
+    first = sweep(one, folder / "runs.jsonl")
+    first.run(lambda configuration: Ran(measured()), Quiet())
+    first._file.close()
+    resumed = sweep(one, folder / "runs.jsonl")
+    assert len(resumed.rows) == 1
+    resumed._file.close()
+    (folder / "parts.py").write_text(PARTS.replace("@ x\n", "@ x @ x.mT @ x\n"))
+    (other,) = plan("model.py:Net", span=(16, 16))
+    assert other.configuration.spec_hash == one.configuration.spec_hash
+    with pytest.raises(UsageError, match=r"has a row of Net at N = 16 with 5,120 MACs .* code that it imports has"):
+        sweep(other, folder / "runs.jsonl")
+
+
+def answer(one: Planned, timing: TimingPlan = ONCE, begun: list[str] | None = None):
+    job = Job(device="cpu", configuration=msgspec.structs.replace(one.configuration, threads=1), timing=timing)
+    return child.answered(job, lambda: (begun if begun is not None else []).append("it fits")).outcome
+
+
+def test_a_row_is_timed_with_its_memory_and_kinds(folder: Path) -> None:
+    (one,) = plan("model.py:Net", span=(16, 16), mixing=True)
+    begun: list[str] = []
+    outcome = answer(one, begun=begun)
+    assert outcome.status == "measured", outcome.reason
+    assert begun == ["it fits"]
+    assert outcome.timing.seconds > 0
+    assert outcome.seconds_by_mixing["global"] > 0
+    # weights, input, and what the map makes of it, at least
+    assert outcome.memory.predicted >= 4 * (8 * 8 + 2 * 16 * 8)
+    assert outcome.memory.measured is None or outcome.memory.measured >= 0
+    (without,) = plan("model.py:Net", span=(16, 16))
+    assert answer(without).seconds_by_mixing is None
+
+
+def test_a_file_that_is_changed_or_gone_is_a_failed_row(folder: Path) -> None:
+    (one,) = plan("model.py:Net", span=(16, 16))
+    (folder / "model.py").write_text(CODE.replace("width=8", "width=8, depth=1"))
+    outcome = answer(one)
+    assert (outcome.status, outcome.reason) == (
+        "failed", "model.py:Net: it was changed after this command had read it; give it again"
+    )  # fmt: skip
+    (folder / "model.py").unlink()
+    assert answer(one).reason == "model.py:Net: there is no file model.py"
+
+
+def test_a_forward_is_predicted_beside_its_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_calibration(folder, monkeypatch)
+    checked = ONCE._replace(checks=True)
+    (one,) = plan("model.py:Net", span=(16, 16))
+    # at least its MACs at 10⁹ per second
+    assert answer(one, checked).predicted_seconds > one.counted.macs / 1e9
+    (step,) = plan("model.py:Net", span=(16, 16), mode="train", optimizer="sgd")
+    outcome = answer(step, checked)
+    assert (outcome.status, outcome.predicted_seconds) == ("measured", None)
+
+
+def test_what_does_not_fit_is_skipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = plan("model.py:Net", span=(16, 16))
+    monkeypatch.setattr(peak, "limit_on", lambda device: Limit(50, "a small limit"))
+    begun: list[str] = []
+    outcome = answer(one, begun=begun)
+    assert (outcome.status, outcome.left_bytes, begun) == ("skipped", 50, [])
+
+
+def test_a_worker_gets_the_whole_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = plan("model.py:Net", span=(16, 16))
+    there = one._replace(configuration=located(one.configuration))
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    assert answer(there).status == "measured"
+    assert answer(one).reason == "model.py:Net: there is no file model.py"
+    monkeypatch.chdir(folder)
+    assert located(one.configuration).target == f"{folder / 'model.py'}:Net"
+    assert located(row("A").configuration) == row("A").configuration
+
+
+def test_a_module_is_compared_with_every_spec_that_is_run_alike() -> None:
+    def of(system: str, attention: str, *, module: bool = False):
+        found = row(system)
+        own = {"module": OfModule()} if module else {}
+        return msgspec.structs.replace(
+            found, configuration=msgspec.structs.replace(found.configuration, attention=attention, **own)
+        )
+
+    rows = [of("A", "eager"), of("A", "fused"), of("B", "eager"), of("Net", "no", module=True)]
+    series = grouped(rows, TOKENS).series
+    names = [one.configuration.system + one.configuration.attention for one in series]
+    # never two specs that differ in two things
+    assert [(names[first], names[second]) for first, second in pairs_of(series, 9)] == [
+        ("Aeager", "Afused"), ("Aeager", "Beager"), ("Aeager", "Netno"), ("Afused", "Netno"), ("Beager", "Netno"),
+    ]  # fmt: skip
+
+
+def records(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+
+
+NET = ("model.py:Net", "--input", "1xNx8")
+SAVED = ("measure", *NET, "--N", "16", "--runs", "1", "--threads", "1", "--save", "runs.jsonl")
+
+
+def test_the_command_keeps_goes_on_and_is_drawn(folder: Path) -> None:
+    done = xf(*SAVED, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("[1/1] Net, N = 16: ")
+    again = xf(*SAVED, "--format", "json", cwd=folder)
+    assert again.stderr == "1 of 1 are in the file already\n"
+    (one,) = json.loads(again.stdout)["rows"]
+    assert one["configuration"]["module"]["inputs"] == ["1xNx8"]
+    drawn = xf("plot", "--from", "runs.jsonl", "model.py:Net", "-o", "points.csv", cwd=folder)
+    assert drawn.returncode == 0, drawn.stderr
+    assert [one["N"] for one in records(folder / "points.csv") if one["seconds"]] == ["16"]
+
+
+def test_points_of_a_module_over_its_line(folder: Path) -> None:
+    words = ("plot", *NET, "--N", "16:64", "-o", "plot.csv", "--device", "cpu")
+    done = xf(*words, "--metric", "time", "--runs", "1", "--threads", "1", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert len([one for one in records(folder / "plot.csv") if one["seconds"]]) == 5
+    done = xf(*words, "--metric", "macs", "--force", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    points = [one for one in records(folder / "plot.csv") if one["traced_macs"]]
+    assert points
+    assert all(one["traced_macs"] == one["macs"] for one in points)
+
+
+def test_points_over_image_sizes(folder: Path) -> None:
+    words = ("plot", "model.py:Conv", "--input", "1x3xHxW", "--size", "8:64", "-o", "plot.csv", "--device", "cpu")
+    done = xf(*words, "--metric", "time", "--runs", "1", "--threads", "1", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    points = [one for one in records(folder / "plot.csv") if one["seconds"]]
+    assert [points[0]["size"], points[-1]["size"]] == ["8", "64"]
+    assert len(points) == 5
+
+
+def test_the_roofline_of_a_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_calibration(folder, monkeypatch)
+    words = ("roofline", *NET, "--N", "64", "--device", "cpu", "--runs", "1")
+    done = xf(*words, "--threads", "1", "-o", "roofline.csv", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    points = {one["operation"]: one for one in records(folder / "roofline.csv")}
+    assert {name: one["mixing"] for name, one in points.items()} == {
+        "map.mm": "per-token", "mix.bmm": "global", "mix._softmax": "global", "mix.bmm_2": "global"
+    }  # fmt: skip
+    assert int(points["map.mm"]["operand_bytes"]) == 4 * (2 * 64 * 8 + 8 * 8)
+    bare = xf(*words, "--threads", "1", "--no-mixing", "-o", "roofline.svg", cwd=folder)
+    assert bare.returncode == 0, bare.stderr
+    assert "not known" in (folder / "roofline.svg").read_text()
+    refused = xf("roofline", *NET, "--N", "64", "--on", "h100-sxm", cwd=folder)
+    assert (refused.returncode, refused.stderr.partition(";")[0]) == (
+        2, "error: roofline --on: Net is a torch module"
+    )  # fmt: skip
