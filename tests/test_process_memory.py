@@ -163,6 +163,18 @@ def test_a_linear_layer_on_a_strided_input_adds_its_bias_in_place():
     assert alive.peak == 2 * 8192 + 64
 
 
+def test_the_first_two_products_leave_a_buffer_each():
+    heap, x = Heap(), torch.zeros(4, 4, device="meta")
+    grown = []
+    with HeapBytes(heap):
+        for _ in range(3):
+            x @ x
+            grown.append(heap.resident)
+    assert 811_680 < grown[0] < 811_680 + 140 * KIB
+    assert 803_488 - 140 * KIB < grown[1] - grown[0] < 803_488 + 8 * KIB
+    assert grown[2] == grown[1]
+
+
 def test_the_prediction_lies_in_its_interval_and_holds_the_parameters():
     run = place(load("vit-ti32"), Run())
     training = msgspec.structs.replace(run, mode="train")
