@@ -1,12 +1,13 @@
 """Predicted seconds of a forward against measured ones, on presets that the calibration did not run.
 
-Usage: python benchmarks/predicting.py [--every K] [--most-seconds S] [--seed N] [preset …]
+Usage: python benchmarks/predicting.py [--every K] [--most-seconds S] [--seed N] [--threads T] [preset …]
 
 Calibrate first (`xfcost calibrate`), on a machine that does nothing else. Every preset that no calibrating network
 comes from is predicted at N = 196, 784 and 3,136 (its own N where it has none of them). Where it fits into memory and
 is predicted to take no longer than S seconds (3), it is built and run: the median of five forwards after one. Of these
 configurations, shuffled, every K-th is taken (1: all). Prints the median error, the share within 10 and 15 %, and the
-worst ten with the operations whose prediction is furthest off.
+worst ten with the operations whose prediction is furthest off. Beside each, a product shows the machine's pace: where
+it is not that of the calibration, the summary is also given without those.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import torch
 from xfcost.api.predictions import predictor
 from xfcost.counting.forward import count
 from xfcost.counting.run_options import make_run
+from xfcost.ledger.calibration import same_pace
 from xfcost.ledger.errors import XfcostError
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load, preset_names
@@ -34,6 +36,7 @@ from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.predicting.calls import recorded
 from xfcost.torch_models.predicting.features import features
 from xfcost.torch_models.predicting.networks import NETWORKS
+from xfcost.torch_models.predicting.pace import Pace
 from xfcost.torch_models.predicting.predict import Predictor
 
 TOKENS = (196, 784, 3136)
@@ -50,6 +53,8 @@ class Result(NamedTuple):
     measured: float
     low: float
     high: float
+    pace: float
+    """Seconds of the reference product over those at calibration."""
     off: str
     """The operations whose prediction is furthest off."""
 
@@ -74,7 +79,7 @@ def configurations(names: list[str]) -> Iterator[tuple[str, Architecture]]:
             yield f"{name} N={tokens or 'own'}", architecture
 
 
-def measured(name: str, architecture: Architecture, predict: Predictor, most: float) -> Result | None:
+def measured(name: str, architecture: Architecture, predict: Predictor, most: float, pace: Pace) -> Result | None:
     """Predicted and, where it fits, run; None where it doesn't or takes too long."""
     if (count(architecture, orders=False).total("params") or 0) > MOST_PARAMS:
         return None
@@ -82,7 +87,7 @@ def measured(name: str, architecture: Architecture, predict: Predictor, most: fl
     expected = predict.seconds(on_meta)
     if expected.whole > most or peak_bytes(on_meta.model, on_meta.inputs) > tightest().left * 0.8:
         return None
-    live, times = build(architecture, "cpu"), []
+    live, times, before = build(architecture, "cpu"), [], pace()
     with torch.no_grad():
         live.model(*live.inputs)
         for _ in range(RUNS):
@@ -90,9 +95,10 @@ def measured(name: str, architecture: Architecture, predict: Predictor, most: fl
             live.model(*live.inputs)
             times.append(time.perf_counter() - started)
     whole = statistics.median(times)
+    relative = (before + pace()) / 2 / predict.calibration.pace
     bounds = predict.prediction(expected)
     off = furthest(live, predict, whole) if abs(expected.whole / whole - 1) > FAR else ""
-    return Result(name, expected.whole, whole, bounds.low, bounds.high, off)
+    return Result(name, expected.whole, whole, bounds.low, bounds.high, relative, off)
 
 
 def furthest(live: BuiltModel, predict: Predictor, whole: float) -> str:
@@ -115,36 +121,51 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--most-seconds", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int)
     given = parser.parse_args()
-    predict = predictor("cpu", "float32", None)
+    predict = predictor("cpu", "float32", given.threads)
     torch.set_num_threads(predict.calibration.machine.threads)
     calibrating = {network.preset for network in NETWORKS}
     names = given.presets or [name for name in preset_names() if name not in calibrating]
     every = list(configurations(names))
     random.Random(given.seed).shuffle(every)  # noqa: S311 - a sample
     results, left_out = [], 0
+    pace = Pace("cpu", "float32", time.perf_counter)
     for name, architecture in every[:: given.every]:
-        result = measured(name, architecture, predict, given.most_seconds)
+        result = measured(name, architecture, predict, given.most_seconds, pace)
         if result is None:
             left_out += 1
             continue
         results.append(result)
-        print(f"{result.name:44} {result.predicted:9.4f} {result.measured:9.4f} {result.error:+7.1%}  {result.off}")
+        seconds = f"{result.predicted:9.4f} {result.measured:9.4f} {result.error:+7.1%}"
+        print(f"{result.name:44} {seconds} {result.pace:5.2f}  {result.off}")
         sys.stdout.flush()
     summary(results, left_out, given.most_seconds)
 
 
 def summary(results: list[Result], left_out: int, most: float) -> None:
-    """The errors of all configurations."""
+    """The errors of all configurations, and of those that ran at the pace of the calibration."""
+    print(f"\n{len(results)} configurations; {left_out} left out (too large, or predicted above {most:g} s)")
+    errors(results)
+    same = [result for result in results if same_pace(result.pace, 1)]
+    if len(same) < len(results):
+        print(f"\nof these, {len(same)} at the pace of the calibration:")
+        errors(same)
+    print("\nthe worst ten:")
+    for result in sorted(results, key=lambda one: -abs(one.error))[:10]:
+        print(f"  {result.name:42} {result.error:+7.1%} {result.pace:5.2f}  {result.off}")
+
+
+def errors(results: list[Result]) -> None:
+    """How far predictions are off."""
+    if not results:
+        return
     sizes = sorted(abs(result.error) for result in results)
     inside = statistics.mean(result.low <= result.measured <= result.high for result in results)
-    print(f"\n{len(results)} configurations; {left_out} left out (too large, or predicted above {most:g} s)")
     print(f"median error {statistics.median(sizes):.1%}; nine in ten within {sizes[int(0.9 * (len(sizes) - 1))]:.1%}")
     for share in (0.1, 0.15):
         print(f"within {share:.0%}: {statistics.mean(size <= share for size in sizes):.0%}")
-    print(f"inside the interval: {inside:.0%}\n\nthe worst ten:")
-    for result in sorted(results, key=lambda one: -abs(one.error))[:10]:
-        print(f"  {result.name:42} {result.error:+7.1%}  {result.off}")
+    print(f"inside the interval: {inside:.0%}")
 
 
 if __name__ == "__main__":

@@ -23,10 +23,12 @@ from xfcost.report.table import ledger_plain
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
-from xfcost.torch_models.predicting.calibrate import Run, fitted, outside, run_of, steady
+from xfcost.torch_models.predicting.calibrate import Run, at_one_pace, fitted, outside, run_of, steady
 from xfcost.torch_models.predicting.calls import FUSED_ATTENTION, Call, Layout, recorded
 from xfcost.torch_models.predicting.features import Features, features
+from xfcost.torch_models.predicting.operations import Operations
 from xfcost.torch_models.predicting.overhead import overhead_of
+from xfcost.torch_models.predicting.pace import Pace
 from xfcost.torch_models.predicting.predict import Predictor, interval_of
 from xfcost.torch_models.predicting.regression import Regression, baseline_seconds, samples_of
 
@@ -130,9 +132,10 @@ def test_features_of_a_depthwise_convolution():
         ((1, 1), (3, 3), (1, 1), False, 32),
     )
     found = features(call)
-    assert found.variant == "depthwise c 2-D"
+    assert found.variant == "depthwise c>c 2-D"
     assert found.macs == 2 * 32 * 14 * 14 * 49
-    assert found.numbers == (5.0, 0.0, math.log2(49), math.log2(14 * 14 * 2), 0.0)
+    # 32 channels, one of them per filter, 32 groups, 49 weights each, 2·14·14 places, stride 1
+    assert found.numbers == (5.0, 0.0, 5.0, math.log2(49), math.log2(14 * 14 * 2), 0.0)
 
 
 def test_a_broadcast_axis_is_read_once():
@@ -140,6 +143,71 @@ def test_a_broadcast_axis_is_read_once():
     call = Call("aten.add", (layout(1024, 8), layout(1024, 8, strides=(0, 1))), (layout(1024, 8),))
     assert features(call).moved_bytes == 4 * (1024 * 8 + 8 + 1024 * 8)
     assert features(call).variant == "c/bc>c"
+
+
+def test_features_of_an_addition_tell_its_operands_apart():
+    # (8, 64, 32) plus a transposed (64, 32): 64 KiB and 8 KiB read, 64 KiB written, lines of 32
+    call = Call("aten.add", (layout(8, 64, 32), layout(64, 32, strides=(1, 64))), (layout(8, 64, 32),))
+    found = features(call)
+    assert found.variant == "c/t>c"
+    assert found.numbers == (16.0, 13.0, 0.0, 16.0, 5.0)
+
+
+def test_features_of_a_lookup():
+    # x[:, indices] of (4, 100, 16): 40 rows of 16 neighbours each
+    x, indices = torch.zeros(4, 100, 16), torch.zeros(40, dtype=torch.int64)
+    found = recorded(Chosen(), (x, indices))
+    (call,) = (one for _, one in found.calls if one.operation == "aten.index")
+    one = features(call)
+    assert one.variant == "1 of c"
+    assert one.numbers == (math.log2(4 * 100 * 16 * 4), math.log2(4 * 40 * 16), 4.0)
+
+
+class Chosen(nn.Module):
+    def forward(self, x, indices):
+        return x[:, indices]
+
+
+def test_features_of_a_pool():
+    found = recorded(nn.MaxPool2d(3, 2), (torch.zeros(2, 8, 9, 9),))
+    (call,) = (one for _, one in found.calls)
+    # 16 images, 4 × 4 results of 9 numbers each
+    assert features(call).numbers == (4.0, 4.0, math.log2(9))
+
+
+def test_large_blocks_are_new_for_every_call():
+    # 32 MiB and more of float32: 2²³ numbers
+    small, large = (Call("aten.exp", (layout(size),), (layout(size),)) for size in (2**23 - 1, 2**23))
+    assert features(small).mapped_bytes == 0
+    assert features(large).mapped_bytes == 2**25
+    # 3 × 3 of 1,024 to 1,024 channels: oneDNN's copy of 36 MiB of weights; the images are small
+    weight = layout(1024, 1024, 3, 3)
+    call = Call("aten.convolution", (layout(1, 1024, 8, 8), weight), (layout(1, 1024, 8, 8),),
+                ((1, 1), (1, 1), (1, 1), False, 1))  # fmt: skip
+    assert features(call).mapped_bytes == 9 * 2**22
+    baseline = msgspec.structs.replace(BASELINE, mapped_byte_seconds=1e-9)
+    # twice the baseline, but for the memory: that takes as long as it takes
+    measured = {features(small): 2 * baseline_seconds(baseline, features(small))}
+    predicted = Regression(baseline, samples_of(baseline, measured))(features(large)).seconds
+    assert predicted == pytest.approx(2 * baseline_seconds(baseline, features(large)) + 2**25 / 1e9, rel=1e-3)
+    again = samples_of(baseline, {features(large): predicted})
+    assert again[0].ratios == (pytest.approx(math.log(2), abs=1e-3),)
+
+
+def test_a_calibration_runs_the_same_operations_of_every_kind_each_time():
+    first, second = (Operations(torch.float32, "meta") for _ in range(2))
+    found = recorded(first, ())
+    assert found.calls == recorded(second, ()).calls
+    kinds = {(features(call).operation, features(call).variant) for _, call in found.calls}
+    assert kinds >= {
+        ("product", "nt"), ("product", "nn"), ("product", "tn"), ("convolution", "1×1 c>c 2-D"),
+        ("convolution", "1×1 c>c 2-D few"),
+        ("convolution", "grouped c>c 2-D"),  ("aten.index", "1 of c"),
+        ("aten.add", "c/t>c"), ("aten.max_pool2d_with_indices", "c"), (FUSED_ATTENTION, "causal"),
+    }  # fmt: skip
+    products = [call for _, call in found.calls if call.operation == "aten.addmm"]
+    assert min(call.inputs[1].sizes[0] for call in products) < 4
+    assert max(features(call).macs for call in products) <= 2e9
 
 
 def points(ratio, sizes=(4, 6, 8, 10, 12)):
@@ -236,6 +304,40 @@ def test_a_disturbed_network_is_measured_again():
     assert steady(iter([slow, quiet]).__next__) == quiet
     # a fourth would be one too many
     assert steady(iter([slower, slow, slower]).__next__) == slow
+
+
+def test_networks_at_another_pace_are_measured_again_once():
+    usual = [one._replace(pace=1e-3) for one in runs(Overhead(call=0.0, view=0.0, module=0.0))]
+    slow = usual[2]._replace(pace=1.2e-3)
+    better, worse = slow._replace(pace=1.02e-3), slow._replace(pace=1.4e-3)
+    asked = []
+
+    def again(one, place):
+        def measure():
+            asked.append(place)
+            return one
+
+        return measure
+
+    for second, kept in ((better, better), (worse, slow)):
+        asked.clear()
+        measured = [*usual[:2], slow, *usual[3:]]
+        assert at_one_pace(measured, [again(second, place) for place in range(6)]) == [*usual[:2], kept, *usual[3:]]
+        assert asked == [2]
+
+
+def test_the_pace_is_the_median_time_of_a_product():
+    # each look at the clock is a millisecond later: a product lies between two
+    assert Pace("cpu", "float32", Ticks())() == pytest.approx(1e-3)
+
+
+def test_networks_at_another_pace_are_told():
+    slow = msgspec.structs.replace(network(1.0, 1.1), pace=1.2e-3)
+    found = calibration(networks=(network(1.0, 1.1), slow), pace=1e-3)
+    assert found.off_pace == 1
+    told = plain_text(lambda width: report(found))
+    assert "1 of 2 networks were measured while the machine ran faster or slower" in " ".join(told.split())
+    assert calibration(networks=(slow,), pace=1.15e-3).off_pace == 0
 
 
 def test_disturbed_networks_are_told():
@@ -338,7 +440,7 @@ def network(seconds, predicted):
         (b"", "is no calibration of xfcost"),
         (b"\xff\xfe", "is no calibration of xfcost"),
         (b'{"format": "runs"}', "is no calibration of xfcost"),
-        (msgspec.json.encode(calibration(version=9)), "of version 9, expected 1"),
+        (msgspec.json.encode(calibration(version=9)), "of version 9, expected 2"),
         (msgspec.json.encode(calibration(machine=msgspec.structs.replace(MACHINE, threads=8))), "8 thread(s)"),
         (msgspec.json.encode(calibration(machine=msgspec.structs.replace(MACHINE, name="another"))), "another"),
         (msgspec.json.encode(calibration(baseline=replaced(macs_per_second=0.0))), "is no calibration of xfcost"),

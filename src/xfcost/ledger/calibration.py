@@ -17,10 +17,12 @@ import msgspec
 from xfcost.ledger.errors import OutputError, UsageError, printable
 
 FORMAT: Final = "xfcost calibration"
-VERSION: Final = 1
+VERSION: Final = 2
 
 # The calls of a network take its whole time but for what it spends outside them: a quarter of it at most.
 _FAR_APART: Final = 0.3
+# The same product takes this share longer or shorter: the machine runs at another pace.
+_OTHER_PACE: Final = 0.08
 
 # Bounds within which ratios are numbers: no clock reads less, and no run lasts longer.
 _Seconds = Annotated[float, msgspec.Meta(gt=1e-12, lt=1e12)]
@@ -48,6 +50,8 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """Of its largest matrix products."""
     bytes_per_second: _Rate
     """Of element-wise additions larger than its caches: reads and writes."""
+    mapped_byte_seconds: Annotated[float, msgspec.Meta(ge=0, lt=1e3)] = 0.0
+    """What a byte of a large block takes more if the block is new, as its pages are filled one by one."""
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +88,8 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
     predicted: _Seconds
     calls: float | None = None
     """Seconds of its calls, each measured alone in the middle of it."""
+    pace: float = 0.0
+    """Seconds of the reference product (`Calibration.pace`) at that time."""
 
     @property
     def disturbed(self) -> bool:
@@ -103,6 +109,18 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     overhead: Overhead
     networks: tuple[Network, ...]
     samples: tuple[Samples, ...]
+    pace: float = 0.0
+    """Seconds of a product that all threads share: how fast the machine ran. 0 where it was not measured."""
+
+    @property
+    def off_pace(self) -> int:
+        """The number of networks that were measured while the machine ran faster or slower than for most."""
+        return sum(not same_pace(one.pace, self.pace) for one in self.networks)
+
+
+def same_pace(one: float, other: float) -> bool:
+    """Is a machine as fast now as it was? Both are seconds of the same product, 0 where it was not measured."""
+    return not (one > 0 and other > 0) or abs(log(one / other)) <= _OTHER_PACE
 
 
 def disagreement(calls: float, whole: float) -> float:

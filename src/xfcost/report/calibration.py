@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -38,14 +39,17 @@ def report(calibration: Calibration) -> RenderableType:
     )
 
 
-def _disturbances(calibration: Calibration) -> list[Text]:
-    number = sum(one.disturbed for one in calibration.networks)
-    if not number:
-        return []
-    return [
-        Text(
-            f"{number} of {len(calibration.networks)} networks were disturbed while they were measured (their calls do "
-            "not add up to the whole): calibrate again on a machine that does nothing else",
+def _disturbances(calibration: Calibration) -> Iterator[Text]:
+    disturbed, networks = sum(one.disturbed for one in calibration.networks), len(calibration.networks)
+    if disturbed:
+        yield Text(
+            f"{disturbed} of {networks} networks were disturbed while they were measured (their calls do not add up to "
+            "the whole): calibrate again on a machine that does nothing else",
             style="yellow",
         )
-    ]
+    if calibration.off_pace:
+        yield Text(
+            f"{calibration.off_pace} of {networks} networks were measured while the machine ran faster or slower than "
+            "for the others (one product, timed beside each): predictions are of the pace of most",
+            style="yellow",
+        )

@@ -25,7 +25,15 @@ _FEW: Final = 13
 # Calls that return their input's memory, although their schema does not say so.
 _FREE: Final = frozenset(("aten._unsafe_view", "aten.lift_fresh", "aten.detach"))
 # Arguments that decide how an operation runs, by their place.
-_OPTIONS: Final[dict[str, tuple[int, ...]]] = {"aten.convolution": (3, 4, 5, 6, 8)}
+_OPTIONS: Final[dict[str, tuple[int, ...]]] = {
+    "aten.convolution": (3, 4, 5, 6, 8),
+    "aten.index": (1,),
+    "aten.max_pool2d_with_indices": (1,),
+    "aten.max_pool3d_with_indices": (1,),
+    "aten.avg_pool2d": (1,),
+}
+INDICES: Final = "indices"
+"""Stands for a tensor among the options of a call: one that an axis is indexed by."""
 
 
 class Layout(NamedTuple):
@@ -222,4 +230,6 @@ def _layout(tensor: Tensor, dtype: str | None = None) -> Layout:
 
 
 def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list | tuple) else value
+    if isinstance(value, Tensor):
+        return INDICES
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import log2, prod
 from typing import Final, NamedTuple
 
-from xfcost.torch_models.predicting.calls import FUSED_ATTENTION, Call, Layout
+from xfcost.torch_models.predicting.calls import FUSED_ATTENTION, INDICES, Call, Layout
 
 _BYTES: Final = {
     "float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "complex64": 8, "complex128": 16,
@@ -18,6 +18,14 @@ _ALONG_LINES: Final = frozenset((
     "aten._softmax", "aten._log_softmax", "aten.native_layer_norm", "aten.native_group_norm", "aten.mean", "aten.sum",
     "aten.var_mean", "aten.amax", "aten.logsumexp",
 ))  # fmt: skip
+_POOLS: Final = frozenset(("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices", "aten.avg_pool2d"))
+# Operands that a kind of call tells apart; the others are in its bytes.
+_OPERANDS: Final = 3
+# Images of fewer pixels don't fill a vector of AVX-512: other kernels.
+_LANES: Final = 16
+# The C library maps larger blocks of memory for each call, and their pages are filled one by one (glibc's greatest
+# threshold, DEFAULT_MMAP_THRESHOLD_MAX).
+_MAPPED: Final = 2**25
 
 
 class Features(NamedTuple):
@@ -31,26 +39,48 @@ class Features(NamedTuple):
     macs: int
     moved_bytes: int
     """Bytes of inputs and outputs, each element in memory once."""
+    mapped_bytes: int = 0
+    """Bytes of blocks so large that the C library takes them from the system, new for every call."""
 
 
 def features(call: Call) -> Features:
     """The features of a call."""
-    moved = sum(_stored(one) * _BYTES.get(one.dtype, 4) for one in (*call.inputs, *call.outputs))
-    if call.operation in _PRODUCTS:
-        return _product(call, moved)
-    if call.operation == "aten.convolution":
-        return _convolution(call, moved)
-    if call.operation == FUSED_ATTENTION:
-        return _attention(call, moved)
-    variant = "/".join(map(_memory_format, call.inputs[:3])) + ">" + _memory_format((*call.outputs, *call.inputs)[0])
-    first = (*call.inputs, *call.outputs)[0]
+    moved = sum(map(_bytes, (*call.inputs, *call.outputs)))
+    return _KINDS.get(call.operation, _elementwise)(call, moved)._replace(mapped_bytes=_mapped(call))
+
+
+def _elementwise(call: Call, moved: int) -> Features:
+    """Operands one by one: a transposed one costs more than a small one that is broadcast."""
+    formats = "/".join(map(_memory_format, call.inputs[:_OPERANDS]))
+    variant = formats + ">" + _memory_format((*call.outputs, *call.inputs)[0])
+    first, *_ = (*call.inputs, *call.outputs)
     line = first.sizes[-1] if first.sizes else 1
-    if call.operation in _ALONG_LINES:
-        return Features(call.operation, variant, _logs(prod(first.sizes), line), 0, moved)
-    read, written = (
-        sum(_stored(one) * _BYTES.get(one.dtype, 4) for one in each) for each in (call.inputs, call.outputs)
-    )
-    return Features(call.operation, variant, _logs(read, written, line), 0, moved)
+    read = [_bytes(one) for one in call.inputs[: _OPERANDS - 1]]
+    read += [sum(map(_bytes, call.inputs)) - sum(read), *[0] * _OPERANDS]
+    written = sum(map(_bytes, call.outputs))
+    return Features(call.operation, variant, _logs(*read[:_OPERANDS], written, line), 0, moved)
+
+
+def _along_lines(call: Call, moved: int) -> Features:
+    first = call.inputs[0]
+    variant = "/".join(map(_memory_format, call.inputs[:_OPERANDS])) + ">" + _memory_format(call.outputs[0])
+    return Features(call.operation, variant, _logs(prod(first.sizes), first.sizes[-1] if first.sizes else 1), 0, moved)
+
+
+def _pool(call: Call, moved: int) -> Features:
+    image, pooled = call.inputs[0], call.outputs[0]
+    numbers = _logs(prod(image.sizes[:2]), prod(pooled.sizes[2:]), prod(call.options[0]))
+    return Features(call.operation, _memory_format(image), numbers, 0, moved)
+
+
+def _lookup(call: Call, moved: int) -> Features:
+    """Elements chosen by indices: runs of neighbours are copied together."""
+    source, result = call.inputs[0], call.outputs[0]
+    (indexed,) = call.options
+    chosen = [axis for axis, given in enumerate(indexed) if given == INDICES]
+    run = prod(source.sizes[chosen[-1] + 1 :])
+    numbers = _logs(_bytes(source), prod(result.sizes), run)
+    return Features(call.operation, f"{len(chosen)} of {_memory_format(source)}", numbers, 0, moved)
 
 
 def _product(call: Call, moved: int) -> Features:
@@ -70,9 +100,10 @@ def _convolution(call: Call, moved: int) -> Features:
     kind = "depthwise" if weight.sizes[1] == 1 < groups else "grouped" if groups > 1 else "1×1" if kernel == 1 else ""
     output = call.outputs[0]
     places, batch = prod(output.sizes[2:]), output.sizes[0]
-    numbers = _logs(*weight.sizes[:2], kernel, places * batch, prod(stride))
+    numbers = _logs(*weight.sizes[:2], groups, kernel, places * batch, prod(stride))
     macs = prod(output.sizes) * prod(weight.sizes[1:])
-    return Features("convolution", f"{kind} {_memory_format(image)} {len(stride)}-D", numbers, macs, moved)
+    variant = f"{kind} {_memory_format(image)}>{_memory_format(output)} {len(stride)}-D"
+    return Features("convolution", f"{variant} few" if places < _LANES else variant, numbers, macs, moved)
 
 
 def _attention(call: Call, moved: int) -> Features:
@@ -83,6 +114,28 @@ def _attention(call: Call, moved: int) -> Features:
     variant = "masked" if masked else "causal" if call.options[0] else ""
     numbers = _logs(heads, queries.sizes[-2], keys.sizes[-2], width)
     return Features(FUSED_ATTENTION, variant, numbers, pairs * (width + values.sizes[-1]), moved)
+
+
+_KINDS: Final[Mapping[str, Callable[[Call, int], Features]]] = {
+    **dict.fromkeys(_PRODUCTS, _product),
+    **dict.fromkeys(_ALONG_LINES, _along_lines),
+    **dict.fromkeys(_POOLS, _pool),
+    "aten.convolution": _convolution,
+    "aten.index": _lookup,
+    FUSED_ATTENTION: _attention,
+}
+
+
+def _mapped(call: Call) -> int:
+    """Bytes of the outputs, and of oneDNN's copies of a convolution's operands, that are blocks of their own."""
+    blocks = [_bytes(one) for one in call.outputs]
+    if call.operation == "aten.convolution" and prod(call.inputs[1].sizes[2:]) > 1:
+        blocks += [blocks[0], _bytes(call.inputs[1])]
+    return sum(held for held in blocks if held >= _MAPPED)
+
+
+def _bytes(layout: Layout) -> int:
+    return _stored(layout) * _BYTES.get(layout.dtype, 4)
 
 
 def _logs(*numbers: int) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""What a calibration runs: networks that together hold the operations of every family, and single operations.
+"""The networks that a calibration runs: together they hold the operations of every family.
 
 A network has few blocks: equal blocks make equal calls.
 """
@@ -8,10 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Final, NamedTuple
-
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from xfcost.counting.run_options import make_run
 from xfcost.ledger.options import Execution, Mode
@@ -101,74 +97,3 @@ def architectures(dtype: str) -> Iterator[tuple[str, Architecture, bool]]:
             words = [one.preset, *([] if tokens is None else [f"N={tokens}"]), *one.settings, attention, one.mode]
             run = make_run(N=tokens, dtype=dtype, attention=attention, mode=one.mode)
             yield " ".join(words), place(loaded, run), bool(one.settings)
-
-
-# Sizes of single operations; none of more MACs than this.
-_MOST_MACS: Final = 2.5e9
-_ROWS: Final = (1, 16, 49, 196, 784, 3136)
-_WIDTHS: Final = ((64, 64), (96, 384), (192, 768), (256, 1024), (384, 96), (384, 1536), (512, 2048), (768, 768),
-                  (768, 3072), (1024, 4096), (1536, 384), (3072, 768), (2048, 512), (2048, 8192))  # fmt: skip
-_ATTENTION: Final = tuple(
-    (heads, tokens, width) for heads, tokens, width in product((3, 6, 12), (49, 196, 784), (32, 64))
-)
-_BATCHES: Final = ((64, 49, 32, 49), (784, 16, 64, 16), (12, 64, 3136, 64), (4096, 7, 32, 7), (256, 49, 49, 32),
-                   (1, 38416, 4, 4), (1, 614656, 4, 4), (1, 614656, 8, 8),
-                   *((heads, tokens, width, tokens) for heads, tokens, width in _ATTENTION),
-                   *((heads, tokens, tokens, width) for heads, tokens, width in _ATTENTION))  # fmt: skip
-# Channels in, channels out, groups, kernel, stride.
-_CONVOLUTIONS: Final = (
-    *((width, width, width // group, 3, stride)
-      for width, group, stride in product((64, 256, 1024), (8, 16, 64, 128), (1, 2)) if group < width),
-    *((width, width, 1, 3, stride) for width, stride in product((64, 128, 256, 512), (1, 2))),
-    *((width, width, width, kernel, 1) for width, kernel in product((64, 256, 1024), (3, 7))),
-    *((inner, outer, 1, 1, 1) for inner, outer in ((64, 256), (256, 64), (256, 1024), (512, 2048), (2048, 512))),
-)  # fmt: skip
-_SIDES: Final = (7, 14, 28, 56)
-_ELEMENTS: Final = tuple(2**power for power in range(10, 26, 2))
-
-
-class Operations(nn.Module):
-    """Matrix products and element-wise operations of many sizes, in one forward."""
-
-    def __init__(self, dtype: torch.dtype, device: str) -> None:
-        super().__init__()
-        with torch.device(device):
-            self.pairs = [
-                (torch.randn(rows, width, dtype=dtype), torch.randn(columns, width, dtype=dtype).t())
-                for rows, (width, columns) in product(_ROWS, _WIDTHS)
-                if rows * width * columns <= _MOST_MACS
-            ]
-            self.batched = [
-                (torch.randn(b, m, k, dtype=dtype), torch.randn(b, k, n, dtype=dtype)) for b, m, k, n in _BATCHES
-            ]
-            self.images = [
-                (
-                    torch.randn(1, inner, side, side, dtype=dtype),
-                    _kernel(inner, outer, groups, size, dtype),
-                    groups,
-                    stride,
-                )
-                for (inner, outer, groups, size, stride), side in product(_CONVOLUTIONS, _SIDES)
-                if side * side * outer * inner // groups * size * size <= _MOST_MACS
-            ]
-            self.lines = [torch.randn(elements // 256, 256, dtype=dtype) for elements in _ELEMENTS]
-
-    def forward(self) -> Tensor:
-        for left, right in self.pairs:
-            torch.addmm(right[0], left, right)
-            torch.mm(left, right)
-        for left, right in self.batched:
-            torch.bmm(left, right)
-            torch.bmm(right.transpose(1, 2), left.transpose(1, 2))
-        for image, kernel, groups, stride in self.images:
-            F.conv2d(image, kernel, stride=stride, padding=kernel.shape[-1] // 2, groups=groups)
-        for line in self.lines:
-            for elementwise in (torch.relu, F.gelu, F.silu, torch.exp, torch.sigmoid, torch.tanh, torch.neg):
-                elementwise(line)
-            line + line, line * line, line * 2.0, line.softmax(-1), F.layer_norm(line, line.shape[-1:])
-            line.t().contiguous(), line.sum(-1), line.mean(-1), torch.cat([line, line]), line[:, :128].contiguous()
-        return line
-
-
-def _kernel(inner: int, outer: int, groups: int, size: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(outer, inner // groups, size, size, dtype=dtype)
