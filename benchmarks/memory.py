@@ -1,19 +1,24 @@
 """Memory growth of a process on the CPU, predicted and measured: the table of one machine.
 
-Usage: python benchmarks/memory.py [preset …]
+Usage: python benchmarks/memory.py [--further] [--processes n] [preset …]
 
 A process runs each preset: a forward pass or a training step (AdamW) with 1 or 8 samples, float32. The measured growth
-is the high-water mark of the resident set (VmHWM) over four passes after building the model, minus the resident set
-after imports, prediction and a warm-up of each kernel at a tiny size. Cases above 2 GiB (the high end of the
-prediction) or 40 GMACs are left out. Only Linux has a high-water mark.
+is the high-water mark of the resident set (VmHWM) over building the model and four passes, minus the resident set after
+imports, prediction and a warm-up of each kernel at a tiny size, and minus pages of files (`timing/growth.py`). The same
+run differs between processes, so that `--processes n` takes the median of n. `--further` runs cases that were not used
+to find the rules. Cases above 2 GiB (the high end of the prediction) or 40 GMACs are left out. Only Linux has a
+high-water mark.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
+import statistics
 import subprocess
 import sys
+from typing import NamedTuple
 
 from xfcost.spec.load import expanded
 
@@ -22,13 +27,27 @@ CASES = [("forward", 1), ("forward", 8), ("train", 1), ("train", 8)]
 # One or two of each family.
 # fmt: off
 PRESETS = [
-    "vit-ti32", "deit-s", "cait-xs36", "vit-s32-384", "swin-t", "swinv2-s-w8-256", "modules-pcpvt-b", "pvt-v2-b2",
+    "vit-ti32", "deit-s", "cait-xs36", "vit-s32-384", "swin-t", "swinv2-s-w8-256", "twins-pcpvt-b", "pvt-v2-b2",
     "mvit-b-16", "cvt-21", "mixer-s16", "gmlp-s", "resmlp-s24", "poolformer-s24", "convnext-t", "resnet-18",
     "resnet-50-v1", "resnext-101-32x4d", "regnety-1.6gf", "mobilevit-xs", "wide-resnet-50-2", "non-local-res3",
     "lr-net-50", "sagan-64", "conformer-m", "rnnsearch", "transformer-xl-wt103", "set-transformer",
     "hyenadna-tiny-1k", "linear-transformer-mnist",
 ]
 # fmt: on
+
+# Other presets, batches, optimizers, decode steps, fused attention.
+FURTHER = """
+efficientnet-b0 forward 4, efficientnet-b2 forward 1, mobilenetv2-1.0 forward 4, vgg-11 forward 1, resnet-50 forward 2,
+resnet-34 train 2 sgd, regnetx-400mf forward 4, regnety-800mf train 1 sgd, cait-xxs24 train 2,
+swin-t forward 4 adamw fused, vit-s16 train 2 adamw fused, vit-ti16 forward 4 adamw fused, gmlp-ti train 4,
+resmlp-s12 train 2 sgd, poolformer-s12 train 2, convnext-t train 1 sgd, mixer-s32 train 4 momentum, pvt-tiny forward 4,
+pvt-v2-b1 train 2, twins-svt-s forward 2, mvitv2-t forward 2, cvt-13 train 1 sgd, bert-base forward 2, gpt2 decode 1,
+gpt2 decode 4 adamw fused, t5-small decode 2, transformer-base forward 2, lr-net-26 forward 4, non-local-res4 forward 2,
+sasa-26 forward 1, mobilevit-xxs train 4, sagan forward 2, conformer-s train 2 sgd, set-transformer forward 4,
+fnet-base forward 2, mamba-130m forward 1, resnext-50-32x4d train 1 sgd, efficientnet-b0 train 2,
+swinv2-t-w8-256 forward 2, deit3-s train 2 lion, rwkv4-169m decode 1, linear-transformer-cifar10 forward 1,
+regnety-400mf train 4 sgd, gpt1 decode 2, bert-base train 1 sgd, vgg-11-bn train 1 sgd
+"""
 
 MEASURE = """
 import json, sys
@@ -40,57 +59,101 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
-preset, mode, batch, max_bytes, max_macs = json.loads(sys.argv[1])
-architecture = place(load(preset), Run(batch=batch, mode=mode, dtype="float32", attention="eager"))
+preset, mode, batch, optimizer, attention, max_bytes, max_macs = json.loads(sys.argv[1])
+architecture = place(load(preset), Run(batch=batch, mode=mode, dtype="float32", attention=attention))
 macs = count(architecture).total("macs") * (3 if mode == "train" else 1)
-prediction = training_memory(architecture, "adamw") if mode == "train" else forward_memory(architecture)
+prediction = training_memory(architecture, optimizer) if mode == "train" else forward_memory(architecture)
 result = {"predicted": prediction.predicted, "low": prediction.low, "high": prediction.high, "measured": None}
 if prediction.high <= max_bytes and macs <= max_macs:
-    result["measured"] = measured_peak(architecture, "cpu", "adamw" if mode == "train" else None)
+    result["measured"] = measured_peak(architecture, "cpu", optimizer if mode == "train" else None)
 print(json.dumps(result))
 """
 MAX_BYTES, MAX_MACS = 2 * 2**30, 40 * 10**9
 
 
-def measured(preset: str, mode: str, batch: int) -> dict[str, int | None]:
-    """Predicted, low, high and measured bytes of a separate process; measured is None if the case is left out."""
-    arguments = json.dumps([preset, mode, batch, MAX_BYTES, MAX_MACS])
-    done = subprocess.run([sys.executable, "-c", MEASURE, arguments], check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{preset}, {mode}, batch {batch}: {done.stderr}")
-    result: dict[str, int | None] = json.loads(done.stdout.splitlines()[-1])
-    return result
+class Case(NamedTuple):
+    """A preset and how it runs."""
+
+    preset: str
+    mode: str
+    batch: int
+    optimizer: str = "adamw"
+    attention: str = "eager"
 
 
-def summary(mode: str, results: list[dict[str, int]]) -> str:
+class Result(NamedTuple):
+    """Bytes: predicted, the interval, and the growth of each process."""
+
+    predicted: int
+    low: int
+    high: int
+    measured: list[int]
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured, the median of the processes."""
+        return self.predicted / statistics.median(self.measured)
+
+
+def further() -> list[Case]:
+    """The cases of FURTHER."""
+    cases = [one.split() for one in FURTHER.split(",")]
+    return [Case(preset, mode, int(batch), *rest) for preset, mode, batch, *rest in cases]
+
+
+def measured(case: Case, processes: int) -> Result | None:
+    """The case in so many processes, one after the other; None if it is left out."""
+    arguments = json.dumps([*case, MAX_BYTES, MAX_MACS])
+    found = []
+    for _ in range(processes):
+        done = subprocess.run([sys.executable, "-c", MEASURE, arguments], check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(map(str, case))}: {done.stderr}")
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+        if found[0]["measured"] is None:
+            return None
+    first = found[0]
+    return Result(first["predicted"], first["low"], first["high"], [one["measured"] for one in found])
+
+
+def summary(mode: str, results: list[Result]) -> str:
     """How many are within the tolerance, and within their interval."""
-    near = sum(abs(result["predicted"] / result["measured"] - 1) <= TOLERANCE for result in results)
-    inside = sum(result["low"] <= result["measured"] <= result["high"] for result in results)
-    under = sum(result["measured"] <= result["high"] for result in results)
+    near = sum(abs(result.ratio - 1) <= TOLERANCE for result in results)
+    inside = sum(result.low <= min(result.measured) and max(result.measured) <= result.high for result in results)
+    under = sum(max(result.measured) <= result.high for result in results)
     return (
         f"{mode}: {near} of {len(results)} predicted within {TOLERANCE:.0%}; {inside} within their interval, "
         f"{under} not above its high end"
     )
 
 
+def line(case: Case, result: Result) -> str:
+    """The case's line of the table."""
+    growth = sorted(round(number / 1e6) for number in result.measured)
+    cells = [*map(str, case), f"{result.predicted / 1e6:.0f}", f"{result.low / 1e6:.0f} to {result.high / 1e6:.0f}"]
+    return "| " + " | ".join([*cells, " ".join(map(str, growth)), f"{result.ratio:.2f}"]) + " |"
+
+
 def main() -> None:
     """Print the table, and a line for each mode."""
-    presets = expanded(sys.argv[1:]) or PRESETS
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--further", action="store_true", help="cases that were not used to find the rules")
+    parser.add_argument("--processes", type=int, default=1, help="processes of each case (1)")
+    parser.add_argument("presets", nargs="*")
+    options = parser.parse_args()
+    presets = expanded(options.presets) or PRESETS
+    cases = further() if options.further else [Case(preset, *run) for preset in presets for run in CASES]
     print(f"Python {platform.python_version()}, {platform.libc_ver()[1]}, {platform.machine()}.\n")
-    print("| preset | mode | batch | predicted, MB | interval | measured | predicted / measured |")
-    print("|---|---|---|---|---|---|---|", flush=True)
-    results: dict[str, list[dict[str, int]]] = {"forward": [], "train": []}
-    for preset in presets:
-        for mode, batch in CASES:
-            result = measured(preset, mode, batch)
-            if result["measured"] is None:
-                continue
-            results[mode].append({name: int(number or 0) for name, number in result.items()})
-            predicted, low, high, growth = (
-                (result[name] or 0) / 1e6 for name in ("predicted", "low", "high", "measured")
-            )
-            cells = [preset, mode, str(batch), f"{predicted:.0f}", f"{low:.0f} to {high:.0f}", f"{growth:.0f}"]
-            print("| " + " | ".join([*cells, f"{predicted / growth:.2f}"]) + " |", flush=True)
+    print(
+        "| preset | mode | batch | optimizer | attention | predicted, MB | interval | measured | predicted / measured |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    results: dict[str, list[Result]] = {}
+    for case in cases:
+        result = measured(case, options.processes)
+        if result is not None:
+            results.setdefault(case.mode, []).append(result)
+            print(line(case, result), flush=True)
     for mode, of_mode in results.items():
         print("\n" + summary(mode, of_mode))
 

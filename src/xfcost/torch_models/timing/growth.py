@@ -1,11 +1,14 @@
 """The memory that a model really takes in this process: the growth of the process on the CPU, the allocator on CUDA.
 
-On the CPU it is the high-water mark of the resident set while the model is built and run, less the resident set before.
-Torch, its libraries and the code of its usual kernels are loaded before, as in the prediction (`memory/process.py`).
+On the CPU it is the high-water mark of the resident set while the model is built and run, less the resident set before
+and less the pages of files that came in between. Torch, its libraries and the code of its usual kernels are loaded
+before, and code that is read later counts as little, as in the prediction (`memory/process.py`). Free memory of the C
+library's heap is returned to the system first, because a run that fills it would not grow.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import re
 import time
@@ -71,12 +74,19 @@ def peak_of(run: Callable[[], None], device: str, *, backward: bool) -> int | No
 def _growth(run: Callable[[], None]) -> int | None:
     """The growth of the resident set; None where the system has no high-water mark that can start again (Linux)."""
     try:
+        _return_free_memory()
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the mark starts again from here
     except OSError:
         return None
-    before = _resident("VmRSS")
+    before, code = _resident("VmRSS"), _resident("RssFile")
     run()
-    return _resident("VmHWM") - before
+    return _resident("VmHWM") - before - (_resident("RssFile") - code)
+
+
+def _return_free_memory() -> None:
+    """Return the free pages of the heap to the system, where the C library can (glibc)."""
+    if hasattr(library := ctypes.CDLL(None), "malloc_trim"):
+        library.malloc_trim(0)
 
 
 def _resident(field: str) -> int:
