@@ -30,6 +30,7 @@ from xfcost.counting.forward import count
 from xfcost.counting.run_options import make_run
 from xfcost.ledger.calibration import same_pace
 from xfcost.ledger.errors import DeviceError, XfcostError
+from xfcost.ledger.statistics import nine_in_ten
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
@@ -220,7 +221,7 @@ def errors(results: list[Result]) -> None:
         return
     sizes = sorted(abs(result.error) for result in results)
     inside = statistics.mean(result.low <= result.measured <= result.high for result in results)
-    print(f"median error {statistics.median(sizes):.1%}; nine in ten within {sizes[int(0.9 * (len(sizes) - 1))]:.1%}")
+    print(f"median error {statistics.median(sizes):.1%}; nine in ten within {nine_in_ten(sizes):.1%}")
     for share in (0.1, 0.15):
         print(f"within {share:.0%}: {statistics.mean(size <= share for size in sizes):.0%}")
     print(f"inside the interval: {inside:.0%}")

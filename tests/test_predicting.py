@@ -18,6 +18,7 @@ from xfcost.ledger import calibration as files
 from xfcost.ledger import units
 from xfcost.ledger.calibration import Calibration, Network, Overhead, read_calibration
 from xfcost.ledger.errors import OutputError, UsageError
+from xfcost.ledger.statistics import nine_in_ten
 from xfcost.report.calibration import report
 from xfcost.report.console import plain_text
 from xfcost.report.table import ledger_plain
@@ -345,6 +346,13 @@ def test_networks_at_another_pace_are_measured_again_once():
         measured = [*usual[:2], slow, *usual[3:]]
         assert at_one_pace(measured, [again(second, place) for place in range(6)]) == [*usual[:2], kept, *usual[3:]]
         assert asked == [2]
+
+
+def test_nine_in_ten_errors_are_at_most_so_large():
+    assert nine_in_ten([0.01 * one for one in range(1, 11)]) == pytest.approx(0.09)
+    # of 57 errors nine in ten are 51.3: 52 of them
+    assert nine_in_ten([-one for one in range(1, 58)]) == 52
+    assert nine_in_ten([0.5]) == 0.5
 
 
 def test_the_pace_is_the_median_time_of_a_product():

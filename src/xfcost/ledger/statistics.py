@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 CONFIDENCE: Final = 0.95
+_NINE_IN_TEN: Final = 0.9
 # Slopes of costs are between 0 and 2; an interval that is wider than this tells none of them from another.
 _WIDEST_SLOPE: Final = 1.0
 _QUADRATIC: Final = 2.0
@@ -35,6 +36,12 @@ class Estimate(NamedTuple):
 
     value: float
     interval: Interval | None
+
+
+def nine_in_ten(errors: Iterable[float]) -> float:
+    """The size that at least nine in ten of the errors do not exceed."""
+    sizes = sorted(map(abs, errors))
+    return sizes[math.ceil(_NINE_IN_TEN * len(sizes)) - 1]
 
 
 def interquartile_range(values: Sequence[float]) -> float:

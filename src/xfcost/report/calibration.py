@@ -10,6 +10,7 @@ from rich.text import Text
 
 from xfcost.ledger import units
 from xfcost.ledger.calibration import Calibration, Network
+from xfcost.ledger.statistics import nine_in_ten
 from xfcost.report.console import bare_table
 
 _WORST = 5
@@ -36,7 +37,7 @@ def _errors(what: str, networks: Sequence[Network]) -> Iterator[RenderableType]:
     sizes = sorted(abs(error) for error in errors.values())
     yield Text(
         f"{len(errors)} {what}, each predicted from the others: median error {statistics.median(sizes):.1%}, "
-        f"nine in ten within {sizes[int(0.9 * (len(sizes) - 1))]:.1%}; the worst:"
+        f"nine in ten within {nine_in_ten(sizes):.1%}; the worst:"
     )
     table = bare_table("network", "measured", "predicted", "error")
     for one in sorted(networks, key=lambda one: -abs(errors[one.name]))[:_WORST]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -18,6 +17,7 @@ from xfcost.ledger.measurements import Configuration, Measurement, Outcome
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import MIXINGS
+from xfcost.ledger.statistics import nine_in_ten
 from xfcost.report.console import bare_table, plain_text
 from xfcost.report.export import to_csv, to_markup
 from xfcost.report.output import Format
@@ -32,7 +32,6 @@ _NAME: Final = 26
 _MOST_REASONS: Final = 8
 # Sizes that are named where a system has none near them.
 _MOST_SIZES: Final = 4
-_NINE_IN_TEN: Final = 0.9
 _TIMING: Final = ("seconds", "spread", "precision", "runs", "noisy", "not_attributed", "peak_bytes")
 _LOAD: Final = ("others", "cores", "stolen", "withheld", "frequency")
 _MEMORY: Final = ("predicted", "low", "high", "measured")
@@ -156,10 +155,9 @@ def _errors_text(rows: Sequence[Measurement]) -> Iterator[str]:
     """The errors of all predictions together."""
     sizes = sorted(abs(error) for row in rows if (error := _error(row)) is not None)
     if sizes:
-        within = sizes[math.ceil(_NINE_IN_TEN * len(sizes)) - 1]
         yield (
             f"predicted against measured seconds, {len(sizes):,} rows: median error {statistics.median(sizes):.1%}, "
-            f"nine in ten within {within:.1%}"
+            f"nine in ten within {nine_in_ten(sizes):.1%}"
         )
 
 

@@ -88,8 +88,8 @@ class Operations(nn.Module):
 
     def _batched(self) -> Iterator[Operation]:
         """Batches of products of activations: scores and weighted values of heads and windows."""
-        for number in range(420):
-            if number % 2:
+        for number in range(700):
+            if number % 3 == 0:
                 sizes = self._size(1, 4096), self._size(1, 4096), self._size(8, 256, 4), self._size(1, 4096)
             else:
                 sizes = self._size(64, 200_000), self._size(1, 64), self._size(4, 64), self._size(1, 64)
@@ -105,7 +105,7 @@ class Operations(nn.Module):
             )
             yield partial(torch.bmm, left, right)
             yield partial(torch.bmm, left, turned.transpose(1, 2))
-            if number % 3 == 0:
+            if number % 5 == 0:
                 yield partial(torch.bmm, self._activation(batch, inner, rows).transpose(1, 2), right)
 
     def _convolutions(self) -> Iterator[Operation]:
@@ -218,7 +218,7 @@ class Operations(nn.Module):
 
     def _lookups(self) -> Iterator[Operation]:
         """Rows within a batch, and elements by one and two indices, neighbours in a row as in windows."""
-        for _ in range(60):
+        for _ in range(140):
             batch, rows, run = self._size(1, 512), self._size(4, 4096), self._size(1, 256)
             chosen = self._size(4, 40_000)
             if max(batch * rows * run, batch * chosen * run) > _MOST_ELEMENTS:
