@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 
 import msgspec
 import pytest
@@ -27,8 +28,8 @@ from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
 from xfcost.torch_models.predicting.calibrate import Run, at_one_pace, fitted, outside, run_of, steady
 from xfcost.torch_models.predicting.call import Call, Layout
-from xfcost.torch_models.predicting.calls import recorded
-from xfcost.torch_models.predicting.features import Features, features
+from xfcost.torch_models.predicting.calls import Recorded, recorded
+from xfcost.torch_models.predicting.features import Features, features, loops
 from xfcost.torch_models.predicting.kernel import FUSED_ATTENTION
 from xfcost.torch_models.predicting.operations import Operations
 from xfcost.torch_models.predicting.overhead import overhead_of
@@ -123,6 +124,28 @@ def test_features_of_a_product():
     assert found.macs == 784 * 64 * 256
     assert found.moved_bytes == 4 * (784 * 64 + 64 * 256 + 784 * 256)
     assert found.numbers == (0.0, math.log2(784), 6.0, 8.0)
+
+
+def test_small_matrices_of_a_batch_are_of_another_kind():
+    # 1·49·8 MACs each: torch's own loops; 1·50·8 are 400
+    small, large = (
+        Call("aten.bmm", (layout(90, 1, inner), layout(90, inner, 8)), (layout(90, 1, 8),)) for inner in (49, 50)
+    )
+    assert features(small).variant == "nn small"
+    assert features(large).variant == "nn"
+    alone = Call("aten.mm", (layout(1, 49), layout(49, 8)), (layout(1, 8),))
+    assert features(alone).variant == "nn"
+
+
+def test_the_steps_of_a_recurrence_find_their_weights_in_the_caches():
+    step = Call("aten.addmm", (layout(64), layout(1, 64), layout(64, 64)), (layout(1, 64),))
+    batch = Call("aten.addmm", (layout(64), layout(5, 64), layout(64, 64)), (layout(5, 64),))
+    calls = {("cell", step): 32, ("cell", batch): 32, ("head", step): 1}
+    assert loops(calls) == {step}
+    assert loops({("cell", step): 31}) == set()
+    assert features(step, looped=True).variant == "nn looped"
+    found = run_of("lstm", Recorded(calls, Counter(), Counter(), {step: [1.0], batch: [2.0]}), 99.0)
+    assert {one.variant: found.seconds[one] for one in found.calls} == {"nn looped": 1.0, "nn": 2.0}
 
 
 def test_features_of_a_depthwise_convolution():

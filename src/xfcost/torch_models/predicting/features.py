@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import log2, prod
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from xfcost.torch_models.predicting.call import Call, Layout
 from xfcost.torch_models.predicting.kernel import FLASH_ATTENTION, FUSED_ATTENTION, INDICES
@@ -14,6 +14,12 @@ _BYTES: Final = {
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
 }  # fmt: skip
 _PRODUCTS: Final = frozenset(("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"))
+_BATCHED: Final = frozenset(("aten.bmm", "aten.baddbmm"))
+# torch multiplies matrices of fewer MACs by loops of its own (aten/src/ATen/native/LinearAlgebra.cpp).
+_OWN_LOOPS: Final = 400
+# Steps and rows of products that find their weights in the caches.
+_STEPS: Final = 32
+_FEW_ROWS: Final = 4
 # Operations over lines of numbers, each along the last axis.
 _ALONG_LINES: Final = frozenset((
     "aten._softmax", "aten._log_softmax", "aten.native_layer_norm", "aten.native_group_norm", "aten.mean", "aten.sum",
@@ -45,10 +51,20 @@ class Features(NamedTuple):
     """Bytes of blocks so large that the C library takes them from the system, new for every call."""
 
 
-def features(call: Call) -> Features:
-    """The features of a call."""
+def features(call: Call, *, looped: bool = False) -> Features:
+    """The features of a call; `looped`: it runs again and again on the same weights, which stay in the caches."""
     moved = sum(map(_bytes, (*call.inputs, *call.outputs)))
-    return _KINDS.get(call.operation, _elementwise)(call, moved)._replace(mapped_bytes=_mapped(call))
+    found = _KINDS.get(call.operation, _elementwise)(call, moved)._replace(mapped_bytes=_mapped(call))
+    return found._replace(variant=f"{found.variant} looped") if looped else found
+
+
+def loops(calls: Mapping[tuple[Any, Call], int]) -> Collection[Call]:
+    """The products of few rows that one place makes again and again: steps of a recurrence."""
+    return {
+        call
+        for (_, call), times in calls.items()
+        if times >= _STEPS and call.operation in _PRODUCTS and call.inputs[-2].sizes[-2] <= _FEW_ROWS
+    }
 
 
 def _elementwise(call: Call, moved: int) -> Features:
@@ -91,6 +107,8 @@ def _product(call: Call, moved: int) -> Features:
     batch = left.sizes[0] if len(left.sizes) > 2 else 1  # noqa: PLR2004 - rank of a matrix
     rows, inner, columns = *left.sizes[-2:], right.sizes[-1]
     turned = "".join("t" if one.strides[-1] != 1 and one.sizes[-1] > 1 else "n" for one in (left, right))
+    if call.operation in _BATCHED and rows * inner * columns < _OWN_LOOPS:
+        turned += " small"
     numbers = _logs(batch, rows, inner, columns)
     return Features("product", turned, numbers, batch * rows * inner * columns, moved)
 
