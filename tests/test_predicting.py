@@ -17,7 +17,7 @@ from helpers import PLAIN, xf
 from xfcost.counting.run_options import make_run
 from xfcost.ledger import calibration as files
 from xfcost.ledger import units
-from xfcost.ledger.calibration import Calibration, Network, Overhead, read_calibration
+from xfcost.ledger.calibration import Calibration, Network, Overhead, Samples, read_calibration
 from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.ledger.statistics import nine_in_ten
 from xfcost.report.calibration import report
@@ -472,6 +472,15 @@ def replaced(**changes):
     return msgspec.structs.replace(BASELINE, **changes)
 
 
+def edited(before, after):
+    """The text of a calibration with one call, edited by hand."""
+    one = Samples(operation="mm", variant="", numbers=((1.0,),), ratios=(0.5,))
+    nothing = Overhead(call=0.0, view=0.0, module=0.0)
+    text = msgspec.json.encode(calibration(samples=(one,), overhead=nothing))
+    assert text.count(before) == 1
+    return text.replace(before, after)
+
+
 def network(seconds, predicted):
     return Network(name="n", seconds=seconds, predicted=predicted)
 
@@ -492,6 +501,10 @@ def network(seconds, predicted):
         (msgspec.json.encode(calibration(baseline=replaced(call_seconds=1e300))), "is no calibration of xfcost"),
         (msgspec.json.encode(calibration(networks=(network(1.0, 0.0),))), "is no calibration of xfcost"),
         (msgspec.json.encode(calibration(networks=(network(-1.0, 1.0),))), "is no calibration of xfcost"),
+        (edited(b'"view":0.0', b'"view":-1.0'), "is no calibration of xfcost"),
+        (edited(b'"ratios":[0.5]', b'"ratios":[]'), "is no calibration of xfcost"),
+        (edited(b'"ratios":[0.5]', b'"ratios":[1e5]'), "is no calibration of xfcost"),
+        (edited(b'"numbers":[[1.0]]', b'"numbers":[[1.0],[1.0,2.0]]'), "is no calibration of xfcost"),
     ],
 )
 def test_a_file_that_is_not_this_machines_is_refused(tmp_path, content, says):

@@ -29,6 +29,8 @@ _OTHER_PACE: Final = 0.08
 # Bounds within which ratios are numbers: no clock reads less, and no run lasts longer.
 _Seconds = Annotated[float, msgspec.Meta(gt=1e-12, lt=1e12)]
 _Rate = Annotated[float, msgspec.Meta(gt=1e-12, lt=1e24)]
+_Spent = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
+_Logarithm = Annotated[float, msgspec.Meta(gt=-128, lt=128)]
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,11 +61,11 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of a forward, or of a training step, that no operation spends: fitted to whole networks."""
 
-    call: float
+    call: _Spent
     """Per ATen call."""
-    view: float
+    view: _Spent
     """Per call that only makes another view of a tensor."""
-    module: float
+    module: _Spent
     """Per call of an `nn.Module`."""
 
     def seconds(self, *, calls: int = 0, views: int = 0, modules: int = 0) -> float:
@@ -76,10 +78,19 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True):
 
     operation: str
     variant: str
-    numbers: tuple[tuple[float, ...], ...]
+    numbers: tuple[tuple[_Logarithm, ...], ...]
     """Of each call, logarithms (base 2) of its sizes."""
-    ratios: tuple[float, ...]
+    ratios: tuple[_Logarithm, ...]
     """Of each call, the logarithm of its seconds over the baseline's."""
+
+    def __post_init__(self) -> None:
+        """Each call has a ratio, and as many numbers as the others.
+
+        Raises:
+            ValueError: it has not, or there is no call.
+        """
+        if len(self.numbers) != len(self.ratios) or len({len(each) for each in self.numbers}) != 1:
+            raise ValueError(f"{self.operation}: numbers and ratios of measured calls don't fit together")
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True):
