@@ -139,6 +139,19 @@ def test_workspace_of_other_convolutions():
     assert workspace("aten::convolution", (last, torch.zeros(16, 16, 3, 3), None, *how)) == {0: ((), (9216,))}
 
 
+def test_a_strided_sequence_is_copied_before_a_convolution():
+    how = [[1], [1], [1], False, [0], 16]
+    dense, weight = torch.zeros(2, 16, 5), torch.zeros(16, 1, 3)
+    strided = torch.zeros(2, 5, 16).transpose(1, 2)
+    (plain,), (copied,) = (workspace("aten::convolution", (x, weight, None, *how)).values() for x in (dense, strided))
+    # 2·16·5 numbers of 4 bytes, until the result is made
+    assert copied == plain._replace(kept=(640, *plain.kept))
+    of = (strided, strided, weight, None, *how, [True, True, False])
+    both = [workspace("aten::convolution_backward", (g, x, *of[2:])) for g, x in ((dense, dense), (strided, strided))]
+    for index in (0, 1):
+        assert both[1][index].kept == (640, 640, *both[0][index].kept)
+
+
 def test_workspace_of_operands_that_are_not_dense():
     x, across = torch.zeros(2, 5, 4), torch.zeros(2, 4, 5).transpose(1, 2)  # 160 bytes
     assert workspace("aten::native_layer_norm", (x,)) == {0: ((), ())}

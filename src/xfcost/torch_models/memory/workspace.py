@@ -76,7 +76,7 @@ def _convolution(args: Any) -> Workspace:
     if _channels_last(x):
         return {0: Blocks(kept=(weights,))}
     y = _blocked(_output(x, weight, how), weight, how[5])
-    return {0: Blocks((*_read(x, weight, how[5]), weights), (y,))}
+    return {0: Blocks((*_read(x, weight, how[5]), weights), (*_dense_sequences(x), y))}
 
 
 def _convolution_backward(args: Any) -> Workspace:
@@ -95,10 +95,16 @@ def _convolution_backward(args: Any) -> Workspace:
     dy = _blocked(tuple(gradient.shape), weight, groups)
     dx = _blocked(tuple(x.shape), weight, groups)
     strided = any(step > 1 for step in how[0]) and not _depthwise(weight, groups)
-    to_input = Blocks((dy, weights), (dx, x.nbytes) if strided else (dx,))
+    dense = _dense_sequences(x, gradient)
+    to_input = Blocks((dy, weights), (*dense, dx, x.nbytes) if strided else (*dense, dx))
     if _copies_for_weight(weight, how):
-        return _asked(mask, to_input, Blocks((dy, *_read(x, weight, groups)), (weights,)))
-    return _asked(mask, to_input, Blocks(kept=(weights,)))
+        return _asked(mask, to_input, Blocks((dy, *_read(x, weight, groups)), (*dense, weights)))
+    return _asked(mask, to_input, Blocks(kept=(*dense, weights)))
+
+
+def _dense_sequences(*operands: Tensor) -> tuple[int, ...]:
+    """Bytes of dense copies of sequences (B, C, X): as images of height 1 they have no layout with channels last."""
+    return tuple(one.nbytes for one in operands if one.ndim < _MAP_AXES and not one.is_contiguous())
 
 
 def _asked(mask: list[bool], to_input: Blocks, to_weight: Blocks) -> Workspace:
