@@ -252,6 +252,8 @@ def test_lines_say_how_many_and_how_long(capsys: pytest.CaptureFixture[str]) -> 
         "A, N = 1,024, batch 8, bfloat16, decode"
     )
     assert configuration_text(configuration("A", 49, size=(96, 96), attention="fused")) == "A, 96×96, fused"
+    # a module that runs none
+    assert configuration_text(configuration("Net", 49, attention="no")) == "Net, N = 49"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from xfcost.api.measuring.module_rows import located
 from xfcost.api.measuring.modules import Given, opened
 from xfcost.api.measuring.plan import Planned, Sizes, planned, variants_of
 from xfcost.api.measuring.sweeping import Circumstances, Sweep
-from xfcost.counting.measured.series import grouped, pairs_of
+from xfcost.counting.measured.series import grouped, pairs_of, shared_words
 from xfcost.counting.sweep import PIXELS, TOKENS
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.measurements import OfModule, key_of
@@ -278,6 +278,14 @@ def test_a_module_is_compared_with_every_spec_that_is_run_alike() -> None:
     assert [(names[first], names[second]) for first, second in pairs_of(series, 9)] == [
         ("Aeager", "Afused"), ("Aeager", "Beager"), ("Aeager", "Netno"), ("Afused", "Netno"), ("Beager", "Netno"),
     ]  # fmt: skip
+
+
+def test_a_module_without_attention_is_said_to_have_none() -> None:
+    found = row("Net")
+    alone = msgspec.structs.replace(found, configuration=msgspec.structs.replace(found.configuration, attention="no"))
+    words = shared_words(grouped([alone], TOKENS).series)
+    assert "no attention" in words
+    assert "no" not in words
 
 
 def records(path: Path) -> list[dict[str, str]]:

@@ -248,6 +248,16 @@ def test_between_measured_calls_the_ratio_follows_them():
     assert regression(found).seconds == pytest.approx(1.2**9 * baseline_seconds(BASELINE, found), rel=0.1)
 
 
+def test_far_from_the_measured_calls_their_slope_is_followed_for_a_factor_of_four():
+    # the ratio doubles with every doubling of the size, to 2¹² at the last one: nowhere is it predicted above 2¹⁴
+    regression = Regression(BASELINE, samples_of(BASELINE, points(lambda size: 2.0**size)))
+    far, farther = (
+        regression(found).seconds / baseline_seconds(BASELINE, found)
+        for found in (Features("aten.exp", "c>c", (size, size, 3.0), 0, 1000) for size in (20.0, 30.0))
+    )
+    assert max(far, farther) <= 2.0**14
+
+
 def test_what_was_never_measured_is_told():
     regression = Regression(BASELINE, samples_of(BASELINE, points(lambda _: 2.0)))
     numbers = (8.0, 8.0, 3.0)

@@ -36,6 +36,14 @@ def test_a_block_from_the_threshold_up_goes_back_to_the_system_and_raises_the_th
     assert heap.peak == (512 + 32) * 4096
 
 
+def test_a_freed_block_above_the_greatest_threshold_leaves_the_threshold():
+    heap = Heap()
+    heap.give(heap.take(33 * MIB))
+    # still 1.25 MiB: 2 MiB are a mapping of their own, as above
+    heap.take(2 * MIB)
+    assert heap.resident == 513 * 4096
+
+
 def test_holes_beside_each_other_are_one_and_the_smallest_that_is_large_enough_serves():
     heap = Heap()
     first, second, _ = [heap.take_object(MIB) for _ in range(3)]

@@ -88,11 +88,14 @@ def left_out_texts(grids: Mapping[str, Grid], word: str) -> Iterator[str]:
 
 
 def configuration_text(configuration: Configuration) -> str:
-    """`ViT-S/8, N = 784, batch 8, bfloat16, fused, decode`: what differs from the defaults."""
+    """`ViT-S/8, N = 784, batch 8, bfloat16, fused, decode`: what differs from the defaults.
+
+    The attention of a module is its own, and is not named.
+    """
     parts = [configuration.system, _size_text(configuration)]
     parts += [f"batch {configuration.batch}"] if configuration.batch > 1 else []
-    usual = {"dtype": "float32", "attention": "eager", "mode": "forward"}
-    parts += [getattr(configuration, name) for name, value in usual.items() if getattr(configuration, name) != value]
+    usual = {"dtype": ("float32",), "attention": ("eager", "no"), "mode": ("forward",)}
+    parts += [given for name, values in usual.items() if (given := getattr(configuration, name)) not in values]
     return ", ".join(parts)
 
 

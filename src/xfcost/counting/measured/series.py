@@ -72,6 +72,11 @@ def _threads(row: Measurement) -> str:
     return f"{number} thread{'s' if number > 1 else ''}"
 
 
+def _attention(row: Measurement) -> str:
+    attention = row.configuration.attention
+    return "no attention" if attention == "no" else attention
+
+
 def _options(row: Measurement) -> tuple[str, ...]:
     more = row.configuration.run_options.items()
     return (row.configuration.mode, *(f"{name.replace('_', ' ')} {value}" for name, value in sorted(more)))
@@ -85,7 +90,7 @@ PLACE: Final[tuple[Trait, ...]] = (
     lambda row: (_threads(row),),
 )
 RUN: Final[tuple[Trait, ...]] = (
-    lambda row: (row.configuration.attention,),
+    lambda row: (_attention(row),),
     lambda row: (f"batch {row.configuration.batch}",),
     lambda row: (row.configuration.dtype,),
     _options,
