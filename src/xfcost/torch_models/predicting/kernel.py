@@ -29,9 +29,10 @@ _OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "aten.avg_pool2d": ("kernel_size",),
 }
 # On the CPU their first result is contiguous, also where the input is not.
-_DENSE: Final = frozenset(
-    ("aten.native_batch_norm", "aten.native_batch_norm_backward", "aten.native_layer_norm_backward")
-)
+_DENSE: Final = frozenset((
+    "aten.native_batch_norm", "aten.native_batch_norm_backward", "aten.native_layer_norm",
+    "aten.native_layer_norm_backward",
+))  # fmt: skip
 _IMAGE: Final = 4  # axes: batch, channels, height, width
 INDICES: Final = "indices"
 """Stands for a tensor among the options of a call: one that an axis is indexed by."""

@@ -77,8 +77,7 @@ def _layer_norm(x: Tensor, normalized_shape: Any, *others: Any) -> tuple[Tensor,
     statistics = x
     for axis in range(1, len(normalized_shape) + 1):
         statistics = statistics.narrow(-axis, 0, 1)
-    made = torch.empty_like(x, memory_format=torch.contiguous_format)  # as every device lays it out
-    return made, torch.empty_like(statistics), torch.empty_like(statistics)
+    return torch.empty_like(x), torch.empty_like(statistics), torch.empty_like(statistics)
 
 
 def _grouped_mm(left: Tensor, right: Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Tensor:
