@@ -236,7 +236,6 @@ BAD = [
         ("plot", "model.py:Net", "--input", "1xNx8", "--N", "8:64", "--metric", "cache"),
         "of which one forward is counted",
     ),
-    (("plot", "model.py:Net", "--input", "1xNx8", "--metric", "time", "--device", "cpu"), "no points are measured"),
     (("show", "model.py:Net"), "a torch module has no YAML"),
     (("compare", "full.yaml", "near.yaml", "--mixing"), "a spec declares how its operations mix tokens"),
 ]
