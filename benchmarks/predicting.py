@@ -40,7 +40,7 @@ from xfcost.torch_models.memory.limits import tightest
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.memory.training_step import Stepping, peak_of_steps
 from xfcost.torch_models.predicting.calls import Recorded, recorded
-from xfcost.torch_models.predicting.features import features
+from xfcost.torch_models.predicting.features import features_of
 from xfcost.torch_models.predicting.networks import NETWORKS
 from xfcost.torch_models.predicting.pace import Pace
 from xfcost.torch_models.predicting.predict import Predictor, Seconds
@@ -163,10 +163,11 @@ def measured(name: str, run: Forward, predict: Predictor, most: float, pace: Pac
 def furthest(found: Recorded, predict: Predictor, whole: float, *, trained: bool) -> str:
     """The operations with the largest differences, as shares of the whole."""
     differences: dict[str, float] = {}
+    every = features_of(found.calls)
     for (_, call), times in found.calls.items():
         spent = statistics.median(found.seconds[call])
         name = call.operation.removeprefix("aten.")
-        one = predict.call_seconds(features(call), trained=trained)
+        one = predict.call_seconds(every[call], trained=trained)
         differences[name] = differences.get(name, 0.0) + times * (one - spent)
     worst = sorted(differences, key=lambda name: -abs(differences[name]))[:3]
     return ", ".join(f"{name} {differences[name] / whole:+.0%}" for name in worst)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from importlib.metadata import version
@@ -30,7 +30,7 @@ from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
 from xfcost.torch_models.predicting.call import Call
 from xfcost.torch_models.predicting.calls import Clock, Recorded, recorded
-from xfcost.torch_models.predicting.features import Features, features, loops
+from xfcost.torch_models.predicting.features import Features, features_of
 from xfcost.torch_models.predicting.networks import architectures
 from xfcost.torch_models.predicting.operations import Operations
 from xfcost.torch_models.predicting.overhead import Outside, overhead_of
@@ -250,18 +250,20 @@ def _whole(runner: Runner, clock: Clock) -> tuple[float, int]:
 
 def run_of(name: str, found: Recorded, whole: float, extra: float = 0.0) -> Run:
     """A recorded run, its calls by what decides their seconds; recording added `extra` to each."""
-    looped = loops(found.calls)
+    every = features_of(found.calls)
     calls: dict[Features, int] = defaultdict(int)
     for (_, call), number in found.calls.items():
-        calls[features(call, looped=call in looped)] += number
-    seconds = _medians(found.seconds, looped, extra)
+        calls[every[call]] += number
+    seconds = _medians(found.seconds, every, extra)
     return Run(name, dict(calls), seconds, sum(found.views.values()), sum(found.modules.values()), whole)
 
 
-def _medians(seconds: Mapping[Call, Sequence[float]], looped: Collection[Call], extra: float) -> dict[Features, float]:
+def _medians(
+    seconds: Mapping[Call, Sequence[float]], every: Mapping[Call, Features], extra: float
+) -> dict[Features, float]:
     together: dict[Features, list[float]] = defaultdict(list)
     for call, times in seconds.items():
-        together[features(call, looped=call in looped)] += times
+        together[every[call]] += times
     return {found: max(statistics.median(times) - extra, _SHORTEST) for found, times in together.items()}
 
 

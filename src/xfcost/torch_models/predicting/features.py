@@ -58,6 +58,12 @@ def features(call: Call, *, looped: bool = False) -> Features:
     return found._replace(variant=f"{found.variant} looped") if looped else found
 
 
+def features_of(calls: Mapping[tuple[Any, Call], int]) -> dict[Call, Features]:
+    """The features of every call of a run; `calls` says how often each place makes it."""
+    looped = loops(calls)
+    return {call: features(call, looped=call in looped) for call in {call for _, call in calls}}
+
+
 def loops(calls: Mapping[tuple[Any, Call], int]) -> Collection[Call]:
     """The products of few rows that one place makes again and again: steps of a recurrence."""
     return {

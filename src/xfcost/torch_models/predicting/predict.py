@@ -20,7 +20,7 @@ from xfcost.torch_models.memory.batch_statistics import batch_statistics
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.call import Call
 from xfcost.torch_models.predicting.calls import recorded
-from xfcost.torch_models.predicting.features import Features, features, loops
+from xfcost.torch_models.predicting.features import Features, features_of
 from xfcost.torch_models.predicting.regression import Regression, joined
 from xfcost.torch_models.predicting.training_calls import OUTSIDE, recorded_step
 from xfcost.torch_models.shared.no_compiler import no_compiler
@@ -126,9 +126,9 @@ def _spent(
     """Seconds of each place where calls were recorded, and those of operations that were never measured."""
     places: dict[Place, float] = defaultdict(float)
     unknown: dict[str, float] = defaultdict(float)
-    looped = loops(calls)
+    each = {call: fit.regression(found) for call, found in features_of(calls).items()}
     for (place, call), times in calls.items():
-        predicted, known = fit.regression(features(call, looped=call in looped))
+        predicted, known = each[call]
         places[place] += times * predicted + fit.overhead.seconds(calls=times)
         if known == "none":
             unknown[call.operation] += times * predicted
