@@ -5,10 +5,11 @@ Usage: python benchmarks/predicting.py [--mode train] [--every K] [--most-second
 
 Calibrate first (`xfcost calibrate`), on a machine that does nothing else. Every preset that no calibrating network
 comes from is predicted at N = 196, 784 and 3,136 (its own N where it has none of them). Where it fits into memory and
-is predicted to take no longer than S seconds (3), it is built and run: the median of five runs after one. Of these
-configurations, shuffled, every K-th is taken (1: all). Prints the median error, the share within 10 and 15 %, and the
-worst ten with the operations whose prediction is furthest off. Beside each, a product shows the machine's pace: where
-it is not that of the calibration, the summary is also given without those.
+is predicted to take no longer than S seconds (3), it is built and run in a process of its own, as `xfcost measure`
+does: the median of five runs after one. Of these configurations, shuffled, every K-th is taken (1: all). Prints the
+median error, the share within 10 and 15 %, and the worst ten with the operations whose prediction is furthest off.
+Beside each, a product shows the machine's pace: where it is not that of the calibration, the summary is also given
+without those.
 
 With `--mode train` whole steps are run: forward, backward, and the update by AdamW; at N = 196 and 784.
 """
@@ -21,6 +22,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import NamedTuple
 
 import torch
@@ -28,7 +31,7 @@ import torch
 from xfcost.api.predictions import predictor
 from xfcost.counting.forward import count
 from xfcost.counting.run_options import make_run
-from xfcost.ledger.calibration import same_pace
+from xfcost.ledger.calibration import Calibration, same_pace
 from xfcost.ledger.errors import DeviceError, XfcostError
 from xfcost.ledger.statistics import nine_in_ten
 from xfcost.spec.architecture import Architecture
@@ -54,6 +57,34 @@ FAR = 0.1
 MOST_PARAMS = 2_500_000_000
 
 
+class Configuration(NamedTuple):
+    """A preset at an N; None is its own."""
+
+    preset: str
+    tokens: int | None
+    mode: str
+
+    @property
+    def name(self) -> str:
+        """As it is printed."""
+        return f"{self.preset} N={self.tokens or 'own'}"
+
+    def architecture(self) -> Architecture:
+        """Placed at N."""
+        run = make_run(N=self.tokens, dtype="float32", attention="eager", mode=self.mode)
+        return place(load(self.preset), run)
+
+
+class Measured(NamedTuple):
+    """A configuration that was run."""
+
+    seconds: float
+    pace: float
+    """Seconds of the reference product."""
+    off: str
+    """The operations whose prediction is furthest off, where the whole is."""
+
+
 class Result(NamedTuple):
     """One configuration."""
 
@@ -65,7 +96,6 @@ class Result(NamedTuple):
     pace: float
     """Seconds of the reference product over those at calibration."""
     off: str
-    """The operations whose prediction is furthest off."""
 
     @property
     def error(self) -> float:
@@ -121,43 +151,57 @@ class Step(Forward):
 RUN = {"forward": Forward, "train": Step}
 
 
-def configurations(names: list[str], mode: str) -> Iterator[tuple[str, Architecture]]:
+def configurations(names: list[str], mode: str) -> Iterator[Configuration]:
     """Every preset at every N that it can have."""
     for name in names:
-        loaded, found = load(name), 0
+        found = 0
         for tokens in (*TOKENS[mode], None):
             if tokens is None and found:
                 continue
+            one = Configuration(name, tokens, mode)
             try:
-                architecture = place(loaded, make_run(N=tokens, dtype="float32", attention="eager", mode=mode))
+                one.architecture()
             except XfcostError:
                 continue
             found += 1
-            yield f"{name} N={tokens or 'own'}", architecture
+            yield one
 
 
-def measured(name: str, run: Forward, predict: Predictor, most: float, pace: Pace) -> Result | None:
+def result(one: Configuration, predict: Predictor, most: float) -> Result | None:
     """Predicted and, where it fits, run; None where it doesn't or takes too long."""
-    if (count(run.architecture, orders=False).total("params") or 0) > MOST_PARAMS:
+    architecture = one.architecture()
+    if (count(architecture, orders=False).total("params") or 0) > MOST_PARAMS:
         return None
+    run = RUN[one.mode](architecture)
     try:
         expected = run.predicted(predict)
     except DeviceError:  # in training a batch norm needs more than one value per channel
         return None
     if expected.whole > most or run.peak() > tightest().left * 0.8:
         return None
-    (call, record), times, before = run.ready(), [], pace()
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
+        found = alone.submit(measured, one, predict.calibration, expected.whole).result()
+    bounds = predict.prediction(expected)
+    relative = found.pace / predict.calibration.pace
+    return Result(one.name, expected.whole, found.seconds, bounds.low, bounds.high, relative, found.off)
+
+
+def measured(one: Configuration, calibration: Calibration, expected: float) -> Measured:
+    """In a process of its own: the median of several runs."""
+    torch.set_num_threads(calibration.machine.threads)
+    pace = Pace("cpu", "float32", time.perf_counter)
+    call, record = RUN[one.mode](one.architecture()).ready()
+    times, before = [], pace()
     call()
     for _ in range(RUNS):
         started = time.perf_counter()
         call()
         times.append(time.perf_counter() - started)
     whole = statistics.median(times)
-    relative = (before + pace()) / 2 / predict.calibration.pace
-    bounds = predict.prediction(expected)
-    trained = expected.update is not None
-    off = furthest(record(), predict, whole, trained=trained) if abs(expected.whole / whole - 1) > FAR else ""
-    return Result(name, expected.whole, whole, bounds.low, bounds.high, relative, off)
+    off = ""
+    if abs(expected / whole - 1) > FAR:
+        off = furthest(record(), Predictor(calibration), whole, trained=one.mode == "train")
+    return Measured(whole, (before + pace()) / 2, off)
 
 
 def furthest(found: Recorded, predict: Predictor, whole: float, *, trained: bool) -> str:
@@ -190,15 +234,14 @@ def main() -> None:
     every = list(configurations(names, given.mode))
     random.Random(given.seed).shuffle(every)  # noqa: S311 - a sample
     results, left_out = [], 0
-    pace = Pace("cpu", "float32", time.perf_counter)
-    for name, architecture in every[:: given.every]:
-        result = measured(name, RUN[given.mode](architecture), predict, given.most_seconds, pace)
-        if result is None:
+    for one in every[:: given.every]:
+        found = result(one, predict, given.most_seconds)
+        if found is None:
             left_out += 1
             continue
-        results.append(result)
-        seconds = f"{result.predicted:9.4f} {result.measured:9.4f} {result.error:+7.1%}"
-        print(f"{result.name:44} {seconds} {result.pace:5.2f}  {result.off}")
+        results.append(found)
+        seconds = f"{found.predicted:9.4f} {found.measured:9.4f} {found.error:+7.1%}"
+        print(f"{found.name:44} {seconds} {found.pace:5.2f}  {found.off}")
         sys.stdout.flush()
     summary(results, left_out, given.most_seconds)
 

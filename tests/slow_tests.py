@@ -110,7 +110,7 @@ CASES_IN_QUICK: Final = {
     "test_measure_check.py::test_a_row_is_predicted_and_measured": 0,
     "test_measure_check.py::test_without_a_calibration_it_is_refused": 0,
     "test_measure_cluster.py::test_a_command_measures_on_the_cluster_what_its_file_has_not": 0,
-    "test_measure_cluster.py::test_only_the_row_that_ran_is_counted_as_killed_and_the_others_go_on": 0,
+    "test_measure_cluster_kills.py::test_only_the_row_that_ran_is_counted_as_killed_and_the_others_go_on": 0,
     "test_measure_cluster.py::test_a_search_runs_on_the_workers": 0,
     "test_measure_cluster.py::test_a_spec_reaches_a_worker_as_it_is": 0,
     "test_measure_jobs.py::test_a_command_with_jobs_measures_every_row_once": 0,

@@ -252,11 +252,13 @@ def test_sparse_operands_are_predicted_as_dense_ones():
     assert predicted(Sparse(), torch.ones(8, 4)).prediction.seconds == pytest.approx(product(8, 8, 4))
 
 
-def test_calls_that_have_no_sizes_are_one_error():
+@pytest.mark.parametrize("memory", [torch.strided, torch.jagged])
+def test_calls_that_have_no_sizes_are_one_error(memory):
     class Nested(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            both = torch.nested.nested_tensor([x, x[:2]])
+            both = torch.nested.nested_tensor([x, x[:2]], layout=memory)
             return both * 2
 
-    with pytest.raises(UsageError, match="--predict: Nested makes calls whose seconds can't be told from their sizes"):
+    says = r"--predict: Nested makes calls whose seconds can't be told from their sizes \(a nested tensor has rows of "
+    with pytest.raises(UsageError, match=says):
         predicted(Nested(), torch.ones(3, 4))

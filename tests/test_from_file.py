@@ -244,7 +244,7 @@ def test_a_file_without_rows_or_of_another_tool_is_an_error(tmp_path):
 def test_rows_that_were_all_skipped_are_an_error_with_the_reason(tmp_path):
     runs = written(tmp_path, rows_of(tmp_path, "A", {64: Outcome(status="failed", reason="no kernel")}))
     assert xf("plot", "--from", runs).stderr == (
-        f"error: {runs}: none of these 1 rows was measured; the first one failed: no kernel\n"
+        f"error: {runs}: of 1 row none was measured; the first one failed: no kernel\n"
     )
 
 

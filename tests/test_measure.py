@@ -102,7 +102,7 @@ def test_noisy_figures_are_marked_and_one_says_why() -> None:
     noisy = msgspec.structs.replace(measured(), timing=timing, seconds_by_mixing={"per-token": 0.3, "global": 0.1})
     lines = measurements_text([row("A"), row("B", outcome=noisy)], "table").splitlines()
     assert lines[4].split()[3:9] == ["500", "ms", "25.0", "%", "noisy", "20"]
-    assert lines[6] == "1 of 2 rows are noisy, as B, N = 64: two cores were busy; repeat"
+    assert lines[6] == "1 of 2 rows is noisy, as B, N = 64: two cores were busy; repeat"
 
 
 def started(folder: Path) -> subprocess.Popen[str]:
@@ -160,7 +160,7 @@ def test_an_interrupt_says_how_to_go_on(folder: Path) -> None:
     stdout, stderr = process.communicate()
     assert process.returncode == 130
     assert stdout == ""
-    assert stderr == "interrupted: 1 of 2 rows are in runs.jsonl; the same command goes on with the rest\n"
+    assert stderr == "interrupted: 1 of 2 rows is in runs.jsonl; the same command goes on with the rest\n"
     for descriptor in waiting:
         assert select.select([descriptor], [], [], 60)[0], "it still runs"
         os.close(descriptor)

@@ -8,10 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from calibrated import keep_calibration
 from helpers import xf
 from measured import measured, row, spec_file
+from xfcost.api.measuring.pace import relative_pace
 from xfcost.ledger import calibration as files
 from xfcost.ledger.calibration import Baseline, Calibration, Network, Overhead
+from xfcost.ledger.timing_options import USUAL
 from xfcost.report.measurements import measurements_text
 
 SWEEP = ("A.yaml", "--N", "16", "--runs", "1", "--threads", "1", "--check", "--save", "runs.jsonl")
@@ -31,6 +34,31 @@ def test_the_table_has_the_errors_and_sums_them_up() -> None:
     assert "predicted s" not in measurements_text(rows[2:], "table")
     first, second = (line.split(",") for line in measurements_text(rows[:1], "csv").splitlines())
     assert second[first.index("predicted_seconds")] == "0.55"
+
+
+def test_rows_at_another_pace_are_told() -> None:
+    rows = [
+        row("A", n, msgspec.structs.replace(measured(0.5), predicted_seconds=0.5, pace=pace))
+        for n, pace in ((16, 1.25), (64, 1.01), (256, 0.8))
+    ]
+    text = " ".join(measurements_text(rows, "table").split())
+    assert "2 of 3 rows ran while the machine took 0.80 to 1.25 times as long as at its calibration" in text
+    assert "times as long" not in measurements_text(rows[1:2], "table")
+    header, line = (line.split(",") for line in measurements_text(rows[:1], "csv").splitlines())
+    assert line[header.index("pace")] == "1.25"
+
+
+def test_a_pace_is_that_of_the_reference_product_over_the_calibration_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_calibration(tmp_path, monkeypatch, pace=2e-3)
+    monkeypatch.setattr("xfcost.torch_models.predicting.pace.Pace.__call__", lambda pace: 3e-3)
+    configuration = row("A", 16, measured(0.5)).configuration
+    checked = USUAL._replace(threads=1, checks=True)
+    assert relative_pace(configuration, checked)() == pytest.approx(1.5)
+    assert relative_pace(configuration, USUAL)() is None
+    keep_calibration(tmp_path, monkeypatch)  # measured no pace
+    assert relative_pace(configuration, checked)() is None
 
 
 def test_without_a_calibration_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,10 +86,12 @@ def test_a_row_is_predicted_and_measured(tmp_path: Path, monkeypatch: pytest.Mon
         overhead=Overhead(call=0.0, view=0.0, module=0.0),
         networks=(Network(name="n", seconds=1.0, predicted=1.1),),
         samples=(),
+        pace=1e-3,
     )
     files.write_calibration(files.path_of("cpu", 1, "float32"), found)
     done = xf("measure", *SWEEP, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "predicted against measured seconds, 1 rows" in " ".join(done.stdout.split())
+    assert "predicted against measured seconds, 1 row:" in " ".join(done.stdout.split())
     (kept,) = (json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()[1:])
     assert kept["outcome"]["predicted_seconds"] > kept["counted"]["macs"] / 1e9
+    assert kept["outcome"]["pace"] > 0

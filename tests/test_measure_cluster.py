@@ -2,118 +2,44 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import signal
 import socket
 import sys
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
 import pytest
 
 import xfcost
+from clusters import ASKED, NAMES, at_once, names, runs_file, sweep, two_workers
 from helpers import xf
-from measured import DESCRIBED, HEADER, configuration, counted, measured, spec_file
+from measured import DESCRIBED, configuration, spec_file
 from xfcost import __version__
 from xfcost.api.measuring import worker
 from xfcost.api.measuring.cluster import Cluster, ClusterRows, check_version
 from xfcost.api.measuring.crews import Ran, SideBySide
-from xfcost.api.measuring.plan import Planned, spec_hash
-from xfcost.api.measuring.sweeping import Circumstances, Sweep
-from xfcost.api.measuring.worker import Request, Response
+from xfcost.api.measuring.plan import spec_hash
+from xfcost.api.measuring.worker import Response
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.file_locks import lock
-from xfcost.ledger.measurements import Configuration, Machine, Outcome
+from xfcost.ledger.measurements import Configuration, Outcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
-from xfcost.ledger.timing_options import USUAL
 from xfcost.report.sweep_progress import Lines
 from xfcost.spec.load import load, load_expanded
-
-NOON = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
-PLAN = [Planned(configuration(system, N, threads=0), counted(N)) for N in (64, 128, 256) for system in "AB"]
-NAMES = [(one.configuration.system, one.configuration.N) for one in PLAN]
-ASKED = Request(command="this", device="cpu", timing=USUAL, timeout=60.0)
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Two workers in processes of their own; one that is killed is started again."""
-    from distributed import LocalCluster
-
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs="CRITICAL"
-    ) as cluster:
-        yield cluster.scheduler_address
+    with two_workers() as found:
+        yield found
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[RunsFile]:
-    found = RunsFile(tmp_path / "runs.jsonl", HEADER, lambda text: None)
-    yield found
-    found.close()
-
-
-def sweep(file: RunsFile) -> Sweep:
-    return Sweep(PLAN, None, file, Circumstances(lambda: 0.0, lambda: NOON))
-
-
-def names(file: RunsFile) -> list[tuple[str, int]]:
-    """System and N of every line, also of those that are there twice."""
-    lines = file.path.read_bytes().splitlines()[1:]
-    found = [msgspec.json.decode(line)["configuration"] for line in lines]
-    return [(one["system"], one["N"]) for one in found]
-
-
-def at_once(version: str, content: bytes) -> bytes:
-    """A worker's work: measured, on the machine that the system is named after."""
-    asked = msgspec.json.decode(content, type=Request).configuration
-    assert asked is not None
-    there = msgspec.structs.replace(DESCRIBED, machine=Machine(host=f"host {asked.system}", processor="P", cores=4))
-    return msgspec.json.encode(Response(described=there, outcome=measured(), seconds=2.5))
-
-
-class FirstHangs:
-    """A worker's work: the row that begins first tells its process and never ends, but when it is run again."""
-
-    def __init__(self, folder: Path) -> None:
-        self._told, self._once = str(folder / "told"), str(folder / "once")
-        os.mkfifo(self._told)
-
-    def __call__(self, version: str, content: bytes) -> bytes:
-        try:
-            os.close(os.open(self._once, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return at_once(version, content)
-        with open(self._told, "w") as stream:
-            stream.write(str(os.getpid()))
-        threading.Event().wait()
-        raise AssertionError("it was not killed")
-
-    def kill(self) -> int:
-        """Kill the worker as soon as its row has begun."""
-        with open(self._told) as stream:
-            pid = int(stream.read())
-        os.kill(pid, signal.SIGKILL)
-        return pid
-
-
-def test_a_killed_worker_s_row_runs_elsewhere_and_each_row_is_there_once(
-    address: str, file: RunsFile, tmp_path: Path
-) -> None:
-    hanging = FirstHangs(tmp_path)
-    with closing(Cluster(address)) as cluster, ThreadPoolExecutor() as pool:
-        assert cluster.workers == 2
-        killed = pool.submit(hanging.kill)
-        crew = SideBySide(2, together=2)
-        sweep(file).run(ClusterRows(cluster, ASKED, {}, hanging), Lines(), crew=crew)
-        assert killed.result() != os.getpid()
-    assert sorted(names(file)) == sorted(NAMES)
+    with closing(runs_file(tmp_path)) as found:
+        yield found
 
 
 def test_each_row_names_its_machine_and_is_measured_once_wherever(address: str, file: RunsFile) -> None:
@@ -259,83 +185,6 @@ def test_a_cluster_without_workers_is_refused() -> None:
         address = cluster.scheduler_address
         with pytest.raises(UsageError, match=f"^--scheduler {address}: it has no workers; start one: dask worker tcp"):
             Cluster(address, seconds=0.5)
-
-
-# In a worker's process: is a row there that waits?
-ONE_WAITS = threading.Event()
-
-
-class KilledWhileOthersWait:
-    """A worker's work: B at N = 64 kills its worker, as soon as a row waits there too; that one never begins there."""
-
-    def __init__(self, folder: Path, kills: int) -> None:
-        self._folder, self._kills = folder, kills
-
-    def __call__(self, version: str, content: bytes) -> bytes:
-        asked = msgspec.json.decode(content, type=Request)
-        row = asked.configuration
-        assert row is not None
-        if (row.system, row.N) == ("B", 64):
-            ONE_WAITS.wait()
-            assert worker.begins(asked, DESCRIBED)
-            (self._folder / f"killed {os.getpid()}").touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        if len(list(self._folder.glob("killed *"))) < self._kills:
-            ONE_WAITS.set()
-            threading.Event().wait()
-        return at_once(version, content)
-
-
-def test_only_the_row_that_ran_is_counted_as_killed_and_the_others_go_on(file: RunsFile, tmp_path: Path) -> None:
-    import dask
-    from distributed import LocalCluster
-
-    with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0", silence_logs="CRITICAL") as local,
-        closing(Cluster(local.scheduler_address)) as cluster,
-    ):
-        rows = ClusterRows(cluster, ASKED, {}, KilledWhileOthersWait(tmp_path, kills=2))
-        sweep(file).run(rows, Lines(), crew=SideBySide(2, together=2))
-    assert sorted(names(file)) == sorted(NAMES)
-    failed = [row for row in file.rows if row.outcome.status != "measured"]
-    assert [(row.configuration.system, row.configuration.N, row.outcome.status) for row in failed] == [
-        ("B", 64, "failed")
-    ]
-    assert failed[0].outcome.reason == "its worker was killed 2 times (out of memory?); the last one was on here"
-    assert failed[0].machine == DESCRIBED.machine
-
-
-def begun_often(version: str, content: bytes) -> bytes:
-    """A worker's work: the row has begun as often as it may."""
-    asked = msgspec.json.decode(content, type=Request)
-    while worker.begins(asked, DESCRIBED):
-        pass
-    return msgspec.json.encode(Response(killed=True))
-
-
-def test_a_row_that_was_begun_as_often_as_it_may_be_is_not_begun_again(address: str) -> None:
-    with closing(Cluster(address)) as cluster:
-        ran = ClusterRows(cluster, ASKED, {}, begun_often)(PLAN[0].configuration)
-    reason = "its worker was killed 4 times (out of memory?); the last one was on here"
-    assert ran == Ran(Outcome(status="failed", reason=reason), DESCRIBED)
-
-
-def test_workers_that_do_not_come_back_end_the_sweep(file: RunsFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    from distributed import LocalCluster
-
-    monkeypatch.setattr("xfcost.api.measuring.cluster._LOOK_SECONDS", 0.05)
-    monkeypatch.setattr("xfcost.api.measuring.cluster._BACK_SECONDS", 0.05)
-    with (
-        LocalCluster(
-            n_workers=1, processes=False, protocol="tcp", dashboard_address=":0", silence_logs="CRITICAL"
-        ) as local,
-        closing(Cluster(local.scheduler_address)) as cluster,
-    ):
-        local.sync(local.workers[0].close)
-        with pytest.raises(DeviceError, match=r"its workers were killed, and none has come back$"):
-            sweep(file).run(ClusterRows(cluster, ASKED, {}, at_once), Lines())
-    assert names(file) == []
 
 
 def test_without_dask_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,6 +143,9 @@ def test_workspace_of_other_convolutions():
     assert workspace("aten::convolution", (x, w, None, *how)) == {0: ((1728,), (1152,))}
     # one small sample is unfolded: 27 × 9 positions; channels last need the weight's copy alone
     assert workspace("aten::convolution", (x[:1], w, None, *how)) == {0: ((), (972,))}
+    # with one position in its kernel it is read as it is
+    single = torch.zeros(16, 3, 1, 1)
+    assert workspace("aten::convolution", (x[:1], single, None, [2, 2], [0, 0], *how[2:])) == {0: ((), (0,))}
     last = torch.zeros(2, 16, 6, 6).contiguous(memory_format=torch.channels_last)
     assert workspace("aten::convolution", (last, torch.zeros(16, 16, 3, 3), None, *how)) == {0: ((), (9216,))}
 

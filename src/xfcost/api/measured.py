@@ -18,6 +18,7 @@ from xfcost.counting.measured.series import Series, at
 from xfcost.counting.measured_grid import measured_grids
 from xfcost.counting.sweep import TOKENS
 from xfcost.counting.system import SpecSystem
+from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, XfcostError, shown
 from xfcost.ledger.measurements import Configuration, Counted, Measurement
 from xfcost.ledger.runs_file import read_runs
@@ -40,10 +41,8 @@ def measured_file(path: Path, choice: Choice, say: Say) -> Measured:
     found = measured(rows_of_file(path, say), choice, shown(path, 200))
     if not any(one.rows for one in found.series):
         missing = found.missing[0].outcome
-        raise UsageError(
-            f"{found.file}: none of these {len(found.missing):,} rows was measured; the first one {missing.status}: "
-            f"{missing.reason}"
-        )
+        first = f"the first one {missing.status}: {missing.reason}"
+        raise UsageError(f"{found.file}: of {units.number_of(len(found.missing), 'row')} none was measured; {first}")
     specs = _Specs()
     curves = {one.name: _curve(one, specs) for one in found.series if one.rows}
     pairs = [_with_counted(pair, specs) for pair in found.pairs]

@@ -12,6 +12,7 @@ import typer
 
 from xfcost.commands import options as shared
 from xfcost.commands.ranges import measured_axis
+from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import real_number, whole_number
 from xfcost.ledger.timing_options import TIMING_OPTIONS, timing_plan
@@ -215,7 +216,6 @@ def _swept(plan: Plan, team: Team, save: Path, *, retry: bool, any_machine: bool
 
 def _interrupted(sweep: Sweep, plan: Plan, save: Path) -> str:
     """What an interrupt leaves, and how to go on."""
-    return (
-        f"interrupted: {len(sweep.rows):,} of {len(plan.planned):,} rows are in {save}; the same command goes on with "
-        "the rest"
-    )
+    kept = f"{len(sweep.rows):,} of {units.number_of(len(plan.planned), 'row')}"
+    kept += " is" if len(sweep.rows) == 1 else " are"
+    return f"interrupted: {kept} in {save}; the same command goes on with the rest"

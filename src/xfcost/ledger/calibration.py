@@ -14,10 +14,11 @@ from typing import Annotated, Final
 
 import msgspec
 
+from xfcost.ledger import units
 from xfcost.ledger.errors import OutputError, UsageError, printable
 
 FORMAT: Final = "xfcost calibration"
-VERSION: Final = 2
+VERSION: Final = 3
 _THIS: Final = (FORMAT, VERSION)
 _NONE: Final = "no calibration of xfcost"
 
@@ -54,8 +55,8 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """Of its largest matrix products."""
     bytes_per_second: _Rate
     """Of element-wise additions larger than its caches: reads and writes."""
-    mapped_byte_seconds: Annotated[float, msgspec.Meta(ge=0, lt=1e3)] = 0.0
-    """What a byte of a large block takes more if the block is new, as its pages are filled one by one."""
+    new_byte_seconds: Annotated[float, msgspec.Meta(ge=0, lt=1e3)] = 0.0
+    """Per byte of memory that the system gives anew: it fills each page with zeros at its first use. 0: not known."""
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,7 +196,7 @@ def read_calibration(path: Path, machine: Machine) -> Calibration:
         found = msgspec.json.decode(content, type=Calibration) if (kind.format, kind.version) == _THIS else None
     except FileNotFoundError:
         raise UsageError(
-            f"{machine.name} ({machine.threads} thread(s), {machine.dtype}) is not calibrated; {mend}"
+            f"{machine.name} ({units.number_of(machine.threads, 'thread')}, {machine.dtype}) is not calibrated; {mend}"
         ) from None
     except OSError as error:
         raise UsageError(f"{printable(str(path), 200)} can't be read ({error.strerror}); {mend}") from None
@@ -270,4 +271,4 @@ def _command(machine: Machine) -> str:
 
 
 def _words(machine: Machine) -> str:
-    return f"{machine.name}, {machine.threads} thread(s), {machine.dtype}, torch {machine.torch}"
+    return f"{machine.name}, {units.number_of(machine.threads, 'thread')}, {machine.dtype}, torch {machine.torch}"

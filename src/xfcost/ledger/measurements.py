@@ -150,6 +150,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     timing: Timing | None = None
     predicted_seconds: float | None = None
     """From the machine's calibration, with `--check`."""
+    pace: float | None = None
+    """Seconds of a reference product after the row over those at the calibration, with `--check`."""
     seconds_by_mixing: dict[str, float] | None = None
     """Mixing kind -> seconds of its rows in all blocks; None where no rows were timed."""
     memory: Memory | None = None

@@ -100,6 +100,11 @@ def ratio(value: float | None) -> str:
     return f"{value:.4g}×" if round(abs(value)) < _MIN_PREFIXED else f"{value:,.0f}×"
 
 
+def number_of(number: int, noun: str) -> str:
+    """`1 row`, `1,200 rows`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def number_text(number: int) -> str:
     """`number`, or a power of two near it if it has more than 20 digits."""
     return (

@@ -64,7 +64,7 @@ def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterat
         figures = f"dispatched {units.exact(difference['counted'])}, traced {units.exact(difference['traced'])}"
         yield Text(f"  {difference['path'] or 'the model itself'} {difference['quantity']}: {figures}")
     if (more := len(agreement.differences) - _MOST_DIFFERENCES) > 0:
-        yield Text(f"  and {_number(more, 'difference')} more; json has all")
+        yield Text(f"  and {units.number_of(more, 'difference')} more; json has all")
 
 
 def _disagreement(ledger: Ledger, agreement: Agreement) -> str:
@@ -72,13 +72,13 @@ def _disagreement(ledger: Ledger, agreement: Agreement) -> str:
     rows, places, missing = len(ledger.rows), len(agreement.differences), len(agreement.uncounted)
     unlike = [name for name in agreement.accounts if any(name in difference for difference in agreement.differences)]
     accounts = ["counted", *(unlike or agreement.accounts)]
-    counted = f"DISAGREE in {_number(places, 'place')}" if places else f"agree in all {_number(rows, 'operation')}"
+    counted = (
+        f"DISAGREE in {units.number_of(places, 'place')}"
+        if places
+        else f"agree in all {units.number_of(rows, 'operation')}"
+    )
     text = f"{', '.join(accounts[:-1])} and {accounts[-1]} {counted}"
     if missing:
         were = "was" if missing == 1 else "were"
-        text += f", {'and' if places else 'but'} {_number(missing, 'thing')} {were} not counted"
+        text += f", {'and' if places else 'but'} {units.number_of(missing, 'thing')} {were} not counted"
     return text
-
-
-def _number(count: int, thing: str) -> str:
-    return f"{count} {thing}" + ("" if count == 1 else "s")

@@ -21,7 +21,10 @@ def report(calibration: Calibration) -> RenderableType:
     machine, peak = calibration.machine, calibration.baseline
     training = calibration.training
     return Group(
-        Text(f"{machine.name}, {machine.threads} thread(s), {machine.dtype}, torch {machine.torch}", style="bold"),
+        Text(
+            f"{machine.name}, {units.number_of(machine.threads, 'thread')}, {machine.dtype}, torch {machine.torch}",
+            style="bold",
+        ),
         Text(
             f"matrix products {2 * peak.macs_per_second / 1e9:,.0f} GFLOP/s; "
             f"memory {peak.bytes_per_second / 1e9:,.1f} GB/s; shortest call {units.seconds(peak.call_seconds)}"

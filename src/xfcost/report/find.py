@@ -65,14 +65,10 @@ def _asked(found: Found) -> str:
     )
     if found.spec is None:
         at = at or (" at its own size" if found.searched == 1 else " at their own sizes")
-        presets = _number(found.searched, "preset")
+        presets = units.number_of(found.searched, "preset")
         return f"{found.searched - found.refused:,} of {presets} run{at}" if found.refused else f"{presets}{at}"
     drawn = f", {found.searched:,} drawn at random" if found.searched != found.space else ""
-    return f"{_number(found.space or 0, 'configuration')} of {found.spec}{at}{drawn}"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{units.number_of(found.space or 0, 'configuration')} of {found.spec}{at}{drawn}"
 
 
 def _budgets(found: Found) -> str:

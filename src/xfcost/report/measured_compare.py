@@ -46,7 +46,7 @@ def header(found: Measured) -> Text:
     """The file, how many rows of it, and what all share."""
     rows = sum(len(one.rows) + len(one.missing) for one in found.series)
     without = f", {len(found.missing):,} of them not measured" if found.missing else ""
-    text = Text(f"{found.file}: {rows:,} rows{without}\n")
+    text = Text(f"{found.file}: {units.number_of(rows, 'row')}{without}\n")
     return text.append("   ".join(shared_words(found.series)))
 
 

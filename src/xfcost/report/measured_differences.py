@@ -50,18 +50,14 @@ def answer(found: RunsDiff) -> str:
     """`2 rows are slower, 1 is faster, 5 don't differ beyond noise`."""
     timed = [row.seconds for row in found.rows if row.seconds is not None]
     if not timed:
-        return f"{_rows(len(found.rows))} in both; their seconds are not compared"
+        return f"{units.number_of(len(found.rows), 'row')} in both; their seconds are not compared"
     slower = sum(one.different is True and one.ratio > 1 for one in timed)
     faster = sum(one.different is True and one.ratio < 1 for one in timed)
     unknown = sum(one.different is None for one in timed)
     same = len(timed) - slower - faster - unknown
     counts = [f"{slower} slower, {faster} faster, {same} without a difference beyond noise"]
     counts += [f"{unknown} with too few measurements to tell"] if unknown else []
-    return f"of {_rows(len(timed))} timed in both: {', '.join(counts)}"
-
-
-def _rows(number: int) -> str:
-    return f"{number} row{'' if number == 1 else 's'}"
+    return f"of {units.number_of(len(timed), 'row')} timed in both: {', '.join(counts)}"
 
 
 def _cells(row: RowDiff) -> dict[str, str]:
@@ -91,7 +87,7 @@ def _record(row: RowDiff) -> dict[str, Any]:
 
 def _notes(found: RunsDiff) -> Sequence[str]:
     alone = [
-        f"{_rows(number)} only in {label}"
+        f"{units.number_of(number, 'row')} only in {label}"
         for label, number in zip(found.labels, (found.only_before, found.only_after), strict=True)
         if number
     ]

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from xfcost.counting.measured_grid import Grid
 from xfcost.ledger import units
+from xfcost.ledger.calibration import same_pace
 from xfcost.ledger.errors import printable
 from xfcost.ledger.measurements import Configuration, Measurement, Outcome
 from xfcost.ledger.metadata import Timing
@@ -158,9 +159,14 @@ def _errors_text(rows: Sequence[Measurement]) -> Iterator[str]:
     """The errors of all predictions together."""
     sizes = sorted(abs(error) for row in rows if (error := _error(row)) is not None)
     if sizes:
+        errors = f"median error {statistics.median(sizes):.1%}, nine in ten within {nine_in_ten(sizes):.1%}"
+        yield f"predicted against measured seconds, {units.number_of(len(sizes), 'row')}: {errors}"
+    paces = [row.outcome.pace for row in rows if row.outcome.pace is not None]
+    other = sorted(pace for pace in paces if not same_pace(pace, 1))
+    if other:
         yield (
-            f"predicted against measured seconds, {len(sizes):,} rows: median error {statistics.median(sizes):.1%}, "
-            f"nine in ten within {nine_in_ten(sizes):.1%}"
+            f"{len(other):,} of {units.number_of(len(paces), 'row')} ran while the machine took {other[0]:.2f} to "
+            f"{other[-1]:.2f} times as long as at its calibration: predictions hold at the calibration's pace"
         )
 
 
@@ -194,7 +200,7 @@ def _shared_text(rows: Sequence[Measurement]) -> str:
 
 
 def _threads_text(row: Measurement) -> str:
-    return f"{row.configuration.threads} thread{'s' if row.configuration.threads > 1 else ''}"
+    return units.number_of(row.configuration.threads, "thread")
 
 
 def _notes(rows: Sequence[Measurement]) -> Iterator[str]:
@@ -207,7 +213,8 @@ def _notes(rows: Sequence[Measurement]) -> Iterator[str]:
         yield f"… and {len(without) - _MOST_REASONS:,} more that were not measured: --format json has them"
     noisy = [(row, row.outcome.timing.noisy) for row in rows if row.outcome.timing and row.outcome.timing.noisy]
     for row, reason in noisy[:1]:
-        yield f"{len(noisy):,} of {len(rows):,} rows are noisy, as {configuration_text(row.configuration)}: {reason}"
+        which = f"{len(noisy):,} of {units.number_of(len(rows), 'row')} {'is' if len(noisy) == 1 else 'are'} noisy"
+        yield f"{which}, as {configuration_text(row.configuration)}: {reason}"
     if any(row.configuration.composed for row in rows):
         yield "composed: every distinct block was run once, and counts as often as it is repeated; no peak is measured"
     if len({row.machine for row in rows}) > 1:
@@ -242,7 +249,7 @@ def _record(row: Measurement) -> dict[str, Any]:
     record |= {"seconds_low": low, "seconds_high": high}
     record |= {f"load_{name}": getattr(outcome.timing and outcome.timing.load, name, None) for name in _LOAD}
     record |= {f"seconds_{kind}": (outcome.seconds_by_mixing or {}).get(kind) for kind in MIXINGS}
-    record |= {"predicted_seconds": row.predicted_seconds}
+    record |= {"predicted_seconds": row.predicted_seconds, "pace": row.outcome.pace}
     record |= {f"memory_{name}": getattr(outcome.memory, name, None) for name in _MEMORY}
     record |= {name: getattr(counted, name) for name in ("params", "macs", "flops", "attention_entries")}
     record |= {"attention_bytes": counted.attention_bytes, "attention_share": row.attention_share}

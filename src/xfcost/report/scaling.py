@@ -7,6 +7,7 @@ from typing import Final
 
 from xfcost.counting.sweep import TOKENS, Sweep, slope
 from xfcost.counting.sweep_records import traced
+from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata, Timing
@@ -176,7 +177,8 @@ def _subtitle(metric: str, metadata: Metadata, live: Sequence[Sequence[Ledger]],
     how = chosen.how.replace("one forward", run)
     prediction = next((ledger.prediction for ledgers in live for ledger in ledgers if ledger.prediction), None)
     if prediction:
-        how = f"Predicted without a run, on {prediction.device} ({prediction.machine}, {prediction.threads} threads)"
+        where = f"{prediction.machine}, {units.number_of(prediction.threads, 'thread')}"
+        how = f"Predicted without a run, on {prediction.device} ({where})"
     if modules_alone:
         how = how.replace("in closed form", "by torch's dispatcher")
     words = [how, *([] if modules_alone else [f"batch {metadata.batch}"]), f"{metadata.attention} attention"]

@@ -59,7 +59,7 @@ def interval_text(interval: tuple[float, float]) -> str:
 
 def where_text(timing: Timing | Prediction) -> str:
     """`cpu, AMD EPYC, 2 threads`."""
-    return f"{timing.device}, {timing.machine}, {timing.threads} thread{'' if timing.threads == 1 else 's'}"
+    return f"{timing.device}, {timing.machine}, {units.number_of(timing.threads, 'thread')}"
 
 
 def _peak_text(timing: Timing) -> str:

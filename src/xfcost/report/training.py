@@ -156,8 +156,7 @@ def _states(step: TrainingStep) -> str:
     if known.numbers is None:
         shapes = "rows and columns of every matrix"
         return shapes if step.optimizer_bytes is not None else f"{shapes}; --trace finds them"
-    several = "" if known.numbers == 1 else "s"
-    return f"{step.optimizer}: {known.numbers} number{several} per parameter, float32 or wider"
+    return f"{step.optimizer}: {units.number_of(known.numbers, 'number')} per parameter, float32 or wider"
 
 
 def _activations(ledger: Ledger, step: TrainingStep) -> str:

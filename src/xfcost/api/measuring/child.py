@@ -17,6 +17,7 @@ import msgspec
 from xfcost import __version__
 from xfcost.api.measuring.jobs import READY, Answer, Described, Job
 from xfcost.api.measuring.module_rows import measured_module
+from xfcost.api.measuring.pace import relative_pace
 from xfcost.api.measuring.plan import has_kinds, run_of, spec_hash
 from xfcost.api.specs import account
 from xfcost.ledger.calibration import training_steps
@@ -154,10 +155,12 @@ def _measured(configuration: Configuration, job: Job, begin: Callable[[], None])
             ledger, memory = measured_module(configuration, job.timing, begin)
         else:
             ledger, memory = _measured_spec(configuration, job, begin)
+        pace = relative_pace(configuration, job.timing)()
     return Outcome(
         status="measured",
         timing=ledger.timing,
         predicted_seconds=ledger.prediction.seconds if ledger.prediction else None,
+        pace=pace,
         seconds_by_mixing=seconds_by_mixing(ledger),
         memory=memory,
     )

@@ -12,6 +12,7 @@ import msgspec
 from xfcost.api.measuring.crews import ONE_BY_ONE, Crew, Ran, Runner
 from xfcost.api.measuring.jobs import Described
 from xfcost.api.measuring.plan import Planned
+from xfcost.ledger import units
 from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.ledger.measurements import Configuration, Header, Machine, Measurement, Outcome, key_of
 from xfcost.ledger.runs_file import RunsFile
@@ -207,9 +208,9 @@ class Sweep:
             self._known[self._key_of_row(row)] = row
         except OutputError as error:
             text = msgspec.json.encode(row).decode()
+            kept = f"{units.number_of(len(self.rows), 'row')} {'is' if len(self.rows) == 1 else 'are'} in it"
             raise OutputError(
-                f"{error}; {len(self.rows):,} rows are in it, and the same command goes on with the rest. The row that "
-                f"was just measured:\n{text}"
+                f"{error}; {kept}, and the same command goes on with the rest. The row that was just measured:\n{text}"
             ) from None
 
     def _seconds_left(self, numbers: Sequence[int]) -> float | None:

@@ -12,6 +12,7 @@ from xfcost.counting.measured.readings import READINGS
 from xfcost.counting.measured.series import Series, grouped, pairs_of
 from xfcost.counting.sweep import Axis
 from xfcost.counting.system_crossovers import MOST_PAIRED, Search
+from xfcost.ledger import units
 from xfcost.ledger.measurements import Measurement
 
 
@@ -75,9 +76,8 @@ def measured(rows: list[Measurement], choice: Choice, file: str) -> Measured:
     series, double = grouped(taken.rows, taken.axis)
     notes = [f"left out: {text}" for text in taken.left_out]
     if double:
-        notes.append(
-            f"left out: {len(double):,} rows of inputs that were measured again ({taken.axis.word} and an image size)"
-        )
+        again = f"{taken.axis.word} and an image size"
+        notes.append(f"left out: {units.number_of(len(double), 'row')} of inputs that were measured again ({again})")
     notes += version_notes(taken.rows)
     with_rows = [one for one in series if one.rows]
     pairs = [_pair(with_rows[first], with_rows[second]) for first, second in pairs_of(with_rows, MOST_PAIRED)]

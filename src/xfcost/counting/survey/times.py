@@ -9,6 +9,7 @@ from xfcost.counting.measured.readings import READINGS
 from xfcost.counting.measured.series import Series, grouped, identity, shared_words
 from xfcost.counting.survey.table import FULL_ATTENTION, TimeRatio
 from xfcost.counting.sweep import TOKENS
+from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.measurements import Measurement
 
@@ -34,7 +35,7 @@ def _noisy(series: Sequence[Series]) -> Iterator[str]:
     """How many of the rows are noisy, where some are."""
     rows = [row for one in series for row in one.rows]
     if noisy := sum(row.outcome.timing is not None and row.outcome.timing.noisy is not None for row in rows):
-        yield f"noisy: {noisy} of the file's {len(rows)} rows"
+        yield f"noisy: {noisy} of the file's {units.number_of(len(rows), 'row')}"
 
 
 def _full(series: Sequence[Series], file: str) -> Series:

@@ -8,7 +8,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Memory
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.targets import NamedModule
-from xfcost.torch_models.any_model.timing import needed, predicted, ready_on, told_as_its_own, what_runs
+from xfcost.torch_models.any_model.timing import SMALLER, needed, predicted, ready_on, told_as_its_own, what_runs
 from xfcost.torch_models.any_model.user_errors import original
 from xfcost.torch_models.memory.peak import check_room
 from xfcost.torch_models.timing.devices import waiting_clock
@@ -32,7 +32,7 @@ def memory_of_module(
     with module.as_counted(lengths) as (model, given):
         held = predicted(original(model), given, tensors, optimizer)
         least = needed(original(model), given, held, device, optimizer)
-    check_room(least, device, module.title, what_runs(optimizer))
+    check_room(least, device, module.title, what_runs(optimizer), SMALLER)
     module.forget()
     begin()
 

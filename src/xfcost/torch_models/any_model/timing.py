@@ -36,6 +36,8 @@ from xfcost.torch_models.tracing.meta import shapes_on_meta
 
 # What a module may raise because of its own code.
 OWN_ERRORS: Final = (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
+# What to do about a module that does not fit.
+SMALLER: Final = "take smaller inputs, or leave --device out: counting needs no memory"
 
 
 class Taken(NamedTuple):
@@ -93,7 +95,8 @@ def _taken(model: nn.Module, given: Given, held: int | None, name: str, dtype: s
     """The module timed alone; `held` is the predicted peak."""
     check_device(on.device)
     check_plan(on.plan, name)
-    check_room(needed(model, given, held, on.device, on.optimizer), on.device, name, what_runs(on.optimizer))
+    least = needed(model, given, held, on.device, on.optimizer)
+    check_room(least, on.device, name, what_runs(on.optimizer), SMALLER)
     on.say(f"timing {name} on {on.device} …")
     clock = waiting_clock(on.device, on.meters.clock)
     with (

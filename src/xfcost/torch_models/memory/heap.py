@@ -40,10 +40,11 @@ _FREED: Final = 0.5
 
 
 class Heap:
-    """Takes and frees blocks; `resident` bytes now and their `peak`."""
+    """Takes and frees blocks; `resident` bytes now, their `peak`, and all bytes `obtained` from the system so far."""
 
     def __init__(self, seed: int = 0) -> None:
         self.peak = 0
+        self.obtained = 0
         self._threshold = _FIRST_THRESHOLD
         self._mapped: dict[int, int] = {}
         self._mappings = 0
@@ -110,6 +111,7 @@ class Heap:
         self._mappings += 1
         self._mapped[-self._mappings] = size
         self._bytes_mapped += size
+        self.obtained += size
         self.peak = max(self.peak, self.resident)
         return -self._mappings
 
@@ -133,7 +135,9 @@ class Heap:
         if self._end - self._top < size + _LEAST:
             if size >= self._threshold:
                 return None
-            self._end = _rounded(self._top + size + _TOP_PAD + _LEAST, _PAGE)
+            end = _rounded(self._top + size + _TOP_PAD + _LEAST, _PAGE)
+            self.obtained += end - self._end
+            self._end = end
         start = self._top
         self._top += size
         return start, size

@@ -40,6 +40,8 @@ _WORST: Final = 1.15
 _STORAGE: Final = 96
 _TENSOR: Final = (176, 24)
 _AUTOGRAD: Final = (104,)
+# Without gradients, and with them.
+OBJECTS: Final = (_TENSOR, (*_TENSOR, *_AUTOGRAD))
 # Buffers that MKL takes in the first products and keeps: 0.8 to 2.2 MB measured.
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
 _PRODUCT_BUFFERS: Final = (803_488, 811_680)
@@ -59,7 +61,7 @@ class LinearInPlace(TorchFunctionMode):
 class HeapBytes(LiveBytes):
     """Takes the storage of live tensors from simulated heaps; current bytes, and their peak with workspace."""
 
-    def __init__(self, *heaps: Heap, objects: tuple[int, ...] = _TENSOR) -> None:
+    def __init__(self, *heaps: Heap, objects: tuple[int, ...] = OBJECTS[False]) -> None:
         super().__init__()
         self.heaps = heaps
         self._objects = objects
@@ -119,7 +121,7 @@ def forward_memory(architecture: Architecture) -> ProcessMemory:
             for _ in range(_PASSES):
                 live.model(*live.inputs)
 
-    return _walked(architecture, run, [Heap(seed) for seed in _SEEDS_FORWARD], _TENSOR)
+    return _walked(architecture, run, [Heap(seed) for seed in _SEEDS_FORWARD], OBJECTS[False])
 
 
 def training_memory(architecture: Architecture, optimizer: str) -> ProcessMemory:
@@ -131,7 +133,7 @@ def training_memory(architecture: Architecture, optimizer: str) -> ProcessMemory
             for _ in range(_PASSES):
                 stepping()
 
-    return _walked(architecture, run, [Heap(seed) for seed in _SEEDS_TRAINING], (*_TENSOR, *_AUTOGRAD))
+    return _walked(architecture, run, [Heap(seed) for seed in _SEEDS_TRAINING], OBJECTS[True])
 
 
 def _walked(

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+import msgspec
 import torch
-from torch import Tensor, nn
 
 from xfcost.ledger.calibration import (
     Baseline,
@@ -28,6 +28,8 @@ from xfcost.ledger.calibration import (
 )
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
+from xfcost.torch_models.memory.new_memory import memory_is_kept
+from xfcost.torch_models.predicting.baseline import peaks, recording_seconds
 from xfcost.torch_models.predicting.call import Call
 from xfcost.torch_models.predicting.calls import Clock, Recorded, recorded
 from xfcost.torch_models.predicting.features import Features, features_of
@@ -40,15 +42,13 @@ from xfcost.torch_models.predicting.runners import Runner, forward_runner, step_
 from xfcost.torch_models.predicting.training_networks import training_networks
 from xfcost.torch_models.timing.devices import machine, waiting_clock
 
+Placed = tuple[str, Architecture, bool]
+Stepped = tuple[str, Architecture, str]
+
 # Runs of one network: at least so many, more while they last no longer than these seconds.
 _FEWEST: Final = 3
 _MOST: Final = 20
 _SECONDS: Final = 1.0
-_PEAK_SIDE: Final = 2048
-_PEAK_BYTES: Final = 2**27
-# A peak is the best of so many runs.
-_PEAK_RUNS: Final = 20
-_SMALL_CALLS: Final = 200
 _SHORTEST: Final = 2e-7
 # More than the caches of processors and GPUs hold.
 _EVICTING_BYTES: Final = 2**28
@@ -92,10 +92,27 @@ def calibrated(
     steps = len(networks) + len(trained) + 2
     say(1, steps, "peaks")
     baseline = peaks(device, dtype, ticks)
-    say(2, steps, "single operations")
-    extra = recording_seconds(device, ticks)
-    single = Operations(getattr(torch, dtype), device)
-    operations = run_of("single operations", recorded(single, (), ticks), 0.0, extra)
+    with memory_is_kept() as kept:
+        say(2, steps, "single operations")
+        extra = recording_seconds(device, ticks)
+        single = Operations(getattr(torch, dtype), device)
+        operations = run_of("single operations", recorded(single, (), ticks), 0.0, extra)
+        every = _measurements(device, dtype, ticks, extra, networks, trained)
+        runs = []
+        for number, (name, measure) in enumerate(every, 3):
+            say(number, steps, name)
+            runs.append(measure())
+        runs = at_one_pace(runs, [measure for _, measure in every])
+    if not kept:  # the calls were measured with the new memory that they take
+        baseline = msgspec.structs.replace(baseline, new_byte_seconds=0.0)
+    forwards, learned = runs[: len(networks)], runs[len(networks) :]
+    return fitted(this_machine(device, dtype), baseline, forwards, operations, learned)
+
+
+def _measurements(
+    device: str, dtype: str, ticks: Clock, extra: float, networks: Sequence[Placed], trained: Sequence[Stepped]
+) -> list[tuple[str, Callable[[], Run]]]:
+    """What measures each network, by its name."""
     evicted, pace = Evicted(device), Pace(device, dtype, ticks)
 
     def measured(name: str, runner: Runner, cut: bool = False) -> Run:
@@ -109,14 +126,8 @@ def calibrated(
     def step(name: str, architecture: Architecture, optimizer: str) -> Run:
         return measured(name, step_runner(build(architecture, device), optimizer, device, ticks, _nothing))
 
-    every = [partial(forward, *one) for one in networks] + [partial(step, *one) for one in trained]
-    runs = []
-    for number, measure in enumerate(every, 3):
-        say(number, steps, measure.args[0])
-        runs.append(measure())
-    runs = at_one_pace(runs, every)
-    forwards, learned = runs[: len(networks)], runs[len(networks) :]
-    return fitted(this_machine(device, dtype), baseline, forwards, operations, learned)
+    forwards = [(one[0], partial(forward, *one)) for one in networks]
+    return forwards + [(one[0], partial(step, *one)) for one in trained]
 
 
 def at_one_pace(runs: Sequence[Run], again: Sequence[Callable[[], Run]]) -> list[Run]:
@@ -190,50 +201,6 @@ def _training(baseline: Baseline, of_forwards: Sequence[Samples], runs: Sequence
 
     networks = tuple(without(one) for one in runs)
     return TrainingSteps(overhead=overhead, networks=networks, samples=samples_of(baseline, merged(runs)))
-
-
-def peaks(device: str, dtype: str, clock: Clock) -> Baseline:
-    """The rate of a large matrix product, of a large addition, and the seconds of the smallest call."""
-    with torch.device(device), torch.no_grad():
-        matrix = torch.randn(_PEAK_SIDE, _PEAK_SIDE, dtype=getattr(torch, dtype))
-        numbers = torch.zeros(_PEAK_BYTES // matrix.element_size(), dtype=matrix.dtype)
-        one, kept = torch.zeros(1), torch.empty_like(numbers)
-        new, old = (
-            _shortest(call, clock) for call in (lambda: torch.neg(numbers), lambda: torch.neg(numbers, out=kept))
-        )
-        return Baseline(
-            mapped_byte_seconds=max(new - old, 0.0) / _PEAK_BYTES,
-            macs_per_second=_PEAK_SIDE**3 / _shortest(lambda: matrix @ matrix, clock),
-            bytes_per_second=3 * _PEAK_BYTES / _shortest(lambda: torch.add(numbers, numbers, out=kept), clock),
-            call_seconds=_shortest(lambda: _Small()(one), clock) / _SMALL_CALLS,
-        )
-
-
-def _shortest(call: Callable[[], Any], clock: Clock, times: int = _PEAK_RUNS) -> float:
-    call()
-    found = []
-    for _ in range(times):
-        started = clock()
-        call()
-        found.append(clock() - started)
-    return max(min(found), 1e-9)
-
-
-class _Small(nn.Module):
-    """The smallest calls."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        for _ in range(_SMALL_CALLS):
-            x + x
-        return x
-
-
-def recording_seconds(device: str, clock: Clock) -> float:
-    """What recording a call adds to its time: a call of a recorded run over one of a plain run."""
-    small, x = _Small(), torch.zeros(1, device=device)
-    plain = _shortest(lambda: small(x), clock) / _SMALL_CALLS
-    alone = [time for times in recorded(small, (x,), clock, _PEAK_RUNS).seconds.values() for time in times]
-    return max(statistics.median(alone) - plain, 0.0)
 
 
 def _whole(runner: Runner, clock: Clock) -> tuple[float, int]:

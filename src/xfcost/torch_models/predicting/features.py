@@ -29,11 +29,10 @@ _ALONG_LINES: Final = frozenset((
 _POOLS: Final = frozenset(("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices", "aten.avg_pool2d"))
 # Operands that a kind of call tells apart; the others are in its bytes.
 _OPERANDS: Final = 3
+# Axes of images: batch, channels, height and width; and those of videos.
+_IMAGE_AXES: Final = (4, 5)
 # Images of fewer pixels don't fill a vector of AVX-512: other kernels.
 _LANES: Final = 16
-# The C library maps larger blocks of memory for each call, and their pages are filled one by one (glibc's greatest
-# threshold, DEFAULT_MMAP_THRESHOLD_MAX).
-_MAPPED: Final = 2**25
 
 
 class Features(NamedTuple):
@@ -47,14 +46,12 @@ class Features(NamedTuple):
     macs: int
     moved_bytes: int
     """Bytes of inputs and outputs, each element in memory once."""
-    mapped_bytes: int = 0
-    """Bytes of blocks so large that the C library takes them from the system, new for every call."""
 
 
 def features(call: Call, *, looped: bool = False) -> Features:
     """The features of a call; `looped`: it runs again and again on the same weights, which stay in the caches."""
     moved = sum(map(_bytes, (*call.inputs, *call.outputs)))
-    found = _KINDS.get(call.operation, _elementwise)(call, moved)._replace(mapped_bytes=_mapped(call))
+    found = _KINDS.get(call.operation, _elementwise)(call, moved)
     return found._replace(variant=f"{found.variant} looped") if looped else found
 
 
@@ -94,7 +91,7 @@ def _along_lines(call: Call, moved: int) -> Features:
 def _pool(call: Call, moved: int) -> Features:
     image, pooled = call.inputs[0], call.outputs[0]
     numbers = _logs(prod(image.sizes[:2]), prod(pooled.sizes[2:]), prod(call.options[0]))
-    return Features(call.operation, _memory_format(image), numbers, 0, moved)
+    return Features(call.operation, _image_format(image), numbers, 0, moved)
 
 
 def _lookup(call: Call, moved: int) -> Features:
@@ -142,7 +139,7 @@ def _convolved(
     places, batch = prod(output.sizes[2:]), output.sizes[0]
     numbers = _logs(*weight.sizes[:2], groups, kernel, places * batch, prod(stride))
     macs = prod(output.sizes) * prod(weight.sizes[1:]) * products
-    variant = f"{kind} {_memory_format(image)}>{_memory_format(output)} {len(stride)}-D{more}"
+    variant = f"{kind} {_image_format(image)}>{_memory_format(output)} {len(stride)}-D{more}"
     return Features(name, f"{variant} few" if places < _LANES else variant, numbers, macs, moved)
 
 
@@ -181,16 +178,6 @@ _KINDS: Final[Mapping[str, Callable[[Call, int], Features]]] = {
 }
 
 
-def _mapped(call: Call) -> int:
-    """Bytes of the outputs, and of oneDNN's copies of a convolution's operands, that are blocks of their own."""
-    if call.operation.endswith("_"):  # it writes to its input
-        return 0
-    blocks = [_bytes(one) for one in call.outputs]
-    if call.operation == "aten.convolution" and prod(call.inputs[1].sizes[2:]) > 1:
-        blocks += [blocks[0], _bytes(call.inputs[1])]
-    return sum(held for held in blocks if held >= _MAPPED)
-
-
 def _bytes(layout: Layout) -> int:
     return _stored(layout) * _BYTES.get(layout.dtype, 4)
 
@@ -212,6 +199,24 @@ def _memory_format(layout: Layout) -> str:
     if _contiguous(kept):
         return f"{broadcast}c"
     return broadcast + ("i" if kept[-1][1] == 1 else "t")
+
+
+def _image_format(layout: Layout) -> str:
+    """The same; `l` where kernels of images take it as channels-last.
+
+    torch looks at the strides alone, also at that of an axis of one image (c10, is_channels_last_strides_2d): tokens
+    that are looked at as one image have another there, and are copied.
+    """
+    found = _memory_format(layout)
+    if found == "c" or len(layout.sizes) not in _IMAGE_AXES or layout.strides[1] == 0:
+        return found
+    least = 0
+    for axis in (1, *range(len(layout.sizes) - 1, 1, -1), 0):
+        size, stride = layout.sizes[axis], layout.strides[axis]
+        if stride < least or (axis == 0 and least == layout.strides[1]):
+            return found
+        least = stride * max(size, 1)
+    return "l"
 
 
 def _contiguous(axes: Sequence[tuple[int, int]]) -> bool:

@@ -90,6 +90,13 @@ def _tensors(tree: Any) -> Iterable[Tensor]:
 
 
 def _layout(tensor: Tensor) -> Layout:
+    """Of one tensor.
+
+    Raises:
+        TypeError: it is nested.
+    """
+    if tensor.is_nested:
+        raise TypeError("a nested tensor has rows of several sizes")
     return Layout(tuple(tensor.shape), _strides(tensor), str(tensor.dtype).removeprefix("torch."))
 
 

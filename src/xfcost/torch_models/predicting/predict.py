@@ -21,6 +21,7 @@ from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.call import Call
 from xfcost.torch_models.predicting.calls import recorded
 from xfcost.torch_models.predicting.features import Features, features_of
+from xfcost.torch_models.predicting.new_memory import bytes_of_forward, bytes_of_step
 from xfcost.torch_models.predicting.regression import Regression, joined
 from xfcost.torch_models.predicting.training_calls import OUTSIDE, recorded_step
 from xfcost.torch_models.shared.no_compiler import no_compiler
@@ -68,6 +69,9 @@ class Predictor:
         """The seconds of one forward of a model on `meta`."""
         found = recorded(live.model, live.inputs)
         places, unknown = self.by_place(found.calls, found.views, found.modules)
+        if self.fills_pages:
+            for module, held in bytes_of_forward(live).items():
+                places[module] = places.get(module, 0.0) + self.filling_seconds(held)
         return Seconds(_by_row(places, live.rows), sum(places.values()), unknown)
 
     def by_place(
@@ -79,6 +83,15 @@ class Predictor:
         """
         return _spent(calls, views, modules, self._of_forwards)
 
+    @property
+    def fills_pages(self) -> bool:
+        """Does the system fill the pages of new memory while a model runs?"""
+        return self.calibration.baseline.new_byte_seconds > 0
+
+    def filling_seconds(self, held: float) -> float:
+        """Seconds in which the system fills so many bytes of new memory with zeros."""
+        return held * self.calibration.baseline.new_byte_seconds
+
     def step_seconds(self, live: BuiltModel, optimizer: str) -> Seconds:
         """The seconds of one training step of a model on `meta`.
 
@@ -88,6 +101,10 @@ class Predictor:
         stepping = Stepping(live, optimizer, lists=self.calibration.machine.device.startswith("cuda"))
         found = recorded_step(live, stepping)
         rows, unknown = _spent(found.calls, found.views, found.modules, self._of_steps)
+        if self.fills_pages:
+            for module, held in bytes_of_step(live, stepping).items():
+                row = row_path(module, live.rows) or OUTSIDE
+                rows[row] = rows.get(row, 0.0) + self.filling_seconds(held)
         whole = sum(rows.values())
         rows.pop(OUTSIDE, None)
         return Seconds(rows, whole, unknown, rows.pop(UPDATE, 0.0))

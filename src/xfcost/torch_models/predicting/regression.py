@@ -22,8 +22,6 @@ from xfcost.torch_models.predicting.features import Features
 
 _BANDWIDTH: Final = 1.0  # of the weights: sizes a factor of 2 apart
 _RIDGE: Final = 0.3
-# New memory takes no more of a call's seconds than all but this share.
-_LEAST_COMPUTED: Final = 0.1
 _REACH: Final = 2.0  # a line is followed so far from its points: a factor of 4
 
 Known = Literal["kind", "operation", "none"]
@@ -50,17 +48,11 @@ def baseline_seconds(baseline: Baseline, found: Features) -> float:
     return baseline.call_seconds + arithmetic + found.moved_bytes / baseline.bytes_per_second
 
 
-def _mapping_seconds(baseline: Baseline, found: Features) -> float:
-    """What new blocks of memory take, whatever is computed in them."""
-    return found.mapped_bytes * baseline.mapped_byte_seconds
-
-
 def samples_of(baseline: Baseline, measured: Mapping[Features, float]) -> tuple[Samples, ...]:
     """The points of measured calls, kind by kind."""
     kinds: dict[tuple[str, str], list[tuple[tuple[float, ...], float]]] = defaultdict(list)
     for found, seconds in measured.items():
-        computed = max(seconds - _mapping_seconds(baseline, found), seconds * _LEAST_COMPUTED)
-        ratio = log(computed / baseline_seconds(baseline, found))
+        ratio = log(seconds / baseline_seconds(baseline, found))
         kinds[found.operation, found.variant].append((found.numbers, ratio))
     return tuple(
         Samples(
@@ -102,10 +94,10 @@ class Regression:
     def __call__(self, found: Features) -> Predicted:
         """The seconds of a call with such features."""
         points, known = self._nearest(found)
-        seconds, mapping = baseline_seconds(self.baseline, found), _mapping_seconds(self.baseline, found)
+        seconds = baseline_seconds(self.baseline, found)
         if points is None:
-            return Predicted(seconds + mapping, known)
-        return Predicted(seconds * exp(_local(points, np.array(found.numbers))) + mapping, known)
+            return Predicted(seconds, known)
+        return Predicted(seconds * exp(_local(points, np.array(found.numbers))), known)
 
     def _nearest(self, found: Features) -> tuple[Points | None, Known]:
         points = self._kinds.get((found.operation, found.variant))

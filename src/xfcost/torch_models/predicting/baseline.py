@@ -1,0 +1,64 @@
+"""A device as a few numbers: its peaks, its shortest call, and what it takes to record a call."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.ledger.calibration import Baseline
+from xfcost.torch_models.memory.peak import on_cpu
+from xfcost.torch_models.predicting.calls import Clock, recorded
+
+_PEAK_SIDE: Final = 2048
+_PEAK_BYTES: Final = 2**27
+# A peak is the best of so many runs.
+_PEAK_RUNS: Final = 20
+_SMALL_CALLS: Final = 200
+
+
+def peaks(device: str, dtype: str, clock: Clock) -> Baseline:
+    """The rate of a large matrix product, of a large addition, and the seconds of the smallest call."""
+    with torch.device(device), torch.no_grad():
+        matrix = torch.randn(_PEAK_SIDE, _PEAK_SIDE, dtype=getattr(torch, dtype))
+        numbers = torch.zeros(_PEAK_BYTES // matrix.element_size(), dtype=matrix.dtype)
+        one, kept = torch.zeros(1), torch.empty_like(numbers)
+        new, old = (
+            _shortest(call, clock) for call in (lambda: torch.neg(numbers), lambda: torch.neg(numbers, out=kept))
+        )
+        return Baseline(
+            new_byte_seconds=max(new - old, 0.0) / _PEAK_BYTES if on_cpu(device) else 0.0,
+            macs_per_second=_PEAK_SIDE**3 / _shortest(lambda: matrix @ matrix, clock),
+            bytes_per_second=3 * _PEAK_BYTES / _shortest(lambda: torch.add(numbers, numbers, out=kept), clock),
+            call_seconds=_shortest(lambda: _Small()(one), clock) / _SMALL_CALLS,
+        )
+
+
+def _shortest(call: Callable[[], Any], clock: Clock, times: int = _PEAK_RUNS) -> float:
+    call()
+    found = []
+    for _ in range(times):
+        started = clock()
+        call()
+        found.append(clock() - started)
+    return max(min(found), 1e-9)
+
+
+class _Small(nn.Module):
+    """The smallest calls."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(_SMALL_CALLS):
+            x + x
+        return x
+
+
+def recording_seconds(device: str, clock: Clock) -> float:
+    """What recording a call adds to its time: a call of a recorded run over one of a plain run."""
+    small, x = _Small(), torch.zeros(1, device=device)
+    plain = _shortest(lambda: small(x), clock) / _SMALL_CALLS
+    alone = [time for times in recorded(small, (x,), clock, _PEAK_RUNS).seconds.values() for time in times]
+    return max(statistics.median(alone) - plain, 0.0)

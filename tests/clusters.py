@@ -1,0 +1,58 @@
+"""A sweep of six rows on a Dask cluster of this machine, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+
+from measured import DESCRIBED, HEADER, configuration, counted, measured
+from xfcost.api.measuring.plan import Planned
+from xfcost.api.measuring.sweeping import Circumstances, Sweep
+from xfcost.api.measuring.worker import Request, Response
+from xfcost.ledger.measurements import Machine
+from xfcost.ledger.runs_file import RunsFile
+from xfcost.ledger.timing_options import USUAL
+
+NOON = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
+PLAN = [Planned(configuration(system, N, threads=0), counted(N)) for N in (64, 128, 256) for system in "AB"]
+NAMES = [(one.configuration.system, one.configuration.N) for one in PLAN]
+ASKED = Request(command="this", device="cpu", timing=USUAL, timeout=60.0)
+
+
+@contextmanager
+def two_workers() -> Iterator[str]:
+    """The address of a cluster with two workers in processes of their own; one that is killed is started again."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs="CRITICAL"
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+def runs_file(folder: Path) -> RunsFile:
+    """An empty one."""
+    return RunsFile(folder / "runs.jsonl", HEADER, lambda text: None)
+
+
+def sweep(file: RunsFile) -> Sweep:
+    return Sweep(PLAN, None, file, Circumstances(lambda: 0.0, lambda: NOON))
+
+
+def names(file: RunsFile) -> list[tuple[str, int]]:
+    """System and N of every line, also of those that are there twice."""
+    lines = file.path.read_bytes().splitlines()[1:]
+    found = [msgspec.json.decode(line)["configuration"] for line in lines]
+    return [(one["system"], one["N"]) for one in found]
+
+
+def at_once(version: str, content: bytes) -> bytes:
+    """A worker's work: measured, on the machine that the system is named after."""
+    asked = msgspec.json.decode(content, type=Request).configuration
+    assert asked is not None
+    there = msgspec.structs.replace(DESCRIBED, machine=Machine(host=f"host {asked.system}", processor="P", cores=4))
+    return msgspec.json.encode(Response(described=there, outcome=measured(), seconds=2.5))

@@ -1,0 +1,135 @@
+"""What decides how long an ATen call takes: its kind and its numbers, by hand."""
+
+import math
+from collections import Counter
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+from xfcost.torch_models.predicting.calibrate import run_of
+from xfcost.torch_models.predicting.call import Call, Layout
+from xfcost.torch_models.predicting.calls import Recorded, recorded
+from xfcost.torch_models.predicting.features import features, loops
+
+
+def layout(*sizes, strides=None, dtype="float32"):
+    if strides is None:
+        strides = torch.empty(sizes, device="meta").stride()
+    return Layout(sizes, tuple(strides), dtype)
+
+
+def test_features_of_a_product():
+    # (784, 64) · (64, 256), the weight stored transposed: 784·64·256 MACs; (784·64 + 64·256 + 784·256)·4 bytes
+    call = Call("aten.mm", (layout(784, 64), layout(64, 256, strides=(1, 64))), (layout(784, 256),))
+    found = features(call)
+    assert (found.operation, found.variant) == ("product", "nt")
+    assert found.macs == 784 * 64 * 256
+    assert found.moved_bytes == 4 * (784 * 64 + 64 * 256 + 784 * 256)
+    assert found.numbers == (0.0, math.log2(784), 6.0, 8.0)
+
+
+def test_small_matrices_of_a_batch_are_of_another_kind():
+    # 1·49·8 MACs each: torch's own loops; 1·50·8 are 400
+    small, large = (
+        Call("aten.bmm", (layout(90, 1, inner), layout(90, inner, 8)), (layout(90, 1, 8),)) for inner in (49, 50)
+    )
+    assert features(small).variant == "nn small"
+    assert features(large).variant == "nn"
+    alone = Call("aten.mm", (layout(1, 49), layout(49, 8)), (layout(1, 8),))
+    assert features(alone).variant == "nn"
+
+
+def test_the_steps_of_a_recurrence_find_their_weights_in_the_caches():
+    step = Call("aten.addmm", (layout(64), layout(1, 64), layout(64, 64)), (layout(1, 64),))
+    batch = Call("aten.addmm", (layout(64), layout(5, 64), layout(64, 64)), (layout(5, 64),))
+    calls = {("cell", step): 32, ("cell", batch): 32, ("head", step): 1}
+    assert loops(calls) == {step}
+    assert loops({("cell", step): 31}) == set()
+    assert features(step, looped=True).variant == "nn looped"
+    found = run_of("lstm", Recorded(calls, Counter(), Counter(), {step: [1.0], batch: [2.0]}), 99.0)
+    assert {one.variant: found.seconds[one] for one in found.calls} == {"nn looped": 1.0, "nn": 2.0}
+
+
+def test_features_of_a_depthwise_convolution():
+    call = Call(
+        "aten.convolution",
+        (layout(2, 32, 14, 14), layout(32, 1, 7, 7), layout(32)),
+        (layout(2, 32, 14, 14),),
+        ((1, 1), (3, 3), (1, 1), False, 32),
+    )
+    found = features(call)
+    assert found.variant == "depthwise c>c 2-D"
+    assert found.macs == 2 * 32 * 14 * 14 * 49
+    # 32 channels, one of them per filter, 32 groups, 49 weights each, 2·14·14 places, stride 1
+    assert found.numbers == (5.0, 0.0, 5.0, math.log2(49), math.log2(14 * 14 * 2), 0.0)
+
+
+def test_a_broadcast_axis_is_read_once():
+    # a bias expanded over 1,024 rows: 8 numbers in memory; with a (1024, 8) input and output
+    call = Call("aten.add", (layout(1024, 8), layout(1024, 8, strides=(0, 1))), (layout(1024, 8),))
+    assert features(call).moved_bytes == 4 * (1024 * 8 + 8 + 1024 * 8)
+    assert features(call).variant == "c/bc>c"
+
+
+def test_features_of_an_addition_tell_its_operands_apart():
+    # (8, 64, 32) plus a transposed (64, 32): 64 KiB and 8 KiB read, 64 KiB written, lines of 32
+    call = Call("aten.add", (layout(8, 64, 32), layout(64, 32, strides=(1, 64))), (layout(8, 64, 32),))
+    found = features(call)
+    assert found.variant == "c/t>c"
+    assert found.numbers == (16.0, 13.0, 0.0, 16.0, 5.0)
+
+
+def test_features_of_a_lookup():
+    # x[:, indices] of (4, 100, 16): 40 rows of 16 neighbours each
+    x, indices = torch.zeros(4, 100, 16), torch.zeros(40, dtype=torch.int64)
+    found = recorded(Chosen(), (x, indices))
+    (call,) = (one for _, one in found.calls if one.operation == "aten.index")
+    one = features(call)
+    assert one.variant == "1 of c"
+    assert one.numbers == (math.log2(4 * 100 * 16 * 4), math.log2(4 * 40 * 16), 4.0)
+
+
+class Chosen(nn.Module):
+    def forward(self, x, indices):
+        return x[:, indices]
+
+
+def test_features_of_a_pool():
+    found = recorded(nn.MaxPool2d(3, 2), (torch.zeros(2, 8, 9, 9),))
+    (call,) = (one for _, one in found.calls)
+    # 16 images, 4 × 4 results of 9 numbers each
+    assert features(call).numbers == (4.0, 4.0, math.log2(9))
+
+
+@given(
+    sizes=st.tuples(*[st.integers(1, 4)] * 4),
+    order=st.permutations(range(4)),
+    stride=st.sampled_from((0, 1, 2, 4, 64, 1000)),
+)
+def test_images_are_channels_last_where_torch_takes_them_so(sizes, order, stride):
+    strides, step = [0] * 4, 1
+    for axis in order:
+        strides[axis], step = step, step * sizes[axis]
+    if sizes[0] == 1:  # any stride: there is one image
+        strides[0] = stride
+    image = torch.empty_strided(sizes, strides)
+    pooled = F.max_pool2d(image, 1)  # its result has the memory format that torch sees in its input
+    found = features(Call("aten.avg_pool2d", (layout(*sizes, strides=tuple(strides)),), (layout(*sizes),), ((1, 1),)))
+    if found.variant == "l":
+        assert pooled.is_contiguous(memory_format=torch.channels_last)
+    elif found.variant != "c":
+        assert pooled.is_contiguous()
+
+
+def test_tokens_that_are_looked_at_as_one_image_are_copied():
+    # (Y·X, C) = (196, 8) as (1, C, Y, X): the stride of the one image is that of a row, not of an image
+    tokens = torch.zeros(196, 8).t().view(1, 8, 14, 14)
+    image = torch.zeros(1, 14, 14, 8).permute(0, 3, 1, 2)
+    variants = []
+    for x in (tokens, image):
+        given = layout(*x.shape, strides=x.stride())
+        variants.append(features(Call("aten.avg_pool2d", (given,), (layout(1, 8, 7, 7),), ((2, 2),))).variant)
+    assert variants == ["t", "l"]
