@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from typing import NamedTuple
 
@@ -111,7 +112,7 @@ class Forward:
 
     def predicted(self, predict: Predictor) -> Seconds:
         """Without a run."""
-        return predict.seconds(build(self.architecture))
+        return predict.seconds(partial(build, self.architecture))
 
     def peak(self) -> int:
         """Bytes that must be free."""
@@ -135,7 +136,7 @@ class Step(Forward):
     def predicted(self, predict: Predictor) -> Seconds:
         """Without a run."""
         with batch_statistics(self.architecture.spec.name):
-            return predict.step_seconds(build(self.architecture), OPTIMIZER)
+            return predict.step_seconds(partial(build, self.architecture), OPTIMIZER)
 
     def peak(self) -> int:
         """Bytes that must be free."""

@@ -85,7 +85,7 @@ def test_a_spec_that_is_given_as_a_module_is_predicted_alike(name, options):
     loaded = load(name, options.pop("settings", ()))
     live = build(place(loaded, make_run(**options)))
     overhead = Overhead(call=1e-6, view=2e-6, module=3e-6)
-    as_spec = Predictor(calibration(overhead=overhead)).seconds(live)
+    as_spec = Predictor(calibration(overhead=overhead)).seconds(lambda: live)
     as_module = predicted(live.model, *live.inputs, overhead=overhead)
     assert as_module.prediction.seconds == pytest.approx(as_spec.whole, rel=1e-9)
     assert set(as_module.prediction.unknown) == set(as_spec.unknown)

@@ -11,7 +11,7 @@ from torch import nn
 import xfcost
 from calibrated import BASELINE, keep_calibration
 from xfcost.torch_models.memory.heap import Heap
-from xfcost.torch_models.memory.new_memory import memory_is_kept, new_bytes
+from xfcost.torch_models.memory.new_memory import NewBytes, memory_is_kept, new_bytes
 
 MIB = 2**20
 
@@ -45,14 +45,14 @@ def test_a_heap_obtains_each_mapping_and_each_growth_and_nothing_for_what_it_has
 
 def test_blocks_above_the_greatest_threshold_are_new_in_every_run():
     model = Doubled(40 * MIB)
-    found = new_bytes(model, model)
+    found = new_bytes(model, model, NewBytes())
     # 40 MiB and a page, by the model itself and by its ReLU
     assert found == {"": 40 * MIB + 4096, "inner": 40 * MIB + 4096}
 
 
 def test_blocks_that_the_heap_keeps_are_obtained_in_the_first_run_alone():
     model = Doubled(MIB)
-    assert new_bytes(model, model) == {}
+    assert new_bytes(model, model, NewBytes()) == {}
 
 
 def test_memory_is_kept_and_found_again():

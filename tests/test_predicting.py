@@ -336,7 +336,7 @@ def test_overhead_stands_in_the_rows_whose_modules_have_it():
     model = nn.Sequential(nn.Linear(8, 8, bias=False)).to("meta")
     one = live("vit-ti32")._replace(model=model, inputs=(torch.empty(2, 8, device="meta"),), rows={"0": "a"})
     predictor = Predictor(calibration(overhead=overhead))
-    found = predictor.seconds(one)
+    found = predictor.seconds(lambda: one)
     # in the linear map: a product, a view (the weight transposed) and its own call; around it the model's call
     assert found.rows["a"] == pytest.approx(7e-3, rel=1e-2)
     assert found.whole - found.rows["a"] == pytest.approx(4e-3)

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,8 +64,8 @@ def test_features_of_a_depthwise_convolution():
     found = features(call)
     assert found.variant == "depthwise c>c 2-D"
     assert found.macs == 2 * 32 * 14 * 14 * 49
-    # 32 channels, one of them per filter, 32 groups, 49 weights each, 2·14·14 places, stride 1
-    assert found.numbers == (5.0, 0.0, 5.0, math.log2(49), math.log2(14 * 14 * 2), 0.0)
+    # 32 channels, one of them per filter, 32 groups, 49 weights each, 2·14·14 places, stride 1; nothing is transposed
+    assert found.numbers == (5.0, 0.0, 5.0, math.log2(49), math.log2(14 * 14 * 2), 0.0, 0.0)
 
 
 def test_a_broadcast_axis_is_read_once():
@@ -75,11 +76,11 @@ def test_a_broadcast_axis_is_read_once():
 
 
 def test_features_of_an_addition_tell_its_operands_apart():
-    # (8, 64, 32) plus a transposed (64, 32): 64 KiB and 8 KiB read, 64 KiB written, lines of 32
+    # (8, 64, 32) plus a transposed (64, 32): 64 KiB and 8 KiB read, 64 KiB written, lines of 32; columns 256 bytes apart
     call = Call("aten.add", (layout(8, 64, 32), layout(64, 32, strides=(1, 64))), (layout(8, 64, 32),))
     found = features(call)
     assert found.variant == "c/t>c"
-    assert found.numbers == (16.0, 13.0, 0.0, 16.0, 5.0)
+    assert found.numbers == (16.0, 13.0, 0.0, 16.0, 5.0, 1.0)
 
 
 def test_features_of_a_lookup():
@@ -101,7 +102,7 @@ def test_features_of_a_pool():
     found = recorded(nn.MaxPool2d(3, 2), (torch.zeros(2, 8, 9, 9),))
     (call,) = (one for _, one in found.calls)
     # 16 images, 4 × 4 results of 9 numbers each
-    assert features(call).numbers == (4.0, 4.0, math.log2(9))
+    assert features(call).numbers == (4.0, 4.0, math.log2(9), 0.0)
 
 
 @given(
@@ -133,3 +134,38 @@ def test_tokens_that_are_looked_at_as_one_image_are_copied():
         given = layout(*x.shape, strides=x.stride())
         variants.append(features(Call("aten.avg_pool2d", (given,), (layout(1, 8, 7, 7),), ((2, 2),))).variant)
     assert variants == ["t", "l"]
+
+
+def convolution(*weight, groups=1, image=None):
+    outer, inner = weight[0], weight[1] * groups
+    given = image or layout(1, inner, 28, 28)
+    options = ((1, 1), (1, 1), (1, 1), False, groups)
+    return features(Call("aten.convolution", (given, layout(*weight)), (layout(1, outer, 28, 28),), options))
+
+
+@pytest.mark.parametrize(
+    ("weight", "groups", "ragged"),
+    [
+        ((32, 1, 3, 3), 32, False),
+        ((24, 1, 3, 3), 24, True),  # 24 channels: a vector of 16, and half of one
+        ((64, 8, 3, 3), 8, False),
+        ((32, 4, 3, 3), 8, True),  # groups of 4 channels
+        ((64, 3, 7, 7), 1, False),  # colours are read as they are
+        ((24, 3, 7, 7), 1, True),
+        ((64, 24, 3, 3), 1, True),
+        ((24, 24, 1, 1), 1, False),  # products need no blocks
+    ],
+)
+def test_channels_that_do_not_fill_a_block_are_a_kind_of_their_own(weight, groups, ragged):
+    assert ("ragged" in convolution(*weight, groups=groups).variant) == ragged
+
+
+@pytest.mark.parametrize(("width", "number"), [(1024, 5), (512, 4), (640, 2), (256, 3), (64, 1), (32, 0), (1032, 0)])
+def test_columns_of_tokens_that_share_sets_of_the_cache_are_told(width, number):
+    # float32: rows of 1,024 channels are 4 KiB apart, of 640 = 5·128 channels a multiple of 512 bytes
+    tokens = torch.empty(28 * 28, width).t().view(1, width, 28, 28)
+    image = layout(*tokens.shape, strides=tokens.stride())
+    assert convolution(width, width, 1, 1, image=image).numbers[-1] == number
+    assert convolution(width, width, 1, 1).numbers[-1] == 0
+    added = Call("aten.add", (layout(width, 784, strides=(1, width)), layout(width, 784)), (layout(width, 784),))
+    assert features(added).numbers[-1] == number

@@ -173,7 +173,7 @@ def test_features_of_the_backward_pass_of_a_convolution(image, weight, products)
     # as many MACs as forward for each gradient that is needed: 2·64·14·14 outputs of 32·9 each
     assert found.macs == products * 2 * 64 * 14 * 14 * 32 * 9
     assert found.variant == f" c>c 2-D {'i' * image}{'w' * weight}"
-    assert found.numbers == (6.0, 5.0, 0.0, math.log2(9), math.log2(14 * 14 * 2), 0.0)
+    assert found.numbers == (6.0, 5.0, 0.0, math.log2(9), math.log2(14 * 14 * 2), 0.0, 0.0)
 
 
 def test_features_of_fused_attention_and_of_its_backward_pass():
@@ -209,7 +209,7 @@ def test_a_step_has_its_own_interval_and_overhead():
     overhead = Overhead(call=0.0, view=0.0, module=1.0)
     built = live("vit-ti32", mode="train", N=49, settings=ONE)
     predictor = Predictor(trained(overhead=overhead))
-    forward, step = predictor.seconds(built), predictor.step_seconds(built, "sgd")
+    forward, step = predictor.seconds(lambda: built), predictor.step_seconds(lambda: built, "sgd")
     modules = sum(1 for _ in built.model.modules() if _.__class__)
     assert forward.whole < 1.0 < step.whole
     assert step.whole == pytest.approx(modules, abs=modules / 2)

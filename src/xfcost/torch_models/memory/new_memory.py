@@ -32,11 +32,11 @@ _USUAL: Final = ((_MAPPINGS, 65536), (_TRIMMED, 64 * 2**20))
 class NewBytes(HeapBytes):
     """Counts the bytes that simulated heaps obtain: `obtained` so far, the mean of several processes."""
 
-    def __init__(self, running: list[str] | None = None, *, trained: bool = False) -> None:
-        """`running` ends with the module that runs; `trained`: with autograd's objects."""
+    def __init__(self, *, trained: bool = False) -> None:
+        """`trained`: with autograd's objects."""
         super().__init__(*(Heap(seed) for seed in _SEEDS), objects=OBJECTS[trained])
         self.of_module: dict[str, float] = defaultdict(float)
-        self._running = [""] if running is None else running
+        self.running = [""]
 
     @property
     def obtained(self) -> float:
@@ -55,17 +55,15 @@ class NewBytes(HeapBytes):
         return blocks
 
     def _grown(self, before: float) -> None:
-        self.of_module[self._running[-1]] += self.obtained - before
+        self.of_module[self.running[-1]] += self.obtained - before
 
 
-def new_bytes(model: nn.Module, run: Callable[[], object], *, trained: bool = False) -> dict[str, float]:
+def new_bytes(model: nn.Module, run: Callable[[], object], alive: NewBytes) -> dict[str, float]:
     """Module path -> bytes that one of many runs on `meta` obtains while the module runs; "" stands for the model.
 
-    `run` runs the model once; `trained`: with its backward pass.
+    `run` runs the model once; `alive` has seen how it was built, if that left its traces in the heap.
     """
-    running = [""]
-    alive = NewBytes(running, trained=trained)
-    with running_modules(model, running), alive:
+    with running_modules(model, alive.running), alive:
         for number in range(PASSES):
             run()
             if number == 0:

@@ -49,6 +49,8 @@ Stepped = tuple[str, Architecture, str]
 _FEWEST: Final = 3
 _MOST: Final = 20
 _SECONDS: Final = 1.0
+# Single operations take as long as so many networks.
+_OPERATION_STEPS: Final = 30
 _SHORTEST: Final = 2e-7
 # More than the caches of processors and GPUs hold.
 _EVICTING_BYTES: Final = 2**28
@@ -89,20 +91,20 @@ def calibrated(
     """Measure the device. `say` gets k, n and the name of each network before it runs."""
     ticks = clock or waiting_clock(device)
     networks, trained = list(architectures(dtype)), list(training_networks(dtype))
-    steps = len(networks) + len(trained) + 2
+    steps = len(networks) + len(trained) + 1 + _OPERATION_STEPS
     say(1, steps, "peaks")
     baseline = peaks(device, dtype, ticks)
     with memory_is_kept() as kept:
-        say(2, steps, "single operations")
         extra = recording_seconds(device, ticks)
-        single = Operations(getattr(torch, dtype), device)
-        operations = run_of("single operations", recorded(single, (), ticks), 0.0, extra)
         every = _measurements(device, dtype, ticks, extra, networks, trained)
         runs = []
-        for number, (name, measure) in enumerate(every, 3):
+        for number, (name, measure) in enumerate(every, 2):
             say(number, steps, name)
             runs.append(measure())
         runs = at_one_pace(runs, [measure for _, measure in every])
+        say(len(every) + 2, steps, "single operations")  # last: networks after them would take up to a third longer
+        single = Operations(getattr(torch, dtype), device)
+        operations = run_of("single operations", recorded(single, (), ticks), 0.0, extra)
     if not kept:  # the calls were measured with the new memory that they take
         baseline = msgspec.structs.replace(baseline, new_byte_seconds=0.0)
     forwards, learned = runs[: len(networks)], runs[len(networks) :]
@@ -126,8 +128,10 @@ def _measurements(
     def step(name: str, architecture: Architecture, optimizer: str) -> Run:
         return measured(name, step_runner(build(architecture, device), optimizer, device, ticks, _nothing))
 
-    forwards = [(one[0], partial(forward, *one)) for one in networks]
-    return forwards + [(one[0], partial(step, *one)) for one in trained]
+    return [
+        *((one[0], partial(forward, *one)) for one in networks),
+        *((one[0], partial(step, *one)) for one in trained),
+    ]
 
 
 def at_one_pace(runs: Sequence[Run], again: Sequence[Callable[[], Run]]) -> list[Run]:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from xfcost.torch_models.predicting.draws import MOST_ELEMENTS, MOST_MACS, Draws
 
 _MOST_WEIGHTS: Final = 2**26
-_GROUP_WIDTHS: Final = (4, 8, 16, 24, 32, 48, 64, 112, 128, 232, 264)
+_GROUP_WIDTHS: Final = (4, 8, 12, 16, 20, 24, 32, 48, 64, 112, 128, 232, 264)
 # Of three convolutions one also runs in the memory format channels-last.
 _CHANNELS_LAST: Final = 1 / 3
 # A backward pass is drawn of that many forwards, and of MACs so much fewer: it computes two products.
@@ -64,7 +64,7 @@ def convolutions(draws: Draws) -> Iterator[Callable[[], object]]:
             if drawn.fits:
                 yield from _runs(draws, drawn)
     for _ in range(30):
-        width, side, frames = draws.size(16, 1024, 8), draws.size(2, 56), draws.size(1, 8)
+        width, side, frames = draws.width(16, 1024), draws.size(2, 56), draws.size(1, 8)
         groups = draws.choice((1, width, width))
         weights = width * (width // groups) * 27
         if frames * side * side * weights <= MOST_MACS and width * frames * side * side < MOST_ELEMENTS:
@@ -108,15 +108,15 @@ def _kernel(draws: Draws) -> tuple[int, int]:
 
 
 def _full(draws: Draws) -> Drawn:
-    inner = draws.size(8, 1024, 8)
+    inner = draws.width(8, 1024)
     return Drawn(
-        draws.choice((inner, inner, inner, 3)), draws.size(8, 1024, 8), draws.size(1, 128), *_kernel(draws)
+        draws.choice((inner, inner, inner, 3)), draws.width(8, 1024), draws.size(1, 128), *_kernel(draws)
     )  # fmt: skip
 
 
 def _pointwise(draws: Draws) -> Drawn:
     side = draws.choice((draws.size(1, 4), draws.size(1, 128)))
-    return Drawn(draws.size(16, 8192, 8), draws.size(16, 8192, 8), side, 1, draws.choice((1, 1, 1, 2)))
+    return Drawn(draws.width(16, 8192), draws.width(16, 8192), side, 1, draws.choice((1, 1, 1, 2)))
 
 
 def _grouped(draws: Draws) -> Drawn:
@@ -126,13 +126,13 @@ def _grouped(draws: Draws) -> Drawn:
 
 
 def _depthwise(draws: Draws) -> Drawn:
-    width = draws.size(8, 4096, 8)
+    width = draws.width(8, 4096)
     return Drawn(width, width, draws.size(1, 128), *_kernel(draws), width)
 
 
 def _patches(draws: Draws) -> Drawn:
     kernel = draws.choice((2, 4, 8, 14, 16, 32))
-    return Drawn(3, draws.size(8, 1024, 8), kernel * draws.size(2, 64), kernel, kernel, padded=False)
+    return Drawn(3, draws.width(8, 1024), kernel * draws.size(2, 64), kernel, kernel, padded=False)
 
 
 _KINDS: Final[Mapping[Callable[[Draws], Drawn], int]] = MappingProxyType({

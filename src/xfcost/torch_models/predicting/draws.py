@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from math import prod
+from math import log2, prod
 from typing import Final, TypeVar
 
 import torch
@@ -34,6 +34,14 @@ class Draws:
     def size(self, least: int, most: int, step: int = 1) -> int:
         """A multiple of `step` between them, uniform in its logarithm."""
         return max(round(least * (most / least) ** self.random.random() / step), 1) * step
+
+    def width(self, least: int, most: int) -> int:
+        """Of channels: half of them a multiple of 8, the others a power of two or three times one, as in models."""
+        found = self.size(least, most, 8)
+        if self.choice((True, False)):
+            return found
+        power = 2 ** int(log2(found))
+        return self.choice((power, power, max(power // 4, 8) * 3))
 
     def choice(self, among: Sequence[T]) -> T:
         """One of them."""

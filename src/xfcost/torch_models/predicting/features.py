@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from math import log2, prod
+from math import gcd, log2, prod
 from typing import Any, Final, NamedTuple
 
 from xfcost.torch_models.predicting.call import Call, Layout
@@ -29,6 +29,10 @@ _ALONG_LINES: Final = frozenset((
 _POOLS: Final = frozenset(("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices", "aten.avg_pool2d"))
 # Operands that a kind of call tells apart; the others are in its bytes.
 _OPERANDS: Final = 3
+# Bytes of a way of the first cache, and the number that stands for rows a multiple of them apart.
+_WAY: Final = 4096
+_MOST_ALIGNED: Final = 5.0
+_COLOURS: Final = 3
 # Axes of images: batch, channels, height and width; and those of videos.
 _IMAGE_AXES: Final = (4, 5)
 # Images of fewer pixels don't fill a vector of AVX-512: other kernels.
@@ -74,12 +78,13 @@ def _elementwise(call: Call, moved: int) -> Features:
     """Operands one by one: a transposed one costs more than a small one that is broadcast."""
     formats = "/".join(map(_memory_format, call.inputs[:_OPERANDS]))
     variant = formats + ">" + _memory_format((*call.outputs, *call.inputs)[0])
+    aligned = max(map(_alignment, (*call.inputs[:_OPERANDS], *call.outputs[:1])), default=0)
     first, *_ = (*call.inputs, *call.outputs)
     line = first.sizes[-1] if first.sizes else 1
     read = [_bytes(one) for one in call.inputs[: _OPERANDS - 1]]
     read += [sum(map(_bytes, call.inputs)) - sum(read), *[0] * _OPERANDS]
     written = sum(map(_bytes, call.outputs))
-    return Features(call.operation, variant, _logs(*read[:_OPERANDS], written, line), 0, moved)
+    return Features(call.operation, variant, (*_logs(*read[:_OPERANDS], written, line), aligned), 0, moved)
 
 
 def _along_lines(call: Call, moved: int) -> Features:
@@ -91,7 +96,8 @@ def _along_lines(call: Call, moved: int) -> Features:
 def _pool(call: Call, moved: int) -> Features:
     image, pooled = call.inputs[0], call.outputs[0]
     numbers = _logs(prod(image.sizes[:2]), prod(pooled.sizes[2:]), prod(call.options[0]))
-    return Features(call.operation, _image_format(image), numbers, 0, moved)
+    found = _image_format(image)
+    return Features(call.operation, found, (*numbers, _alignment(image) if found == "t" else 0.0), 0, moved)
 
 
 def _lookup(call: Call, moved: int) -> Features:
@@ -139,7 +145,10 @@ def _convolved(
     places, batch = prod(output.sizes[2:]), output.sizes[0]
     numbers = _logs(*weight.sizes[:2], groups, kernel, places * batch, prod(stride))
     macs = prod(output.sizes) * prod(weight.sizes[1:]) * products
-    variant = f"{kind} {_image_format(image)}>{_memory_format(output)} {len(stride)}-D{more}"
+    seen = _image_format(image)
+    variant = f"{kind} {seen}>{_memory_format(output)} {len(stride)}-D{more}"
+    variant += " ragged" if kind != "1×1" and _ragged(weight, groups) else ""
+    numbers = *numbers, _alignment(image) if seen == "t" else 0.0
     return Features(name, f"{variant} few" if places < _LANES else variant, numbers, macs, moved)
 
 
@@ -199,6 +208,29 @@ def _memory_format(layout: Layout) -> str:
     if _contiguous(kept):
         return f"{broadcast}c"
     return broadcast + ("i" if kept[-1][1] == 1 else "t")
+
+
+def _ragged(weight: Layout, groups: int) -> bool:
+    """Do the channels of a convolution not fill oneDNN's blocks: vectors of 16, and of 8 within a group?
+
+    Its first layer, of an image's colours, reads them as they are.
+    """
+    outer, inner = weight.sizes[:2]
+    if 1 < groups != outer:
+        return inner % (_LANES // 2) != 0
+    return outer % _LANES != 0 or (groups == 1 and inner % _LANES != 0 and inner > _COLOURS)
+
+
+def _alignment(layout: Layout) -> float:
+    """Of a transposed operand, how few sets of the first cache hold a column of it.
+
+    Rows that lie a multiple of 4 KiB apart share one set (5), of 2 KiB two sets (4), of 256 bytes 16 sets (1).
+    """
+    axes = [(size, stride) for size, stride in zip(layout.sizes, layout.strides, strict=True) if size > 1 and stride]
+    if not axes or axes[-1][1] == 1:
+        return 0.0
+    apart = axes[-1][1] * _BYTES.get(layout.dtype, 4)
+    return max(log2(gcd(apart, _WAY)) - log2(_WAY) + _MOST_ALIGNED, 0.0)
 
 
 def _image_format(layout: Layout) -> str:

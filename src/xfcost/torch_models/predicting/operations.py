@@ -127,8 +127,8 @@ class Operations(nn.Module):
             yield from (partial(function, x) for function in functions)
             yield partial(torch.mul, x, 2.0)
             yield partial(torch.cat, [x, x])
-        for _ in range(70):
-            sizes = self._draws.size(1, 512), self._draws.size(1, 4096), self._draws.size(2, 4096)
+        for _ in range(110):
+            sizes = self._draws.size(1, 512), self._rows(), self._rows()
             if prod(sizes) > MOST_ELEMENTS:
                 continue
             x, others = self._draws.activation(*sizes), list(self._operands(*sizes))
@@ -136,6 +136,10 @@ class Operations(nn.Module):
             yield from (partial(torch.mul, x, other) for other in others[:2])
             views = x.transpose(1, 2), x.transpose(0, 1), x[..., : x.shape[-1] // 2 + 1]
             yield from (view.contiguous for view in views)
+
+    def _rows(self) -> int:
+        """Any number, or one that channels have."""
+        return self._draws.choice((self._draws.size(1, 4096), self._draws.width(8, 4096)))
 
     def _operands(self, batch: int, rows: int, columns: int) -> Iterator[Tensor]:
         """What is added to a (batch, rows, columns) tensor: another, transposed, biases, position biases."""
@@ -153,7 +157,7 @@ class Operations(nn.Module):
     def _pools(self) -> Iterator[Operation]:
         pools: tuple[Callable[..., Tensor], ...] = (F.max_pool2d, F.avg_pool2d)
         for _ in range(50):
-            width, side = self._draws.size(8, 1024, 8), self._draws.size(2, 160)
+            width, side = self._draws.width(8, 1024), self._draws.size(2, 160)
             kernel = self._draws.choice((2, 3, 3, 4))
             if width * side**2 > MOST_ELEMENTS or side < kernel:
                 continue

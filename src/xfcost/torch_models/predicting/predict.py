@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property, partial
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ from xfcost.ledger.modes import Generation
 from xfcost.ledger.prediction import Prediction
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.batch_statistics import batch_statistics
+from xfcost.torch_models.memory.new_memory import NewBytes
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.call import Call
 from xfcost.torch_models.predicting.calls import recorded
@@ -65,12 +67,13 @@ class Predictor:
         regression = Regression(calibration.baseline, calibration.samples)
         self._of_forwards = _Fit(regression, calibration.overhead, _interval(calibration.networks))
 
-    def seconds(self, live: BuiltModel) -> Seconds:
-        """The seconds of one forward of a model on `meta`."""
+    def seconds(self, make: Callable[[], BuiltModel]) -> Seconds:
+        """The seconds of one forward of the model that `make` builds on `meta`."""
+        live, alive = self._built(make, trained=False)
         found = recorded(live.model, live.inputs)
         places, unknown = self.by_place(found.calls, found.views, found.modules)
         if self.fills_pages:
-            for module, held in bytes_of_forward(live).items():
+            for module, held in bytes_of_forward(live, alive).items():
                 places[module] = places.get(module, 0.0) + self.filling_seconds(held)
         return Seconds(_by_row(places, live.rows), sum(places.values()), unknown)
 
@@ -88,21 +91,28 @@ class Predictor:
         """Does the system fill the pages of new memory while a model runs?"""
         return self.calibration.baseline.new_byte_seconds > 0
 
+    def _built(self, make: Callable[[], BuiltModel], *, trained: bool) -> tuple[BuiltModel, NewBytes]:
+        """The model, and the heap that it leaves."""
+        alive = NewBytes(trained=trained)
+        with alive if self.fills_pages else nullcontext():
+            return make(), alive
+
     def filling_seconds(self, held: float) -> float:
         """Seconds in which the system fills so many bytes of new memory with zeros."""
         return held * self.calibration.baseline.new_byte_seconds
 
-    def step_seconds(self, live: BuiltModel, optimizer: str) -> Seconds:
-        """The seconds of one training step of a model on `meta`.
+    def step_seconds(self, make: Callable[[], BuiltModel], optimizer: str) -> Seconds:
+        """The seconds of one training step of the model that `make` builds on `meta`.
 
         Raises:
             UsageError: the calibration ran no training steps.
         """
+        live, alive = self._built(make, trained=True)
         stepping = Stepping(live, optimizer, lists=self.calibration.machine.device.startswith("cuda"))
         found = recorded_step(live, stepping)
         rows, unknown = _spent(found.calls, found.views, found.modules, self._of_steps)
         if self.fills_pages:
-            for module, held in bytes_of_step(live, stepping).items():
+            for module, held in bytes_of_step(live, stepping, alive).items():
                 row = row_path(module, live.rows) or OUTSIDE
                 rows[row] = rows.get(row, 0.0) + self.filling_seconds(held)
         whole = sum(rows.values())
@@ -176,15 +186,15 @@ def predicted(system: System, predictor: Predictor) -> Ledger:
         DeviceError: in a training step a batch norm has one value per channel.
         UsageError: a training step is to be predicted, and the calibration ran none.
     """
-    ledger, text = system.ledger, system.ledger.generation
+    ledger, text, built = system.ledger, system.ledger.generation, partial(build, system.architecture)
     with no_compiler():
         if ledger.training is not None:
             with batch_statistics(ledger.metadata.name):
-                step = predictor.step_seconds(build(system.architecture), ledger.training.step.optimizer)
+                step = predictor.step_seconds(built, ledger.training.step.optimizer)
             return with_prediction(ledger, predictor, step)
         if text is None or system.step is None:
-            return with_prediction(ledger, predictor, predictor.seconds(build(system.architecture)))
-        first, steps = predictor.seconds(build(system.architecture)), _steps(system, predictor, text)
+            return with_prediction(ledger, predictor, predictor.seconds(built))
+        first, steps = predictor.seconds(built), _steps(system, predictor, text)
     phases = (Phase(name=PREFILL, seconds=first.whole), Phase(name=DECODE, seconds=steps.whole))
     return with_prediction(ledger, predictor, _together({PREFILL: first, DECODE: steps}), phases)
 
@@ -194,7 +204,7 @@ def _steps(system: System, predictor: Predictor, text: Generation) -> Seconds:
     if system.step is None:
         raise TypeError("a generation is predicted with its decode step")
     number = text.new_tokens - 1
-    one = predictor.seconds(build(system.step))
+    one = predictor.seconds(partial(build, system.step))
     return Seconds(
         {path: spent * number for path, spent in one.rows.items()},
         one.whole * number,
