@@ -323,7 +323,7 @@ def test_a_model_takes_the_sum_of_its_calls():
     one = live("vit-ti32")._replace(
         model=model, inputs=(torch.empty(10, 64, device="meta"),), rows={"0": "a", "1": "b"}
     )
-    found = Predictor(calibration()).seconds(one)
+    found = Predictor(calibration()).seconds(lambda: one)
     first = 1e-6 + (10 * 64 * 128 + 4 * (10 * 64 + 64 * 128 + 10 * 128)) / 1e9
     second = 1e-6 + (10 * 128 * 32 + 4 * (10 * 128 + 128 * 32 + 10 * 32)) / 1e9
     assert found.rows == {"a": pytest.approx(first), "b": pytest.approx(second)}
@@ -393,8 +393,8 @@ def network(seconds, predicted):
         (b"", "is no calibration of xfcost"),
         (b"\xff\xfe", "is no calibration of xfcost"),
         (b'{"format": "runs"}', "is no calibration of xfcost"),
-        (msgspec.json.encode(calibration(version=9)), "of version 9, expected 2"),
-        (b'{"format": "xfcost calibration", "version": 0}', "of version 0, expected 2"),
+        (msgspec.json.encode(calibration(version=9)), "of version 9, expected 3"),
+        (b'{"format": "xfcost calibration", "version": 0}', "of version 0, expected 3"),
         (msgspec.json.encode(calibration(machine=msgspec.structs.replace(MACHINE, threads=8))), "8 threads"),
         (msgspec.json.encode(calibration(machine=msgspec.structs.replace(MACHINE, name="another"))), "another"),
         (msgspec.json.encode(calibration(baseline=replaced(macs_per_second=0.0))), "is no calibration of xfcost"),

@@ -76,7 +76,8 @@ def test_a_broadcast_axis_is_read_once():
 
 
 def test_features_of_an_addition_tell_its_operands_apart():
-    # (8, 64, 32) plus a transposed (64, 32): 64 KiB and 8 KiB read, 64 KiB written, lines of 32; columns 256 bytes apart
+    # (8, 64, 32) plus a transposed (64, 32): 64 KiB and 8 KiB read, 64 KiB written, lines of 32
+    # columns 256 bytes apart
     call = Call("aten.add", (layout(8, 64, 32), layout(64, 32, strides=(1, 64))), (layout(8, 64, 32),))
     found = features(call)
     assert found.variant == "c/t>c"

@@ -262,7 +262,7 @@ def test_the_report_of_a_calibration_has_both():
 
 def test_a_calibration_without_steps_is_one_error():
     with pytest.raises(UsageError, match=r"--mode train: .* xfcost calibrate --device cpu --threads 2"):
-        Predictor(calibration()).step_seconds(live("vit-ti32", mode="train", N=49), "adamw")
+        Predictor(calibration()).step_seconds(lambda: live("vit-ti32", mode="train", N=49), "adamw")
 
 
 @pytest.fixture

@@ -163,6 +163,18 @@ def test_a_strided_sequence_is_copied_before_a_convolution():
         assert both[1][index].kept == (640, 640, *both[0][index].kept)
 
 
+def test_tokens_that_are_looked_at_as_an_image_are_copied():
+    # (36, 16) as (1, 16, 6, 6): the one image's stride is that of a row, so that kernels don't take it as channels-last
+    tokens = torch.zeros(36, 16).t().view(1, 16, 6, 6)
+    dense, last = torch.zeros(1, 16, 6, 6), torch.zeros(1, 6, 6, 16).permute(0, 3, 1, 2)
+    how = [[1, 1], [1, 1], [1, 1], False, [0, 0], 16]
+    plain, copied = (workspace("aten::convolution", (x, torch.zeros(16, 1, 3, 3), None, *how)) for x in (dense, tokens))
+    assert copied[0] == plain[0]._replace(kept=(2304, *plain[0].kept))
+    for pool in ("aten::max_pool2d_with_indices", "aten::avg_pool2d"):
+        kept = [workspace(pool, (x, [2, 2]))[0].kept for x in (dense, last, tokens)]
+        assert kept == [(), (), (2304,)]
+
+
 def test_workspace_of_operands_that_are_not_dense():
     x, across = torch.zeros(2, 5, 4), torch.zeros(2, 4, 5).transpose(1, 2)  # 160 bytes
     assert workspace("aten::native_layer_norm", (x,)) == {0: ((), ())}

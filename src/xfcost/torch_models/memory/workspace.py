@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
+from xfcost.torch_models.shared.memory_format import seen_as_channels_last
+
 # oneDNN's layouts round channels up to these.
 _CHANNELS: Final = 16
 # Axes of a feature map: (B, C, Y, X).
@@ -76,7 +78,7 @@ def _convolution(args: Any) -> Workspace:
     if _channels_last(x):
         return {0: Blocks(kept=(weights,))}
     y = _blocked(_output(x, weight, how), weight, how[5])
-    return {0: Blocks((*_read(x, weight, how[5]), weights), (*_dense_sequences(x), y))}
+    return {0: Blocks((*_read(x, weight, how[5]), weights), (*_dense_maps(x), y))}
 
 
 def _convolution_backward(args: Any) -> Workspace:
@@ -95,16 +97,24 @@ def _convolution_backward(args: Any) -> Workspace:
     dy = _blocked(tuple(gradient.shape), weight, groups)
     dx = _blocked(tuple(x.shape), weight, groups)
     strided = any(step > 1 for step in how[0]) and not _depthwise(weight, groups)
-    dense = _dense_sequences(x, gradient)
+    dense = _dense_maps(x, gradient)
     to_input = Blocks((dy, weights), (*dense, dx, x.nbytes) if strided else (*dense, dx))
     if _copies_for_weight(weight, how):
         return _asked(mask, to_input, Blocks((dy, *_read(x, weight, groups)), (*dense, weights)))
     return _asked(mask, to_input, Blocks(kept=(*dense, weights)))
 
 
-def _dense_sequences(*operands: Tensor) -> tuple[int, ...]:
-    """Bytes of dense copies of sequences (B, C, X): as images of height 1 they have no layout with channels last."""
-    return tuple(one.nbytes for one in operands if one.ndim < _MAP_AXES and not one.is_contiguous())
+def _dense_maps(*operands: Tensor) -> tuple[int, ...]:
+    """Bytes of dense copies of feature maps that are neither contiguous nor channels-last.
+
+    Such are sequences (B, C, X), which as images of height 1 have no layout with channels last, and tokens that are
+    looked at as an image.
+    """
+    return tuple(one.nbytes for one in operands if not (one.is_contiguous() or _channels_last(one)))
+
+
+def _pool(args: Any) -> Workspace:
+    return {0: Blocks(kept=_dense_maps(args[0]))}
 
 
 def _asked(mask: list[bool], to_input: Blocks, to_weight: Blocks) -> Workspace:
@@ -148,7 +158,7 @@ def _depthwise(weight: Tensor, groups: int) -> bool:
 
 
 def _channels_last(x: Tensor) -> bool:
-    return x.ndim == _MAP_AXES and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+    return x.ndim == _MAP_AXES and not x.is_contiguous() and seen_as_channels_last(x.shape, x.stride())
 
 
 # torch's own convolutions unfold the input, unless the kernel has one position; the names are of torch's enumeration.
@@ -183,6 +193,9 @@ _OF_OPERATOR: Final[dict[str, Callable[[Any], Workspace]]] = {
     "aten::_softmax": _dense_copies(0),
     "aten::_softmax_backward_data": _dense_copies(0, 1),
     "aten::native_batch_norm_backward": _batch_norm_backward,
+    "aten::max_pool2d_with_indices": _pool,
+    "aten::avg_pool2d": _pool,
+    "aten::upsample_bilinear2d": _pool,
     "aten::roll": _roll,
     "aten::mm": _product,
     "aten::addmm": _product,

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from xfcost.torch_models.predicting.call import Call, Layout
 from xfcost.torch_models.predicting.kernel import FLASH_ATTENTION, FUSED_ATTENTION, INDICES
+from xfcost.torch_models.shared.memory_format import seen_as_channels_last
 
 _BYTES: Final = {
     "float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "complex64": 8, "complex128": 16,
@@ -33,8 +34,6 @@ _OPERANDS: Final = 3
 _WAY: Final = 4096
 _MOST_ALIGNED: Final = 5.0
 _COLOURS: Final = 3
-# Axes of images: batch, channels, height and width; and those of videos.
-_IMAGE_AXES: Final = (4, 5)
 # Images of fewer pixels don't fill a vector of AVX-512: other kernels.
 _LANES: Final = 16
 
@@ -234,21 +233,9 @@ def _alignment(layout: Layout) -> float:
 
 
 def _image_format(layout: Layout) -> str:
-    """The same; `l` where kernels of images take it as channels-last.
-
-    torch looks at the strides alone, also at that of an axis of one image (c10, is_channels_last_strides_2d): tokens
-    that are looked at as one image have another there, and are copied.
-    """
+    """The same; `l` where kernels of images take it as channels-last."""
     found = _memory_format(layout)
-    if found == "c" or len(layout.sizes) not in _IMAGE_AXES or layout.strides[1] == 0:
-        return found
-    least = 0
-    for axis in (1, *range(len(layout.sizes) - 1, 1, -1), 0):
-        size, stride = layout.sizes[axis], layout.strides[axis]
-        if stride < least or (axis == 0 and least == layout.strides[1]):
-            return found
-        least = stride * max(size, 1)
-    return "l"
+    return "l" if found != "c" and seen_as_channels_last(layout.sizes, layout.strides) else found
 
 
 def _contiguous(axes: Sequence[tuple[int, int]]) -> bool:
