@@ -33,7 +33,7 @@ from xfcost.torch_models.predicting.operations import Operations
 from xfcost.torch_models.predicting.overhead import overhead_of
 from xfcost.torch_models.predicting.pace import Pace
 from xfcost.torch_models.predicting.predict import Predictor, interval_of
-from xfcost.torch_models.predicting.regression import Regression, baseline_seconds, samples_of
+from xfcost.torch_models.predicting.regression import Regression, baseline_seconds, joined, samples_of
 
 
 def live(name, device="meta", settings=(), **options):
@@ -147,6 +147,22 @@ def test_far_from_the_measured_calls_their_slope_is_followed_for_a_factor_of_fou
         for found in (Features("aten.exp", "c>c", (size, size, 3.0), 0, 1000) for size in (20.0, 30.0))
     )
     assert max(far, farther) <= 2.0**14
+
+
+def test_a_calibration_of_other_numbers_is_refused(tmp_path, monkeypatch):
+    def of(variant, *numbers):
+        return Samples(operation="product", variant=variant, numbers=(numbers,), ratios=(0.0,))
+
+    told = "has 3 numbers of each measured call of product, expected 4: .*xfcost calibrate"
+    four, three = of("nt", 1.0, 2.0, 3.0, 4.0), of("nt", 1.0, 2.0, 3.0)
+    with pytest.raises(UsageError, match=told):
+        Regression(BASELINE, [four, of("nn", 1.0, 2.0, 3.0)])
+    with pytest.raises(UsageError, match=told):
+        joined([four], [three])
+    keep_calibration(tmp_path, monkeypatch, samples=(three,))
+    for model, inputs in (("vit", {"N": 196}), (nn.Linear(4, 4), {"example_inputs": (torch.zeros(2, 4),)})):
+        with pytest.raises(UsageError, match=told):
+            xfcost.analyze(model, predict=True, threads=1, **inputs)
 
 
 def test_what_was_never_measured_is_told():

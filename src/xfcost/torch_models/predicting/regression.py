@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xfcost.ledger.calibration import Baseline, Samples
+from xfcost.ledger.errors import UsageError, printable
 from xfcost.torch_models.predicting.features import Features
 
 _BANDWIDTH: Final = 1.0  # of the weights: sizes a factor of 2 apart
@@ -66,10 +67,16 @@ def samples_of(baseline: Baseline, measured: Mapping[Features, float]) -> tuple[
 
 
 def joined(first: Iterable[Samples], more: Iterable[Samples]) -> tuple[Samples, ...]:
-    """Two sets of samples as one."""
+    """Two sets of samples as one.
+
+    Raises:
+        UsageError: their calls of one kind have not equally many numbers.
+    """
     kinds: dict[tuple[str, str], Samples] = {}
     for one in (*first, *more):
         before = kinds.get((one.operation, one.variant))
+        if before is not None:
+            _check(one.operation, len(one.numbers[0]), len(before.numbers[0]))
         kinds[one.operation, one.variant] = (
             one
             if before is None
@@ -82,6 +89,11 @@ class Regression:
     """Predicts seconds of calls from the samples of a calibration."""
 
     def __init__(self, baseline: Baseline, samples: Iterable[Samples]) -> None:
+        """Take the points of a calibration.
+
+        Raises:
+            UsageError: calls of one operation have not equally many numbers.
+        """
         self.baseline = baseline
         self._kinds: dict[tuple[str, str], Points] = {}
         operations: dict[str, list[Points]] = defaultdict(list)
@@ -89,14 +101,22 @@ class Regression:
             points = Points(np.array(one.numbers, dtype=float), np.array(one.ratios, dtype=float))
             self._kinds[one.operation, one.variant] = points
             operations[one.operation].append(points)
+        for name, each in operations.items():
+            for other in each:
+                _check(name, other.numbers.shape[1], each[0].numbers.shape[1])
         self._operations = {name: _joined(each) for name, each in operations.items()}
 
     def __call__(self, found: Features) -> Predicted:
-        """The seconds of a call with such features."""
+        """The seconds of a call with such features.
+
+        Raises:
+            UsageError: the measured calls of its operation have another number of sizes.
+        """
         points, known = self._nearest(found)
         seconds = baseline_seconds(self.baseline, found)
         if points is None:
             return Predicted(seconds, known)
+        _check(found.operation, points.numbers.shape[1], len(found.numbers))
         return Predicted(seconds * exp(_local(points, np.array(found.numbers))), known)
 
     def _nearest(self, found: Features) -> tuple[Points | None, Known]:
@@ -105,6 +125,15 @@ class Regression:
             return points, "kind"
         points = self._operations.get(found.operation)
         return points, "none" if points is None else "operation"
+
+
+def _check(operation: str, measured: int, expected: int) -> None:
+    if measured != expected:
+        raise UsageError(
+            f"--predict: the calibration has {measured} numbers of each measured call of {printable(operation, 60)}, "
+            f"expected {expected}: another version of xfcost wrote the file, or it was edited; measure the machine "
+            "again with xfcost calibrate"
+        )
 
 
 def _joined(each: list[Points]) -> Points:
