@@ -43,6 +43,13 @@ def test_a_heap_obtains_each_mapping_and_each_growth_and_nothing_for_what_it_has
     assert heap.obtained == (513 + 512 + 32) * 4096
 
 
+def test_a_heap_that_never_shrank_obtained_what_is_resident():
+    heap = Heap()
+    for _ in range(3):
+        heap.take(MIB)
+        assert heap.obtained == heap.resident
+
+
 def test_blocks_above_the_greatest_threshold_are_new_in_every_run():
     model = Doubled(40 * MIB)
     found = new_bytes(model, model, NewBytes())
@@ -67,8 +74,8 @@ def test_memory_is_kept_and_found_again():
             return faults() - before
         print(filled(), filled())
         with memory_is_kept() as kept:
-            filled()
-            print(kept, filled())
+            # an edge of a freed block that something small fills makes it too small for the next one, at times
+            print(kept, min(filled() for _ in range(8)))
         filled()
         print(filled())
     """

@@ -55,7 +55,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """Of its largest matrix products."""
     bytes_per_second: _Rate
     """Of element-wise additions larger than its caches: reads and writes."""
-    new_byte_seconds: Annotated[float, msgspec.Meta(ge=0, lt=1e3)] = 0.0
+    new_byte_seconds: Annotated[float, msgspec.Meta(ge=0, lt=1e-3)] = 0.0
     """Per byte of memory that the system gives anew: it fills each page with zeros at its first use. 0: not known."""
 
 
@@ -100,9 +100,9 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     seconds: _Seconds
     predicted: _Seconds
-    calls: float | None = None
+    calls: _Spent | None = None
     """Seconds of its calls, each measured alone in the middle of it."""
-    pace: float = 0.0
+    pace: _Spent = 0.0
     """Seconds of the reference product (`Calibration.pace`) at that time."""
 
     @property
@@ -131,7 +131,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     overhead: Overhead
     networks: tuple[Network, ...]
     samples: tuple[Samples, ...]
-    pace: float = 0.0
+    pace: _Spent = 0.0
     """Seconds of a product that all threads share: how fast the machine ran. 0 where it was not measured."""
 
     training: TrainingSteps | None = None

@@ -87,8 +87,7 @@ class CallRecorder(Recorder):
         return result
 
     def of_thread(self) -> Recorder:
-        other = CallRecorder(self.alive)
-        other.obtained = self.obtained
+        other = CallRecorder()  # its new memory is not followed: the heap's mode is on in one thread alone
         other.calls, other.views, other.modules = self.calls, self.views, self.modules
         return other
 
