@@ -77,8 +77,10 @@ def memory_is_kept() -> Iterator[bool]:
 
     True where the C library can: glibc, which afterwards keeps to its usual limits without adapting them.
     """
-    option: Any = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if option is None:
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    option: Any = getattr(library, "mallopt", None)
+    trim: Any = getattr(library, "malloc_trim", None)
+    if option is None or trim is None:
         yield False
         return
     try:
@@ -87,3 +89,4 @@ def memory_is_kept() -> Iterator[bool]:
     finally:
         for one in _USUAL:
             option(*one)
+        trim(0)
