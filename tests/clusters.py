@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timezone
-from pathlib import Path
 
 import msgspec
 
-from measured import DESCRIBED, HEADER, configuration, counted, measured
+from measured import DESCRIBED, configuration, counted, measured
 from xfcost.api.measuring.plan import Planned
 from xfcost.api.measuring.sweeping import Circumstances, Sweep
 from xfcost.api.measuring.worker import Request, Response
@@ -21,22 +18,6 @@ NOON = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
 PLAN = [Planned(configuration(system, N, threads=0), counted(N)) for N in (64, 128, 256) for system in "AB"]
 NAMES = [(one.configuration.system, one.configuration.N) for one in PLAN]
 ASKED = Request(command="this", device="cpu", timing=USUAL, timeout=60.0)
-
-
-@contextmanager
-def two_workers() -> Iterator[str]:
-    """The address of a cluster with two workers in processes of their own; one that is killed is started again."""
-    from distributed import LocalCluster
-
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs="CRITICAL"
-    ) as cluster:
-        yield cluster.scheduler_address
-
-
-def runs_file(folder: Path) -> RunsFile:
-    """An empty one."""
-    return RunsFile(folder / "runs.jsonl", HEADER, lambda text: None)
 
 
 def sweep(file: RunsFile) -> Sweep:

@@ -8,11 +8,18 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import tier
 from slow_tests import thinned
+
+if TYPE_CHECKING:
+    from xfcost.ledger.runs_file import RunsFile
 
 # read by torch as it is imported, here and in the commands that tests run
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -50,3 +57,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """No test makes garbage of what was collected: the garbage collector need not look through it again and again."""
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A Dask cluster with two workers in processes of their own; one that is killed is started again."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs="CRITICAL"
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[RunsFile]:
+    """An empty runs file."""
+    from measured import HEADER
+    from xfcost.ledger.runs_file import RunsFile
+
+    with closing(RunsFile(tmp_path / "runs.jsonl", HEADER, lambda text: None)) as found:
+        yield found

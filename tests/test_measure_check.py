@@ -55,10 +55,10 @@ def test_a_pace_is_that_of_the_reference_product_over_the_calibration_s(
     monkeypatch.setattr("xfcost.torch_models.predicting.pace.Pace.__call__", lambda pace: 3e-3)
     configuration = row("A", 16, measured(0.5)).configuration
     checked = USUAL._replace(threads=1, checks=True)
-    assert relative_pace(configuration, checked)() == pytest.approx(1.5)
-    assert relative_pace(configuration, USUAL)() is None
+    assert relative_pace(configuration, checked) == pytest.approx(1.5)
+    assert relative_pace(configuration, USUAL) is None
     keep_calibration(tmp_path, monkeypatch)  # measured no pace
-    assert relative_pace(configuration, checked)() is None
+    assert relative_pace(configuration, checked) is None
 
 
 def test_without_a_calibration_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

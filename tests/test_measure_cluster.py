@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import socket
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import msgspec
 import pytest
 
 import xfcost
-from clusters import ASKED, NAMES, at_once, names, runs_file, sweep, two_workers
+from clusters import ASKED, NAMES, at_once, names, sweep
 from helpers import xf
 from measured import DESCRIBED, configuration, spec_file
 from xfcost import __version__
@@ -28,18 +27,6 @@ from xfcost.ledger.measurements import Configuration, Outcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.report.sweep_progress import Lines
 from xfcost.spec.load import load, load_expanded
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with two_workers() as found:
-        yield found
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Iterator[RunsFile]:
-    with closing(runs_file(tmp_path)) as found:
-        yield found
 
 
 def test_each_row_names_its_machine_and_is_measured_once_wherever(address: str, file: RunsFile) -> None:

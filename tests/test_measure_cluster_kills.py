@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from clusters import ASKED, NAMES, PLAN, at_once, names, runs_file, sweep, two_workers
+from clusters import ASKED, NAMES, PLAN, at_once, names, sweep
 from measured import DESCRIBED
 from xfcost.api.measuring import worker
 from xfcost.api.measuring.attempts import Attempts
@@ -24,18 +23,6 @@ from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import Machine, Outcome
 from xfcost.ledger.runs_file import RunsFile
 from xfcost.report.sweep_progress import Lines
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with two_workers() as found:
-        yield found
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Iterator[RunsFile]:
-    with closing(runs_file(tmp_path)) as found:
-        yield found
 
 
 class FirstHangs:

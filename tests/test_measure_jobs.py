@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import datetime, timezone
@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from helpers import xf
-from measured import DESCRIBED, HEADER, configuration, counted, measured, spec_file
+from measured import DESCRIBED, configuration, counted, measured, spec_file
 from xfcost.api.measuring.crews import Ran, Rows, SideBySide
 from xfcost.api.measuring.gate import Gate, Turn
 from xfcost.api.measuring.jobs import READY, Answer
@@ -29,13 +29,6 @@ from xfcost.report.sweep_progress import Lines
 
 PLAN = [Planned(configuration(system, N), counted(N)) for N in (64, 128, 256) for system in "AB"]
 NAMES = [(one.configuration.system, one.configuration.N) for one in PLAN]
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Iterator[RunsFile]:
-    found = RunsFile(tmp_path / "runs.jsonl", HEADER, lambda text: None)
-    yield found
-    found.close()
 
 
 def swept(file: RunsFile, run: Callable[[Configuration], Ran], jobs: int = 3) -> list[tuple[str, int]]:

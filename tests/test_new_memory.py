@@ -11,7 +11,8 @@ from torch import nn
 import xfcost
 from calibrated import BASELINE, keep_calibration
 from xfcost.torch_models.memory.heap import Heap
-from xfcost.torch_models.memory.new_memory import NewBytes, memory_is_kept, new_bytes
+from xfcost.torch_models.memory.kept_memory import memory_is_kept
+from xfcost.torch_models.memory.new_memory import NewBytes, new_bytes
 
 MIB = 2**20
 
@@ -65,8 +66,10 @@ def test_blocks_that_the_heap_keeps_are_obtained_in_the_first_run_alone():
 def test_memory_is_kept_and_found_again():
     # the pages of 64 MiB are filled once: of a second such tensor, hardly any
     code = """if True:
-        import resource, torch
-        from xfcost.torch_models.memory.new_memory import memory_is_kept
+        import ctypes, resource, torch
+        from xfcost.torch_models.memory.kept_memory import memory_is_kept
+        if hasattr(ctypes.CDLL(None), "prctl"):  # pages of 4 KiB, also where the system would take huge ones
+            ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)
         faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         def filled():
             before = faults()

@@ -155,7 +155,7 @@ def _measured(configuration: Configuration, job: Job, begin: Callable[[], None])
             ledger, memory = measured_module(configuration, job.timing, begin)
         else:
             ledger, memory = _measured_spec(configuration, job, begin)
-        pace = relative_pace(configuration, job.timing)()
+        pace = relative_pace(configuration, job.timing)
     return Outcome(
         status="measured",
         timing=ledger.timing,

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from xfcost.api.predictions import calibration_of
 from xfcost.ledger.measurements import Configuration
 from xfcost.ledger.timing_options import TimingPlan
 
 
-def relative_pace(configuration: Configuration, timing: TimingPlan) -> Callable[[], float | None]:
-    """Called, it gives the seconds of a reference product now over those at the calibration.
+def relative_pace(configuration: Configuration, timing: TimingPlan) -> float | None:
+    """Seconds of a reference product now over those at the calibration.
 
     None where nothing is set against a prediction, and where the calibration has no such seconds.
     """
     if not timing.checks:
-        return lambda: None
+        return None
     from xfcost.torch_models.predicting.pace import Pace
     from xfcost.torch_models.timing.devices import waiting_clock
     from xfcost.torch_models.timing.threads import threads_set
 
     device, dtype = configuration.device, configuration.dtype
     calibrated = calibration_of(device, dtype, timing.threads).pace
-
-    def now() -> float | None:
-        with threads_set(configuration.threads):
-            return Pace(device, dtype, waiting_clock(device))() / calibrated if calibrated else None
-
-    return now
+    with threads_set(configuration.threads):
+        return Pace(device, dtype, waiting_clock(device))() / calibrated if calibrated else None

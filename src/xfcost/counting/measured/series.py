@@ -10,6 +10,7 @@ import msgspec
 
 from xfcost.counting.measured.readings import Reading
 from xfcost.counting.sweep import PIXELS, TOKENS, Axis
+from xfcost.ledger import units
 from xfcost.ledger.measurements import Configuration, Measurement
 from xfcost.ledger.statistics import Estimate
 
@@ -67,11 +68,6 @@ def axis_of_rows(rows: Iterable[Measurement]) -> Axis:
 Trait = Callable[[Measurement], tuple[str, ...]]
 
 
-def _threads(row: Measurement) -> str:
-    number = row.configuration.threads
-    return f"{number} thread{'s' if number > 1 else ''}"
-
-
 def _attention(row: Measurement) -> str:
     attention = row.configuration.attention
     return "no attention" if attention == "no" else attention
@@ -87,7 +83,7 @@ PLACE: Final[tuple[Trait, ...]] = (
     lambda row: (row.device_name,),
     lambda row: (f"on {row.machine.host}",),
     lambda row: (row.machine.processor, f"{row.machine.cores} cores"),
-    lambda row: (_threads(row),),
+    lambda row: (units.number_of(row.configuration.threads, "thread"),),
 )
 RUN: Final[tuple[Trait, ...]] = (
     lambda row: (_attention(row),),

@@ -57,8 +57,7 @@ class CallRecorder(Recorder):
         own = None if work is None else work.place
         key = own or self.key(operation_name(func), sys._getframe(1))  # noqa: SLF001 - the call's place in the source
         self.calls[key, self._last] += 1
-        if self._grown:
-            self.obtained[key] += self._grown
+        self.obtained[key] += self._grown
 
     @property
     def _obtained(self) -> float:

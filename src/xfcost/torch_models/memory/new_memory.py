@@ -1,4 +1,4 @@
-"""Memory that a run obtains from the system anew, on every pass, and what that takes.
+"""Memory that a run obtains from the system anew, on every pass.
 
 The C library gives large freed blocks back (`heap.py`). The next block has other pages, and the system fills each with
 zeros at its first use: for a large tensor that can take longer than the arithmetic.
@@ -6,27 +6,19 @@ zeros at its first use: for a large tensor that can take longer than the arithme
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
 from torch import nn
 
 from xfcost.torch_models.memory.heap import Heap
-from xfcost.torch_models.memory.process import OBJECTS, HeapBytes
+from xfcost.torch_models.memory.process import TENSOR_OBJECTS, TRAINED_OBJECTS, HeapBytes
 from xfcost.torch_models.shared.running_modules import running_modules
 
 # Heaps of processes with different histories, and the passes: a first one, and those that count.
 _SEEDS: Final = (1, 2)
 PASSES: Final = 3
-# Options of glibc's mallopt (malloc.h): blocks that may be mappings, and the free end that is given back.
-_MAPPINGS: Final = -4
-_TRIMMED: Final = -1
-_KEEPING: Final = ((_MAPPINGS, 0), (_TRIMMED, 2**31 - 1))
-_USUAL: Final = ((_MAPPINGS, 65536), (_TRIMMED, 64 * 2**20))
 
 
 class NewBytes(HeapBytes):
@@ -34,7 +26,8 @@ class NewBytes(HeapBytes):
 
     def __init__(self, *, trained: bool = False) -> None:
         """`trained`: with autograd's objects."""
-        super().__init__(*(Heap(seed) for seed in _SEEDS), objects=OBJECTS[trained])
+        objects = TRAINED_OBJECTS if trained else TENSOR_OBJECTS
+        super().__init__(*(Heap(seed) for seed in _SEEDS), objects=objects)
         self.of_module: dict[str, float] = defaultdict(float)
         self.running = [""]
 
@@ -43,19 +36,11 @@ class NewBytes(HeapBytes):
         """Bytes from the system until now."""
         return sum(heap.obtained for heap in self.heaps) / len(self.heaps)
 
-    def take(self, key: int, held: int) -> None:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         before = self.obtained
-        super().take(key, held)
-        self._grown(before)
-
-    def _borrow(self, passing: tuple[int, ...], kept: tuple[int, ...]) -> list[tuple[int, ...]]:
-        before = self.obtained
-        blocks = super()._borrow(passing, kept)
-        self._grown(before)
-        return blocks
-
-    def _grown(self, before: float) -> None:
+        results = super().__torch_dispatch__(func, types, args, kwargs)
         self.of_module[self.running[-1]] += self.obtained - before
+        return results
 
 
 def new_bytes(model: nn.Module, run: Callable[[], object], alive: NewBytes) -> dict[str, float]:
@@ -69,24 +54,3 @@ def new_bytes(model: nn.Module, run: Callable[[], object], alive: NewBytes) -> d
             if number == 0:
                 alive.of_module.clear()
     return {name: held / (PASSES - 1) for name, held in alive.of_module.items() if held}
-
-
-@contextmanager
-def memory_is_kept() -> Iterator[bool]:
-    """While it lasts, this process gives no memory back, and finds what it needs in the pages that it has.
-
-    True where the C library can: glibc, which afterwards keeps to its usual limits without adapting them.
-    """
-    library = ctypes.CDLL(None) if sys.platform == "linux" else None
-    option: Any = getattr(library, "mallopt", None)
-    trim: Any = getattr(library, "malloc_trim", None)
-    if option is None or trim is None:
-        yield False
-        return
-    try:
-        taken = [option(*one) for one in _KEEPING]
-        yield all(taken)
-    finally:
-        for one in _USUAL:
-            option(*one)
-        trim(0)

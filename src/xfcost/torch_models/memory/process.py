@@ -38,10 +38,8 @@ _WORST: Final = 1.15
 # Bytes of a tensor's small objects: its storage before the data; then the tensor and its version; in training those of
 # autograd. They fill edges of freed blocks.
 _STORAGE: Final = 96
-_TENSOR: Final = (176, 24)
-_AUTOGRAD: Final = (104,)
-# Without gradients, and with them.
-OBJECTS: Final = (_TENSOR, (*_TENSOR, *_AUTOGRAD))
+TENSOR_OBJECTS: Final = (176, 24)
+TRAINED_OBJECTS: Final = (*TENSOR_OBJECTS, 104)
 # Buffers that MKL takes in the first products and keeps: 0.8 to 2.2 MB measured.
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
 _PRODUCT_BUFFERS: Final = (803_488, 811_680)
@@ -61,7 +59,7 @@ class LinearInPlace(TorchFunctionMode):
 class HeapBytes(LiveBytes):
     """Takes the storage of live tensors from simulated heaps; current bytes, and their peak with workspace."""
 
-    def __init__(self, *heaps: Heap, objects: tuple[int, ...] = OBJECTS[False]) -> None:
+    def __init__(self, *heaps: Heap, objects: tuple[int, ...] = TENSOR_OBJECTS) -> None:
         super().__init__()
         self.heaps = heaps
         self._objects = objects
@@ -121,7 +119,7 @@ def forward_memory(architecture: Architecture) -> ProcessMemory:
             for _ in range(_PASSES):
                 live.model(*live.inputs)
 
-    return _walked(architecture, run, [Heap(seed) for seed in _SEEDS_FORWARD], OBJECTS[False])
+    return _walked(architecture, run, [Heap(seed) for seed in _SEEDS_FORWARD], TENSOR_OBJECTS)
 
 
 def training_memory(architecture: Architecture, optimizer: str) -> ProcessMemory:
@@ -133,7 +131,7 @@ def training_memory(architecture: Architecture, optimizer: str) -> ProcessMemory
             for _ in range(_PASSES):
                 stepping()
 
-    return _walked(architecture, run, [Heap(seed) for seed in _SEEDS_TRAINING], OBJECTS[True])
+    return _walked(architecture, run, [Heap(seed) for seed in _SEEDS_TRAINING], TRAINED_OBJECTS)
 
 
 def _walked(

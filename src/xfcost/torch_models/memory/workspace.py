@@ -15,11 +15,11 @@ from torch import Tensor
 from xfcost.torch_models.shared.memory_format import seen_as_channels_last
 
 # oneDNN's layouts round channels up to these.
-_CHANNELS: Final = 16
+CHANNEL_BLOCK: Final = 16
 # Axes of a feature map: (B, C, Y, X).
 _MAP_AXES: Final = 4
 # An image's channels: a convolution of no more reads them as they are.
-_IMAGE_CHANNELS: Final = 3
+IMAGE_CHANNELS: Final = 3
 
 
 class Blocks(NamedTuple):
@@ -124,19 +124,19 @@ def _asked(mask: list[bool], to_input: Blocks, to_weight: Blocks) -> Workspace:
 def _copies_for_weight(weight: Tensor, how: list[Any]) -> bool:
     """Does the weight's gradient read blocked copies? Groups of few channels and wide depthwise kernels don't."""
     if _depthwise(weight, how[5]):
-        return max(weight.shape[2:]) <= _IMAGE_CHANNELS and max(how[0]) == 1
-    return how[5] == 1 or int(weight.shape[1]) >= _CHANNELS // 2
+        return max(weight.shape[2:]) <= IMAGE_CHANNELS and max(how[0]) == 1
+    return how[5] == 1 or int(weight.shape[1]) >= CHANNEL_BLOCK // 2
 
 
 def _read(x: Tensor, weight: Tensor, groups: int) -> tuple[int, ...]:
     """The copy of a convolution's input."""
-    return () if x.shape[1] <= _IMAGE_CHANNELS else (_blocked(tuple(x.shape), weight, groups),)
+    return () if x.shape[1] <= IMAGE_CHANNELS else (_blocked(tuple(x.shape), weight, groups),)
 
 
 def _blocked(shape: tuple[int, ...], weight: Tensor, groups: int) -> int:
     """Bytes of a feature map (B, C, Y, X) in oneDNN's layout; groups keep their channels as they are."""
     channels = shape[1] if groups > 1 and not _depthwise(weight, groups) else _up(shape[1])
-    channels = shape[1] if shape[1] <= _IMAGE_CHANNELS else channels
+    channels = shape[1] if shape[1] <= IMAGE_CHANNELS else channels
     return int(shape[0] * channels * prod(shape[2:]) * weight.element_size())
 
 
@@ -144,13 +144,13 @@ def _blocked_weight(weight: Tensor, groups: int) -> int:
     outputs, inputs, *kernel = weight.shape
     if groups > 1:
         return int(weight.nbytes)
-    return int(_up(outputs) * (inputs if inputs <= _IMAGE_CHANNELS else _up(inputs)) * prod(kernel)) * (
+    return int(_up(outputs) * (inputs if inputs <= IMAGE_CHANNELS else _up(inputs)) * prod(kernel)) * (
         weight.element_size()
     )
 
 
 def _up(channels: int) -> int:
-    return -(-channels // _CHANNELS) * _CHANNELS
+    return -(-channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
 
 
 def _depthwise(weight: Tensor, groups: int) -> bool:

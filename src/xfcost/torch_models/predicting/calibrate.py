@@ -28,7 +28,7 @@ from xfcost.ledger.calibration import (
 )
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.new_memory import memory_is_kept
+from xfcost.torch_models.memory.kept_memory import memory_is_kept
 from xfcost.torch_models.predicting.baseline import peaks, recording_seconds
 from xfcost.torch_models.predicting.call import Call
 from xfcost.torch_models.predicting.calls import Clock, Recorded, recorded

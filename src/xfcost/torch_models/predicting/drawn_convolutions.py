@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from math import prod
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -15,9 +16,9 @@ from xfcost.torch_models.predicting.draws import MOST_ELEMENTS, MOST_MACS, Draws
 
 _MOST_WEIGHTS: Final = 2**26
 _GROUP_WIDTHS: Final = (4, 8, 12, 16, 20, 24, 32, 48, 64, 112, 128, 232, 264)
-# Of three convolutions one also runs in the memory format channels-last.
+# Of three convolutions one also runs on images in the memory format channels-last, and on tokens.
 _CHANNELS_LAST: Final = 1 / 3
-# A backward pass is drawn of that many forwards, and of MACs so much fewer: it computes two products.
+# Of three one also runs backward.
 _BACKWARD: Final = 1 / 3
 
 
@@ -50,7 +51,7 @@ class Drawn(NamedTuple):
     @property
     def fits(self) -> bool:
         """Is it small enough to be run?"""
-        weights = self.outer * (self.inner // self.groups) * self.kernel**2
+        weights = prod(self.weights)
         image = max(self.inner, self.outer) * self.side**2
         small = weights <= _MOST_WEIGHTS and image <= MOST_ELEMENTS
         return small and weights * (self.side / self.stride) ** 2 <= MOST_MACS

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import gcd, log2, prod
 from typing import Any, Final, NamedTuple
 
+from xfcost.torch_models.memory.workspace import CHANNEL_BLOCK, IMAGE_CHANNELS
 from xfcost.torch_models.predicting.call import Call, Layout
 from xfcost.torch_models.predicting.kernel import FLASH_ATTENTION, FUSED_ATTENTION, INDICES
 from xfcost.torch_models.shared.memory_format import seen_as_channels_last
@@ -33,7 +34,6 @@ _OPERANDS: Final = 3
 # Bytes of a way of the first cache, and the number that stands for rows a multiple of them apart.
 _WAY: Final = 4096
 _MOST_ALIGNED: Final = 5.0
-_COLOURS: Final = 3
 # Images of fewer pixels don't fill a vector of AVX-512: other kernels.
 _LANES: Final = 16
 
@@ -209,6 +209,12 @@ def _memory_format(layout: Layout) -> str:
     return broadcast + ("i" if kept[-1][1] == 1 else "t")
 
 
+def _image_format(layout: Layout) -> str:
+    """As `_memory_format`, and `l` where kernels of images take it as channels-last."""
+    found = _memory_format(layout)
+    return "l" if found != "c" and seen_as_channels_last(layout.sizes, layout.strides) else found
+
+
 def _ragged(weight: Layout, groups: int) -> bool:
     """Do the channels of a convolution not fill oneDNN's blocks: vectors of 16, and of 8 within a group?
 
@@ -216,8 +222,8 @@ def _ragged(weight: Layout, groups: int) -> bool:
     """
     outer, inner = weight.sizes[:2]
     if 1 < groups != outer:
-        return inner % (_LANES // 2) != 0
-    return outer % _LANES != 0 or (groups == 1 and inner % _LANES != 0 and inner > _COLOURS)
+        return inner % (CHANNEL_BLOCK // 2) != 0
+    return outer % CHANNEL_BLOCK != 0 or (groups == 1 and inner % CHANNEL_BLOCK != 0 and inner > IMAGE_CHANNELS)
 
 
 def _alignment(layout: Layout) -> float:
@@ -230,12 +236,6 @@ def _alignment(layout: Layout) -> float:
         return 0.0
     apart = axes[-1][1] * _BYTES.get(layout.dtype, 4)
     return max(log2(gcd(apart, _WAY)) - log2(_WAY) + _MOST_ALIGNED, 0.0)
-
-
-def _image_format(layout: Layout) -> str:
-    """The same; `l` where kernels of images take it as channels-last."""
-    found = _memory_format(layout)
-    return "l" if found != "c" and seen_as_channels_last(layout.sizes, layout.strides) else found
 
 
 def _contiguous(axes: Sequence[tuple[int, int]]) -> bool:
