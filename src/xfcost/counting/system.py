@@ -113,8 +113,7 @@ class SpecSystem(msgspec.Struct, frozen=True):
 
     def axes(self, run: Run) -> int:
         """The axes of the first stage's grid, or of its feature maps."""
-        grid = place(self.loaded, run).grid
-        return len(grid.levels[0] if grid.levels else grid.sides)
+        return len(place(self.loaded, run).grid.map_sides)
 
     def token_step(self) -> int:
         """A spec is asked for every N."""

@@ -39,6 +39,17 @@ class Grid(NamedTuple):
         """All tokens, with special tokens."""
         return self.tokens + self.special
 
+    @property
+    def map_sides(self) -> tuple[Number, ...]:
+        """The sides of the grid, or of its largest map."""
+        return self.levels[0] if self.levels else self.sides
+
+    def resized(self, sides: tuple[int, ...], special: int) -> Grid:
+        """A grid with these sides, or as many maps as here, the largest with these sides."""
+        return (maps_grid((sides[0], sides[1]), len(self.levels)) if self.levels else Grid(sides))._replace(
+            special=special
+        )
+
     def shape_text(self) -> str:
         """`784 (28×28) + 1`, `1024`, `106 (8×10, 4×5, 2×3)`."""
         text = f"{self.tokens:,}"
@@ -77,6 +88,12 @@ def map_levels(sides: tuple[int, int], count: int) -> tuple[tuple[int, int], ...
     """The sides of `count` feature maps, each half as long as those of the one before, rounded up."""
     height, width = sides
     return tuple((-(-height // 2**level), -(-width // 2**level)) for level in range(count))
+
+
+def maps_grid(sides: tuple[int, int], count: int) -> Grid:
+    """The tokens of `count` feature maps, the largest with these sides: one map is a grid, several are a sequence."""
+    levels = map_levels(sides, count)
+    return Grid(sides) if count == 1 else Grid((sum(map(prod, levels)),), levels=levels)
 
 
 def largest_map(tokens: int, count: int) -> tuple[int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from xfcost.formulas.component import Length, Residual, Rows, Side, SubLayer, Width
 from xfcost.formulas.layer import Embed, Enter, Head, Takes
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
-from xfcost.ledger.grid import Grid, map_levels
+from xfcost.ledger.grid import Grid, maps_grid
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.kinds import one_of
 from xfcost.spec.survey import SurveyEntry
@@ -148,8 +147,7 @@ class FeatureMapsInput(
     def grid(self) -> Grid:
         """One map as a grid; several as a sequence."""
         height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
-        levels = map_levels((height, width), self.levels)
-        return Grid((height, width)) if self.levels == 1 else Grid((sum(map(prod, levels)),), levels=levels)
+        return maps_grid((height, width), self.levels)
 
     @property
     def sides(self) -> tuple[int, ...]:
