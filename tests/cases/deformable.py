@@ -68,9 +68,7 @@ def frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
 
 
 CASE = MechanismCase(
-    rows=Rows(
-        grids=lambda component: (Grid((12, 12)), Grid((16, 16))), own_parts=frozenset(("combine",))
-    ),
+    rows=Rows(grids=lambda component: (Grid((12, 12)), Grid((16, 16))), own_parts=frozenset(("combine",))),
     component=Deformable,
     examples=(
         Deformable(heads=2, points=1),

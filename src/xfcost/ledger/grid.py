@@ -119,14 +119,14 @@ def _largest_map(tokens: int, count: int) -> tuple[int, int] | None:
     # rounding only adds tokens: w is at most what it would be without
     whole = Fraction(4 ** (count - 1), (4**count - 1) // 3)
     for short in range(isqrt(int(tokens * whole)), 0, -1):
-        most = int(tokens * whole / short)
-        if most > WIDEST_ASPECT * short:
-            return None
-        for long in range(most, short - 1, -1):
+        widest = WIDEST_ASPECT * short
+        for long in range(min(int(tokens * whole / short), widest), short - 1, -1):
             here = sum(map(prod, map_levels((short, long), count)))
             if here == tokens:
                 return short, long
             if here < tokens:
+                if long == widest:
+                    return None
                 break
     return None
 

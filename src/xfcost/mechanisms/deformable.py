@@ -8,11 +8,19 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
-from xfcost.formulas.component import check_no_special_tokens
+from xfcost.formulas.component import (
+    ComponentError,
+    Grid,
+    Length,
+    Letter,
+    Number,
+    Operation,
+    Place,
+    check_no_special_tokens,
+)
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
-from xfcost.formulas.tensors import copied, product, reading
+from xfcost.formulas.tensors import copied, product
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors
 

@@ -66,7 +66,7 @@ def image_size_for_grid(loaded: Loaded, run: Run, sides: tuple[int, int]) -> tup
 
 
 def time_steps(loaded: Loaded) -> int:
-    """What N of a square grid is a multiple of: the time steps of a video, 1 + 4 + … + 4^(L-1) of L feature maps; or 1."""
+    """What N of a square grid is a multiple of: time steps of a video, 1 + 4 + … + 4^(L-1) of L feature maps; or 1."""
     path, stream = streams_of(loaded, Run())[0]
     inputs = Inputs(loaded, Run())
     entry = inputs.own(stream)

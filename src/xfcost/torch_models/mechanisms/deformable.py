@@ -1,6 +1,6 @@
 """Module of `mechanisms/deformable.py`: a token samples points of feature maps, where it says.
 
-B batch, N tokens, D width, H heads, K head width, I = H·K, L feature maps, P points per map, A the two coordinates (x, y).
+B batch, N tokens, D width, H heads, K head width, L feature maps, P points per map, A two coordinates (x, y).
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ def sampled(call: Call) -> Outcome:
         return _of(call, nearest, Finding(mixes=True, computed=counts, places=ids(read), bounded=True))
     # off the border all of them are read
     most = torch.where(counts > 0, read.shape[-1], 0)
-    finding = Finding(mixes=True, computed=most, places=ids(read), content_dependent=True, bounded=True)
+    places = ids(read) | ids(query)
+    finding = Finding(mixes=True, computed=most, places=places, content_dependent=True, bounded=True)
     return _of(call, torch.where(query >= 0, query, nearest), finding)
 
 
