@@ -81,8 +81,9 @@ class Deformable(NonCausalMixer, frozen=True, kw_only=True, tag="deformable"):
         yield on_raw_input(linear("offsets", "Offsets of the points", n, d, _AXES * self.heads * points, bias=bias))
         row = on_raw_input(linear("weights", "Weights of the points", n, d, self.heads * points, bias=bias))
         yield msgspec.structs.replace(row, attention_entries=weighed, matrix=matrix(weighed), heads=self.heads)
-        softmax = {"matrix": matrix(weighed, weighed, saved=True), "heads": self.heads}
-        yield elementwise("normalize", "Softmax over the points", "softmax", weighed, **softmax)
+        kept = matrix(weighed, weighed, saved=True)
+        title = "Softmax over the points"
+        yield elementwise("normalize", title, "softmax", weighed, matrix=kept, heads=self.heads)
         located = (n, _AXES * self.heads * points)
         title, tensors = "Places of the points", copied(located, located, "offsets")
         yield elementwise("locate", title, "multiply + add", located[0] * located[1], tensors=tensors)

@@ -248,7 +248,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
     """Name of the architecture."""
     input: AnyInput
-    """What the model reads: an image, a video, tokens or vectors."""
+    """What the model reads: an image, a video, tokens, vectors or feature maps."""
     embed: list[AnyEmbed] = []
     """Stem and embedding: steps that turn the input into tokens of width d, in order."""
     stages: Annotated[list[StageSpec], msgspec.Meta(min_length=1)] | None = None

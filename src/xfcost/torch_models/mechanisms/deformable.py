@@ -24,7 +24,7 @@ class DeformableAttention(nn.Module):
 
     def __init__(self, config: Deformable, place: Place) -> None:
         super().__init__()
-        maps: Sequence[Sides] = config.maps(place.grid)  # type: ignore[assignment]
+        maps: Sequence[Sides] = config.maps(place.grid)
         inner, bias = config.inner(place.dim), config.projection_bias
         self.heads, self.shape_LP = config.heads, (len(maps), config.points)
         points = prod(self.shape_LP) * config.heads

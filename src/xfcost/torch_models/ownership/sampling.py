@@ -68,8 +68,9 @@ def _cells(call: Call, sides: list[int], *, chosen: bool) -> Tensor:
         along_axes.append((at.long(), out, side))
     numbers = []
     for steps_of in product(range(len(steps)), repeat=len(sides)):
-        number, missing = torch.zeros_like(along_axes[0][0][..., 0]), False
+        number = torch.zeros_like(along_axes[0][0][..., 0])
+        missing = torch.zeros_like(number, dtype=torch.bool)
         for (at, out, side), step in zip(along_axes, steps_of, strict=True):
-            number, missing = number * side + at[..., step], out[..., step] | missing
+            number, missing = number * side + at[..., step], missing | out[..., step]
         numbers.append(torch.where(missing, -1, number))
     return torch.stack(numbers, -1)
