@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-import xfcost
 from cases.base import Case
 from cases.deformable import several
 from test_against_transformers import put, weights_of
@@ -146,9 +145,15 @@ def test_n_is_the_tokens_of_all_maps() -> None:
 
 
 def test_sizes_of_the_largest_map() -> None:
-    ledgers = [xfcost.analyze(PRESET, trace=False, **run) for run in ({"size": (16, 24)}, {"N": 16 * 24 * 85 // 64})]
+    ledgers = [
+        count(place(load(PRESET, ("input.size=[16,24]",)), Run())),
+        count(place(load(PRESET), Run(tokens=(510,)))),
+    ]
     assert {ledger.metadata.tokens for ledger in ledgers} == {"510 (16×24, 8×12, 4×6, 2×3)"}
     assert ledgers[0].rows == ledgers[1].rows
+    # the size of an image is none of a map
+    with pytest.raises(UsageError, match="--size: Deformable DETR encoder takes feature maps, not the image behind"):
+        place(load(PRESET), Run(size=(512, 512)))
 
 
 # Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -47,7 +47,7 @@ def sized_inputs(loaded: Loaded, run: Run) -> tuple[AnyInput, ...]:
 
 
 def image_size_for_grid(loaded: Loaded, run: Run, sides: tuple[int, int]) -> tuple[int, ...]:
-    """Height and width of the (first) input with which the first stage gets a grid of `sides`; of maps, the smallest.
+    """Height and width of the (first) input with which the first stage gets a grid of `sides`.
 
     Raises:
         UsageError: the input has no height and width.
@@ -55,8 +55,6 @@ def image_size_for_grid(loaded: Loaded, run: Run, sides: tuple[int, int]) -> tup
     path, stream = streams_of(loaded, run)[0]
     inputs = Inputs(loaded, run)
     entry = inputs.own(stream)
-    if isinstance(entry, FeatureMapsInput):
-        return tuple(side * 2 ** (entry.levels - 1) for side in sides)
     if not isinstance(entry, ImageInput | VideoInput):
         raise inputs.no_size(entry)
     if any(layer.folds for layer in stream.embed):
@@ -127,11 +125,11 @@ class Inputs(NamedTuple):
         return msgspec.structs.replace(entry, size=[height, width], **({"frames": frames[0]} if frames else {}))
 
     def _maps(self, entry: FeatureMapsInput, tokens: int | None) -> FeatureMapsInput:
+        if self.run.size is not None:
+            raise self.no_size(entry)
         size = [entry.size] * 2 if isinstance(entry.size, int) else entry.size
         if tokens is not None:
             size = [*largest_map(tokens, entry.levels)]
-        elif self.run.size is not None:
-            size = [*self.run.size]
         return msgspec.structs.replace(entry, size=[self._scaled(side) for side in size])
 
     def _grid(self, tokens: int, axes: int, steps: int | None) -> tuple[int, ...]:
@@ -149,6 +147,10 @@ class Inputs(NamedTuple):
     def no_size(self, entry: AnyInput) -> UsageError:
         """The error of `--size` where the input has no height and width."""
         name = self.loaded.spec.name
+        if isinstance(entry, FeatureMapsInput):
+            return UsageError(
+                f"--size: {name} takes feature maps, not the image behind them; give --N, or --set input.size=[H,W]"
+            )
         return UsageError(f"--size: {name} takes {tag_of(type(entry))}, which have no height and width; give --N")
 
     def input_sides(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:
