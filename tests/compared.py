@@ -70,7 +70,7 @@ def scattered(module: nn.Module) -> nn.Module:
 def referred(case: Case, weights: Weights, *inputs: Tensor) -> Tensor:
     """What the reference says at the case's place, with these weights."""
     grid, drawn = case.place.grid, CASES[type(case.component)].drawn(case.component, case.place)
-    where = Place(grid.sides, grid.special, case.place.dim, case.place.out_dim)
+    where = Place(grid.sides, grid.special, case.place.dim, case.place.out_dim, grid.levels)
     return reference_of(type(case.component))(options_of(case.component, **drawn), where, weights, *inputs)
 
 

@@ -80,6 +80,17 @@ def averaged_by_steps(linear: nn.Linear, x: Tensor) -> Tensor:
     return x + torch.stack(steps, 1)
 
 
+def middles(x: Tensor, part: float) -> Tensor:
+    """The middles of all cells of an image, a part of their way from its middle."""
+    y, x = ((2 * torch.arange(side, dtype=x.dtype) + 1) / side - 1 for side in x.shape[2:])
+    return part * torch.stack(torch.meshgrid(x, y, indexing="xy"), -1)[None]
+
+
+def near(linear: nn.Linear, x: Tensor) -> Tensor:
+    """Points beside a token's own cell, as its channels say."""
+    return middles(x, 1) + 0.2 * x[:, :2].movedim(1, -1).tanh()
+
+
 QK, AV = "bmm", "bmm"
 CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], list[tuple[str, str, int, bool]]]] = {
     "linear": (lambda linear, x: x + linear(x).relu(), (SEQUENCE,), []),
@@ -167,6 +178,39 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], list[tuple[str, str, in
         lambda linear, x: F.unfold(x, 3, padding=1).transpose(1, 2) @ torch.ones(27, 2),
         (IMAGE,),
         [("bmm", "local", 9, False)],
+    ),
+    "samples at fixed points": (
+        lambda linear, x: F.grid_sample(x, middles(x, 0.9), align_corners=False),
+        (IMAGE,),
+        [("grid_sampler_2d", "local", 4, False)],
+    ),
+    "samples in the middle of cells": (
+        lambda linear, x: F.grid_sample(x, middles(x, 1), align_corners=False),
+        (IMAGE,),
+        [],
+    ),
+    "samples at points that the tokens choose": (
+        lambda linear, x: F.grid_sample(x, near(linear, x), padding_mode="border", align_corners=False),
+        (IMAGE,),
+        [("grid_sampler_2d", "local", 4, True)],
+    ),
+    "cubic samples at points that the tokens choose": (
+        lambda linear, x: F.grid_sample(x, near(linear, x), mode="bicubic", align_corners=True),
+        (IMAGE,),
+        [("grid_sampler_2d", "local", 16, True)],
+    ),
+    "cells that are nearest to points, moved": (
+        lambda linear, x: F.grid_sample(x, near(linear, x), mode="nearest", align_corners=False),
+        (IMAGE,),
+        [],
+    ),
+    "all tokens take a sample at one point, which all choose": (
+        lambda linear, x: (
+            x + F.grid_sample(x, x.mean((2, 3))[:, None, None, :2].expand(-1, *x.shape[2:], -1), align_corners=True)
+        ),
+        (IMAGE,),
+        # four cells, which the mean of all tokens chooses
+        [("mean", "global", 64, False), ("grid_sampler_2d", "global", 4, True), ("add", "global", 64, False)],
     ),
     "group norm": (nn.GroupNorm(1, 3), (IMAGE,), [("native_group_norm", "global", 64, True)]),
     "patch merging": (

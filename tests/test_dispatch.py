@@ -173,6 +173,22 @@ def run_lstm(x_BNG: Tensor, weight_GH: Tensor) -> Tensor:
         (lambda x: torch.fft.rfft(x, n=8), [(5,)], {"flops": 60}),
         (lambda x: x.topk(2), [(3, 5)], {"comparisons": 45}),
         (lambda x: F.max_pool2d(x, 2), [(1, 1, 4, 4)], {"comparisons": 16}),
+        # 3·5 points, 4 channels: 60 samples of 4 neighbours, a product and a sum each, 15·4 weights of 4 FLOPs
+        (
+            lambda x, at: F.grid_sample(x, at, align_corners=False),
+            [(1, 4, 6, 6), (1, 3, 5, 2)],
+            {"flops": 60 * 8 + 60 * 4},
+        ),
+        (
+            lambda x, at: F.grid_sample(x, at, mode="nearest", align_corners=False),
+            [(1, 4, 6, 6), (1, 3, 5, 2)],
+            {"moved": 60},
+        ),
+        (
+            lambda x, at: F.grid_sample(x, at, align_corners=False),
+            [(1, 4, 3, 3, 3), (1, 1, 3, 5, 3)],
+            {"flops": 60 * 16 + 120 * 4},
+        ),
         (lambda x: x.reshape(2, 6).transpose(0, 1)[1:], [(3, 4)], {}),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -91,6 +93,10 @@ def test_work_in_place_costs_the_same(kind: type[nn.Module]) -> None:
     assert in_place.unsupported == apart.unsupported == {}
 
 
+def points(*shape: int) -> Tensor:
+    return torch.linspace(-1, 1, math.prod(shape)).reshape(shape)
+
+
 # An image of 2·4·6·6 = 288 numbers, or what is written.
 @pytest.mark.parametrize(
     ("function", "shape", "expected"),
@@ -104,6 +110,28 @@ def test_work_in_place_costs_the_same(kind: type[nn.Module]) -> None:
         (nn.Upsample(scale_factor=2, mode="nearest-exact"), (2, 4, 6, 6), {"moved": 1152}),
         (nn.Upsample(scale_factor=2, mode="linear"), (2, 4, 6), {"flops": 96 * 4}),
         (nn.Upsample(scale_factor=2, mode="trilinear"), (1, 2, 3, 3, 3), {"flops": 432 * 16}),
+        # 2 images · 3·5 points, 4 channels: 120 samples of 4 or 16 neighbours, a product and a sum each; for each of 30
+        # points their weights, 4 FLOPs each; in a volume of 8 neighbours 2·3·5 points
+        (
+            lambda x: F.grid_sample(x, points(2, 3, 5, 2), align_corners=False),
+            (2, 4, 6, 6),
+            {"flops": 120 * 8 + 30 * 4 * 4},
+        ),
+        (
+            lambda x: F.grid_sample(x, points(2, 3, 5, 2), mode="bicubic", align_corners=False),
+            (2, 4, 6, 6),
+            {"flops": 120 * 32 + 30 * 16 * 4},
+        ),
+        (
+            lambda x: F.grid_sample(x, points(2, 3, 5, 2), mode="nearest", align_corners=False),
+            (2, 4, 6, 6),
+            {"moved": 120},
+        ),
+        (
+            lambda x: F.grid_sample(x, points(1, 2, 3, 5, 3), align_corners=False),
+            (1, 4, 3, 3, 3),
+            {"flops": 120 * 16 + 30 * 8 * 4},
+        ),
         # every output is the mean of one number; sizes that are worked out in floats cost nothing
         (lambda x: F.interpolate(x, scale_factor=2.0, mode="area"), (2, 4, 6, 6), {"flops": 1152}),
         # 6 numbers to 4: windows of 2, 2, 2 and 2; both ways 64 numbers enter, 8 images

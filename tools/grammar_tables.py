@@ -18,7 +18,7 @@ from xfcost.spec.meanings import meanings
 from xfcost.spec.schema import structs_in
 from xfcost.spec.survey import SurveyEntry
 
-INPUTS = (grammar.ImageInput, grammar.VideoInput, grammar.TokenInput, grammar.VectorInput)
+INPUTS = (grammar.ImageInput, grammar.VideoInput, grammar.TokenInput, grammar.VectorInput, grammar.FeatureMapsInput)
 # Section -> its structs; `Inside other keys` has the rest.
 SECTIONS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "The spec": (

@@ -44,6 +44,7 @@ LETTERS: dict[str, Callable[[Any, Place], Letters]] = {
     "sliding": lambda component, place: {"w": component.window, "g": component.global_tokens},
     "global_local": lambda component, place: {"r": component.radius, "g": place.grid.special},
     "block_sparse": lambda component, place: {"b": component.block, "r": component.random_blocks},
+    "deformable": lambda component, place: {"k": component.points},
     "inducing": lambda component, place: {"k": component.points},
     "blockwise": _blockwise,
     "relative": lambda component, place: {"m": component.memory},

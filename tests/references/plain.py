@@ -22,12 +22,13 @@ class Options:
 
 
 class Place(NamedTuple):
-    """Where a mechanism stands: tokens of a grid in raster order, behind `special` ones."""
+    """Where a mechanism stands: tokens of a grid in raster order, behind `special` ones; or of maps, one by one."""
 
     sides: Spot
     special: int
     dim: int
     out_dim: int
+    levels: tuple[Spot, ...] = ()
 
     @property
     def total(self) -> int:

@@ -112,15 +112,15 @@ class SpecSystem(msgspec.Struct, frozen=True):
         return tuple(entry.sides for entry in sized_inputs(self.loaded, run))
 
     def axes(self, run: Run) -> int:
-        """The axes of the first stage's grid."""
-        return len(place(self.loaded, run).grid.sides)
+        """The axes of the first stage's grid, or of its feature maps."""
+        return len(place(self.loaded, run).grid.map_sides)
 
     def token_step(self) -> int:
         """A spec is asked for every N."""
         return 1
 
     def time_steps(self) -> int:
-        """Those of a video."""
+        """Those of a video, or as many tokens as stand over one of the smallest of several feature maps."""
         return time_steps(self.loaded)
 
     def pixels(self, run: Run) -> int:
@@ -139,7 +139,7 @@ class SpecSystem(msgspec.Struct, frozen=True):
         """In the mode `generate` that of the prefill."""
         if run.mode == "generate":
             ledger = self.ledger(run)
-        length = 2 ** len(ledger.metadata.streams[0]["grid"])
+        length = 2 ** self.axes(run)
         for scale, factor in (((2, 1), length), ((1, 2), 1 / length)):
             try:
                 return Grown(ledger, self.ledger(run._replace(scale=scale)), factor)

@@ -58,6 +58,7 @@ FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
     "cumsum": 1,
     "softplus": 3,  # log(1 + exp(x))
     "interpolate": 2,  # per neighbour of an element of the output: its weight, the sum; 2 neighbours per axis, cubic 4
+    "sampling_weight": 4,  # per neighbour of a sampled point: its place, its distance along two axes, their product
     "complex_multiply": 6,  # 4 products, 2 sums
     "fft": 5,  # per complex number and ⌈log₂ n⌉ of a transform of n, as FFTW counts; n real numbers are n/2 of them
     # per number of the state and step of Mamba's scan, beside its read-out's products: Δ·A, exp, ·h; Δu·B, the sum

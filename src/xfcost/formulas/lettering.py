@@ -73,7 +73,7 @@ def grid_in_letters(grid: Grid, letter: str = "N", special: str | None = None, *
         lettered(side, letter, coefficient=exact_quotient(side, growing[-1]), root=len(growing)) for side in growing
     )
     tokens = lettered(grid.special, special) if special and grid.special else grid.special
-    return Grid((*fixed, *sides), tokens)
+    return Grid((*fixed, *sides), tokens, grid.levels)
 
 
 class Patches(msgspec.Struct, frozen=True):

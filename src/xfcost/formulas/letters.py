@@ -16,7 +16,7 @@ LETTERS: Final[dict[str, str]] = {
     "c": "compression: tokens per compressed one; or summary cells of a block",
     "g": "global tokens",
     "r": "random blocks per block, or rounds of hashing",
-    "k": "rank, landmarks, random features, inducing points, clusters, buckets or hidden units over tokens",
+    "k": "rank, landmarks, random features, inducing or sampled points, clusters, buckets or hidden units over tokens",
     "m": "memory tokens, positions beside a block that it reads, or positions kept from earlier segments",
     "E": "experts",
     "A": "experts that a token uses",

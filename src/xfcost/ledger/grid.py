@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
-from itertools import count
+from fractions import Fraction
 from math import isqrt, prod
 from typing import NamedTuple
 
@@ -25,6 +26,8 @@ class Grid(NamedTuple):
 
     sides: tuple[Number, ...]
     special: Number = 0
+    levels: tuple[tuple[int, ...], ...] = ()
+    """Of a sequence of several feature maps, one after the other, each in raster order: the sides of every map."""
 
     @property
     def tokens(self) -> Number:
@@ -36,11 +39,22 @@ class Grid(NamedTuple):
         """All tokens, with special tokens."""
         return self.tokens + self.special
 
+    @property
+    def map_sides(self) -> tuple[Number, ...]:
+        """The sides of the grid, or of its largest map."""
+        return self.levels[0] if self.levels else self.sides
+
+    def resized(self, sides: tuple[int, ...], special: int) -> Grid:
+        """A grid with these sides, or as many maps as here, the largest with these sides."""
+        return (maps_grid((sides[0], sides[1]), len(self.levels)) if self.levels else Grid(sides))._replace(
+            special=special
+        )
+
     def shape_text(self) -> str:
-        """`784 (28×28) + 1`, `1024`."""
+        """`784 (28×28) + 1`, `1024`, `106 (8×10, 4×5, 2×3)`."""
         text = f"{self.tokens:,}"
-        if len(self.sides) > 1:
-            text += f" ({sides_text(self.sides)})"
+        if self.levels or len(self.sides) > 1:
+            text += f" ({', '.join(map(sides_text, self.levels or (self.sides,)))})"
         return text + (f" + {self.special}" if self.special else "")
 
 
@@ -68,6 +82,53 @@ def check_tokens(tokens: int) -> None:
         raise UsageError(f"--N {number_text(tokens)}: expected at least 1 token; try --N 1 or --N 784")
     if tokens > MOST_TOKENS:
         raise UsageError(f"--N {number_text(tokens)}: expected at most {MOST_TOKENS:,} tokens (2³²)")
+
+
+def map_levels(sides: tuple[int, int], count: int) -> tuple[tuple[int, int], ...]:
+    """The sides of `count` feature maps, each half as long as those of the one before, rounded up."""
+    height, width = sides
+    return tuple((-(-height // 2**level), -(-width // 2**level)) for level in range(count))
+
+
+def maps_grid(sides: tuple[int, int], count: int) -> Grid:
+    """The tokens of `count` feature maps, the largest with these sides: one map is a grid, several are a sequence."""
+    levels = map_levels(sides, count)
+    return Grid(sides) if count == 1 else Grid((sum(map(prod, levels)),), levels=levels)
+
+
+def largest_map(tokens: int, count: int) -> tuple[int, int]:
+    """The sides, nearest to a square, of the largest of `count` feature maps that have `tokens` together.
+
+    Raises:
+        UsageError: `tokens` is below 1, or no maps up to 2:1 have as many; the message lists the nearest that do.
+    """
+    check_tokens(tokens)
+    sides = _largest_map(tokens, count)
+    if sides:
+        return sides
+    below = next((n for n in range(tokens - 1, 0, -1) if _largest_map(n, count)), None)
+    above = next(n for n in itertools.count(tokens + 1) if _largest_map(n, count))
+    nearest = " or ".join(str(n) for n in (below, above) if n)
+    raise UsageError(
+        f"--N {tokens}: no {count} feature maps between 1:1 and {WIDEST_ASPECT}:1 have as many tokens together; the "
+        f"nearest that do: {nearest}"
+    )
+
+
+def _largest_map(tokens: int, count: int) -> tuple[int, int] | None:
+    # rounding only adds tokens: w is at most what it would be without
+    whole = Fraction(4 ** (count - 1), (4**count - 1) // 3)
+    for short in range(isqrt(int(tokens * whole)), 0, -1):
+        widest = WIDEST_ASPECT * short
+        for long in range(min(int(tokens * whole / short), widest), short - 1, -1):
+            here = sum(map(prod, map_levels((short, long), count)))
+            if here == tokens:
+                return short, long
+            if here < tokens:
+                if long == widest:
+                    return None
+                break
+    return None
 
 
 def _grids_from(start: int, step: int) -> Iterator[tuple[int, tuple[int, int]]]:
@@ -113,7 +174,7 @@ def video_sides(tokens: int, steps: int) -> tuple[int, int, int]:
 
 def _nearest_videos(tokens: int, steps: int) -> str:
     below = next(((n, sides) for n in range(tokens // steps, 0, -1) if (sides := near_square(n))), None)
-    above = next((n, sides) for n in count(tokens // steps + 1) if (sides := near_square(n)))
+    above = next((n, sides) for n in itertools.count(tokens // steps + 1) if (sides := near_square(n)))
     neighbours = [neighbour for neighbour in (below, above) if neighbour]
     return " or ".join(f"{n * steps} ({steps}×{sides_text(sides)})" for n, sides in neighbours)
 

@@ -22,6 +22,7 @@ MECHANISMS: Kinds[Mixer] = Kinds(
         "axial": ("Axial", "AxialAttention"),
         "blockwise": ("Blockwise", "BlockwiseAttention"),
         "relative": ("Relative", "RelativeAttention"),
+        "deformable": ("Deformable", "DeformableAttention"),
         "lsh": ("Lsh", "LshAttention"),
         "kernel": ("Kernel", "KernelAttention"),
         "compressive": ("Compressive", "CompressiveAttention"),

@@ -9,6 +9,7 @@ import msgspec
 from xfcost.formulas.component import Length, Residual, Rows, Side, SubLayer, Width
 from xfcost.formulas.layer import Embed, Enter, Head, Takes
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.ledger.grid import Grid, maps_grid
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.kinds import one_of
 from xfcost.spec.survey import SurveyEntry
@@ -124,7 +125,54 @@ class VectorInput(
         return self.channels
 
 
-AnyInput = ImageInput | VideoInput | TokenInput | VectorInput
+class FeatureMapsInput(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="feature_maps"
+):
+    """Feature maps of a backbone as tokens: `levels` maps one after the other, each in raster order.
+
+    Every map is half as high and wide as the one before, rounded up, as a convolution of stride 2 makes it. N is the
+    tokens of all maps.
+    """
+
+    gives: ClassVar[Takes] = "embedded"
+
+    size: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)]
+    """Height and width of the largest map: one number for a square, or [height, width]."""
+    levels: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
+    """Number of maps."""
+    channels: Width
+    """Channels of every map."""
+
+    @property
+    def grid(self) -> Grid:
+        """One map as a grid; several as a sequence."""
+        height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
+        return maps_grid((height, width), self.levels)
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """(height, width) of one map, (N,) of several."""
+        return self.grid.sides
+
+    @property
+    def length(self) -> int:
+        """N."""
+        return int(self.grid.tokens)
+
+    @property
+    def width(self) -> int:
+        """Numbers per token."""
+        return self.channels
+
+
+AnyInput = ImageInput | VideoInput | TokenInput | VectorInput | FeatureMapsInput
+
+
+def grid_of(entry: AnyInput) -> Grid:
+    """The tokens, pixels or vectors of an input."""
+    return entry.grid if isinstance(entry, FeatureMapsInput) else Grid(entry.sides)
+
+
 BlockSpec = Annotated[list[AnySubLayer], msgspec.Meta(min_length=1)]
 Repeat = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 
@@ -200,7 +248,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
     """Name of the architecture."""
     input: AnyInput
-    """What the model reads: an image, a video, tokens or vectors."""
+    """What the model reads: an image, a video, tokens, vectors or feature maps."""
     embed: list[AnyEmbed] = []
     """Stem and embedding: steps that turn the input into tokens of width d, in order."""
     stages: Annotated[list[StageSpec], msgspec.Meta(min_length=1)] | None = None

@@ -8,9 +8,9 @@ import msgspec
 
 from xfcost.formulas.component import Component, Place, tag_of
 from xfcost.ledger.errors import ComponentError, UsageError
-from xfcost.ledger.grid import Grid, check_tokens, image_sides, video_sides
+from xfcost.ledger.grid import Grid, check_tokens, image_sides, largest_map, video_sides
 from xfcost.spec.checks import check_entrance, check_streams
-from xfcost.spec.grammar import AnyInput, ImageInput, StreamSpec, VideoInput
+from xfcost.spec.grammar import AnyInput, FeatureMapsInput, ImageInput, StreamSpec, VideoInput
 from xfcost.spec.reader import YamlPath
 from xfcost.spec.run import Run
 
@@ -64,10 +64,13 @@ def image_size_for_grid(loaded: Loaded, run: Run, sides: tuple[int, int]) -> tup
 
 
 def time_steps(loaded: Loaded) -> int:
-    """The time steps of the first stage's grid, which N is a multiple of; 1 where the input is no video."""
+    """What N of a square grid is a multiple of: time steps of a video, 1 + 4 + … + 4^(L-1) of L feature maps; or 1."""
     path, stream = streams_of(loaded, Run())[0]
     inputs = Inputs(loaded, Run())
-    return inputs.time_steps(path, stream, inputs.own(stream)) or 1
+    entry = inputs.own(stream)
+    if isinstance(entry, FeatureMapsInput):
+        return int((4**entry.levels - 1) // 3)
+    return inputs.time_steps(path, stream, entry) or 1
 
 
 def takes_images(loaded: Loaded) -> bool:
@@ -95,6 +98,8 @@ class Inputs(NamedTuple):
         tokens = run_tokens[number if len(run_tokens) > 1 else 0] if run_tokens else None
         if isinstance(entry, ImageInput | VideoInput):
             return self._pixels(path, stream, entry, tokens)
+        if isinstance(entry, FeatureMapsInput):
+            return self._maps(entry, tokens)
         if self.run.size is not None:
             raise self.no_size(entry)
         if tokens is not None:
@@ -119,6 +124,14 @@ class Inputs(NamedTuple):
         *frames, height, width = (self._scaled(side) if axis < axes else side for axis, side in enumerate(sides))
         return msgspec.structs.replace(entry, size=[height, width], **({"frames": frames[0]} if frames else {}))
 
+    def _maps(self, entry: FeatureMapsInput, tokens: int | None) -> FeatureMapsInput:
+        if self.run.size is not None:
+            raise self.no_size(entry)
+        size = [entry.size] * 2 if isinstance(entry.size, int) else entry.size
+        if tokens is not None:
+            size = [*largest_map(tokens, entry.levels)]
+        return msgspec.structs.replace(entry, size=[self._scaled(side) for side in size])
+
     def _grid(self, tokens: int, axes: int, steps: int | None) -> tuple[int, ...]:
         """The grid of `--N tokens`, of so many axes."""
         if steps is not None and axes > 2:  # noqa: PLR2004 - time, height and width
@@ -134,6 +147,10 @@ class Inputs(NamedTuple):
     def no_size(self, entry: AnyInput) -> UsageError:
         """The error of `--size` where the input has no height and width."""
         name = self.loaded.spec.name
+        if isinstance(entry, FeatureMapsInput):
+            return UsageError(
+                f"--size: {name} takes feature maps, not the image behind them; give --N, or --set input.size=[H,W]"
+            )
         return UsageError(f"--size: {name} takes {tag_of(type(entry))}, which have no height and width; give --N")
 
     def input_sides(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:

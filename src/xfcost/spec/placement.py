@@ -11,14 +11,13 @@ from xfcost.formulas.component import Component, Joining, Place, Residual, SubLa
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.residual import TwoStreams
 from xfcost.ledger.errors import SpecError, combined
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.options import Mode
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.block_placement import BlockPlacer, Shape
 from xfcost.spec.checks import check_pooled, check_reading, check_starts, logits_of
 from xfcost.spec.component_placement import ComponentPlacer
 from xfcost.spec.default_options import Chosen, chosen_for
-from xfcost.spec.grammar import AnyInput, StageSpec, StreamSpec, TokenInput
+from xfcost.spec.grammar import AnyInput, StageSpec, StreamSpec, TokenInput, grid_of
 from xfcost.spec.inputs import Inputs, streams_of
 from xfcost.spec.reader import YamlPath
 from xfcost.spec.reversible import check_residual, is_reversible
@@ -105,7 +104,7 @@ class Placement:
         """The input of stream `number` in its size, its embedding layers, and the shape that leaves them."""
         entry = Inputs(self.loaded, self.run).sized(number, path, stream)
         vocabulary = entry.vocabulary if isinstance(entry, TokenInput) else None
-        entrance = Place(grid=Grid(entry.sides), dim=entry.width, out_dim=stream.stages[0].dim, vocabulary=vocabulary)
+        entrance = Place(grid=grid_of(entry), dim=entry.width, out_dim=stream.stages[0].dim, vocabulary=vocabulary)
         return entry, *self._layers((*path, "embed"), stream.embed, entrance, [])
 
     def _layers(

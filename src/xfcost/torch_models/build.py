@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.architecture import Architecture, Stream
-from xfcost.spec.grammar import ImageInput, VectorInput, VideoInput
+from xfcost.spec.grammar import FeatureMapsInput, ImageInput, VectorInput, VideoInput
 from xfcost.torch_models.model import Model
 from xfcost.torch_models.shared.cache import set_position
 
@@ -57,6 +57,6 @@ def example_input(stream: Stream, architecture: Architecture, dtype: torch.dtype
     if isinstance(source, ImageInput | VideoInput):
         return torch.randn(batch, source.channels, *source.sides, dtype=dtype)
     length = 1 if architecture.mode == "decode" else source.length
-    if isinstance(source, VectorInput):
+    if isinstance(source, VectorInput | FeatureMapsInput):
         return torch.randn(batch, length, source.channels, dtype=dtype)
     return torch.randint(source.vocabulary, (batch, length))

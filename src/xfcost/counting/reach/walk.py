@@ -16,7 +16,7 @@ from xfcost.counting.reach.result import InputGrid
 from xfcost.formulas.component import Grid, Mixer, tag_of
 from xfcost.layers.norm import NormSubLayer
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
-from xfcost.spec.grammar import ImageInput, VideoInput
+from xfcost.spec.grammar import ImageInput, VideoInput, grid_of
 from xfcost.spec.reversible import is_reversible
 
 # What each token has met, of each stream's input.
@@ -65,7 +65,7 @@ class Walk:
 
     def _stem(self, stream: Stream, name: str) -> Generator[Step, None, tuple[States, Grid]]:
         """The embedding layers. The units are the tokens that the first of them makes which no other one mixes."""
-        grid = Grid(stream.input.sides)
+        grid = grid_of(stream.input)
         state = Reached.identity(grid.sides)
         mixed = False
         for part in stream.embed:

@@ -23,6 +23,7 @@ from xfcost.torch_models.tracing.dispatch_costs import (
     chosen,
     first,
     floats,
+    interpolated,
     max_pool,
     moved,
     per_input,
@@ -62,24 +63,6 @@ def _legit_batch_norm(args: tuple[Any, ...], result: Any) -> Costs:
     """(x, weight, bias, running mean, running variance, training, …), or without the two: a batch's own statistics."""
     own = isinstance(args[3], bool) or args[5] is True
     return per_output("group_norm" if own else "batch_norm")(args, result)
-
-
-def _interpolated(neighbours: int) -> Formula:
-    def formula(args: tuple[Any, ...], result: Any) -> Costs:
-        return Counter(flops=result.numel() * neighbours * FLOPS_PER_ELEMENT["interpolate"])
-
-    return formula
-
-
-def _sampled(rank: int) -> Formula:
-    """(x, grid, mode, …): bilinear 0 reads two neighbours per axis, nearest 1 moves one, bicubic 2 reads four."""
-
-    def formula(args: tuple[Any, ...], result: Any) -> Costs:
-        if args[2] == 1:
-            return moved(args, result)
-        return _interpolated((2 if args[2] == 0 else 4) ** rank)(args, result)
-
-    return formula
 
 
 def _adaptive_max_pool(rank: int) -> Formula:
@@ -216,9 +199,7 @@ ELEMENTWISE: Final[dict[Any, Formula]] = {
     **dict.fromkeys(_packets("clamp clamp_"), _clamped),
     **dict.fromkeys(_packets("_embedding_bag _embedding_bag_forward_only"), _embedding_bag),
     **dict.fromkeys(_packets("nll_loss_forward nll_loss2d_forward"), _picked),
-    **{packet: _interpolated(n) for n, name in _NEIGHBOURS.items() for packet in _packets(f"upsample_{name}")},
-    aten.grid_sampler_2d: _sampled(2),
-    aten.grid_sampler_3d: _sampled(3),
+    **{packet: interpolated(n) for n, name in _NEIGHBOURS.items() for packet in _packets(f"upsample_{name}")},
     **{packet: max_pool(rank) for rank in (1, 2, 3) for packet in _packets(f"max_pool{rank}d")},
     aten.adaptive_max_pool2d: _adaptive_max_pool(2),
     aten.adaptive_max_pool3d: _adaptive_max_pool(3),

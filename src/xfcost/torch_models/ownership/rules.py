@@ -16,6 +16,7 @@ from xfcost.torch_models.ownership.contraction import product
 from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned
 from xfcost.torch_models.ownership.pointwise import pointwise
 from xfcost.torch_models.ownership.reductions import accumulated, normalised, recurrent, reduced, softmax, spectrum
+from xfcost.torch_models.ownership.sampling import sampled
 from xfcost.torch_models.ownership.windows import Kernel, adaptively_pooled, convolved, pooled
 
 aten: Final = torch.ops.aten
@@ -184,6 +185,7 @@ RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys(_packets("max_pool2d_with_indices max_pool3d_with_indices"), _pool(dependent=True)),
     **dict.fromkeys(_packets("avg_pool1d avg_pool2d avg_pool3d"), _pool(dependent=False)),
     **dict.fromkeys(_packets("_adaptive_avg_pool2d _adaptive_avg_pool3d"), _adaptive),
+    **dict.fromkeys(_packets("grid_sampler_2d grid_sampler_3d"), sampled),
     **dict.fromkeys(_packets("sort topk"), ordered),
     **dict.fromkeys(
         _packets(

@@ -108,6 +108,8 @@ def _declared_and_found(
     kind = kind_of_rows(*leaves)
     if _makes_new_tokens(component, leaves) and (row.mixing, kind) != ("global", "global"):
         kind = "per-token"  # a single new token of all: attention with one query is global, a mean is not mixing
+    if row.path in hints.up_to and kind == "global" and leaves[1].number <= (row.reads_tokens or 0):
+        kind = "local"  # more tokens, and points that lie further apart: what is declared holds them
     if kind != row.mixing or not row.mixes:
         reads = leaves[1].number if kind != "per-token" else None
         declared = Mixes(mixing=row.mixing, reads_tokens=rows[1].reads_tokens if kind != row.mixing else reads)
@@ -135,4 +137,4 @@ def _numbers(
     fewer, more = (table[row.path](component, place) if row.path in table else 0 for table in (hints.fewer, hints.more))
     expected = (row.reads_tokens or 0) - fewer + more
     found = leaf.tokens if row.path in hints.in_tokens else leaf.number
-    return (min(expected, found) if row.path in hints.at_most else expected), found
+    return (min(expected, found) if row.path in hints.at_most | hints.up_to else expected), found

@@ -42,6 +42,8 @@ class Hints(NamedTuple):
     """Rows that declare computed tokens -> the number that masks and borders always remove."""
     at_most: Names = frozenset()
     """Rows that declare computed tokens, of which masks and borders remove a varying number."""
+    up_to: Names = frozenset()
+    """Rows of which content decides how many tokens they read: local if they read no more than declared at any size."""
     more: dict[str, Tokens] = {}  # noqa: RUF012 - never written to
     """Rows that declare the pattern's tokens -> the number of tokens computed in addition and masked later."""
     left_out: Callable[[Any], dict[str, str]] = lambda component: {}
@@ -153,6 +155,7 @@ HINTS: Final[dict[str, Hints]] = {
         past=_compressive_past,
         more={"position_scores": _beyond_the_query},
     ),
+    "deformable": Hints(apart=1, up_to=_names("sample")),
     "flatten_classifier": Hints(whole=lambda component: component.pooled),
     # sines and cosines of some pairs of tokens are zero
     "fourier_mixing": Hints(at_most=_names("cos_tokens", "sin_tokens")),

@@ -51,11 +51,12 @@ def made_small(component: Component, place: Place) -> Small:
     """
     given = with_defaults(component, place)
     alone = frozenset(row.path for row in given.operations(place) if row.reads_tokens == 1)
+    alone |= hints_for(given).up_to  # they read a part of what is declared anywhere
     cramped: Small | None = None
     for form in forms():
         # a memory with another number of tokens where that can be: a row then shows which of the two it reads
         for longer, dim in itertools.product((1, 0) if place.memory else (0,), (*WIDTHS, place.dim)):
-            one, changes = shrunk(given, form, dim / place.dim, len(place.grid.sides))
+            one, changes = shrunk(given, form, dim / place.dim, len(place.grid.map_sides))
             found = _pair(one, partial(_place, place, dim, longer), alone)
             if found is None:
                 continue
@@ -93,17 +94,17 @@ class _Pair(NamedTuple):
 def _pair(component: Component, place_of: Callable[[int], Place], alone: frozenset[str]) -> _Pair | None:
     """The two smallest places for it, without cuts and paddings where that can be had; None: it stands nowhere.
 
-    The rows `alone` read one token where the component comes from.
+    The rows `alone` need no room: they read one token where the component comes from, or what content says.
     """
     standing: list[_Standing] = []
     found: dict[tuple[bool, bool, int], tuple[Place, Place]] = {}
-    axes = len(place_of(1).grid.sides)
+    axes = len(place_of(1).grid.map_sides)
     for side in _sides(component, axes):
         large = _standing(component, place_of(side))
         if large is None:
             continue
         for small in standing:
-            if side < LONGER[min(axes, 3)] * small.place.grid.sides[0]:
+            if side < LONGER[min(axes, 3)] * small.place.grid.map_sides[0]:
                 continue
             faults = (not _has_room(small, large, alone), small.padded or large.padded, _not_growing(small, large))
             found.setdefault(faults, (small.place, large.place))
@@ -129,7 +130,9 @@ def _cut(component: Component, place: Place) -> frozenset[str]:
 
     One that is declared local, and reads more there too, is declared wrongly.
     """
-    twice = msgspec.structs.replace(place, grid=Grid(tuple(2 * side for side in place.grid.sides), place.grid.special))
+    grid = place.grid
+    larger = grid.resized(tuple(2 * side for side in grid.map_sides), grid.special)
+    twice = msgspec.structs.replace(place, grid=larger)
     longer = _standing(component, twice)
     rows = longer.rows if longer else component.operations(place)
     return frozenset(
@@ -175,7 +178,7 @@ def _sides(component: Component, axes: int) -> Iterator[int]:
 
 def _place(place: Place, dim: int, longer: int, side: int) -> Place:
     """A place like `place`, of this width and side; a memory has `longer` more tokens on every axis."""
-    grid = Grid((side,) * len(place.grid.sides), halved(place.grid.special, MOST_EXTRA))
+    grid = place.grid.resized((side,) * len(place.grid.map_sides), halved(place.grid.special, MOST_EXTRA))
     widths: dict[str, Any] = {"dim": dim, "out_dim": max(round(dim * place.out_dim / place.dim), 1)}
     if place.memory is not None:
         widths["memory_dim"] = max(round(dim * place.memory_dim / place.dim), 1)

@@ -198,6 +198,28 @@ def scatter_added(args: tuple[Any, ...], result: Any) -> Costs:
     return counts + Counter(flops=counts["moved"] * FLOPS_PER_ELEMENT["add"])
 
 
+def interpolated(neighbours: int) -> Formula:
+    """A weighted sum of a fixed number of input elements per output element."""
+    return lambda args, result: Counter(flops=result.numel() * neighbours * FLOPS_PER_ELEMENT["interpolate"])
+
+
+def _sampled(rank: int) -> Formula:
+    """(x (B, C, …), points (B, …, rank), mode, …): bilinear 0 reads two neighbours per axis, bicubic 2 reads four.
+
+    A neighbour's weight is worked out once per point, for all channels. Nearest 1 moves one element, without a weight.
+    """
+
+    def formula(args: tuple[Any, ...], result: Any) -> Costs:
+        mode = args[2] if len(args) > 2 else 0  # noqa: PLR2004 - cuDNN's kernel is bilinear
+        if mode == 1:
+            return moved(args, result)
+        neighbours = (2 if mode == 0 else 4) ** rank
+        weights = args[1].numel() // rank * neighbours * FLOPS_PER_ELEMENT["sampling_weight"]
+        return interpolated(neighbours)(args, result) + Counter(flops=weights)
+
+    return formula
+
+
 def _packets(names: str) -> list[Any]:
     return [getattr(aten, name) for name in names.split()]
 
@@ -228,6 +250,8 @@ FORMULAS: Final[dict[Any, Formula]] = {
     **dict.fromkeys(_packets("cat stack constant_pad_nd embedding flip gather index index_select repeat roll "), moved),
     **dict.fromkeys(_packets("index_copy index_copy_ index_put index_put_ scatter scatter_ slice_scatter"), scattered),
     **dict.fromkeys(_packets("scatter_add scatter_add_"), scatter_added),
+    **dict.fromkeys(_packets("grid_sampler_2d _grid_sampler_2d_cpu_fallback cudnn_grid_sampler"), _sampled(2)),
+    aten.grid_sampler_3d: _sampled(3),
     aten.mul: _multiplied,
     aten.gelu: _gelu,
     aten.sort: _sorted,

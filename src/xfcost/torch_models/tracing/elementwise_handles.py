@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import prod
 from typing import Final
 
@@ -110,6 +111,20 @@ def interpolated(neighbours: int) -> Handle:
     return handle
 
 
+# `mode` of grid_sample
+_NEAREST, _BICUBIC = 1, 2
+
+
+def grid_sampler(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """(x, points (…, rank), mode, …): neighbours' weights, once per point, and a weighted sum per output element."""
+    elements, points, mode = prod(shape(outputs[0])), shape(inputs[1]), inputs[2].toIValue()
+    if mode == _NEAREST:
+        return Counter(moved=elements)
+    neighbours = (4 if mode == _BICUBIC else 2) ** points[-1]
+    per_element, per_point = FLOPS_PER_ELEMENT["interpolate"], FLOPS_PER_ELEMENT["sampling_weight"]
+    return counts(0, neighbours * (elements * per_element + prod(points[:-1]) * per_point))
+
+
 _BY_WORK: Final = {
     "layer_norm": "layer_norm",
     "rms_norm": "rms_norm",
@@ -156,6 +171,9 @@ ELEMENTWISE: Final[dict[str, Handle]] = {
     **{f"aten::{name}": scaled_sum for name in ["addcmul", "addcmul_", "addcdiv", "addcdiv_"]},
     **{f"aten::{name}": clamp for name in ["clamp", "clamp_"]},
     **{f"aten::{name}": blend for name in ["lerp", "lerp_"]},
+    "aten::grid_sampler": grid_sampler,
+    "aten::grid_sampler_2d": grid_sampler,
+    "aten::grid_sampler_3d": grid_sampler,
     "aten::gelu": gelu,
     "aten::gelu_": gelu,
     "aten::batch_norm": batch_norm,
