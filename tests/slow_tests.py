@@ -155,8 +155,6 @@ CASES_IN_QUICK: Final = {
     "test_probe_command.py::test_windows_in_two_stages": 1,
     "test_probe_small.py::test_what_was_a_false_difference_agrees": 4,
     "test_process_memory.py::test_a_limited_address_space_is_an_error_and_no_traceback": 1,
-    "test_process_memory.py::test_the_prediction_is_what_a_process_takes": 0,
-    "test_process_memory.py::test_the_prediction_lies_in_its_interval_and_holds_the_parameters": 0,
     "test_public_packages.py::test_torch_s_own_transformer": 1,
     "test_pvt.py::test_a_preset_has_their_parameters_and_their_macs": 2,
     "test_pvt_v2.py::test_a_preset_has_their_parameters_and_their_macs": 2,

@@ -146,7 +146,8 @@ def test_the_peak_is_predicted_and_refused_where_it_does_not_fit(monkeypatch):
     from xfcost.torch_models.memory import peak
 
     monkeypatch.setattr(peak, "limit_on", lambda device: Limit(50, "a small limit"))
-    with pytest.raises(DeviceError, match=r"Linear needs 96 bytes .* and a small limit leaves 50 bytes"):
+    # 96 bytes beside the weights, half of them again, 64 MiB
+    with pytest.raises(DeviceError, match=r"Linear needs 67,109,008 bytes .* and a small limit leaves 50 bytes"):
         timed(nn.Linear(4, 4, bias=False), torch.ones(3, 4))
 
 

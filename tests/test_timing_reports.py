@@ -31,6 +31,7 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.memory.limits import Limit
+from xfcost.torch_models.memory.peak import bytes_to_run
 from xfcost.torch_models.timing import in_turns
 from xfcost.torch_models.timing.compiled import is_compiler_error
 from xfcost.torch_models.timing.refusals import on_device
@@ -266,7 +267,7 @@ def test_systems_that_fit_take_turns_and_others_come_one_after_the_other(monkeyp
     plan = TimingPlan(runs=1, threads=1)
     ledgers = timed_in_turns(both, "cpu", plan, said.append)
     assert [ledger.timing.in_turns for ledger in ledgers] == [True, True]
-    room = max(ledger.timing.process_memory.high for ledger in ledgers)
+    room = max(bytes_to_run(ledger.timing.predicted_peak_bytes, "cpu") for ledger in ledgers)
     limit = Limit(room, "the test")
     monkeypatch.setattr(in_turns, "limit_on", lambda device: limit)
     ledgers = timed_in_turns(both, "cpu", plan, said.append)

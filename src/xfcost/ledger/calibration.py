@@ -18,7 +18,7 @@ from xfcost.ledger import units
 from xfcost.ledger.errors import OutputError, UsageError, printable
 
 FORMAT: Final = "xfcost calibration"
-VERSION: Final = 3
+VERSION: Final = 4
 _THIS: Final = (FORMAT, VERSION)
 _NONE: Final = "no calibration of xfcost"
 
@@ -55,8 +55,6 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """Of its largest matrix products."""
     bytes_per_second: _Rate
     """Of element-wise additions larger than its caches: reads and writes."""
-    new_byte_seconds: Annotated[float, msgspec.Meta(ge=0, lt=1e-3)] = 0.0
-    """Per byte of memory that the system gives anew: it fills each page with zeros at its first use. 0: not known."""
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):

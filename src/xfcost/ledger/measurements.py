@@ -128,14 +128,12 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Peak memory while the model is built and run: the growth of the process on the CPU, torch's allocator on CUDA."""
+    """Peak memory while the model is built and run."""
 
     predicted: int | None = None
-    low: int | None = None
-    high: int | None = None
-    """The interval of the prediction, on the CPU."""
+    """Of live tensors."""
     measured: int | None = None
-    """None where the system has no figure."""
+    """The growth of the process on the CPU, torch's allocator on CUDA; None where the system has no figure."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

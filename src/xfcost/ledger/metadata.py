@@ -71,16 +71,6 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     """Work outside the named operations, or of operators without a handle."""
 
 
-class ProcessMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The predicted growth of a process in bytes, on the CPU, while it builds and runs a model."""
-
-    predicted: int
-    low: int
-    """Live tensors and workspace, if the heap returns every byte."""
-    high: int
-    """The free memory that is needed: a heap as fragmented as in the worst run, and code loaded on first use."""
-
-
 class Load(msgspec.Struct, frozen=True, kw_only=True):
     """What disturbed a measurement: means over its duration. None where the system does not tell."""
 
@@ -119,8 +109,6 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Peak of live tensor bytes during a forward, parameters included."""
     predicted_peak_bytes: int | None = None
     """The same, predicted on the `meta` device before the run."""
-    process_memory: ProcessMemory | None = None
-    """The predicted memory of the process, on the CPU; None on other devices."""
     interval: tuple[float, float] | None = None
     """The 95 % interval of the median, from order statistics; None of fewer than six measurements."""
     precision: float | None = None

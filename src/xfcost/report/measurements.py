@@ -35,7 +35,7 @@ _MOST_REASONS: Final = 8
 _MOST_SIZES: Final = 4
 _TIMING: Final = ("seconds", "spread", "precision", "runs", "noisy", "not_attributed", "peak_bytes")
 _LOAD: Final = ("others", "cores", "stolen", "withheld", "frequency")
-_MEMORY: Final = ("predicted", "low", "high", "measured")
+_MEMORY: Final = ("predicted", "measured")
 
 
 def measurements_text(rows: Sequence[Measurement], form: Format) -> str:

@@ -32,9 +32,6 @@ def timing_texts(ledger: Ledger) -> Iterator[Text]:
         yield Text("composed: every distinct block was run once, and counts as often as it is repeated")
     if timing.compiled:
         yield Text(f"compiled by torch.compile; the first call took {units.seconds(timing.warm_up_seconds)}")
-    if process := timing.process_memory:
-        sizes = [units.size(held) for held in (process.predicted, process.low, process.high)]
-        yield Text("memory of the process: about {} more than before the run, between {} and {}".format(*sizes))
     yield from _beside_texts(timing)
     yield from _peak_texts(ledger, timing)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
@@ -13,7 +13,6 @@ from torch import nn
 from xfcost.torch_models.any_model.costs import operation_name
 from xfcost.torch_models.any_model.recorder import Recorder
 from xfcost.torch_models.any_model.work import Key, Work
-from xfcost.torch_models.memory.new_memory import NewBytes
 from xfcost.torch_models.predicting.call import Call
 from xfcost.torch_models.predicting.calls import FusedAttention, loop_calls
 from xfcost.torch_models.predicting.kernel import as_on_cpu, kernel_of, layouts
@@ -24,24 +23,19 @@ OUTSIDE: Final[Key] = ("", "outside", None, None)
 
 
 class CallRecorder(Recorder):
-    """Notes every call, views, calls of modules, and with `alive` the bytes that calls obtain from the system."""
+    """Notes every call, views, and calls of modules."""
 
-    def __init__(self, alive: NewBytes | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__(keeps_free=True)
-        self.alive = alive
-        self.obtained: dict[Key, float] = defaultdict(float)
         self.calls: Counter[tuple[Key, Call]] = Counter()
         self.views: Counter[Key] = Counter()
         self.modules: Counter[Key] = Counter()
-        self._grown = 0.0
         self._last: Call | None = None
         """The call that runs; None of one that only makes another view."""
 
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
         found = kernel_of(func, args, kwargs)
-        before = self._obtained
         result = func(*args, **kwargs)
-        self._grown = self._obtained - before
         self._last = None
         if found is not None:
             result = as_on_cpu(found.operation, args, result)
@@ -57,22 +51,13 @@ class CallRecorder(Recorder):
         own = None if work is None else work.place
         key = own or self.key(operation_name(func), sys._getframe(1))  # noqa: SLF001 - the call's place in the source
         self.calls[key, self._last] += 1
-        self.obtained[key] += self._grown
-
-    @property
-    def _obtained(self) -> float:
-        return 0.0 if self.alive is None else self.alive.obtained
 
     def count(self, name: str, tensors: Any, run: Callable[[], Any], options: tuple[Any, ...] = ()) -> Any:
         """Run fused attention, and note it as one call."""
-        before = self._obtained
         result = run()
-        if self.alive is not None:
-            self.alive.see(result)
         own = None if self.inside is None else self.inside.place
         key = own or self.key(name, sys._getframe(1))  # noqa: SLF001 - the call's place in the source
         self.calls[key, Call(name, layouts(tensors), layouts(result), options)] += 1
-        self.obtained[key] += self._obtained - before
         return result
 
     def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -86,13 +71,13 @@ class CallRecorder(Recorder):
         return result
 
     def of_thread(self) -> Recorder:
-        other = CallRecorder()  # its new memory is not followed: the heap's mode is on in one thread alone
+        other = CallRecorder()
         other.calls, other.views, other.modules = self.calls, self.views, self.modules
         return other
 
     @contextmanager
     def beside(self, model: nn.Module) -> Iterator[None]:
-        """Count the calls of modules, and fused attention as one call; follow the memory."""
+        """Count the calls of modules, and fused attention as one call."""
 
         def called(module: nn.Module, inputs: Any) -> None:
             self.modules[OUTSIDE] += 1
@@ -100,7 +85,5 @@ class CallRecorder(Recorder):
         with ExitStack() as stack:
             for module in model.modules():
                 stack.callback(module.register_forward_pre_hook(called).remove)
-            if self.alive is not None:
-                stack.enter_context(self.alive)
             stack.enter_context(FusedAttention(self))
             yield

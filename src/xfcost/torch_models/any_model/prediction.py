@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
 from typing import NamedTuple
 
 from torch import nn
@@ -15,7 +14,6 @@ from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.run import Run, run_on
 from xfcost.torch_models.any_model.stand_in import How
 from xfcost.torch_models.any_model.work import owners
-from xfcost.torch_models.memory.new_memory import PASSES, NewBytes
 from xfcost.torch_models.predicting.predict import Predictor, Seconds, with_prediction
 
 # dtype -> the predictions of the device's calibration for it.
@@ -34,18 +32,14 @@ class Foreseen(NamedTuple):
 def predicted_calls(found: Run, model: nn.Module, given: Given, predictor: Predictor) -> Foreseen:
     """Predict one forward: its calls are recorded on the tensors of `found`, whose operations get their seconds.
 
-    New memory is followed on tensors without elements alone, through the passes after which a heap hardly grows.
-
     Raises:
         UsageError: it makes calls that can't be told by their sizes, on nested tensors for instance.
     """
-    alive = NewBytes() if predictor.fills_pages and found.how != "real" else None
+    recorder = CallRecorder()
+    beside = lambda args, kwargs, running: recorder.beside(model)  # noqa: E731 - what `run_on` takes
     try:
-        passes = [_recorded(found.how, model, given, alive) for _ in range(1 if alive is None else PASSES)]
-        last = passes[-1]
-        places, unknown = predictor.by_place(last.calls, last.views, last.modules)
-        for key, held in chain.from_iterable(one.obtained.items() for one in passes[1:]):
-            places[key] = places.get(key, 0.0) + predictor.filling_seconds(held / (PASSES - 1))
+        run_on(found.how, model, given.args, given.kwargs, beside, recorder=recorder)
+        places, unknown = predictor.by_place(recorder.calls, recorder.views, recorder.modules)
     except (RuntimeError, IndexError, TypeError, ValueError) as error:  # it has run before: the sizes are the matter
         text = str(error).partition("\n")[0]
         raise UsageError(
@@ -57,14 +51,6 @@ def predicted_calls(found: Run, model: nn.Module, given: Given, predictor: Predi
         if (work := owner(key)) is not None:
             work.predicted_seconds = (work.predicted_seconds or 0.0) + spent
     return Foreseen(predictor, sum(places.values()), unknown)
-
-
-def _recorded(how: How, model: nn.Module, given: Given, alive: NewBytes | None) -> CallRecorder:
-    """The calls of one pass."""
-    recorder = CallRecorder(alive)
-    beside = lambda args, kwargs, running: recorder.beside(model)  # noqa: E731 - what `run_on` takes
-    run_on(how, model, given.args, given.kwargs, beside, recorder=recorder)
-    return recorder
 
 
 def with_predicted_calls(ledger: Ledger, foreseen: Foreseen, how: How) -> Ledger:

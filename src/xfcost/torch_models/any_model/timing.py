@@ -26,7 +26,7 @@ from xfcost.torch_models.any_model.stand_in import How, copied_inputs, copier, r
 from xfcost.torch_models.any_model.stepping import predicted_peak, steps_on
 from xfcost.torch_models.any_model.user_errors import original, refused
 from xfcost.torch_models.any_model.work import Key, Work, owners
-from xfcost.torch_models.memory.peak import check_room, peak_of_call
+from xfcost.torch_models.memory.peak import bytes_to_run, check_room, peak_of_call
 from xfcost.torch_models.timing.devices import Clock, check_device, waiting_clock
 from xfcost.torch_models.timing.refusals import on_device
 from xfcost.torch_models.timing.result import timing_of
@@ -157,12 +157,12 @@ def predicted(model: nn.Module, given: Given, how: How, optimizer: str | None) -
 
 
 def needed(model: nn.Module, given: Given, held: int | None, device: str, optimizer: str | None) -> int:
-    """Bytes that must be free: the peak, without the weights that are there already; a step of training copies them."""
+    """Bytes that must be free, without those of weights that are there already; a step of training copies them."""
     weights = [*model.parameters(), *model.buffers()]
     own = torch.empty(0, device=device).device
     there = sum(tensor.nbytes for tensor in weights if tensor.device == own and optimizer is None)
     least = sum(tensor.nbytes for tensor in (*weights, *reached((given.args, given.kwargs))))
-    return max(least if held is None else held, least) - there
+    return bytes_to_run(max(least if held is None else held, least) - there, device)
 
 
 @contextmanager

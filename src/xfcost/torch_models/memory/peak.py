@@ -19,8 +19,11 @@ from xfcost.ledger.units import size
 from xfcost.torch_models.memory.limits import Limit, tightest
 from xfcost.torch_models.tracing.kernels import attention_operands
 
-# The usable share of an accelerator's free memory; the rest is allocator rounding. On the CPU the heap is predicted.
+# The usable share of an accelerator's free memory; the rest is allocator rounding.
 _SHARE_OF_DEVICE: Final = 0.9
+# What a run on the CPU must have free beside its live tensors: this part of them, and what kernels load at first use.
+_MARGIN: Final = 2
+_FIRST_USE: Final = 64 * 2**20
 
 _BATCH_NORM: Final = ("input", "running_mean", "running_var", "weight", "bias", "training")
 
@@ -111,6 +114,14 @@ def peak_of_call(call: Callable[[], object], model: nn.Module, inputs: Iterable[
     with watched(model, inputs) as live, FusedOnMeta(), torch.no_grad():
         call()
     return live.peak
+
+
+def bytes_to_run(live: int, device: str) -> int:
+    """The free memory that a run is held against: its peak of live tensors, on the CPU with a margin.
+
+    There the process grows by more: freed blocks that are too small for the next one, and workspaces of kernels.
+    """
+    return live + live // _MARGIN + _FIRST_USE if on_cpu(device) else live
 
 
 _MEND: Final = (

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.ledger.calibration import Baseline
-from xfcost.torch_models.memory.peak import on_cpu
 from xfcost.torch_models.predicting.calls import Clock, recorded
 
 _PEAK_SIDE: Final = 2048
@@ -26,11 +25,7 @@ def peaks(device: str, dtype: str, clock: Clock) -> Baseline:
         matrix = torch.randn(_PEAK_SIDE, _PEAK_SIDE, dtype=getattr(torch, dtype))
         numbers = torch.zeros(_PEAK_BYTES // matrix.element_size(), dtype=matrix.dtype)
         one, kept = torch.zeros(1), torch.empty_like(numbers)
-        new, old = (
-            _shortest(call, clock) for call in (lambda: torch.neg(numbers), lambda: torch.neg(numbers, out=kept))
-        )
         return Baseline(
-            new_byte_seconds=max(new - old, 0.0) / _PEAK_BYTES if on_cpu(device) else 0.0,
             macs_per_second=_PEAK_SIDE**3 / _shortest(lambda: matrix @ matrix, clock),
             bytes_per_second=3 * _PEAK_BYTES / _shortest(lambda: torch.add(numbers, numbers, out=kept), clock),
             call_seconds=_shortest(lambda: _Small()(one), clock) / _SMALL_CALLS,

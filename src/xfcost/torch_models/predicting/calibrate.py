@@ -11,7 +11,6 @@ from functools import partial
 from importlib.metadata import version
 from typing import Final, NamedTuple
 
-import msgspec
 import torch
 
 from xfcost.ledger.calibration import (
@@ -28,7 +27,6 @@ from xfcost.ledger.calibration import (
 )
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.kept_memory import memory_is_kept
 from xfcost.torch_models.predicting.baseline import peaks, recording_seconds
 from xfcost.torch_models.predicting.call import Call
 from xfcost.torch_models.predicting.calls import Clock, Recorded, recorded
@@ -94,19 +92,16 @@ def calibrated(
     steps = len(networks) + len(trained) + 1 + _OPERATION_STEPS
     say(1, steps, "peaks")
     baseline = peaks(device, dtype, ticks)
-    with memory_is_kept() as kept:
-        extra = recording_seconds(device, ticks)
-        every = _measurements(device, dtype, ticks, extra, networks, trained)
-        runs = []
-        for number, (name, measure) in enumerate(every, 2):
-            say(number, steps, name)
-            runs.append(measure())
-        runs = at_one_pace(runs, [measure for _, measure in every])
-        say(len(every) + 2, steps, "single operations")  # last: networks after them would take up to a third longer
-        single = Operations(getattr(torch, dtype), device)
-        operations = run_of("single operations", recorded(single, (), ticks), 0.0, extra)
-    if not kept:  # the calls were measured with the new memory that they take
-        baseline = msgspec.structs.replace(baseline, new_byte_seconds=0.0)
+    extra = recording_seconds(device, ticks)
+    every = _measurements(device, dtype, ticks, extra, networks, trained)
+    runs = []
+    for number, (name, measure) in enumerate(every, 2):
+        say(number, steps, name)
+        runs.append(measure())
+    runs = at_one_pace(runs, [measure for _, measure in every])
+    say(len(every) + 2, steps, "single operations")  # last: networks after them would take up to a third longer
+    single = Operations(getattr(torch, dtype), device)
+    operations = run_of("single operations", recorded(single, (), ticks), 0.0, extra)
     forwards, learned = runs[: len(networks)], runs[len(networks) :]
     return fitted(this_machine(device, dtype), baseline, forwards, operations, learned)
 

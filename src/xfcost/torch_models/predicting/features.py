@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import gcd, log2, prod
 from typing import Any, Final, NamedTuple
 
-from xfcost.torch_models.memory.workspace import CHANNEL_BLOCK, IMAGE_CHANNELS
 from xfcost.torch_models.predicting.call import Call, Layout
 from xfcost.torch_models.predicting.kernel import FLASH_ATTENTION, FUSED_ATTENTION, INDICES
 from xfcost.torch_models.shared.memory_format import seen_as_channels_last
@@ -34,6 +33,9 @@ _OPERANDS: Final = 3
 # Bytes of a way of the first cache, and the number that stands for rows a multiple of them apart.
 _WAY: Final = 4096
 _MOST_ALIGNED: Final = 5.0
+# oneDNN's layouts round channels up to these, but for an image's channels, which it reads as they are.
+_CHANNEL_BLOCK: Final = 16
+_IMAGE_CHANNELS: Final = 3
 # Images of fewer pixels don't fill a vector of AVX-512: other kernels.
 _LANES: Final = 16
 
@@ -222,8 +224,8 @@ def _ragged(weight: Layout, groups: int) -> bool:
     """
     outer, inner = weight.sizes[:2]
     if 1 < groups != outer:
-        return inner % (CHANNEL_BLOCK // 2) != 0
-    return outer % CHANNEL_BLOCK != 0 or (groups == 1 and inner % CHANNEL_BLOCK != 0 and inner > IMAGE_CHANNELS)
+        return inner % (_CHANNEL_BLOCK // 2) != 0
+    return outer % _CHANNEL_BLOCK != 0 or (groups == 1 and inner % _CHANNEL_BLOCK != 0 and inner > _IMAGE_CHANNELS)
 
 
 def _alignment(layout: Layout) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -18,12 +17,10 @@ from xfcost.ledger.modes import Generation
 from xfcost.ledger.prediction import Prediction
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.batch_statistics import batch_statistics
-from xfcost.torch_models.memory.new_memory import NewBytes
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.call import Call
 from xfcost.torch_models.predicting.calls import recorded
 from xfcost.torch_models.predicting.features import Features, features_of
-from xfcost.torch_models.predicting.new_memory import bytes_of_forward, bytes_of_step
 from xfcost.torch_models.predicting.regression import Regression, joined
 from xfcost.torch_models.predicting.training_calls import OUTSIDE, recorded_step
 from xfcost.torch_models.shared.no_compiler import no_compiler
@@ -69,12 +66,9 @@ class Predictor:
 
     def seconds(self, make: Callable[[], BuiltModel]) -> Seconds:
         """The seconds of one forward of the model that `make` builds on `meta`."""
-        live, alive = self._built(make, trained=False)
+        live = make()
         found = recorded(live.model, live.inputs)
         places, unknown = self.by_place(found.calls, found.views, found.modules)
-        if self.fills_pages:
-            for module, held in bytes_of_forward(live, alive).items():
-                places[module] = places.get(module, 0.0) + self.filling_seconds(held)
         return Seconds(_by_row(places, live.rows), sum(places.values()), unknown)
 
     def by_place(
@@ -86,35 +80,16 @@ class Predictor:
         """
         return _spent(calls, views, modules, self._of_forwards)
 
-    @property
-    def fills_pages(self) -> bool:
-        """Does the system fill the pages of new memory while a model runs?"""
-        return self.calibration.baseline.new_byte_seconds > 0
-
-    def _built(self, make: Callable[[], BuiltModel], *, trained: bool) -> tuple[BuiltModel, NewBytes]:
-        """The model, and the heap that it leaves."""
-        alive = NewBytes(trained=trained)
-        with alive if self.fills_pages else nullcontext():
-            return make(), alive
-
-    def filling_seconds(self, held: float) -> float:
-        """Seconds in which the system fills so many bytes of new memory with zeros."""
-        return held * self.calibration.baseline.new_byte_seconds
-
     def step_seconds(self, make: Callable[[], BuiltModel], optimizer: str) -> Seconds:
         """The seconds of one training step of the model that `make` builds on `meta`.
 
         Raises:
             UsageError: the calibration ran no training steps.
         """
-        live, alive = self._built(make, trained=True)
+        live = make()
         stepping = Stepping(live, optimizer, lists=self.calibration.machine.device.startswith("cuda"))
         found = recorded_step(live, stepping)
         rows, unknown = _spent(found.calls, found.views, found.modules, self._of_steps)
-        if self.fills_pages:
-            for module, held in bytes_of_step(live, stepping, alive).items():
-                row = row_path(module, live.rows) or OUTSIDE
-                rows[row] = rows.get(row, 0.0) + self.filling_seconds(held)
         whole = sum(rows.values())
         rows.pop(OUTSIDE, None)
         return Seconds(rows, whole, unknown, rows.pop(UPDATE, 0.0))

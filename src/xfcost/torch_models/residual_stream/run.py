@@ -15,8 +15,7 @@ from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.addressable import check_addressable, within_torch
-from xfcost.torch_models.memory.peak import check_room
-from xfcost.torch_models.memory.process import forward_memory
+from xfcost.torch_models.memory.peak import bytes_to_run, check_room, peak_bytes
 from xfcost.torch_models.residual_stream.watch import BlockPlace, BlockWatch
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.refusals import on_device
@@ -72,7 +71,7 @@ def _needed(architecture: Architecture) -> int:
         for stream in architecture.streams
         for part in stream.parts()
     )
-    activations = forward_memory(architecture).high - weights
+    activations = bytes_to_run(peak_bytes(live.model, live.inputs), "cpu") - weights
     of_copy = largest * (element + _FLOAT64)
     return weights + activations * _FLOAT64 // element + of_copy + _COPIES * _FLOAT64 * int(widest)
 

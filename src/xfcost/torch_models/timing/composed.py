@@ -50,7 +50,7 @@ def composed_room(room: Room, ledger: Ledger) -> Room:
     """The bytes of rows over all blocks; no peak, which was that of the distinct ones."""
     times = _times(ledger)
     row_bytes = {path: held * times.get(path, 1) for path, held in room.row_bytes.items()}
-    return room._replace(row_bytes=row_bytes, predicted=None, process=None)
+    return room._replace(row_bytes=row_bytes, predicted=None)
 
 
 def _times(ledger: Ledger) -> dict[str, int]:

@@ -2,8 +2,9 @@
 
 On the CPU it is the high-water mark of the resident set while the model is built and run, less the resident set before
 and less the pages of files that came in between. Torch, its libraries and the code of its usual kernels are loaded
-before, and code that is read later counts as little, as in the prediction (`memory/process.py`). Free memory of the C
-library's heap is returned to the system first, because a run that fills it would not grow.
+before, and code that is read later counts as little. Free memory of the C library's heap is returned to the system
+first, because a run that fills it would not grow. An allocator holds more than live tensors: freed blocks that are too
+small for the next one, and workspaces of kernels.
 """
 
 from __future__ import annotations
@@ -48,10 +49,7 @@ def memory_of(architecture: Architecture, ledger: Ledger, device: str, begin: Ca
     optimizer = ledger.training.step.optimizer if ledger.training is not None else None
     with on_device(name, device, ledger.metadata.dtype):
         measured = measured_peak(architecture, device, optimizer)
-    if room.process is None:
-        return Memory(predicted=room.predicted, measured=measured)
-    process = room.process
-    return Memory(predicted=process.predicted, low=process.low, high=process.high, measured=measured)
+    return Memory(predicted=room.predicted, measured=measured)
 
 
 def measured_peak(architecture: Architecture, device: str, optimizer: str | None) -> int | None:

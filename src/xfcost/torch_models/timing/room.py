@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import ProcessMemory
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.addressable import check_addressable, within_torch
 from xfcost.torch_models.memory.batch_statistics import batch_statistics
-from xfcost.torch_models.memory.peak import on_cpu, peak_bytes
-from xfcost.torch_models.memory.process import forward_memory, training_memory
+from xfcost.torch_models.memory.peak import bytes_to_run, peak_bytes
 from xfcost.torch_models.memory.training_step import peak_of_steps
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.rows import row_bytes
@@ -23,8 +21,6 @@ class Room(NamedTuple):
 
     predicted: int | None
     """Peak of live tensors in one call; None of a composed run."""
-    process: ProcessMemory | None
-    """The growth of the process, on the CPU."""
     needed: int
     """Bytes that must be free, of a generation for both phases."""
     what: str
@@ -58,13 +54,10 @@ def room_for(architecture: Architecture, ledger: Ledger, step: Architecture | No
 def _of_forward(architecture: Architecture, device: str) -> Room:
     on_meta = build(architecture)
     predicted = peak_bytes(on_meta.model, on_meta.inputs)
-    process = forward_memory(architecture) if on_cpu(device) else None
-    needed = predicted if process is None else process.high
-    return Room(predicted, process, needed, "one forward", row_bytes(on_meta))
+    return Room(predicted, bytes_to_run(predicted, device), "one forward", row_bytes(on_meta))
 
 
 def _of_training(architecture: Architecture, optimizer: str, device: str) -> Room:
     predicted = peak_of_steps(build(architecture), optimizer, lists=device.startswith("cuda"))
-    process = training_memory(architecture, optimizer) if on_cpu(device) else None
-    needed, held = predicted if process is None else process.high, training_bytes(architecture, optimizer)
-    return Room(predicted, process, needed, "a step of training", held)
+    held = training_bytes(architecture, optimizer)
+    return Room(predicted, bytes_to_run(predicted, device), "a step of training", held)

@@ -90,7 +90,6 @@ class SystemOnDevice:
         if self.plan.composed:
             measured, room = composed(measured, counted), composed_room(room, counted)
         timing = timing_of(measured, self.device, peak, room.predicted, self.plan)
-        timing = msgspec.structs.replace(timing, process_memory=room.process)
         seconds = measured.row_seconds()
         update = seconds.pop(UPDATE, None)
         ledger = with_seconds(with_versions(counted), seconds, room.row_bytes, timing, update)
