@@ -425,6 +425,17 @@ def test_the_object_of_a_training_step(image: Path) -> None:
         "with_params_flops": 244080,  # the rest
         "recomputed_flops": 0,
         "recomputed_without_params": 0,
+        # 328752 - 6·487·108; 54 = 9·2·3 FLOPs for each multiply-add of a forward of 12 tokens, or of 14 with [CLS]
+        "beside_estimate": {
+            "attention": 84672,
+            "without_params": 0,
+            "repeated": 54 * 2 * 2 * (60 + 20 + 12 + 50 + 48),  # [CLS] twice, in two blocks
+            "fewer_tokens": -54 * (12 * 15 - 2 * 12),  # the head sees [CLS]
+            "tables": -54 * 12 * (4 + 28 + 2 * 2 * 8 + 8),
+            "biases": -54 * (12 * 4 + 14 * 2 * (12 + 4 + 10 + 8)),
+            "input_gradient": -9 * 2 * 192,  # of pixels
+            "recomputed": 0,
+        },
         "rate": 1000.0,
         "peak": None,
         "mfu": None,
@@ -473,7 +484,7 @@ def test_rows_of_a_decode_step(text: Path) -> None:
         assert told == {name: "" if value is None else str(value) for name, value in expected.items()}, path
     told = json.loads(ledger.to_json())
     # 4 bytes · 2 blocks · 96; 4 · 2 · 8
-    assert told["cache"] == {"bytes": 768, "bytes_per_token": 64, "state_bytes": 0}
+    assert told["cache"] == {"bytes": 768, "bytes_per_token": 64, "state_bytes": 0, "recurrent_bytes": 0}
     # 4·(8 + 2·255 + 8 + 44); 2772 FLOPs are 2·(40 + 216 + 8 + 96 + 120 + 96 + 72 + 8 + 40 + 48 + 30 + 8 + 180 + 100 +
     # 176 + 16 + 16 + 8) + 40 + 176
     step = {"weight_bytes": 2280, "cache_bytes": 768, "flops": 2772, "at_most": True, "bytes_read": 3048}

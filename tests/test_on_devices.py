@@ -164,8 +164,21 @@ def test_a_generation_of_one_token_is_its_prefill():
 
 def test_devices_that_do_not_divide_the_heads_are_noted():
     assert decode().on.notes == ()
-    assert "16 devices do not divide 8 heads" in decode(on="h100-sxmx16").on.notes[0]
-    assert "3 devices do not divide 8 or 64 heads" in decode(on="h100-sxmx3").on.notes[0]
+    more = ": some would hold more of them, or copies"
+    assert decode(on="h100-sxmx16").on.notes == (f"16 devices do not divide 8 key and value heads{more}",)
+    assert decode(on="h100-sxmx3").on.notes == (
+        f"3 devices do not divide 64 heads{more}", f"3 devices do not divide 8 key and value heads{more}",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("attention", ["fused", "eager"])
+def test_a_latent_that_all_heads_read_is_no_number_of_heads(attention):
+    # DeepSeek-V3 caches one latent for its 128 heads, which 16 devices divide
+    options = {"mode": "decode", "N": 64, "batch": 3, "dtype": "bfloat16", "trace": False}
+    found = xfcost.analyze("deepseek-v3", on="h200-sxmx16", attention=attention, **options).on
+    assert found.notes == (
+        "all 128 heads read the same cache: each of 16 devices would hold a copy, unless they share out the samples",
+    )
 
 
 def test_rows_are_bounded_where_their_bytes_are_known():

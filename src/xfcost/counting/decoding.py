@@ -46,10 +46,12 @@ def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architectu
 def cache_of(step: Ledger) -> Cache:
     """The KV cache and recurrent state of a decode step's rows."""
     states = step.part(row for row in step.rows if not (row.cache and row.cache.per_token))
+    recurrent = step.part(row for row in step.rows if row.cache and row.cache.recurrent)
     return Cache(
         bytes=step.cached_bytes,
         bytes_per_token=(step.total("cached_per_token") or 0) * step.bytes_per_element,
         state_bytes=states.cached_bytes,
+        recurrent_bytes=recurrent.cached_bytes,
     )
 
 

@@ -34,6 +34,8 @@ class Cached(msgspec.Struct, frozen=True):
     """Elements, of the whole batch."""
     per_token: Number = 0
     """Elements that each further token of a sample adds; 0 of a recurrent state or a full window."""
+    recurrent: bool = False
+    """Is it a recurrent state, or the last inputs of a convolution, and not keys and values of tokens?"""
 
 
 class WeightsRead(msgspec.Struct, frozen=True):

@@ -14,6 +14,8 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that each further token of a sample adds; 0 for states of constant size and full windows."""
     state_bytes: int
     """The part of `bytes` that does not grow: states, full windows, and an encoder's keys and values."""
+    recurrent_bytes: int
+    """The part of `bytes` in recurrent states and the last inputs of convolutions."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

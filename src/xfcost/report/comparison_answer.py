@@ -11,17 +11,18 @@ from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.crossovers import CURVE_WORDS, forward_part
+from xfcost.report.decoding import cache_name
 from xfcost.report.figures import bounded, figure_text, recurs
 from xfcost.report.input_description import common_tokens, names_text
 from xfcost.report.on_devices import fit_words, no_estimate
 from xfcost.report.time_comparison import time_texts
 
-# Mode -> the quantities that answer its question, in order, with their words.
+# Mode -> the quantities that answer its question, in order, with their words; a cache's are those of its kind.
 _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "forward": (("macs", "MACs"), ("attention_bytes", "attention memory")),
-    "prefill": (("macs", "MACs"), ("cache_bytes", "KV cache")),
-    "decode": (("read_bytes", "bytes read per step"), ("cache_bytes", "KV cache"), ("macs", "MACs")),
-    "generate": (("macs", "MACs"), ("cache_bytes", "KV cache")),
+    "prefill": (("macs", "MACs"), ("cache_bytes", "")),
+    "decode": (("read_bytes", "bytes read per step"), ("cache_bytes", ""), ("macs", "MACs")),
+    "generate": (("macs", "MACs"), ("cache_bytes", "")),
     "train": (
         ("step_flops", "FLOPs of a step"),
         ("step_bytes", "memory of a step, without the loss"),
@@ -38,7 +39,8 @@ def answer_texts(comparison: Comparison) -> Iterator[Text]:
 
 def cost_texts(comparison: Comparison) -> Iterator[Text]:
     """One line per quantity that the mode asks for, then the devices of `--on` and the times."""
-    for quantity, words in _QUESTIONS[comparison.ledgers[0].metadata.mode]:
+    for quantity, told in _QUESTIONS[comparison.ledgers[0].metadata.mode]:
+        words = told or _cache_words(comparison.ledgers)
         yield from _least_texts(comparison, quantity, words)
     yield from _on_devices(comparison)
     yield from time_texts(comparison)
@@ -132,7 +134,11 @@ def growth_words(ledgers: Sequence[Ledger]) -> dict[str, str]:
     """The quantities whose growth is reported of some systems, with their words."""
     words = dict(CURVE_WORDS)
     words |= {"sequential_steps": "sequential steps"} if any(map(recurs, ledgers)) else {}
-    return words | ({"cache_bytes": "KV cache"} if any(ledger.step for ledger in ledgers) else {})
+    return words | ({"cache_bytes": _cache_words(ledgers)} if any(ledger.step for ledger in ledgers) else {})
+
+
+def _cache_words(ledgers: Sequence[Ledger]) -> str:
+    return cache_name(*(ledger.cache for ledger in ledgers))
 
 
 def exponent_text(value: float | None) -> str:

@@ -12,7 +12,7 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.time_ratio import TimeRatio
 from xfcost.report.console import bare_table
-from xfcost.report.decoding import intensity_number
+from xfcost.report.decoding import cache_name, intensity_number
 from xfcost.report.header import at_least
 from xfcost.report.style import TERMINAL
 from xfcost.report.training import days_text, scientific
@@ -133,6 +133,7 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
         ]
         alone = plain and all(comparison.figures[name].get(plain) is None for name in comparison.names)
         told = f"{_LINES[plain][0]}, {words.strip()}" if plain and alone else words
+        told = cache_name(*(ledger.cache for ledger in comparison.ledgers)) if quantity == "cache_bytes" else told
         yield quantity, told, list(zip(texts, map(_against, ratios), strict=True))
 
 

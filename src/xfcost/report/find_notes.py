@@ -28,7 +28,7 @@ def time_notes(found: Found) -> list[str]:
     if on is None or dtype is None:
         return []
     rates = f"products at {units.count(on.peak(dtype))}FLOP/s {dtype}, weights"
-    cache = " and KV cache" if found.run.mode in ("prefill", "decode") else ""
+    cache = ", KV cache and state" if found.run.mode in ("prefill", "decode") else ""
     bound = f"time bound: {rates}{cache} once at {units.count(on.bytes_per_second)}B/s; no run on {on.title} is faster"
     unknown = [f"the memory of {on.name} is not known: models are not left out for it"]
     return [bound, *(unknown if on.memory_bytes is None else [])]

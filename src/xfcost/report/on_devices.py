@@ -93,14 +93,13 @@ def included_texts(ledger: Ledger) -> Iterator[Text]:
             f"{found.on.price_per_hour:,.4g} per hour, at least {1e6 * found.price_per_output:,.3g} per million {what}"
         )
         yield Text.assemble(("price: ", "bold"), price)
-    yield Text(_assumed(found, ledger.metadata.mode), style="dim")
+    yield Text(_assumed(found, ledger), style="dim")
     for note in (*found.notes, *found.on.device.notes):
         yield Text(note, style="dim")
 
 
 def _parts(ledger: Ledger, need: MemoryNeed) -> str:
-    cache = cache_name(ledger.cache) if ledger.cache is not None else "KV cache"
-    parts = {"weights": need.weights, cache: need.cache, "attention matrices": need.attention}
+    parts = {"weights": need.weights, cache_name(ledger.cache): need.cache, "attention matrices": need.attention}
     words = " + ".join(f"{name} {units.size(size)}" for name, size in parts.items() if size)
     return f"{words}; no other activations"
 
@@ -128,9 +127,11 @@ def _closing(found: ComputeBoundBatch, batch: int) -> str:
     )
 
 
-def _assumed(found: OnDevices, mode: str) -> str:
+def _assumed(found: OnDevices, ledger: Ledger) -> str:
     """What the lower bound counts, and what it leaves out."""
-    cache = {"decode": " and KV cache once", "prefill": " once, KV cache written", "generate": " and KV cache"}
+    mode, name = ledger.metadata.mode, cache_name(ledger.cache)
+    cache = {"decode": f" and {name} once", "prefill": f" once, {name} written", "generate": f" and {name}"}
+    cache = cache if ledger.cache is not None else {}
     device, dtype = found.on.device, found.dtype
     measured = "" if device.calibrated is None else ", as calibrated"
     shared = (

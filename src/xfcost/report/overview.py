@@ -61,7 +61,7 @@ COLUMNS: Final = (
     Column("memory N^", 9, 4, "attention_bytes", "growth"),
     Column("traffic", 9, 7, "plain_traffic_bytes"),
     Column("tiled", 9, 8, "tiled_traffic_bytes"),
-    Column("KV cache", 9, 9, "cache_bytes"),
+    Column("cache", 9, 9, "cache_bytes"),
     Column("read/step", 9, 7, "read_bytes"),
     Column("FLOPs/byte", 10, 6, "intensity"),
     Column("without cache", 13, 8, "generation_macs_without_cache"),

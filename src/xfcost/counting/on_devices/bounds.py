@@ -118,13 +118,26 @@ def _compute_bound_batch(ledger: Ledger, run: Run, on: DeviceGroup) -> ComputeBo
 
 
 def _notes(ledger: Ledger, on: DeviceGroup) -> Iterator[str]:
-    """What is left out, and heads that the devices do not divide."""
+    """Heads that the devices do not divide, and a cache that all heads read."""
     if on.count == 1:
         return
-    heads = {row.heads for row in ledger.rows if row.heads is not None and row.mixes}
-    if ledger.metadata.mode == "decode":
-        batch = ledger.metadata.batch
-        heads |= {int(row.core.times) // batch for row in ledger.rows if row.core is not None and row.fused}
-    if odd := sorted(number for number in heads if number % on.count):
-        numbers = " or ".join(str(number) for number in odd)
-        yield f"{on.count} devices do not divide {numbers} heads: some would hold more of them, or copies"
+    found = {row.heads for row in ledger.rows if row.heads is not None and row.mixes}
+    if odd := _odd(found, on):
+        yield f"{on.count} devices do not divide {odd} heads: some would hold more of them, or copies"
+    if ledger.metadata.mode != "decode":
+        return
+    # a decode step's core runs once for each head of keys and values, which several heads of queries share
+    cores = [(row.heads, int(row.core.times) // ledger.metadata.batch) for row in ledger.rows if row.core and row.heads]
+    cached = {(heads, times) for heads, times in cores if times < heads and times not in found}
+    if odd := _odd({times for _, times in cached if times > 1}, on):
+        yield f"{on.count} devices do not divide {odd} key and value heads: some would hold more of them, or copies"
+    for heads in sorted(heads for heads, times in cached if times == 1):
+        yield (
+            f"all {heads:,} heads read the same cache: each of {on.count} devices would hold a copy, unless they share "
+            "out the samples"
+        )
+
+
+def _odd(heads: set[int], on: DeviceGroup) -> str:
+    """`8 or 12`: those that the devices do not divide."""
+    return " or ".join(str(number) for number in sorted(heads) if number % on.count)
