@@ -26,7 +26,7 @@ _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "train": (
         ("step_flops", "FLOPs of a step"),
         ("step_bytes", "memory of a step, without the loss"),
-        ("run_days", "days of the run"),
+        ("run_days", "time of the run (days)"),
     ),
 }
 

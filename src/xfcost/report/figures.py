@@ -65,7 +65,7 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "step_bytes": ("memory of a step, without the loss", ""),
     "run_flops": ("FLOPs of the run", "bold"),
     "estimated_flops": ("  6·P·D", ""),
-    "run_days": ("days of the run", ""),
+    "run_days": ("time of the run (days)", ""),
     "bound_days": ("  at the peak, a lower bound", ""),
     "device_bytes": ("memory of a device", "bold"),
     "device_parameters_bytes": ("  parameters", ""),

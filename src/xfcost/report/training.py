@@ -228,7 +228,7 @@ def device_days_text(each: Sequence[float]) -> str:
 
 
 def days_text(days: float, words: str = "day") -> str:
-    """`1.189 days`, `12,345 days`, `16.4 hours`, `2.95 ms`; under a heading of days, without `words`, `1.189`, `16.4 h`."""
+    """`1.189 days`, `16.4 hours`, `2.95 ms`; under a heading of days, without `words`, `1.189`, `16.4 h`."""
     unit, name = _unit(days)
     if name == _SECONDS:
         return units.seconds(days * units.DAY)
