@@ -13,7 +13,7 @@ import pytest
 
 import xfcost
 from helpers import xf
-from xfcost.counting.on_devices.fit import _last_true
+from xfcost.counting.on_devices.fit import last_true
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import least_macs
 from xfcost.ledger.on_devices import TimeBound
@@ -76,7 +76,8 @@ def test_compute_bound_work_is_estimated_by_mfu():
     ],
 )
 def test_an_estimate_needs_the_share_of_what_bounds_it(compute, memory, mfu, mbu, seconds):
-    one = TimeBound(flops=int(compute * 1000), bytes=int(memory * 100), peak=1000.0, bandwidth=100.0)
+    moved = int(memory * 100)
+    one = TimeBound(flops=int(compute * 1000), bytes=moved, expected_bytes=moved, peak=1000.0, bandwidth=100.0)
     found = one.at(mfu, mbu)
     assert (found and found.seconds) == (seconds and pytest.approx(seconds))
 
@@ -125,8 +126,8 @@ def test_a_window_sets_no_largest_n():
 
 @pytest.mark.parametrize("last", [0, 1, 5, 41, 1000])
 def test_the_last_number_for_which_it_holds(last):
-    assert _last_true(lambda number: number <= last, 7) == last
-    assert _last_true(lambda number: True, 7) is None
+    assert last_true(lambda number: number <= last, 7, 10**6) == last
+    assert last_true(lambda number: True, 7, 10**6) is None
 
 
 def test_a_small_cache_turns_compute_bound_at_a_batch():
@@ -143,6 +144,56 @@ def test_a_large_cache_never_turns_compute_bound():
     assert found.intensity == pytest.approx(8, rel=0.5)
     assert found.intensity < found.ridge_point == pytest.approx(989.4 / 3.35)
     assert decode(batch=10**6).on.time.bound == "memory-bound"
+
+
+MIXTRAL = {"trace": False, "dtype": "bfloat16", "attention": "fused", "on": "h100-sxmx8"}
+
+
+def test_the_estimate_takes_the_expected_experts_and_the_bound_those_of_one_token():
+    # experts of 32 blocks, three matrices each, two bytes; 8 tokens choose 2 of 8
+    expert = 2 * 32 * 3 * 4096 * 14336
+    found = xfcost.analyze("mixtral-8x7b", mode="decode", N=1024, batch=8, mfu=0.5, mbu=0.5, **MIXTRAL).on
+    assert (found.time.expected_bytes - found.time.bytes) / expert == pytest.approx(8 * (1 - 0.75**8) - 2)
+    assert found.estimate == pytest.approx(2 * found.time.expected_bytes / (8 * 3.35e12))
+    assert found.seconds == pytest.approx(found.time.bytes / (8 * 3.35e12))
+    # a prefill of two samples with eight tokens each: sixteen choose
+    prefill = xfcost.analyze("mixtral-8x7b", mode="prefill", N=8, batch=2, **MIXTRAL).on.time
+    assert (prefill.expected_bytes - prefill.bytes) / expert == pytest.approx(8 * (1 - 0.75**16) - 2)
+    # three steps of eight tokens each behind a prefill of 8·16
+    whole = xfcost.analyze("mixtral-8x7b", mode="generate", N=16, new_tokens=4, batch=8, **MIXTRAL).on
+    more = [(one.time.expected_bytes - one.time.bytes) / expert for one in whole.phases]
+    assert more == pytest.approx([6, 3 * (8 * (1 - 0.75**8) - 2)])
+    assert whole.expected_seconds > whole.seconds
+
+
+def test_verdicts_on_experts_come_from_the_same_numbers():
+    def found(batch):
+        return xfcost.analyze("mixtral-8x7b", mode="decode", N=32, batch=batch, **MIXTRAL).on
+
+    closing = found(3).compute_bound_batch.batch
+    assert closing == found(999).compute_bound_batch.batch  # whatever the batch of the report is
+    assert [found(closing + more).time.expected_bound for more in (-1, 0)] == ["memory-bound", "compute-bound"]
+    # the fewest experts are compute-bound long before
+    assert found(closing - 1).time.bound == "compute-bound"
+
+
+def test_the_report_says_which_verdict_stands_on_the_expected_experts():
+    words = ["analyze", "deepseek-v3", "--mode", "decode", "--N", "4096", "--batch", "256", "--on", "h200-sxmx16"]
+    words += ["--mfu", "40%", "--mbu", "60%"]
+    told = " ".join(xf(*words, "--no-trace").stdout.split())
+    for line in (
+        "lower bound: 2.31 ms per step, compute-bound if all tokens choose the same experts;",
+        "at full rates with the expected experts: 18.4 ms per step, memory-bound;",
+        "estimate at 40 % MFU and 60 % MBU: 30.7 ms per step;",
+        "compute-bound from batch 3,309 on with the expected experts",
+        "bytes read per step: expected 1.286 TiB (1.219 TiB of weights",
+        "arithmetic intensity 25.9 FLOP/byte with the expected experts: memory-bound",
+    ):
+        assert line in told
+    rows = {row["operation"]: row for row in _rows(*words)}
+    assert rows["experts_gate"]["roofline_bound"] == "memory-bound"
+    assert int(rows["experts_gate"]["least_bytes"]) == 2 * 8 * 7168 * 2048
+    assert float(rows["experts_gate"]["expected_bytes"]) == pytest.approx(2 * 256 * 7168 * 2048, rel=1e-3)
 
 
 def test_a_generation_is_its_prefill_and_its_steps():

@@ -44,11 +44,14 @@ class WeightsRead(msgspec.Struct, frozen=True):
     elements: Number
     at_most: Number = None
     """The most that a batch can read; None where samples share no weights."""
+    routed: Number = None
+    """Of experts, the tokens that choose among them; `elements` is then the most that they can choose."""
 
     def batched(self, batch: int) -> WeightsRead:
         """The weights that `batch` samples read."""
         read = self.elements * batch
-        return WeightsRead(read if self.at_most is None else min(read, self.at_most), self.at_most)
+        routed = None if self.routed is None else self.routed * batch
+        return WeightsRead(read if self.at_most is None else min(read, self.at_most), self.at_most, routed)
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):

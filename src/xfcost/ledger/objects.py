@@ -193,7 +193,8 @@ def _timing_object(ledger: Ledger) -> dict[str, Any] | None:
 def mode_objects(ledger: Ledger) -> dict[str, Any]:
     """The keys `cache`, `step` and `generation`; null in other modes."""
     step, generation = ledger.step, ledger.generation
-    derived = {"bytes_read": step.bytes_read, "intensity": step.intensity} if step else {}
+    names = ("expected", "bytes_read", "intensity")
+    derived = {name: getattr(step, name) for name in names} if step else {}
     with_cache = {"with_cache": msgspec.to_builtins(generation.with_cache)} if generation else {}
     return {
         "cache": msgspec.to_builtins(ledger.cache),
@@ -215,10 +216,13 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "ridge_point": device.ridge_point(found.dtype),
         "flops": found.time.flops,
         "bytes": found.time.bytes,
+        "expected_bytes": found.time.expected_bytes,
         "compute_seconds": found.time.compute_seconds,
         "memory_seconds": found.time.memory_seconds,
         "least_seconds": found.seconds,
         "bound": found.time.bound,
+        "expected_seconds": found.expected_seconds,
+        "expected_bound": found.time.expected_bound,
         "phases": {one.name: {"least_seconds": one.time.seconds, "bound": one.time.bound} for one in found.phases},
         "outputs": found.outputs,
         "most_outputs_per_second": found.outputs / found.seconds if found.seconds else None,

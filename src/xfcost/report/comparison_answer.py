@@ -10,8 +10,9 @@ from rich.text import Text
 from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.on_devices import OnDevices
 from xfcost.report.crossovers import CURVE_WORDS, forward_part
-from xfcost.report.decoding import cache_name
+from xfcost.report.decoding import EXPECTED, cache_name
 from xfcost.report.figures import bounded, figure_text, recurs
 from xfcost.report.input_description import common_tokens, names_text
 from xfcost.report.on_devices import fit_words, no_estimate
@@ -58,8 +59,14 @@ def _on_devices(comparison: Comparison) -> Iterator[Text]:
     yield from map(Text, no_estimates(comparison))
     width = max(map(len, ledgers))
     for name in ledgers:
-        words = f"{found[name].time.bound}; {fit_words(found[name])}" if name in found else "a torch module: no bound"
+        words = (
+            f"{_bound_words(found[name])}; {fit_words(found[name])}" if name in found else "a torch module: no bound"
+        )
         yield Text(f"  {name:<{width}}  {words}")
+
+
+def _bound_words(found: OnDevices) -> str:
+    return f"{found.time.expected_bound} {EXPECTED}" if found.expected else found.time.bound
 
 
 def no_estimates(comparison: Comparison) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +13,8 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.modes import Cache, Generation, Step, Work
 from xfcost.report.console import bare_table
+
+EXPECTED: Final = "with the expected experts"
 
 
 def cache_answers(ledger: Ledger) -> Iterator[Text]:
@@ -50,18 +53,19 @@ def cache_text(cache: Cache, metadata: Metadata) -> Text:
 
 def step_texts(step: Step, cache: str) -> Iterator[Text]:
     """Bytes that one decode step reads; FLOPs per byte, and below which ridge point that is memory-bound."""
-    most = "at most " if step.at_most else ""
-    shared = "; samples may share experts" if step.at_most else ""
+    fewest = step.least_weight_bytes + step.cache_bytes
+    least = f"; {units.size(fewest)} if all samples choose the same experts" if step.expected else ""
     yield Text.assemble(
         ("bytes read per step: ", "bold"),
-        f"{most}{units.size(step.bytes_read)} ({units.size(step.weight_bytes)} of weights, "
-        f"{units.size(step.cache_bytes)} of {cache}{shared})",
+        f"{'expected ' if step.expected else ''}{units.size(round(step.bytes_read))} "
+        f"({units.size(round(step.weight_bytes))} of weights, {units.size(step.cache_bytes)} of {cache}{least})",
     )
 
     if step.intensity is not None:
         yield Text.assemble(
             ("arithmetic intensity ", "bold"),
-            f"{intensity_number(step.intensity)} FLOP/byte: memory-bound wherever the ridge point is higher",
+            f"{intensity_number(step.intensity)} FLOP/byte{f' {EXPECTED}' if step.expected else ''}: memory-bound "
+            "wherever the ridge point is higher",
         )
 
 

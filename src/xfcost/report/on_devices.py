@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from rich.text import Text
@@ -10,7 +10,8 @@ from rich.text import Text
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices
-from xfcost.report.decoding import cache_name
+from xfcost.ledger.roofs import Bound
+from xfcost.report.decoding import EXPECTED, cache_name
 
 _OUTPUTS: Final = {"forward": "samples", "prefill": "prompt tokens"}
 _EXAMPLE: Final = {"--mfu": "--mfu 40%", "--mbu": "--mbu 60%"}
@@ -44,13 +45,21 @@ def time_texts(ledger: Ledger) -> Iterator[Text]:
     if found is None:
         return
     mode, batch = ledger.metadata.mode, ledger.metadata.batch
-    bounds = dict.fromkeys(part.bound for part in found.parts)
-    what = " and ".join(bounds) if len(bounds) == 1 else "prefill and decode steps each at its bound"
+    what = _bounds_text(part.bound for part in found.parts)
+    what += " if all tokens choose the same experts" if found.expected else ""
     yield _time_line("lower bound: ", found.seconds, what, found, (mode, batch))
+    if found.expected:
+        what = _bounds_text(part.expected_bound for part in found.parts)
+        yield _time_line(f"at full rates {EXPECTED}: ", found.expected_seconds, what, found, (mode, batch))
     if found.estimate is not None:
         yield _time_line(f"estimate at {_shares(found)}: ", found.estimate, "", found, (mode, batch))
     else:
         yield Text(f"no estimate: {no_estimate(found)}")
+
+
+def _bounds_text(bounds: Iterable[Bound]) -> str:
+    one, *others = dict.fromkeys(bounds)
+    return "prefill and decode steps each at its bound" if others else one
 
 
 def no_estimate(found: OnDevices) -> str:
@@ -86,7 +95,8 @@ def included_texts(ledger: Ledger) -> Iterator[Text]:
     if reaches := _reaches(found.memory, ledger.metadata.batch):
         yield Text(reaches)
     if found.compute_bound_batch is not None:
-        yield Text(_closing(found.compute_bound_batch, ledger.metadata.batch))
+        expected = f" {EXPECTED}" if ledger.step is not None and any(row.idle_params for row in ledger.rows) else ""
+        yield Text(_closing(found.compute_bound_batch, expected))
     if found.price_per_output is not None:
         what = _OUTPUTS.get(ledger.metadata.mode, "tokens")
         price = (
@@ -115,12 +125,13 @@ def _reaches(need: MemoryNeed, batch: int) -> str | None:
     return f"fits {', or '.join(ends)}" if ends and need.largest_batch != 0 else "fits at no batch" if ends else None
 
 
-def _closing(found: ComputeBoundBatch, batch: int) -> str:
+def _closing(found: ComputeBoundBatch, expected: str) -> str:
     """From which batch on a step is compute-bound, or why it never is."""
     if found.batch is not None:
-        return f"compute-bound from batch {found.batch:,} on (ridge point {found.ridge_point:,.4g} FLOP/byte)"
-    if found.intensity is None:
-        return "compute-bound at no batch up to the largest"
+        ridge = f"ridge point {found.ridge_point:,.4g} FLOP/byte"
+        return f"compute-bound from batch {found.batch:,} on{expected} ({ridge})"
+    if found.intensity is None or found.intensity > found.ridge_point:
+        return f"compute-bound at no batch up to the largest{expected}"
     return (
         f"compute-bound at no batch: each sample's cache has {found.intensity:,.3g} FLOP/byte, "
         f"the ridge point is {found.ridge_point:,.4g}"

@@ -110,7 +110,7 @@ def least_seconds(costs: Costs, dtype: str, on: DeviceGroup) -> Any:
     """The lower bound of `analyze --on`, for arrays too: weights once and the cache, and the MACs that are kept."""
     flops = FLOPS_PER_MAC * costs.kept_macs
     moved = (costs.weights_read + costs.cache) * BYTES_PER_ELEMENT[dtype]
-    time = TimeBound(flops=flops, bytes=moved, peak=on.peak(dtype), bandwidth=on.bytes_per_second)
+    time = TimeBound(flops=flops, bytes=moved, expected_bytes=moved, peak=on.peak(dtype), bandwidth=on.bytes_per_second)
     return np.maximum(time.compute_seconds, time.memory_seconds)
 
 
