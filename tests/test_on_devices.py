@@ -19,6 +19,7 @@ from xfcost.ledger.least_work import least_macs
 from xfcost.ledger.on_devices import TimeBound
 from xfcost.report.console import plain_text
 from xfcost.report.header import header
+from xfcost.report.table import ledger_plain
 
 GIB = 2**30
 BF16 = {"dtype": "bfloat16", "attention": "fused", "trace": False}
@@ -482,3 +483,85 @@ def test_a_module_beside_a_spec_has_no_bound(tmp_path):
     assert re.search(r"^  \S+ +a torch module: no bound$", found.stdout, re.MULTILINE), found.stderr
     alone = xf("analyze", f"{tmp_path}/net.py:net", *words)
     assert (alone.returncode, "--on t4: that is of specs" in alone.stderr) == (2, True)
+
+
+# ── float32 without and with TF32 ────────────────────────────────────────────────────────────────────────────────────
+
+# A100: 19.5 TFLOP/s in float32, 156 with TF32 (datasheet), 2,039 GB/s
+ON_A100 = ["--on", "a100-sxm-80", "--no-trace"]
+
+
+def test_float32_has_a_bound_without_tf32_and_one_with_it():
+    ledger = xfcost.analyze("vit", on="a100-sxm-80", mfu=0.4, trace=False)
+    found, tf32 = ledger.on, ledger.on.with_tf32
+    flops = 2 * ledger.total("macs")
+    assert (found.seconds, tf32.seconds) == pytest.approx((flops / 19.5e12, flops / 156e12))
+    assert (found.estimate, tf32.estimate) == pytest.approx((flops / 19.5e12 / 0.4, flops / 156e12 / 0.4))
+    told = json.loads(ledger.to_json())["on"]
+    assert told["least_seconds"] == found.seconds
+    assert told["tf32"]["least_seconds"] == tf32.seconds
+    assert told["tf32"]["peak_flops_per_second"] == 156e12
+    words = ledger_plain(ledger)
+    for line in (
+        "lower bound in float32 without TF32: 2.30 ms, compute-bound;", "lower bound with TF32: 287 µs, compute-bound;",
+        "estimate at 40 % MFU in float32 without TF32: 5.75 ms;", "estimate at 40 % MFU with TF32: 718 µs;",
+        "products at 19.50 TFLOP/s in float32 without TF32, 156.0 TFLOP/s with TF32",
+    ):  # fmt: skip
+        assert line in words
+
+
+@pytest.mark.parametrize(
+    ("on", "dtype"), [("a100-sxm-80", "bfloat16"), ("v100-sxm2-16", "float32"), ("rtx-3090", "float32")]
+)
+def test_other_dtypes_and_devices_without_a_faster_tf32_have_one_bound(on, dtype):
+    ledger = xfcost.analyze("vit", on=on, dtype=dtype, trace=False)
+    assert ledger.on.with_tf32 is None
+    assert "TF32" not in ledger_plain(ledger)
+    assert json.loads(ledger.to_json())["on"]["tf32"] is None
+
+
+def test_a_generation_in_float32_has_both_phases_with_tf32():
+    options = {"mode": "generate", "N": 512, "new_tokens": 4, "dtype": "float32", "attention": "eager", "trace": False}
+    found = xfcost.analyze("gpt2", on="a100-sxm-80", **options).on
+    prefill, decode = found.with_tf32.phases
+    assert prefill.time.seconds == pytest.approx(prefill.time.flops / 156e12)
+    assert decode.time.seconds == found.phases[1].time.seconds  # bytes
+    assert found.with_tf32.seconds == prefill.time.seconds + decode.time.seconds
+
+
+def test_published_float32_runs_are_no_faster_than_the_bound_with_tf32():
+    # 938 images/s of ResNet-50 in training on an A100, in TF32: a bound of 802 images/s is one without it
+    ledger = xfcost.analyze("resnet-50", mode="train", batch=256, on="a100-sxm-80", tokens=3136 * 10**6, trace=False)
+    plan = ledger.training.plan
+    assert 256 / plan.bound_step_seconds == pytest.approx(802, abs=1)
+    assert 256 / plan.with_tf32.bound_step_seconds == pytest.approx(802 * 156 / 19.5, rel=1e-3)
+    assert [one.step_seconds for one in plan.at] == pytest.approx([8 * one.step_seconds for one in plan.tf32_at])
+    words = " ".join(ledger_plain(ledger).split())
+    assert "no run reaches" not in words
+    # 10⁶ images in 3,907 steps of 319 ms
+    assert "lower bound 20.77 minutes in float32 without TF32, 2.597 minutes with TF32:" in words
+    assert "at the peak of 19.50 TFLOP/s (float32) or 156.0 TFLOP/s (TF32) on every device" in words
+    assert json.loads(ledger.to_json())["training"]["plan"]["tf32"]["bound_days"] == plan.with_tf32.bound_days
+    half = xfcost.analyze("resnet-50", mode="train", batch=256, dtype="bfloat16", on="a100-sxm-80", trace=False)
+    assert "which no run reaches" in " ".join(ledger_plain(half).split())
+
+
+def test_every_report_of_a_float32_bound_names_both(tmp_path):
+    compared = " ".join(xf("compare", "vit", "swin", *ON_A100).stdout.split())
+    assert "lower bound on NVIDIA A100 SXM 80 GB in float32 without TF32: Swin-T has the least" in compared
+    assert "lower bound on NVIDIA A100 SXM 80 GB with TF32: Swin-T has the least" in compared
+    train = " ".join(xf("compare", "vit", "swin", *ON_A100, "--mode", "train", "--tokens", "1e9").stdout.split())
+    assert "at the peak of TF32" in train
+    searched = xf("find", "vit", "--vary", "stages.0.depth=8,12", "--on", "a100-sxm-80", "--max-seconds", "2ms").stdout
+    assert "time bound with TF32" in " ".join(searched.split())
+    assert "in float32 without TF32 (the bound that --max-seconds limits), or at 156.0" in " ".join(searched.split())
+    assert "1 fit" in searched  # depth 12 takes 2.30 ms without TF32
+    refused = xf("find", "vit", "--on", "v100-sxm2-16", "--sort", "tf32-seconds", "--vary", "stages.0.depth=8,12")
+    assert (refused.returncode, "has no TF32 that is faster" in refused.stderr) == (2, True)
+    words = ["vit", "swin", "--N", "196:784", "--metric", "least-time", "--on", "a100-sxm-80"]
+    assert "ViT-S/8, with TF32: slope" in xf("plot", *words, "-o", str(tmp_path / "x.csv")).stdout
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "x.csv").read_text("utf-8"))))
+    assert all(float(row["tf32_least_seconds"]) <= float(row["least_seconds"]) for row in rows)
+    roofs = " ".join(xf("roofline", "vit", "--on", "a100-sxm-80", "-o", str(tmp_path / "r.csv")).stdout.split())
+    assert "peak 19.5 TFLOP/s in float32 without TF32 (156 TFLOP/s with TF32)" in roofs
+    assert "bound: 2.62 ms on NVIDIA A100 SXM 80 GB in float32 without TF32, 740 µs with TF32:" in roofs

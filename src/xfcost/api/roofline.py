@@ -142,6 +142,7 @@ def bounded_roofline(ledger: Ledger) -> Roofline:
     roofs = Roofs(
         flops_per_second=on.peak(ledger.on.dtype), bytes_per_second=on.bytes_per_second,
         calibrated=on.device.calibrated, nominal=on.device.calibrated is None,
+        tf32_flops_per_second=on.tf32_peak(ledger.on.dtype),
     )  # fmt: skip
     return roofline(msgspec.structs.replace(ledger, rows=rows), roofs)
 

@@ -232,7 +232,24 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "estimated_seconds": found.estimate,
         "memory": msgspec.to_builtins(memory) | {"kind": device.memory_kind} | fit,
         "compute_bound_batch": None if closing is None else closing.batch,
+        "tf32": _tf32_object(found.with_tf32),
         "notes": [*found.notes, *device.notes],
+    }
+
+
+def _tf32_object(found: OnDevices | None) -> dict[str, Any] | None:
+    """The times of float32 in TF32; null where the devices have no faster TF32."""
+    if found is None:
+        return None
+    return {
+        "peak_flops_per_second": found.time.peak,
+        "ridge_point": found.time.peak / found.time.bandwidth,
+        "compute_seconds": found.time.compute_seconds,
+        "least_seconds": found.seconds,
+        "bound": found.time.bound,
+        "expected_seconds": found.expected_seconds,
+        "expected_bound": found.time.expected_bound,
+        "estimated_seconds": found.estimate,
     }
 
 

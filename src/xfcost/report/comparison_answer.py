@@ -15,7 +15,7 @@ from xfcost.report.crossovers import CURVE_WORDS, forward_part
 from xfcost.report.decoding import EXPECTED, cache_name
 from xfcost.report.figures import bounded, figure_text, recurs
 from xfcost.report.input_description import common_tokens, names_text
-from xfcost.report.on_devices import fit_words, no_estimate
+from xfcost.report.on_devices import WITHOUT_TF32, fit_words, no_estimate
 from xfcost.report.time_comparison import time_texts
 
 # Mode -> the quantities that answer its question, in order, with their words; a cache's are those of its kind.
@@ -55,7 +55,9 @@ def _on_devices(comparison: Comparison) -> Iterator[Text]:
         return
     title = next(iter(found.values())).on.title
     for quantity, words in (("least_seconds", "lower bound"), ("estimated_seconds", "estimate")):
-        yield from _least_texts(comparison, quantity, f"{words} on {title}")
+        tf32 = any(one.with_tf32 for one in found.values())
+        yield from _least_texts(comparison, quantity, f"{words} on {title}{f' {WITHOUT_TF32}' if tf32 else ''}")
+        yield from _least_texts(comparison, f"tf32_{quantity}", f"{words} on {title} with TF32")
     yield from map(Text, no_estimates(comparison))
     width = max(map(len, ledgers))
     for name in ledgers:
@@ -89,7 +91,8 @@ def on_text(comparison: Comparison) -> str:
     if not found:
         return ""
     fitting = sum(one.memory.fits is not False for one in found)
-    return f"least time: the lower bound on {found[0].on.title}; {fitting} of {len(found)} fit"
+    dtype = f" {WITHOUT_TF32}" if any(one.with_tf32 for one in found) else ""
+    return f"least time: the lower bound on {found[0].on.title}{dtype}; {fitting} of {len(found)} fit"
 
 
 def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[Text]:

@@ -46,7 +46,9 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "generation_macs_without_cache": ("MACs without a cache", ""),
     "needed_bytes": ("memory needed on the devices", ""),
     "least_seconds": ("lower bound of the time", "bold"),
+    "tf32_least_seconds": ("  with TF32", ""),
     "estimated_seconds": ("estimated time", "bold"),
+    "tf32_estimated_seconds": ("  with TF32", ""),
     "predicted_seconds": ("predicted time", "bold"),
     "predicted_seconds_update": ("  predicted time of the update", ""),
     "seconds": ("time", "bold"),
@@ -66,7 +68,9 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "run_flops": ("FLOPs of the run", "bold"),
     "estimated_flops": ("  6·P·D", ""),
     "run_days": ("time of the run (days)", ""),
+    "tf32_run_days": ("  with TF32", ""),
     "bound_days": ("  at the peak, a lower bound", ""),
+    "tf32_bound_days": ("  at the peak of TF32", ""),
     "device_bytes": ("memory of a device", "bold"),
     "device_parameters_bytes": ("  parameters", ""),
     "device_gradients_bytes": ("  gradients", ""),
@@ -88,6 +92,8 @@ _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
     "predicted_seconds_update": units.seconds,
     "least_seconds": units.seconds,
     "estimated_seconds": units.seconds,
+    "tf32_least_seconds": units.seconds,
+    "tf32_estimated_seconds": units.seconds,
     "seconds": units.seconds,
     "seconds_per-token": units.seconds,
     "seconds_local": units.seconds,
@@ -100,6 +106,8 @@ _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
     "estimated_flops": scientific,
     "run_days": lambda days: days_text(days, ""),
     "bound_days": lambda days: days_text(days, ""),
+    "tf32_run_days": lambda days: days_text(days, ""),
+    "tf32_bound_days": lambda days: days_text(days, ""),
 }
 # Listed only where systems differ in them.
 _ONLY_DIFFERENT: Final = ("tokens", "token_pairs")

@@ -8,12 +8,14 @@ from typing import Final
 from rich.text import Text
 
 from xfcost.ledger import units
+from xfcost.ledger.device import Device
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices
 from xfcost.ledger.roofs import Bound
 from xfcost.report.decoding import EXPECTED, cache_name
 
 _OUTPUTS: Final = {"forward": "samples", "prefill": "prompt tokens"}
+WITHOUT_TF32: Final = "in float32 without TF32"
 _EXAMPLE: Final = {"--mfu": "--mfu 40%", "--mbu": "--mbu 60%"}
 
 
@@ -40,21 +42,31 @@ def plain_answers(ledger: Ledger) -> list[str]:
 
 
 def time_texts(ledger: Ledger) -> Iterator[Text]:
-    """The lower bound, and the estimate at the efficiencies that were given."""
+    """The lower bound, and the estimate at the efficiencies that were given; of float32 also with TF32."""
     found = ledger.on
     if found is None:
         return
+    tf32 = found.with_tf32
+    kinds = {"": found} if tf32 is None else {f" {WITHOUT_TF32}": found, " with TF32": tf32}
+    reasons: dict[str, list[str]] = {}
+    for dtype, one in kinds.items():
+        yield from _time_texts(one, dtype, ledger)
+        if one.estimate is None:
+            reasons.setdefault(no_estimate(one), []).append(dtype)
+    for reason, dtypes in reasons.items():
+        yield Text(f"no estimate{''.join(dtypes) if len(dtypes) < len(kinds) else ''}: {reason}")
+
+
+def _time_texts(found: OnDevices, dtype: str, ledger: Ledger) -> Iterator[Text]:
     mode, batch = ledger.metadata.mode, ledger.metadata.batch
     what = _bounds_text(part.bound for part in found.parts)
     what += " if all tokens choose the same experts" if found.expected else ""
-    yield _time_line("lower bound: ", found.seconds, what, found, (mode, batch))
+    yield _time_line(f"lower bound{dtype}: ", found.seconds, what, found, (mode, batch))
     if found.expected:
         what = _bounds_text(part.expected_bound for part in found.parts)
-        yield _time_line(f"at full rates {EXPECTED}: ", found.expected_seconds, what, found, (mode, batch))
+        yield _time_line(f"at full rates{dtype} {EXPECTED}: ", found.expected_seconds, what, found, (mode, batch))
     if found.estimate is not None:
-        yield _time_line(f"estimate at {_shares(found)}: ", found.estimate, "", found, (mode, batch))
-    else:
-        yield Text(f"no estimate: {no_estimate(found)}")
+        yield _time_line(f"estimate at {_shares(found)}{dtype}: ", found.estimate, "", found, (mode, batch))
 
 
 def _bounds_text(bounds: Iterable[Bound]) -> str:
@@ -96,7 +108,8 @@ def included_texts(ledger: Ledger) -> Iterator[Text]:
         yield Text(reaches)
     if found.compute_bound_batch is not None:
         expected = f" {EXPECTED}" if ledger.step is not None and any(row.idle_params for row in ledger.rows) else ""
-        yield Text(_closing(found.compute_bound_batch, expected))
+        dtype = "" if found.with_tf32 is None else f" {WITHOUT_TF32}"
+        yield Text(_closing(found.compute_bound_batch, expected + dtype))
     if found.price_per_output is not None:
         what = _OUTPUTS.get(ledger.metadata.mode, "tokens")
         price = (
@@ -149,6 +162,12 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
         "" if found.on.count == 1 else f", if perfectly divided among {found.on.count:,}; communication not counted"
     )
     return (
-        f"bound: products at {units.count(device.peak(dtype))}FLOP/s {dtype}, weights{cache.get(mode, ' once')} at "
+        f"bound: products at {peaks_text(device, dtype)}, weights{cache.get(mode, ' once')} at "
         f"{units.count(device.bytes_per_second)}B/s{measured}{shared}"
     )
+
+
+def peaks_text(device: Device, dtype: str) -> str:
+    """`989.4 TFLOP/s bfloat16`; `19.50 TFLOP/s in float32 without TF32, 156.0 TFLOP/s with TF32`."""
+    tf32, peak = device.tf32_peak(dtype), f"{units.count(device.peak(dtype))}FLOP/s"
+    return f"{peak} {dtype}" if tf32 is None else f"{peak} {WITHOUT_TF32}, {units.count(tf32)}FLOP/s with TF32"

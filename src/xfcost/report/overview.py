@@ -74,6 +74,7 @@ COLUMNS: Final = (
     Column("one device", 10, 9, "device_bytes"),
     Column("its activations", 15, 6, "device_activations_bytes"),
     Column("least time", 10, 9, "least_seconds", style="bold"),
+    Column("with TF32", 9, 9, "tf32_least_seconds"),
     Column("estimate", 9, 8, "estimated_seconds"),
     Column("needs", 9, 8, "needed_bytes"),
     Column("predicted", 9, 8, "predicted_seconds"),
