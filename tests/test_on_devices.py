@@ -9,14 +9,18 @@ import re
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 import xfcost
 from helpers import xf
 from xfcost.counting.on_devices.fit import last_true
+from xfcost.ledger.achieved import reached
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import least_macs
+from xfcost.ledger.metadata import Timing
 from xfcost.ledger.on_devices import TimeBound
+from xfcost.report.compare import comparison_plain
 from xfcost.report.console import plain_text
 from xfcost.report.header import header
 from xfcost.report.table import ledger_plain
@@ -340,7 +344,7 @@ def test_the_plot_of_the_bound(tmp_path):
         (["--on", "h100-sxmx0"], "expected x1 to x100,000,000 devices"),
         (["--on", "h100-sxmx1e9"], "expected x1 to x100,000,000 devices"),
         (["--on", "t4", "--dtype", "bf16"], "error: t4: no bfloat16 peak of it is known"),
-        (["--on", "t4", "--device", "cpu"], "error: --device with --on: the one is run and timed, the other bounded"),
+        (["--on", "t4x2", "--device", "cpu"], "error: --device cpu with --on t4 x2: one device is run and timed; give"),
         (["--on", "t4", "--mfu", "40"], "error: --mfu 40: expected a share of the peak up to 1"),
         (["--on", "t4", "--mbu", "0"], "error: --mbu 0: expected a share of the memory's bandwidth up to 1"),
         (["--mbu", "60%"], "error: --mbu 60%: a share of which memory's bandwidth? Name the devices"),
@@ -565,3 +569,83 @@ def test_every_report_of_a_float32_bound_names_both(tmp_path):
     roofs = " ".join(xf("roofline", "vit", "--on", "a100-sxm-80", "-o", str(tmp_path / "r.csv")).stdout.split())
     assert "peak 19.5 TFLOP/s in float32 without TF32 (156 TFLOP/s with TF32)" in roofs
     assert "bound: 2.62 ms on NVIDIA A100 SXM 80 GB in float32 without TF32, 740 µs with TF32:" in roofs
+
+
+# ── a measured run beside the bound ──────────────────────────────────────────────────────────────────────────────────
+
+# Recorded on one H100 SXM, 66.9 TFLOP/s in float32, 989.4 in bfloat16, 3.35 TB/s: medians of twelve calls
+VIT, PATCHES = 22_405_742_592, 784 * 192 * 384  # MACs of a forward, and those of them that multiply pixels
+GPT2_STEP = 124_439_808 - 1024 * 768 + 2 * 768  # weights: of the positions one row, and one more of the tied table
+ON_H100 = {
+    "forward": (
+        {"spec": "vit", "dtype": "float32", "attention": "eager"},
+        0.0045017, 2 * VIT / 66.9e12, 4 * 22_055_272 / 3.35e12,
+    ),
+    "decode": (
+        {"spec": "gpt2", "mode": "decode", "N": 1024, "dtype": "bfloat16", "attention": "fused"},
+        0.0093896, None, (2 * GPT2_STEP + 36 * 2**20) / 3.35e12,
+    ),
+    "train": (
+        {"spec": "vit", "mode": "train", "batch": 16, "dtype": "bfloat16", "attention": "fused"},
+        0.02791865, 16 * 2 * (3 * VIT - PATCHES) / 989.4e12, None,
+    ),
+}  # fmt: skip
+
+
+def _timed(ledger, seconds):
+    timing = Timing(device="cuda", machine="NVIDIA H100 80GB HBM3", seconds=seconds, spread=0.0, runs=12, threads=1)
+    return msgspec.structs.replace(ledger, timing=timing)
+
+
+@pytest.mark.parametrize("mode", ON_H100)
+def test_a_measured_run_has_shares_of_the_devices(mode):
+    options, seconds, at_peak, at_bandwidth = ON_H100[mode]
+    ledger = _timed(xfcost.analyze(**options, on="h100-sxm", trace=False), seconds)
+    found = reached(ledger)
+    assert at_peak is None or found.mfu == pytest.approx(at_peak / seconds)
+    # the lookup of a token and of its position are what the weights hold beside the products
+    assert found.mbu == (None if at_bandwidth is None else pytest.approx(at_bandwidth / seconds, rel=1e-3))
+    told = json.loads(ledger.to_json())["timing"]
+    assert (told["mfu"], told["mbu"], told["of_bound"]) == (found.mfu, found.mbu, found.of_bound)
+    words = " ".join(ledger_plain(ledger).split())
+    assert f"on cuda, NVIDIA H100 80GB HBM3, 1 thread: {100 * found.mfu:.3g} % MFU" in words
+    assert "faster than the bound" not in words
+
+
+def test_the_share_that_a_run_reached_gives_its_time_as_an_estimate():
+    options, seconds, *_ = ON_H100["forward"]
+    found = reached(_timed(xfcost.analyze(**options, on="h100-sxm", trace=False), seconds))
+    assert xfcost.analyze(**options, on="h100-sxm", mfu=found.mfu, trace=False).on.estimate == pytest.approx(seconds)
+    assert (found.tf32_mfu, found.tf32_of_bound) == pytest.approx((found.mfu * 66.9 / 494.7,) * 2)
+    assert found.of_bound == pytest.approx(found.mfu)
+
+
+def test_a_run_that_is_faster_than_the_bound_is_of_another_device():
+    ledger = _timed(xfcost.analyze("vit", on="t4", trace=False), 0.001)
+    assert "faster than the bound: another device, or another dtype in its products" in " ".join(
+        ledger_plain(ledger).split()
+    )
+
+
+def test_the_steps_of_one_micro_batch_are_measured():
+    options = {"mode": "train", "on": "h100-sxm", "dtype": "bfloat16", "global_batch": 2 * 784, "trace": False}
+    one, two = (reached(_timed(xfcost.analyze("vit", **options | more), 0.01)) for more in ({"global_batch": 784}, {}))
+    assert one == two
+
+
+@pytest.mark.parametrize("mode", ["forward", "train"])
+def test_a_run_on_this_machine_and_the_bound_of_a_device_stand_together(mode, tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(
+        "name: Small\ninput: {kind: vectors, length: 8, channels: 16}\n"
+        "stages: [{dim: 16, depth: 1, block: [{kind: full, heads: 2}]}]\n"
+    )
+    options = {"mode": mode, "on": "t4", "device": "cpu", "runs": 1}
+    ledger = xfcost.analyze(path, **options)
+    found, flops = reached(ledger), 2 * ledger.total("macs")
+    if mode == "train":
+        flops += 2 * ledger.total("backward_macs")
+    assert found.mfu == pytest.approx(flops / 8.1e12 / ledger.timing.seconds)
+    compared = xfcost.compare(path, path, **options)
+    assert all(compared.figures[name]["mfu"] for name in compared.names)
+    assert "MFU reached" in comparison_plain(compared)

@@ -17,6 +17,7 @@ from xfcost.counting.system_crossovers import (
     token_crossovers,
 )
 from xfcost.ledger.accounts import TRAFFIC
+from xfcost.ledger.achieved import reached
 from xfcost.ledger.distributed import TrainingPlan
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
@@ -128,7 +129,9 @@ def _figures(system: System, ledger: Ledger, run: Run) -> dict[str, int | float 
         figures["predicted_seconds"] = ledger.prediction.seconds
         update = ledger.prediction.update_seconds
         figures |= {} if update is None else {"predicted_seconds_update": update}
-    return figures | _time_figures(ledger) | _device_figures(ledger) | _training_figures(ledger)
+    figures |= _time_figures(ledger) | _device_figures(ledger) | _training_figures(ledger)
+    found = reached(ledger)
+    return figures if found is None else figures | {"mfu": found.mfu, "mbu": found.mbu, "tf32_mfu": found.tf32_mfu}
 
 
 def _device_figures(ledger: Ledger) -> dict[str, int | float | None]:

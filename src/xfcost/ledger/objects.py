@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, RAN, TRACED, TRAFFIC
-from xfcost.ledger.achieved import beside_rows, peak_of, rates, row_rates, whole_of_peak
+from xfcost.ledger.achieved import beside_rows, peak_of, rates, reached, row_rates, whole_of_peak
 from xfcost.ledger.distributed import plan_object
 from xfcost.ledger.least_work import RowBound, row_bound
 from xfcost.ledger.on_devices import OnDevices
@@ -186,8 +186,11 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
 
 
 def _timing_object(ledger: Ledger) -> dict[str, Any] | None:
-    """The key `timing`, with the share of the machine's peak where that is known."""
-    return None if ledger.timing is None else msgspec.to_builtins(ledger.timing) | whole_of_peak(ledger)
+    """The key `timing`, with the shares of the machine's peak and of the devices of `--on`, where they are known."""
+    if ledger.timing is None:
+        return None
+    found = reached(ledger)
+    return msgspec.to_builtins(ledger.timing) | whole_of_peak(ledger) | ({} if found is None else found._asdict())
 
 
 def mode_objects(ledger: Ledger) -> dict[str, Any]:

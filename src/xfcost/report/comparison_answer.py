@@ -17,6 +17,7 @@ from xfcost.report.figures import bounded, figure_text, recurs
 from xfcost.report.input_description import common_tokens, names_text
 from xfcost.report.on_devices import WITHOUT_TF32, fit_words, no_estimate
 from xfcost.report.time_comparison import time_texts
+from xfcost.report.timing import share_text
 
 # Mode -> the quantities that answer its question, in order, with their words; a cache's are those of its kind.
 _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
@@ -64,7 +65,9 @@ def _on_devices(comparison: Comparison) -> Iterator[Text]:
         words = (
             f"{_bound_words(found[name])}; {fit_words(found[name])}" if name in found else "a torch module: no bound"
         )
-        yield Text(f"  {name:<{width}}  {words}")
+        figures = comparison.figures[name]
+        shares = [f"{share_text(figures[key])} {key.upper()}" for key in ("mfu", "mbu") if figures.get(key) is not None]
+        yield Text(f"  {name:<{width}}  {words}{'; reached ' if shares else ''}{' and '.join(shares)}")
 
 
 def _bound_words(found: OnDevices) -> str:

@@ -15,6 +15,7 @@ from xfcost.report.console import bare_table
 from xfcost.report.decoding import cache_name, intensity_number
 from xfcost.report.header import at_least
 from xfcost.report.style import TERMINAL
+from xfcost.report.timing import share_text
 from xfcost.report.training import days_text, scientific
 
 _EXTRA: Final = "score_dot_products_with_extra_tokens"
@@ -52,6 +53,9 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "predicted_seconds": ("predicted time", "bold"),
     "predicted_seconds_update": ("  predicted time of the update", ""),
     "seconds": ("time", "bold"),
+    "mfu": ("  MFU reached", ""),
+    "tf32_mfu": ("  MFU reached, of TF32", ""),
+    "mbu": ("  MBU reached", ""),
     "seconds_per-token": ("  time per-token", TERMINAL["per-token"]),
     "seconds_local": ("  time of local mixing", TERMINAL["local"]),
     "seconds_global": ("  time of global mixing", TERMINAL["global"]),
@@ -102,6 +106,9 @@ _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
     "seconds_update": units.seconds,
     "seconds_not_attributed": units.seconds,
     "intensity": intensity_number,
+    "mfu": share_text,
+    "tf32_mfu": share_text,
+    "mbu": share_text,
     "run_flops": scientific,
     "estimated_flops": scientific,
     "run_days": lambda days: days_text(days, ""),
