@@ -190,7 +190,8 @@ def _timing_object(ledger: Ledger) -> dict[str, Any] | None:
     if ledger.timing is None:
         return None
     found = reached(ledger)
-    return msgspec.to_builtins(ledger.timing) | whole_of_peak(ledger) | ({} if found is None else found._asdict())
+    shares = {} if found is None else found._asdict()
+    return {**msgspec.to_builtins(ledger.timing), **whole_of_peak(ledger), **shares}
 
 
 def mode_objects(ledger: Ledger) -> dict[str, Any]:

@@ -65,8 +65,8 @@ def _on_devices(comparison: Comparison) -> Iterator[Text]:
         words = (
             f"{_bound_words(found[name])}; {fit_words(found[name])}" if name in found else "a torch module: no bound"
         )
-        figures = comparison.figures[name]
-        shares = [f"{share_text(figures[key])} {key.upper()}" for key in ("mfu", "mbu") if figures.get(key) is not None]
+        reached = {key.upper(): comparison.figures[name].get(key) for key in ("mfu", "mbu")}
+        shares = [f"{share_text(share)} {key}" for key, share in reached.items() if share is not None]
         yield Text(f"  {name:<{width}}  {words}{'; reached ' if shares else ''}{' and '.join(shares)}")
 
 
