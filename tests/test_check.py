@@ -64,7 +64,7 @@ def test_the_figures_are_those_of_analyze():
     assert found["kv_cache"].figure.value == ledger.cache.bytes
     parts = found["memory"].figure.parts
     assert parts["weights"] == 2 * ledger.total("params")  # bfloat16
-    assert parts["KV cache"] == ledger.cache.bytes
+    assert parts["KV cache and state"] == ledger.cache.bytes
     assert found["memory"].figure.value == sum(parts.values())
 
 

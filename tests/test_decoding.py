@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -292,16 +294,29 @@ def test_prefill_is_the_forward_and_tells_its_cache() -> None:
     assert prefill.step is None
 
 
-def test_what_a_batch_asks_of_experts_is_a_bound_and_said_to_be_one() -> None:
-    """Mixtral, 2 of 8 experts: 3 samples ask for 6 at most, 5 for all 8; one asks for 2, whichever they are."""
+def _distinct(experts: int, active: int, tokens: int) -> Fraction:
+    """The mean number of distinct experts over all choices of all tokens, one by one."""
+    choices = list(itertools.combinations(range(experts), active))
+    every = [len(set().union(*chosen)) for chosen in itertools.product(choices, repeat=tokens)]
+    return Fraction(sum(every), len(every))
+
+
+def test_a_batch_reads_the_expected_number_of_experts_and_at_least_those_of_one_token() -> None:
+    """Mixtral, 2 of 8 experts: one sample reads 2, two read 3.5, eight 7.2, if routing is even."""
+    assert [_distinct(8, 2, tokens) for tokens in (1, 2, 3)] == [2, 3.5, 4.625]
     steps = {
         batch: analyze("mixtral-8x7b", N=64, batch=batch, mode="decode", trace=False, **PLAIN).step
-        for batch in (1, 3, 4, 5)
+        for batch in (1, 2, 3, 8)
     }
-    assert [(step.at_most if step else None) for step in steps.values()] == [False, True, True, True]
     expert = 32 * 3 * 4096 * 14336 * 4  # bytes: 32 blocks, three matrices
-    one, three, four, five = (step.weight_bytes for step in steps.values() if step)
     lookup = 4096 * 4  # a row of the embedding per sample
-    assert three - one == 4 * expert + 2 * lookup
-    assert four - three == 2 * expert + lookup
-    assert five - four == lookup
+    dense = steps[1].weight_bytes - lookup - 2 * expert
+    for batch, experts in ((2, 3.5), (3, 4.625), (8, 7.199)):
+        step = steps[batch]
+        assert step.least_weight_bytes == dense + batch * lookup + 2 * expert
+        assert (step.weight_bytes - dense - batch * lookup) / expert == pytest.approx(experts, abs=1e-3)
+        assert step.expected
+        assert step.intensity == step.flops / (step.weight_bytes + step.cache_bytes)
+    assert not steps[1].expected
+    assert steps[1].weight_bytes == steps[1].least_weight_bytes
+    assert isinstance(steps[1].weight_bytes, int)

@@ -9,16 +9,21 @@ import re
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 import xfcost
 from helpers import xf
-from xfcost.counting.on_devices.fit import _last_true
+from xfcost.counting.on_devices.fit import last_true
+from xfcost.ledger.achieved import reached
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import least_macs
+from xfcost.ledger.metadata import Timing
 from xfcost.ledger.on_devices import TimeBound
+from xfcost.report.compare import comparison_plain
 from xfcost.report.console import plain_text
 from xfcost.report.header import header
+from xfcost.report.table import ledger_plain
 
 GIB = 2**30
 BF16 = {"dtype": "bfloat16", "attention": "fused", "trace": False}
@@ -76,7 +81,8 @@ def test_compute_bound_work_is_estimated_by_mfu():
     ],
 )
 def test_an_estimate_needs_the_share_of_what_bounds_it(compute, memory, mfu, mbu, seconds):
-    one = TimeBound(flops=int(compute * 1000), bytes=int(memory * 100), peak=1000.0, bandwidth=100.0)
+    moved = int(memory * 100)
+    one = TimeBound(flops=int(compute * 1000), bytes=moved, expected_bytes=moved, peak=1000.0, bandwidth=100.0)
     found = one.at(mfu, mbu)
     assert (found and found.seconds) == (seconds and pytest.approx(seconds))
 
@@ -125,8 +131,8 @@ def test_a_window_sets_no_largest_n():
 
 @pytest.mark.parametrize("last", [0, 1, 5, 41, 1000])
 def test_the_last_number_for_which_it_holds(last):
-    assert _last_true(lambda number: number <= last, 7) == last
-    assert _last_true(lambda number: True, 7) is None
+    assert last_true(lambda number: number <= last, 7, 10**6) == last
+    assert last_true(lambda number: True, 7, 10**6) is None
 
 
 def test_a_small_cache_turns_compute_bound_at_a_batch():
@@ -143,6 +149,56 @@ def test_a_large_cache_never_turns_compute_bound():
     assert found.intensity == pytest.approx(8, rel=0.5)
     assert found.intensity < found.ridge_point == pytest.approx(989.4 / 3.35)
     assert decode(batch=10**6).on.time.bound == "memory-bound"
+
+
+MIXTRAL = {"trace": False, "dtype": "bfloat16", "attention": "fused", "on": "h100-sxmx8"}
+
+
+def test_the_estimate_takes_the_expected_experts_and_the_bound_those_of_one_token():
+    # experts of 32 blocks, three matrices each, two bytes; 8 tokens choose 2 of 8
+    expert = 2 * 32 * 3 * 4096 * 14336
+    found = xfcost.analyze("mixtral-8x7b", mode="decode", N=1024, batch=8, mfu=0.5, mbu=0.5, **MIXTRAL).on
+    assert (found.time.expected_bytes - found.time.bytes) / expert == pytest.approx(8 * (1 - 0.75**8) - 2)
+    assert found.estimate == pytest.approx(2 * found.time.expected_bytes / (8 * 3.35e12))
+    assert found.seconds == pytest.approx(found.time.bytes / (8 * 3.35e12))
+    # a prefill of two samples with eight tokens each: sixteen choose
+    prefill = xfcost.analyze("mixtral-8x7b", mode="prefill", N=8, batch=2, **MIXTRAL).on.time
+    assert (prefill.expected_bytes - prefill.bytes) / expert == pytest.approx(8 * (1 - 0.75**16) - 2)
+    # three steps of eight tokens each behind a prefill of 8·16
+    whole = xfcost.analyze("mixtral-8x7b", mode="generate", N=16, new_tokens=4, batch=8, **MIXTRAL).on
+    more = [(one.time.expected_bytes - one.time.bytes) / expert for one in whole.phases]
+    assert more == pytest.approx([6, 3 * (8 * (1 - 0.75**8) - 2)])
+    assert whole.expected_seconds > whole.seconds
+
+
+def test_verdicts_on_experts_come_from_the_same_numbers():
+    def found(batch):
+        return xfcost.analyze("mixtral-8x7b", mode="decode", N=32, batch=batch, **MIXTRAL).on
+
+    closing = found(3).compute_bound_batch.batch
+    assert closing == found(999).compute_bound_batch.batch  # whatever the batch of the report is
+    assert [found(closing + more).time.expected_bound for more in (-1, 0)] == ["memory-bound", "compute-bound"]
+    # the fewest experts are compute-bound long before
+    assert found(closing - 1).time.bound == "compute-bound"
+
+
+def test_the_report_says_which_verdict_stands_on_the_expected_experts():
+    words = ["analyze", "deepseek-v3", "--mode", "decode", "--N", "4096", "--batch", "256", "--on", "h200-sxmx16"]
+    words += ["--mfu", "40%", "--mbu", "60%"]
+    told = " ".join(xf(*words, "--no-trace").stdout.split())
+    for line in (
+        "lower bound: 2.31 ms per step, compute-bound if all tokens choose the same experts;",
+        "at full rates with the expected experts: 18.4 ms per step, memory-bound;",
+        "estimate at 40 % MFU and 60 % MBU: 30.7 ms per step;",
+        "compute-bound from batch 3,309 on with the expected experts",
+        "bytes read per step: expected 1.286 TiB (1.219 TiB of weights",
+        "arithmetic intensity 25.9 FLOP/byte with the expected experts: memory-bound",
+    ):
+        assert line in told
+    rows = {row["operation"]: row for row in _rows(*words)}
+    assert rows["experts_gate"]["roofline_bound"] == "memory-bound"
+    assert int(rows["experts_gate"]["least_bytes"]) == 2 * 8 * 7168 * 2048
+    assert float(rows["experts_gate"]["expected_bytes"]) == pytest.approx(2 * 256 * 7168 * 2048, rel=1e-3)
 
 
 def test_a_generation_is_its_prefill_and_its_steps():
@@ -164,8 +220,21 @@ def test_a_generation_of_one_token_is_its_prefill():
 
 def test_devices_that_do_not_divide_the_heads_are_noted():
     assert decode().on.notes == ()
-    assert "16 devices do not divide 8 heads" in decode(on="h100-sxmx16").on.notes[0]
-    assert "3 devices do not divide 8 or 64 heads" in decode(on="h100-sxmx3").on.notes[0]
+    more = ": some would hold more of them, or copies"
+    assert decode(on="h100-sxmx16").on.notes == (f"16 devices do not divide 8 key and value heads{more}",)
+    assert decode(on="h100-sxmx3").on.notes == (
+        f"3 devices do not divide 64 heads{more}", f"3 devices do not divide 8 key and value heads{more}",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("attention", ["fused", "eager"])
+def test_a_latent_that_all_heads_read_is_no_number_of_heads(attention):
+    # DeepSeek-V3 caches one latent for its 128 heads, which 16 devices divide
+    options = {"mode": "decode", "N": 64, "batch": 3, "dtype": "bfloat16", "trace": False}
+    found = xfcost.analyze("deepseek-v3", on="h200-sxmx16", attention=attention, **options).on
+    assert found.notes == (
+        "all 128 heads read the same cache: each of 16 devices would hold a copy, unless they share out the samples",
+    )
 
 
 def test_rows_are_bounded_where_their_bytes_are_known():
@@ -275,7 +344,7 @@ def test_the_plot_of_the_bound(tmp_path):
         (["--on", "h100-sxmx0"], "expected x1 to x100,000,000 devices"),
         (["--on", "h100-sxmx1e9"], "expected x1 to x100,000,000 devices"),
         (["--on", "t4", "--dtype", "bf16"], "error: t4: no bfloat16 peak of it is known"),
-        (["--on", "t4", "--device", "cpu"], "error: --device with --on: the one is run and timed, the other bounded"),
+        (["--on", "t4x2", "--device", "cpu"], "error: --device cpu with --on t4 x2: one device is run and timed; give"),
         (["--on", "t4", "--mfu", "40"], "error: --mfu 40: expected a share of the peak up to 1"),
         (["--on", "t4", "--mbu", "0"], "error: --mbu 0: expected a share of the memory's bandwidth up to 1"),
         (["--mbu", "60%"], "error: --mbu 60%: a share of which memory's bandwidth? Name the devices"),
@@ -418,3 +487,165 @@ def test_a_module_beside_a_spec_has_no_bound(tmp_path):
     assert re.search(r"^  \S+ +a torch module: no bound$", found.stdout, re.MULTILINE), found.stderr
     alone = xf("analyze", f"{tmp_path}/net.py:net", *words)
     assert (alone.returncode, "--on t4: that is of specs" in alone.stderr) == (2, True)
+
+
+# ── float32 without and with TF32 ────────────────────────────────────────────────────────────────────────────────────
+
+# A100: 19.5 TFLOP/s in float32, 156 with TF32 (datasheet), 2,039 GB/s
+ON_A100 = ["--on", "a100-sxm-80", "--no-trace"]
+
+
+def test_float32_has_a_bound_without_tf32_and_one_with_it():
+    ledger = xfcost.analyze("vit", on="a100-sxm-80", mfu=0.4, trace=False)
+    found, tf32 = ledger.on, ledger.on.with_tf32
+    flops = 2 * ledger.total("macs")
+    assert (found.seconds, tf32.seconds) == pytest.approx((flops / 19.5e12, flops / 156e12))
+    assert (found.estimate, tf32.estimate) == pytest.approx((flops / 19.5e12 / 0.4, flops / 156e12 / 0.4))
+    told = json.loads(ledger.to_json())["on"]
+    assert told["least_seconds"] == found.seconds
+    assert told["tf32"]["least_seconds"] == tf32.seconds
+    assert told["tf32"]["peak_flops_per_second"] == 156e12
+    words = ledger_plain(ledger)
+    for line in (
+        "lower bound in float32 without TF32: 2.30 ms, compute-bound;", "lower bound with TF32: 287 µs, compute-bound;",
+        "estimate at 40 % MFU in float32 without TF32: 5.75 ms;", "estimate at 40 % MFU with TF32: 718 µs;",
+        "products at 19.50 TFLOP/s in float32 without TF32, 156.0 TFLOP/s with TF32",
+    ):  # fmt: skip
+        assert line in words
+
+
+@pytest.mark.parametrize(
+    ("on", "dtype"), [("a100-sxm-80", "bfloat16"), ("v100-sxm2-16", "float32"), ("rtx-3090", "float32")]
+)
+def test_other_dtypes_and_devices_without_a_faster_tf32_have_one_bound(on, dtype):
+    ledger = xfcost.analyze("vit", on=on, dtype=dtype, trace=False)
+    assert ledger.on.with_tf32 is None
+    assert "TF32" not in ledger_plain(ledger)
+    assert json.loads(ledger.to_json())["on"]["tf32"] is None
+
+
+def test_a_generation_in_float32_has_both_phases_with_tf32():
+    options = {"mode": "generate", "N": 512, "new_tokens": 4, "dtype": "float32", "attention": "eager", "trace": False}
+    found = xfcost.analyze("gpt2", on="a100-sxm-80", **options).on
+    prefill, decode = found.with_tf32.phases
+    assert prefill.time.seconds == pytest.approx(prefill.time.flops / 156e12)
+    assert decode.time.seconds == found.phases[1].time.seconds  # bytes
+    assert found.with_tf32.seconds == prefill.time.seconds + decode.time.seconds
+
+
+def test_published_float32_runs_are_no_faster_than_the_bound_with_tf32():
+    # 938 images/s of ResNet-50 in training on an A100, in TF32: a bound of 802 images/s is one without it
+    ledger = xfcost.analyze("resnet-50", mode="train", batch=256, on="a100-sxm-80", tokens=3136 * 10**6, trace=False)
+    plan = ledger.training.plan
+    assert 256 / plan.bound_step_seconds == pytest.approx(802, abs=1)
+    assert 256 / plan.with_tf32.bound_step_seconds == pytest.approx(802 * 156 / 19.5, rel=1e-3)
+    assert [one.step_seconds for one in plan.at] == pytest.approx([8 * one.step_seconds for one in plan.tf32_at])
+    words = " ".join(ledger_plain(ledger).split())
+    assert "no run reaches" not in words
+    # 10⁶ images in 3,907 steps of 319 ms
+    assert "lower bound 20.77 minutes in float32 without TF32, 2.597 minutes with TF32:" in words
+    assert "at the peak of 19.50 TFLOP/s (float32) or 156.0 TFLOP/s (TF32) on every device" in words
+    assert json.loads(ledger.to_json())["training"]["plan"]["tf32"]["bound_days"] == plan.with_tf32.bound_days
+    half = xfcost.analyze("resnet-50", mode="train", batch=256, dtype="bfloat16", on="a100-sxm-80", trace=False)
+    assert "which no run reaches" in " ".join(ledger_plain(half).split())
+
+
+def test_every_report_of_a_float32_bound_names_both(tmp_path):
+    compared = " ".join(xf("compare", "vit", "swin", *ON_A100).stdout.split())
+    assert "lower bound on NVIDIA A100 SXM 80 GB in float32 without TF32: Swin-T has the least" in compared
+    assert "lower bound on NVIDIA A100 SXM 80 GB with TF32: Swin-T has the least" in compared
+    train = " ".join(xf("compare", "vit", "swin", *ON_A100, "--mode", "train", "--tokens", "1e9").stdout.split())
+    assert "at the peak of TF32" in train
+    searched = xf("find", "vit", "--vary", "stages.0.depth=8,12", "--on", "a100-sxm-80", "--max-seconds", "2ms").stdout
+    assert "time bound with TF32" in " ".join(searched.split())
+    assert "in float32 without TF32 (the bound that --max-seconds limits), or at 156.0" in " ".join(searched.split())
+    assert "1 fit" in searched  # depth 12 takes 2.30 ms without TF32
+    refused = xf("find", "vit", "--on", "v100-sxm2-16", "--sort", "tf32-seconds", "--vary", "stages.0.depth=8,12")
+    assert (refused.returncode, "has no TF32 that is faster" in refused.stderr) == (2, True)
+    words = ["vit", "swin", "--N", "196:784", "--metric", "least-time", "--on", "a100-sxm-80"]
+    assert "ViT-S/8, with TF32: slope" in xf("plot", *words, "-o", str(tmp_path / "x.csv")).stdout
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "x.csv").read_text("utf-8"))))
+    assert all(float(row["tf32_least_seconds"]) <= float(row["least_seconds"]) for row in rows)
+    roofs = " ".join(xf("roofline", "vit", "--on", "a100-sxm-80", "-o", str(tmp_path / "r.csv")).stdout.split())
+    assert "peak 19.5 TFLOP/s in float32 without TF32 (156 TFLOP/s with TF32)" in roofs
+    assert "bound: 2.62 ms on NVIDIA A100 SXM 80 GB in float32 without TF32, 740 µs with TF32:" in roofs
+
+
+# ── a measured run beside the bound ──────────────────────────────────────────────────────────────────────────────────
+
+# Recorded on one H100 SXM, 66.9 TFLOP/s in float32, 989.4 in bfloat16, 3.35 TB/s: medians of twelve calls
+VIT, PATCHES = 22_405_742_592, 784 * 192 * 384  # MACs of a forward, and those of them that multiply pixels
+GPT2_STEP = 124_439_808 - 1024 * 768 + 2 * 768  # weights: of the positions one row, and one more of the tied table
+ON_H100 = {
+    "forward": (
+        {"spec": "vit", "dtype": "float32", "attention": "eager"},
+        0.0045017, 2 * VIT / 66.9e12, 4 * 22_055_272 / 3.35e12,
+    ),
+    "decode": (
+        {"spec": "gpt2", "mode": "decode", "N": 1024, "dtype": "bfloat16", "attention": "fused"},
+        0.0093896, None, (2 * GPT2_STEP + 36 * 2**20) / 3.35e12,
+    ),
+    "train": (
+        {"spec": "vit", "mode": "train", "batch": 16, "dtype": "bfloat16", "attention": "fused"},
+        0.02791865, 16 * 2 * (3 * VIT - PATCHES) / 989.4e12, None,
+    ),
+}  # fmt: skip
+
+
+def _timed(ledger, seconds):
+    timing = Timing(device="cuda", machine="NVIDIA H100 80GB HBM3", seconds=seconds, spread=0.0, runs=12, threads=1)
+    return msgspec.structs.replace(ledger, timing=timing)
+
+
+@pytest.mark.parametrize("mode", ON_H100)
+def test_a_measured_run_has_shares_of_the_devices(mode):
+    options, seconds, at_peak, at_bandwidth = ON_H100[mode]
+    ledger = _timed(xfcost.analyze(**options, on="h100-sxm", trace=False), seconds)
+    found = reached(ledger)
+    assert at_peak is None or found.mfu == pytest.approx(at_peak / seconds)
+    # the lookup of a token and of its position are what the weights hold beside the products
+    assert found.mbu == (None if at_bandwidth is None else pytest.approx(at_bandwidth / seconds, rel=1e-3))
+    told = json.loads(ledger.to_json())["timing"]
+    assert (told["mfu"], told["mbu"], told["of_bound"]) == (found.mfu, found.mbu, found.of_bound)
+    words = " ".join(ledger_plain(ledger).split())
+    assert f"on cuda, NVIDIA H100 80GB HBM3, 1 thread: {100 * found.mfu:.3g} % MFU" in words
+    assert "faster than the bound" not in words
+
+
+def test_the_share_that_a_run_reached_gives_its_time_as_an_estimate():
+    options, seconds, *_ = ON_H100["forward"]
+    found = reached(_timed(xfcost.analyze(**options, on="h100-sxm", trace=False), seconds))
+    assert xfcost.analyze(**options, on="h100-sxm", mfu=found.mfu, trace=False).on.estimate == pytest.approx(seconds)
+    assert (found.tf32_mfu, found.tf32_of_bound) == pytest.approx((found.mfu * 66.9 / 494.7,) * 2)
+    assert found.of_bound == pytest.approx(found.mfu)
+
+
+def test_a_run_that_is_faster_than_the_bound_is_of_another_device():
+    ledger = _timed(xfcost.analyze("vit", on="t4", trace=False), 0.001)
+    assert "faster than the bound: another device, or another dtype in its products" in " ".join(
+        ledger_plain(ledger).split()
+    )
+
+
+def test_the_steps_of_one_micro_batch_are_measured():
+    options = {"mode": "train", "on": "h100-sxm", "dtype": "bfloat16", "global_batch": 2 * 784, "trace": False}
+    one, two = (reached(_timed(xfcost.analyze("vit", **options | more), 0.01)) for more in ({"global_batch": 784}, {}))
+    assert one == two
+
+
+@pytest.mark.parametrize("mode", ["forward", "train"])
+def test_a_run_on_this_machine_and_the_bound_of_a_device_stand_together(mode, tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(
+        "name: Small\ninput: {kind: vectors, length: 8, channels: 16}\n"
+        "stages: [{dim: 16, depth: 1, block: [{kind: full, heads: 2}]}]\n"
+    )
+    options = {"mode": mode, "on": "t4", "device": "cpu", "runs": 1}
+    ledger = xfcost.analyze(path, **options)
+    found, flops = reached(ledger), 2 * ledger.total("macs")
+    if mode == "train":
+        flops += 2 * ledger.total("backward_macs")
+    assert found.mfu == pytest.approx(flops / 8.1e12 / ledger.timing.seconds)
+    compared = xfcost.compare(path, path, **options)
+    assert all(compared.figures[name]["mfu"] for name in compared.names)
+    assert "MFU reached" in comparison_plain(compared)

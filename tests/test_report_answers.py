@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
 import xfcost
 from helpers import xf
 from xfcost.report.compare import comparison_plain
 from xfcost.report.table import ledger_plain
+from xfcost.report.training import days_text, device_days_text
 
 
 def header(spec: str, **options: object) -> list[str]:
@@ -36,7 +38,21 @@ def test_a_decode_step_answers_cache_bytes_intensity_and_tokens_at_once() -> Non
 
 
 def test_a_recurrent_state_is_no_kv_cache() -> None:
-    assert any(line.startswith("recurrent state") for line in header("mamba-130m", mode="decode", N=64))
+    told = header("mamba-130m", mode="decode", N=64, on="h100-sxm")
+    assert any(line.startswith("recurrent state: ") for line in told)
+    assert "KV cache" not in " ".join(told)
+
+
+def test_an_encoder_s_keys_and_a_full_window_are_no_recurrent_state() -> None:
+    for name, options in (("t5-small", {}), ("mistral-7b-sliding", {"N": 8000})):
+        lines = header(name, mode="decode", on="h100-sxm", **options)
+        assert any(line.startswith("KV cache: ") for line in lines)
+        assert "recurrent" not in " ".join(lines)
+
+
+def test_systems_with_both_kinds_of_cache_name_both() -> None:
+    compared = xf("compare", "mamba-130m", "gpt2", "--mode", "decode", "--N", "64", "--no-trace").stdout
+    assert "KV cache and recurrent state: " in compared
 
 
 def test_a_generation_answers_its_total() -> None:
@@ -56,9 +72,50 @@ def test_training_answers_flops_memory_and_days() -> None:
     assert "saved activations, 1.534 MiB float32" in traced.split("\n\n")[0]
 
 
-def test_the_parts_of_the_estimate_add_up_in_words() -> None:
-    run = xfcost.analyze("gpt2", mode="train", tokens="300e9", trace=False).training.run
-    assert run.excess_over_estimate == pytest.approx(run.attention_over_estimate + run.rest_over_estimate)
+CAUSES = {
+    "gpt2": ("attention matmuls", "embeddings and norms", "biases", "recomputation"),
+    "swin": ("attention matmuls", "weights that see fewer tokens", "embeddings and norms"),  # its grid shrinks
+    "resnet-50": ("weights applied more than once per token", "weights that see fewer tokens", "embeddings and norms"),
+    "mamba2-130m": ("products without parameters",),
+    "t5-small": ("attention matmuls", "weights that see fewer tokens", "recomputation"),
+    "reformer-enwik8": ("attention matmuls", "products without parameters", "embeddings and norms", "recomputation"),
+}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_the_causes_of_a_count_beside_the_estimate_add_up_and_are_its_own(name: str) -> None:
+    ledger = xfcost.analyze(name, mode="train", tokens="300e9", trace=False)
+    for run in (ledger.training.run, ledger.training.run.without_recomputation):
+        assert sum(msgspec.structs.astuple(run.beside_estimate)) == run.flops - run.filled_estimate
+    words = " ".join(ledger_plain(ledger).split())
+    (causes,) = re.findall(r"(?:above|below) 6·P·D \(\S+?\): (.*?) [\d,]+ parameters", words)
+    assert tuple(re.sub(r" [+−][\d.]+ %$", "", cause) for cause in causes.split(", ")) == CAUSES[name]
+
+
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [
+        (0.002123, "3.057 minutes"), (0.7, "16.8 hours"), (1, "1 day"), (1.189, "1.189 days"), (12345, "12,345 days"),
+        (0.0006, "51.8 s"),
+    ],
+)  # fmt: skip
+def test_a_time_is_in_a_unit_that_it_fills(days: float, words: str) -> None:
+    assert days_text(days) == words
+
+
+def test_a_column_of_days_has_symbols_of_other_units() -> None:
+    assert [days_text(days, "") for days in (1.189, 0.7, 0.002123, 0.0006)] == [
+        "1.189",
+        "16.8 h",
+        "3.057 min",
+        "51.8 s",
+    ]
+
+
+def test_device_time_is_in_the_unit_of_its_largest() -> None:
+    assert device_days_text([0.5, 0.9]) == "12 to 21.6 device-hours"
+    assert device_days_text([0.5, 252.4]) == "0.5 to 252.4 device-days"
+    assert device_days_text([1e-6]) == "86.4 ms of one device"
 
 
 def test_the_first_twelve_lines_of_compare_are_its_answer() -> None:

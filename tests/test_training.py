@@ -432,7 +432,7 @@ def test_compare_in_training():
     assert small["backward_macs"] == 2 * small["macs"]
     assert large["run_flops"] > small["run_flops"] > 0
     told = xf("compare", "gpt2", "gpt2-medium", "--mode", "train", "--tokens", "1e9", "--sustained", "1T").stdout
-    for words in ("backward MACs", "optimizer states", "FLOPs of the run", "days of the run"):
+    for words in ("backward MACs", "optimizer states", "FLOPs of the run", "time of the run (days)"):
         assert words in told
 
 

@@ -106,8 +106,8 @@ def test_one_device_keeps_what_the_ledger_says():
     assert planned(on=group(1), checkpoint="none").memory.recomputed == 0
 
 
-def test_selective_recomputation_keeps_no_attention_matrix_and_one_comes_back():
-    matrices = 2 * HEADS * N * N
+def test_selective_recomputation_keeps_no_attention_matrix_or_mask_and_one_comes_back():
+    matrices = 2 * HEADS * N * N + N * N  # bfloat16, and the causal mask of all heads, a byte for each pair
     memory = planned(checkpoint="selective").memory
     assert memory.activations == _kept() - BLOCKS * matrices
     assert memory.recomputed == matrices
@@ -123,11 +123,21 @@ def test_tensor_parallelism_leaves_inputs_of_norms_and_first_maps_whole_and_sequ
     outside = _kept(lambda row: not row.in_block)
     # two norms and their statistics, inputs of QKV and of the MLP
     whole = _kept(lambda row: row.in_block and (row.role == "norm" or row.takes_input))
-    inside = _kept(lambda row: row.in_block) - whole
+    masks = BLOCKS * N * N  # one for all heads of a block, whole on every device
+    inside = _kept(lambda row: row.in_block) - whole - masks
     assert whole > 4 * BLOCKS * 2 * N * D
-    assert planned(tensor_parallel=8).memory.activations == outside + whole + inside // 8
+    assert planned(tensor_parallel=8).memory.activations == outside + whole + masks + inside // 8
     divided = planned(tensor_parallel=8, sequence_parallel=True).memory.activations
-    assert divided == outside + (whole + inside) // 8
+    assert divided == outside + masks + (whole + inside) // 8
+
+
+def test_tensor_parallelism_does_not_divide_the_causal_mask_of_all_heads():
+    # 175B: 96 blocks of 96 heads; what grows with t = 8 against an eighth of t = 1 is what every device holds whole:
+    # with sequence parallelism only masks in blocks, 96·2048² bytes = 0.375 GiB, and what stands outside them
+    one, eight = (planned("gpt3-175b", tensor_parallel=t, sequence_parallel=t > 1).memory for t in (1, 8))
+    outside = xfcost.analyze("gpt3-175b", **XL).total("kept_bytes", lambda row: not row.in_block)
+    assert eight.activations - outside - (one.activations - outside) // 8 == 96 * 2048**2 * 7 // 8
+    assert 96 * 2048**2 == 0.375 * 2**30
 
 
 def test_the_first_pipeline_stage_holds_as_many_micro_batches_as_there_are_stages():

@@ -81,7 +81,9 @@ def test_tokens_that_do_not_fill_a_step_stand_beside_whole_steps():
     assert "17.5 ms to 21.9 ms (140 ms to 175 ms of one device) at 50 % to 40 % MFU" in ranged
     many = words_of("gpt2", on=group(), tokens=10**9, mfu=0.4)
     assert "is filled" not in many
-    assert " device-days)" in many
+    # eight devices for 2.7 hours
+    assert " device-hours)" in many
+    assert " device-days)" in words_of("gpt2", on=group(), tokens=10**11, mfu=0.4)
 
 
 def test_every_report_counts_the_logits_of_the_loss():

@@ -28,6 +28,7 @@ from xfcost.ledger.options import OPTION_TYPES, RunOptions, spelled_out
 from xfcost.ledger.timing_options import TIMING_OPTIONS, TIMING_TYPES, TimingOptions, TimingPlan, timing_plan
 from xfcost.spec.input_shapes import NO_MODULE
 from xfcost.spec.load import load
+from xfcost.spec.run import Run
 from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:
@@ -89,6 +90,19 @@ def _parted(device: str | None, options: Mapping[str, Any], *, predict: bool) ->
     return timing_plan(device, timing), {name: value for name, value in options.items() if name not in timing}
 
 
+def _check_one(run: Run, device: str | None) -> None:
+    """Refuse a timed run beside the bound of several devices: it is of one.
+
+    Raises:
+        UsageError: there are several.
+    """
+    if device is not None and run.on is not None and run.on.count > 1:
+        raise UsageError(
+            f"--device {device} with --on {run.on.name}: one device is run and timed; give --on {run.on.device.name} "
+            "for its bound, or leave --device out"
+        )
+
+
 def _with_roofs(ledger: Ledger, timing: TimingPlan) -> Ledger:
     """A timed ledger with the roofs of its machine."""
     if ledger.timing is None:
@@ -146,8 +160,6 @@ def analyze(  # noqa: PLR0913 - options
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     on = device or "cpu"
-    if device is not None and options.get("on") is not None:
-        raise UsageError("--device with --on: the one is run and timed, the other bounded; leave one of them out")
     timing, given = _parted(device, options, predict=predict)
     trace = options.get("on") is None if trace is None else trace
     how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}
@@ -177,6 +189,7 @@ def analyze(  # noqa: PLR0913 - options
     if inputs or build:
         raise UsageError(NO_MODULE)
     loaded, run = loaded or load(name, settings_texts(settings)), make_run(**given)
+    _check_one(run, device)
     if probe and run.mode in {"decode", "generate"}:
         raise UsageError(f"--probe: of --mode {run.mode} a step reads its cache; probe the forward, without --mode")
     ledger = account(
@@ -225,6 +238,7 @@ def compare(  # noqa: PLR0913 - options
     if len(systems) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     run = shared_run(run, systems)
+    _check_one(run, device)
     if mixing and all(isinstance(one, SpecSystem) for one in systems):
         raise UsageError("--mixing: a spec declares how its operations mix tokens; `analyze --probe` checks it")
     how: dict[str, Any] = {"trace": trace, "device": device, "predict": on if predict else None, "timing": timing}

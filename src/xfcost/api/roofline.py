@@ -131,7 +131,9 @@ def bounded_roofline(ledger: Ledger) -> Roofline:
             "run it (--device cpu) or predict it (--predict), or take --mode decode --attention fused"
         )
     rows = tuple(
-        msgspec.structs.replace(row, predicted_seconds=found.least_seconds, operand_bytes=found.least_bytes)
+        msgspec.structs.replace(
+            row, predicted_seconds=found.expected_seconds, operand_bytes=round(found.expected_bytes)
+        )
         if (found := bounds.get(row.path)) is not None
         else row
         for row in ledger.rows
@@ -140,6 +142,7 @@ def bounded_roofline(ledger: Ledger) -> Roofline:
     roofs = Roofs(
         flops_per_second=on.peak(ledger.on.dtype), bytes_per_second=on.bytes_per_second,
         calibrated=on.device.calibrated, nominal=on.device.calibrated is None,
+        tf32_flops_per_second=on.tf32_peak(ledger.on.dtype),
     )  # fmt: skip
     return roofline(msgspec.structs.replace(ledger, rows=rows), roofs)
 

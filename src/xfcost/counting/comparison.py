@@ -17,6 +17,7 @@ from xfcost.counting.system_crossovers import (
     token_crossovers,
 )
 from xfcost.ledger.accounts import TRAFFIC
+from xfcost.ledger.achieved import reached
 from xfcost.ledger.distributed import TrainingPlan
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
@@ -128,7 +129,9 @@ def _figures(system: System, ledger: Ledger, run: Run) -> dict[str, int | float 
         figures["predicted_seconds"] = ledger.prediction.seconds
         update = ledger.prediction.update_seconds
         figures |= {} if update is None else {"predicted_seconds_update": update}
-    return figures | _time_figures(ledger) | _device_figures(ledger) | _training_figures(ledger)
+    figures |= _time_figures(ledger) | _device_figures(ledger) | _training_figures(ledger)
+    found = reached(ledger)
+    return figures if found is None else figures | {"mfu": found.mfu, "mbu": found.mbu, "tf32_mfu": found.tf32_mfu}
 
 
 def _device_figures(ledger: Ledger) -> dict[str, int | float | None]:
@@ -137,7 +140,12 @@ def _device_figures(ledger: Ledger) -> dict[str, int | float | None]:
     if found is None:
         return {}
     figures: dict[str, int | float | None] = {"least_seconds": found.seconds, "needed_bytes": found.memory.needed}
-    return figures | ({} if found.estimate is None else {"estimated_seconds": found.estimate})
+    figures |= {} if found.estimate is None else {"estimated_seconds": found.estimate}
+    tf32 = found.with_tf32
+    if tf32 is None:
+        return figures
+    figures["tf32_least_seconds"] = tf32.seconds
+    return figures | ({} if tf32.estimate is None else {"tf32_estimated_seconds": tf32.estimate})
 
 
 def _time_figures(ledger: Ledger) -> dict[str, int | float | None]:
@@ -197,7 +205,13 @@ def _plan_figures(plan: TrainingPlan | None) -> dict[str, int | float | None]:
         "device_spare_bytes": plan.spare_bytes,
         "bound_days": plan.bound_days,
         "run_days": days,
-    }
+    } | _tf32_figures(plan.with_tf32)
+
+
+def _tf32_figures(plan: TrainingPlan | None) -> dict[str, int | float | None]:
+    if plan is None:
+        return {}
+    return {"tf32_bound_days": plan.bound_days, "tf32_run_days": plan.at[0].days if plan.mesh.mfus else None}
 
 
 def _mode_figures(ledger: Ledger) -> dict[str, int | float | None]:

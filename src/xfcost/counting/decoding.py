@@ -10,6 +10,7 @@ import msgspec
 from xfcost.counting.forward import count
 from xfcost.counting.sums import Costs, sum_over_sizes
 from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.least_work import least_weights
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.modes import Cache, Generation, Step, Work
 from xfcost.ledger.operation import Operation, without_trace
@@ -31,9 +32,9 @@ def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architectu
     if run.mode == "decode":
         step = Step(
             weight_bytes=ledger.weights_read() * ledger.bytes_per_element,
+            least_weight_bytes=least_weights(ledger.rows) * ledger.bytes_per_element,
             cache_bytes=ledger.cached_bytes,
             flops=ledger.total("flops") or 0,
-            at_most=run.batch > 1 and any(row.idle_params for row in ledger.rows),
         )
         return msgspec.structs.replace(ledger, cache=cache_of(ledger), step=step)
     if run.mode == "prefill":
@@ -46,10 +47,12 @@ def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architectu
 def cache_of(step: Ledger) -> Cache:
     """The KV cache and recurrent state of a decode step's rows."""
     states = step.part(row for row in step.rows if not (row.cache and row.cache.per_token))
+    recurrent = step.part(row for row in step.rows if row.cache and row.cache.recurrent)
     return Cache(
         bytes=step.cached_bytes,
         bytes_per_token=(step.total("cached_per_token") or 0) * step.bytes_per_element,
         state_bytes=states.cached_bytes,
+        recurrent_bytes=recurrent.cached_bytes,
     )
 
 

@@ -17,7 +17,7 @@ from xfcost.formulas.orders import orders as orders_of
 from xfcost.formulas.residual import component_rows
 from xfcost.formulas.rows import without_work
 from xfcost.formulas.traffic import plain, tiled
-from xfcost.ledger.accounts import Cached, Traffic, WeightsRead
+from xfcost.ledger.accounts import Traffic, WeightsRead
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
@@ -177,7 +177,7 @@ def batched(row: Operation, batch: int) -> Operation:
         comparisons=row.comparisons * batch,
         moved=row.moved * batch,
         backward_macs=None if row.backward_macs is None else row.backward_macs * batch,
-        cache=row.cache and Cached(row.cache.elements * batch, row.cache.per_token),
+        cache=row.cache and msgspec.structs.replace(row.cache, elements=row.cache.elements * batch),
         weights_read=row.weights_read and row.weights_read.batched(batch),
         matrix=row.matrix and row.matrix.batched(batch),
         core=core,

@@ -35,6 +35,7 @@ QUANTITIES: Final[dict[str, Callable[[Ledger], int | None]]] = {
 
 # The lower bound of the time, which needs devices.
 LEAST_SECONDS: Final = "least_seconds"
+TF32_LEAST_SECONDS: Final = "tf32_least_seconds"
 
 
 class Axis(NamedTuple):
@@ -81,10 +82,20 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
         tokens = [own.metadata.grid_tokens for own in self.ledgers]
         return self.xs[tokens.index(ledger.metadata.grid_tokens)]
 
+    def least_seconds(self, ledger: Ledger) -> dict[str, float]:
+        """The lower bound of the time at a point, of float32 also with TF32; nothing without devices."""
+        if self.on is None:
+            return {}
+        bound, tf32 = step_bound(ledger, self.on), self.on.tf32_peak(ledger.metadata.dtype)
+        found = {LEAST_SECONDS: bound.seconds}
+        if tf32 is not None:
+            found[TF32_LEAST_SECONDS] = msgspec.structs.replace(bound, peak=tf32).seconds
+        return found
+
     def values(self, quantity: str) -> Sequence[float | None]:
         """One figure at every point."""
-        if quantity == LEAST_SECONDS:
-            return [None if self.on is None else step_bound(ledger, self.on).seconds for ledger in self.ledgers]
+        if quantity in {LEAST_SECONDS, TF32_LEAST_SECONDS}:
+            return [self.least_seconds(ledger).get(quantity) for ledger in self.ledgers]
         return [QUANTITIES[quantity](ledger) for ledger in self.ledgers]
 
 

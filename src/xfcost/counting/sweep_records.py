@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from xfcost.counting.on_devices.bounds import step_bound
-from xfcost.counting.sweep import LEAST_SECONDS, PIXELS, QUANTITIES, Sweep
+from xfcost.counting.sweep import PIXELS, QUANTITIES, Sweep
 from xfcost.ledger.ledger import Ledger
 
 _TIMED: Final = ("seconds", "spread", "runs", "device", "machine", "threads", "noisy")
@@ -23,7 +22,7 @@ def records(system: Sweep, measured: Sequence[Ledger] = ()) -> list[dict[str, An
         row |= {"image": metadata.image and "x".join(map(str, metadata.image[-2:]))}
         row |= {name: getattr(metadata, name) for name in ("extra_tokens", "batch", "dtype", "attention", "mode")}
         row |= {quantity: value(ledger) for quantity, value in QUANTITIES.items()}
-        row |= {} if system.on is None else {LEAST_SECONDS: step_bound(ledger, system.on).seconds}
+        row |= system.least_seconds(ledger)
         row |= {f"traced_{name}": traced(run, name) if run else None for name in ("params", "macs", "mixing_macs")}
         timing = run.timing if run else None
         row |= {name: getattr(timing, name, None) for name in _TIMED}

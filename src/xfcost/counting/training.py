@@ -7,6 +7,7 @@ recompute their forward pass.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from xfcost.formulas.residual import component_rows
 from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.training import Plan, Training, TrainingStep, WholeRun
+from xfcost.ledger.training import BesideEstimate, Plan, Training, TrainingStep, WholeRun
 from xfcost.spec.architecture import Architecture, Part, Stream
 
 HALF: frozenset[str] = frozenset(("float16", "bfloat16"))
@@ -37,7 +38,10 @@ def with_training(ledger: Ledger, architecture: Architecture, plan: Plan) -> Led
     again = ledger.total("macs", lambda row: row.recomputed) or 0
     step = training_step(ledger, plan.optimizer, _parameters(ledger), tokens=tokens, recomputed=again)
     step = msgspec.structs.replace(step, loss_logits_bytes=loss_logits_bytes(architecture))
-    run = None if plan.tokens is None else _run(ledger, plan, plan.tokens, tokens, _passes(architecture, plan, tokens))
+    run = None
+    if plan.tokens is not None:
+        passes = _passes(architecture, plan, tokens)
+        run = _run(ledger, plan, plan.tokens, tokens, passes, _beside_estimate(ledger, architecture, tokens))
     return msgspec.structs.replace(ledger, training=Training(step=step, run=run))
 
 
@@ -158,13 +162,58 @@ def _passes(architecture: Architecture, plan: Plan, tokens: int) -> int:
     return step_batch(plan.mesh, architecture.batch, tokens // architecture.batch)[0] * plan.mesh.data
 
 
-def _run(ledger: Ledger, plan: Plan, tokens: int, batch_tokens: int, passes: int) -> WholeRun:
+def _beside_estimate(ledger: Ledger, architecture: Architecture, tokens: int) -> Counter[str]:
+    """MACs of a pass of `tokens` tokens, forward and backward, that 3·P per token do not foresee: by cause."""
+    seen = {part.path: part.place.grid.total * architecture.batch for part, *_ in architecture.parts()}
+    cores = {row.component for row in ledger.rows if row.core is not None}
+    found: Counter[str] = Counter()
+    weights: dict[str, list[Operation]] = defaultdict(list)
+    for row in ledger.rows:
+        if row.params or row.shared:
+            weights[row.shared or row.path].append(row)
+            continue
+        again = recomputed_macs(row)
+        found["attention" if row.component in cores else "without_params"] += _both_passes(row) - again
+        found["recomputed"] += again
+    for rows in weights.values():
+        here = max((seen[row.component] for row in rows if row.macs), default=tokens)
+        found.update(_weights_beside_estimate(rows, tokens, here))
+    return found
+
+
+def _weights_beside_estimate(rows: Iterable[Operation], tokens: int, here: int) -> Counter[str]:
+    """The same of one weight's `rows`; `here` is the number of tokens where it stands, `tokens` that of the model.
+
+    A map of d inputs and a bias multiplies d of d + 1 parameters, at least half: with less, it sees fewer tokens.
+    """
+    params = sum(row.active_params * row.times for row in rows)
+    forward = sum(row.macs * row.times for row in rows)
+    again = sum(map(recomputed_macs, rows))
+    backward = sum(map(_both_passes, rows)) - again - 3 * forward
+    found = Counter({"recomputed": again})
+    found["input_gradient" if backward < 0 else "repeated"] += backward
+    if not forward:
+        found["tables"] -= 3 * params * tokens
+        return found
+    seen = next((each for each in (here, tokens) if 2 * forward > params * each), None)
+    rest = 0 if seen is None else 3 * (forward - params * seen)
+    others = 3 * (forward - params * tokens) - rest
+    found["biases" if rest < 0 else "repeated"] += rest
+    found["fewer_tokens" if others < 0 else "repeated"] += others
+    return found
+
+
+def _both_passes(row: Operation) -> int:
+    return row.macs * row.times + (row.times_over("backward_macs") or 0)
+
+
+def _run(ledger: Ledger, plan: Plan, tokens: int, batch_tokens: int, passes: int, beside: Counter[str]) -> WholeRun:
     """The whole steps that D tokens need, `passes` batches of `batch_tokens` each."""
     steps = ceil_div(tokens, batch_tokens * passes)
     flops_per_mac = 2 * passes * steps
-    flops = flops_per_mac * ((ledger.total("macs") or 0) + (ledger.total("backward_macs") or 0))
+    flops = flops_per_mac * sum(map(_both_passes, ledger.rows))
     products = [row for row in ledger.rows if not (row.params or row.shared)]
-    without = flops_per_mac * sum(row.macs * row.times + (row.times_over("backward_macs") or 0) for row in products)
+    without = flops_per_mac * sum(map(_both_passes, products))
     return WholeRun(
         tokens=tokens,
         steps=steps,
@@ -175,6 +224,7 @@ def _run(ledger: Ledger, plan: Plan, tokens: int, batch_tokens: int, passes: int
         with_params_flops=flops - without,
         recomputed_flops=flops_per_mac * sum(recomputed_macs(row) for row in ledger.rows),
         recomputed_without_params=flops_per_mac * sum(recomputed_macs(row) for row in products),
+        beside_estimate=BesideEstimate(**{cause: flops_per_mac * macs for cause, macs in beside.items()}),
         devices=plan.devices,
         **_speed(plan, ledger.metadata.dtype),
     )

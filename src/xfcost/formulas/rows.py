@@ -227,7 +227,7 @@ def cache_write(title: str, elements: Number, tokens: Number, *, path: str = "ca
 
 def state_write(title: str, elements: Number, *, path: str = "state") -> Operation:
     """A decode step's write of a recurrent state of `elements` numbers, whatever N is."""
-    return move(path, title, elements, cache=Cached(elements))
+    return move(path, title, elements, cache=Cached(elements, recurrent=True))
 
 
 def convolution_cache_write(channels: Number, taps: Number, dilation: Number = 1) -> Iterator[Operation]:
@@ -237,7 +237,8 @@ def convolution_cache_write(channels: Number, taps: Number, dilation: Number = 1
     """
     if taps > 1:
         elements_cached, moved = (taps - 1) * dilation * channels, 2 * taps * channels
-        yield move("window", "Last inputs of the convolution, and the new one", moved, cache=Cached(elements_cached))
+        cache = Cached(elements_cached, recurrent=True)
+        yield move("window", "Last inputs of the convolution, and the new one", moved, cache=cache)
 
 
 def global_mixing(tokens: Number) -> dict[str, Any]:

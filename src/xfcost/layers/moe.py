@@ -192,12 +192,13 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         """
         every = row.params * self.experts
         chosen = row.params * self.active * tokens
+        slots = self.capacity is not None
         return msgspec.structs.replace(
             row,
             title=f"{row.title} (experts)",
             params=every,
             idle_params=row.params * (self.experts - self.active),
-            weights_read=WeightsRead(lesser(chosen, every) if self.capacity is None else every, at_most=every),
+            weights_read=WeightsRead(every if slots else lesser(chosen, every), every, None if slots else tokens),
         )
 
     def _routing(self, n: Number, d: Number) -> Iterator[Operation]:

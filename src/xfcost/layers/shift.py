@@ -46,5 +46,5 @@ class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
             raise ComponentError("axis", "--mode decode: tokens shift along the axes of a grid, all at once")
         for row in self.operations(single_token(place)):
             read = row.params if place.grid.total == 1 else 0  # the learned start, where it is the first token's
-            kept = {"cache": Cached(place.dim), "weights_read": WeightsRead(read)}
+            kept = {"cache": Cached(place.dim, recurrent=True), "weights_read": WeightsRead(read)}
             yield msgspec.structs.replace(row, moved=2 * place.dim, **kept)

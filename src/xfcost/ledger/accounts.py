@@ -34,6 +34,8 @@ class Cached(msgspec.Struct, frozen=True):
     """Elements, of the whole batch."""
     per_token: Number = 0
     """Elements that each further token of a sample adds; 0 of a recurrent state or a full window."""
+    recurrent: bool = False
+    """Is it a recurrent state, or the last inputs of a convolution, and not keys and values of tokens?"""
 
 
 class WeightsRead(msgspec.Struct, frozen=True):
@@ -42,11 +44,14 @@ class WeightsRead(msgspec.Struct, frozen=True):
     elements: Number
     at_most: Number = None
     """The most that a batch can read; None where samples share no weights."""
+    routed: Number = None
+    """Of experts, the tokens that choose among them; `elements` is then the most that they can choose."""
 
     def batched(self, batch: int) -> WeightsRead:
         """The weights that `batch` samples read."""
         read = self.elements * batch
-        return WeightsRead(read if self.at_most is None else min(read, self.at_most), self.at_most)
+        routed = None if self.routed is None else self.routed * batch
+        return WeightsRead(read if self.at_most is None else min(read, self.at_most), self.at_most, routed)
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):

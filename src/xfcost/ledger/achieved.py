@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from xfcost.ledger.distributed import TrainingPlan
+from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from xfcost.ledger.ledger import Ledger
+
+Bounded = TypeVar("Bounded", TrainingPlan, OnDevices)
 
 NOT_ATTRIBUTED: Final = "not attributed"
 UPDATE: Final = "update"
@@ -79,6 +83,47 @@ def whole_of_peak(ledger: Ledger) -> dict[str, float]:
     """The share of the peak that the whole run achieves; {} where the peak is not known."""
     rate, peak = whole_rate(ledger), peak_of(ledger)
     return {} if rate is None or peak is None else {OF_PEAK: rate / peak}
+
+
+class Reached(NamedTuple):
+    """What a timed run reached of the devices of `--on`, as shares."""
+
+    mfu: float
+    """Of their peak: model FLOPs per second over it (Chowdhery et al. 2022, App. B); of `analyze --mfu`."""
+    mbu: float | None
+    """Of their bandwidth: bytes that a run has to move, per second; of `analyze --mbu`. None in training."""
+    of_bound: float
+    """The lower bound over the measured time."""
+    tf32_mfu: float | None = None
+    """Of the peak with TF32; None where float32 has no faster TF32."""
+    tf32_of_bound: float | None = None
+    """The lower bound with TF32 over the measured time."""
+
+
+def reached(ledger: Ledger) -> Reached | None:
+    """Of a run that is timed and has devices; a training step is that of one micro-batch."""
+    timing, plan = ledger.timing, None if ledger.training is None else ledger.training.plan
+    if timing is None:
+        return None
+    if plan is not None:
+        step = timing.seconds * plan.micro_batches
+        each = [(one.step_flops / one.peak / step, one.bound_step_seconds / step) for one in _modes(plan)]
+        (mfu, of_bound), *tf32 = each
+        return Reached(mfu, None, of_bound, *(tf32[0] if tf32 else ()))
+    if ledger.on is None:
+        return None
+    each = [
+        (sum(part.compute_seconds for part in one.parts) / timing.seconds, one.seconds / timing.seconds)
+        for one in _modes(ledger.on)
+    ]
+    (mfu, of_bound), *tf32 = each
+    mbu = sum(part.expected_memory_seconds for part in ledger.on.parts) / timing.seconds
+    return Reached(mfu, mbu, of_bound, *(tf32[0] if tf32 else ()))
+
+
+def _modes(found: Bounded) -> list[Bounded]:
+    """It, and where it differs the same with TF32."""
+    return [one for one in (found, found.with_tf32) if one is not None]
 
 
 def _over_blocks(row: Operation, value: float | None) -> float:

@@ -88,6 +88,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"{self.name}: no {dtype} peak of it is known, only {known}; choose one with --dtype")
         return figure.value
 
+    def tf32_peak(self, dtype: str) -> float | None:
+        """Dense FLOP/s of float32 products in TF32; None of other dtypes, and where the device has no faster TF32."""
+        figure = self.peaks.get("tf32")
+        return figure.value if dtype == "float32" and figure is not None and figure.value > self.peak(dtype) else None
+
     def ridge_point(self, dtype: str) -> float:
         """FLOPs per byte from which on an operation is compute-bound.
 
@@ -130,6 +135,11 @@ class DeviceGroup(msgspec.Struct, frozen=True, kw_only=True):
             UsageError: no figure is known for the dtype.
         """
         return self.count * self.device.peak(dtype)
+
+    def tf32_peak(self, dtype: str) -> float | None:
+        """Of all devices; None where float32 has no faster TF32."""
+        peak = self.device.tf32_peak(dtype)
+        return None if peak is None else self.count * peak
 
     @property
     def price_per_hour(self) -> float | None:

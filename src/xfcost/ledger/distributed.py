@@ -123,9 +123,20 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
     steps: int | None = None
     peak: float
     """Dense FLOP/s of one device in the run's dtype."""
+    tf32_peak: float | None = None
+    """The same with TF32, in which frameworks may compute float32 products; None where it isn't faster."""
     at: tuple[AtUtilisation, ...] = ()
+    tf32_at: tuple[AtUtilisation, ...] = ()
+    """The run with TF32, at the same utilisations of its peak."""
     remedies: tuple[str, ...] = ()
     """Options with which it fits, where it doesn't."""
+
+    @property
+    def with_tf32(self) -> TrainingPlan | None:
+        """The same run with TF32."""
+        if self.tf32_peak is None:
+            return None
+        return msgspec.structs.replace(self, peak=self.tf32_peak, at=self.tf32_at, tf32_peak=None, tf32_at=())
 
     @property
     def recomputation(self) -> float:
@@ -149,7 +160,7 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bound_step_seconds(self) -> float:
-        """A step of FLOPs that cannot be avoided, every device at its peak: a lower bound that no run reaches."""
+        """A step of FLOPs that cannot be avoided, every device at its peak: a lower bound in the dtype of that peak."""
         return self.least_step_flops / (self.peak * self.mesh.on.count)
 
     @property
@@ -197,4 +208,13 @@ def plan_object(plan: TrainingPlan) -> dict[str, Any]:
         "remedies": list(plan.remedies),
         **{name: getattr(plan, name) for name in (*work, *bound)},
         "at": msgspec.to_builtins(plan.at),
+        "tf32": _tf32_object(plan.with_tf32),
     }
+
+
+def _tf32_object(plan: TrainingPlan | None) -> dict[str, Any] | None:
+    """The times of float32 in TF32; null where the device has no faster TF32."""
+    if plan is None:
+        return None
+    fields = {name: getattr(plan, name) for name in ("peak", "bound_step_seconds", "bound_days")}
+    return fields | {"at": msgspec.to_builtins(plan.at)}

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from xfcost.ledger.accounts import MEASURED, Measured, TrainingFigures
+from xfcost.ledger.least_work import expected_weights_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, Timing
 from xfcost.ledger.operation import Operation
@@ -127,9 +128,9 @@ def with_operand_bytes(ledger: Ledger, row_bytes: Mapping[str, int]) -> Ledger:
 
 
 def weights_read(row: Operation) -> int:
-    """Elements of the weights that a block reads; a slice of a table is its output already."""
+    """Elements of the weights that a block reads, of experts as expected; a slice of a table is its output already."""
     if row.weights_read is not None:
-        return int(row.weights_read.elements)
+        return round(expected_weights_of(row))
     return row.params if row.flops else 0
 
 

@@ -1,4 +1,7 @@
-"""The work that no implementation of a pass avoids: the MACs that masks keep, weights once, keys and values once."""
+"""The work that no implementation of a pass avoids: the MACs that masks keep, weights once, keys and values once.
+
+Of experts that is the least: all tokens may choose the same. Beside it stands the expected number of experts.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +58,20 @@ def least_weights(rows: Iterable[Operation]) -> int:
     return sum(row.times * least_weights_of(row) for row in rows)
 
 
-def all_weights(rows: Iterable[Operation]) -> int:
-    """Weights that a pass with many samples reads: of experts all, of tables the rows that are used."""
-    return sum(row.times * (row.params if row.idle_params else _read(row)) for row in rows)
+def expected_weights(rows: Iterable[Operation], samples: int = 1) -> int | float:
+    """Weights that a pass reads, each once: of experts the expected number; of rows of one sample, for `samples`."""
+    return sum(row.times * expected_weights_of(row, 1 if row.once else samples) for row in rows)
+
+
+def expected_weights_of(row: Operation, samples: int = 1) -> int | float:
+    """Those of one block's operation; an int where nothing is left to chance.
+
+    Each of T tokens chooses k of E experts, all alike: E·(1 - (1 - k/E)^T) experts are expected to be chosen.
+    """
+    routed = None if row.weights_read is None else row.weights_read.batched(samples).routed
+    if routed is None or routed == 1 or not row.idle_params:
+        return _read(row, samples)
+    return row.params * (1 - (row.idle_params / row.params) ** int(routed))
 
 
 def least_weights_of(row: Operation, samples: int = 1) -> int:
@@ -70,41 +84,48 @@ def _read(row: Operation, samples: int = 1) -> int:
     return int(row.weights_read.batched(samples).elements) if row.weights_read else row.params
 
 
-def row_bytes(row: Operation, ledger: Ledger) -> int | None:
-    """Bytes that an operation of one block reads and writes at least; None where they are not known.
+def row_bytes(row: Operation, ledger: Ledger) -> tuple[int, int | float] | None:
+    """Bytes that an operation of one block reads and writes: at least, and as expected; None where they are not known.
 
     A fused attention core: queries, keys, values and outputs, each once. Another operation of a decode step: its
     weights, whose activations of one token stay on chip. Of a traced or timed one: all its operands.
     """
-    if row.operand_bytes is not None:
-        return row.operand_bytes
     element = ledger.bytes_per_element
+    least, expected = least_weights_of(row) * element, expected_weights_of(row) * element
+    if row.operand_bytes is not None:  # with the expected weights
+        fewer = round(expected) - least if row.idle_params else 0
+        return row.operand_bytes - fewer, row.operand_bytes
     if row.core is not None and row.fused:
-        return int(row.core.times * (row.core.queries + row.core.keys) * row.core.key_value_width) * element
+        moved = int(row.core.times * (row.core.queries + row.core.keys) * row.core.key_value_width) * element
+        return moved, moved
     if ledger.metadata.mode != "decode" or row.mixing != "per-token":
         return None
-    return least_weights_of(row) * element or None
+    return (least, expected) if least else None
 
 
 class RowBound(NamedTuple):
     """An operation of one block under the roofs of a device."""
 
     least_bytes: int
+    expected_bytes: int | float
+    """The same with the expected number of experts."""
     intensity: float
-    """FLOPs per byte."""
+    """FLOPs per expected byte, which says whether the operation is memory-bound."""
     roofline_bound: Bound
     least_seconds: float
     """On all devices together."""
+    expected_seconds: float
+    """The same with the expected number of experts."""
 
 
 def row_bound(row: Operation, ledger: Ledger) -> RowBound | None:
     """Its roofline's bound on the devices of `--on`; None where its bytes are not known."""
-    if ledger.on is None or not (moved := row_bytes(row, ledger)):
+    if ledger.on is None or (moved := row_bytes(row, ledger)) is None or not all(moved):
         return None
     on, dtype = ledger.on.on, ledger.on.dtype
-    compute, memory = row.flops / on.peak(dtype), moved / on.bytes_per_second
-    bound: Bound = "memory-bound" if memory > compute else "compute-bound"
-    return RowBound(moved, row.flops / moved, bound, max(compute, memory))
+    compute, (least, expected) = row.flops / on.peak(dtype), (each / on.bytes_per_second for each in moved)
+    bound: Bound = "memory-bound" if expected > compute else "compute-bound"
+    return RowBound(*moved, row.flops / moved[1], bound, max(compute, least), max(compute, expected))
 
 
 def row_bounds(ledger: Ledger) -> dict[str, RowBound]:

@@ -13,6 +13,7 @@ import msgspec
 from xfcost.ledger import notebook
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
 from xfcost.ledger.errors import UsageError, nearest, shown
+from xfcost.ledger.least_work import expected_weights
 from xfcost.ledger.matrices import RowMatrix, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Timing
 from xfcost.ledger.modes import Cache, Generation, Step
@@ -147,9 +148,12 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes of the KV cache and recurrent state."""
         return (self.total("cached") or 0) * self.bytes_per_element
 
-    def weights_read(self) -> int:
-        """Weights that this pass reads: each once for the whole batch, of tables and experts those that are used."""
-        return sum(row.times * (row.weights_read.elements if row.weights_read else row.params) for row in self.rows)
+    def weights_read(self) -> int | float:
+        """Weights that this pass reads, each once for the whole batch: of tables the rows used, of experts as expected.
+
+        An int, but of experts from which several tokens choose: a float.
+        """
+        return expected_weights(self.rows)
 
     def totals(self) -> dict[str, int | None]:
         """Every total of the JSON report, raw."""

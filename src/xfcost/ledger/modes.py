@@ -14,21 +14,28 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that each further token of a sample adds; 0 for states of constant size and full windows."""
     state_bytes: int
     """The part of `bytes` that does not grow: states, full windows, and an encoder's keys and values."""
+    recurrent_bytes: int
+    """The part of `bytes` in recurrent states and the last inputs of convolutions."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A decode step, one token for every sample of the batch: bytes read and work."""
 
-    weight_bytes: int
-    """Weights, once for the whole batch; of a look-up table, the rows read."""
+    weight_bytes: int | float
+    """Weights, once for the whole batch; of a look-up table, the rows read; of experts the expected number."""
+    least_weight_bytes: int
+    """The same where all samples choose the same experts."""
     cache_bytes: int
     """The whole cache."""
     flops: int
-    at_most: bool = False
-    """Is `weight_bytes` an upper bound? Samples of the batch may use the same experts."""
 
     @property
-    def bytes_read(self) -> int:
+    def expected(self) -> bool:
+        """Is `weight_bytes` an expected number? Samples of the batch may use the same experts."""
+        return self.weight_bytes != self.least_weight_bytes
+
+    @property
+    def bytes_read(self) -> int | float:
         """Weights and cache; the small activations of one token stay on chip."""
         return self.weight_bytes + self.cache_bytes
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, RAN, TRACED, TRAFFIC
-from xfcost.ledger.achieved import beside_rows, peak_of, rates, row_rates, whole_of_peak
+from xfcost.ledger.achieved import beside_rows, peak_of, rates, reached, row_rates, whole_of_peak
 from xfcost.ledger.distributed import plan_object
 from xfcost.ledger.least_work import RowBound, row_bound
 from xfcost.ledger.on_devices import OnDevices
@@ -186,14 +186,19 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
 
 
 def _timing_object(ledger: Ledger) -> dict[str, Any] | None:
-    """The key `timing`, with the share of the machine's peak where that is known."""
-    return None if ledger.timing is None else msgspec.to_builtins(ledger.timing) | whole_of_peak(ledger)
+    """The key `timing`, with the shares of the machine's peak and of the devices of `--on`, where they are known."""
+    if ledger.timing is None:
+        return None
+    found = reached(ledger)
+    shares = {} if found is None else found._asdict()
+    return {**msgspec.to_builtins(ledger.timing), **whole_of_peak(ledger), **shares}
 
 
 def mode_objects(ledger: Ledger) -> dict[str, Any]:
     """The keys `cache`, `step` and `generation`; null in other modes."""
     step, generation = ledger.step, ledger.generation
-    derived = {"bytes_read": step.bytes_read, "intensity": step.intensity} if step else {}
+    names = ("expected", "bytes_read", "intensity")
+    derived = {name: getattr(step, name) for name in names} if step else {}
     with_cache = {"with_cache": msgspec.to_builtins(generation.with_cache)} if generation else {}
     return {
         "cache": msgspec.to_builtins(ledger.cache),
@@ -215,10 +220,13 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "ridge_point": device.ridge_point(found.dtype),
         "flops": found.time.flops,
         "bytes": found.time.bytes,
+        "expected_bytes": found.time.expected_bytes,
         "compute_seconds": found.time.compute_seconds,
         "memory_seconds": found.time.memory_seconds,
         "least_seconds": found.seconds,
         "bound": found.time.bound,
+        "expected_seconds": found.expected_seconds,
+        "expected_bound": found.time.expected_bound,
         "phases": {one.name: {"least_seconds": one.time.seconds, "bound": one.time.bound} for one in found.phases},
         "outputs": found.outputs,
         "most_outputs_per_second": found.outputs / found.seconds if found.seconds else None,
@@ -228,7 +236,24 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "estimated_seconds": found.estimate,
         "memory": msgspec.to_builtins(memory) | {"kind": device.memory_kind} | fit,
         "compute_bound_batch": None if closing is None else closing.batch,
+        "tf32": _tf32_object(found.with_tf32),
         "notes": [*found.notes, *device.notes],
+    }
+
+
+def _tf32_object(found: OnDevices | None) -> dict[str, Any] | None:
+    """The times of float32 in TF32; null where the devices have no faster TF32."""
+    if found is None:
+        return None
+    return {
+        "peak_flops_per_second": found.time.peak,
+        "ridge_point": found.time.peak / found.time.bandwidth,
+        "compute_seconds": found.time.compute_seconds,
+        "least_seconds": found.seconds,
+        "bound": found.time.bound,
+        "expected_seconds": found.expected_seconds,
+        "expected_bound": found.time.expected_bound,
+        "estimated_seconds": found.estimate,
     }
 
 

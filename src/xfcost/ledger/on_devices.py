@@ -18,7 +18,9 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
     flops: int
     """Of its products: 2 per multiply-add; of masked attention only what the mask keeps."""
     bytes: int
-    """Weights once, and the KV cache: read in a decode step, written by a prefill."""
+    """Weights once, and the KV cache: read in a decode step, written by a prefill; of experts the fewest."""
+    expected_bytes: int | float
+    """The same with the expected number of experts, of which all tokens could choose the same."""
     peak: float
     """FLOP/s of all devices."""
     bandwidth: float
@@ -41,8 +43,23 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bound(self) -> Bound:
-        """What it waits for."""
+        """What it waits for, where all tokens choose the same experts."""
         return "memory-bound" if self.memory_seconds > self.compute_seconds else "compute-bound"
+
+    @property
+    def expected_memory_seconds(self) -> float:
+        """The expected bytes at the full bandwidth."""
+        return self.expected_bytes / self.bandwidth
+
+    @property
+    def expected_seconds(self) -> float:
+        """The least time with the expected number of experts."""
+        return max(self.compute_seconds, self.expected_memory_seconds)
+
+    @property
+    def expected_bound(self) -> Bound:
+        """What it waits for with the expected number of experts."""
+        return "memory-bound" if self.expected_memory_seconds > self.compute_seconds else "compute-bound"
 
     def at(self, mfu: float | None, mbu: float | None) -> Estimate | None:
         """The estimate at shares of the peak and of the bandwidth; None where the share of what bounds it is missing.
@@ -50,7 +67,7 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
         The other one may be missing: even at its full rate it takes less.
         """
         compute = self.compute_seconds / (mfu or 1)
-        memory = self.memory_seconds / (mbu or 1)
+        memory = self.expected_memory_seconds / (mbu or 1)
         bound: Bound = "memory-bound" if memory > compute else "compute-bound"
         share = mbu if bound == "memory-bound" else mfu
         return None if share is None else Estimate(seconds=max(compute, memory), bound=bound, share=share)
@@ -99,7 +116,7 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComputeBoundBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """From which batch on a decode step is compute-bound."""
+    """From which batch on a decode step is compute-bound, with the expected number of experts."""
 
     batch: int | None
     """None: never. Every sample brings its own cache, whose intensity is below the ridge point."""
@@ -138,9 +155,31 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(phase.time for phase in self.phases) or (self.time,)
 
     @property
+    def with_tf32(self) -> OnDevices | None:
+        """The same in TF32, in which frameworks may compute float32 products; None where it isn't faster."""
+        peak = self.on.tf32_peak(self.dtype)
+        if peak is None:
+            return None
+        whole, *times = (
+            msgspec.structs.replace(time, peak=peak) for time in (self.time, *(one.time for one in self.phases))
+        )
+        phases = tuple(Phase(name=one.name, time=time) for one, time in zip(self.phases, times, strict=True))
+        return msgspec.structs.replace(self, dtype="tf32", time=whole, phases=phases, compute_bound_batch=None)
+
+    @property
     def seconds(self) -> float:
         """The lower bound."""
         return sum(part.seconds for part in self.parts)
+
+    @property
+    def expected(self) -> bool:
+        """Does it stand on an expected number of experts?"""
+        return any(part.expected_bytes != part.bytes for part in self.parts)
+
+    @property
+    def expected_seconds(self) -> float:
+        """The least time with the expected number of experts."""
+        return sum(part.expected_seconds for part in self.parts)
 
     @property
     def estimate(self) -> float | None:
@@ -158,7 +197,9 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     def missing(self) -> tuple[str, ...]:
         """The options that an estimate lacks, of `--mfu` and `--mbu`: the shares of what bounds its parts."""
         bounding = {
-            "memory" if part.memory_seconds / (self.mbu or 1) > part.compute_seconds / (self.mfu or 1) else "compute"
+            "memory"
+            if part.expected_memory_seconds / (self.mbu or 1) > part.compute_seconds / (self.mfu or 1)
+            else "compute"
             for part in self.parts
         }
         lacking = (("--mfu", self.mfu, "compute"), ("--mbu", self.mbu, "memory"))

@@ -26,6 +26,8 @@ class Roofs(msgspec.Struct, frozen=True, kw_only=True):
     """The bandwidth of its memory: of element-wise additions larger than its caches."""
     calibrated: str | None = None
     """When `xfcost calibrate` measured them (UTC, ISO 8601); None: measured for this report alone, or nominal."""
+    tf32_flops_per_second: float | None = None
+    """The peak of float32 with TF32, where `flops_per_second` is without it; None where it isn't faster."""
     nominal: bool = False
     """Are they in the figures of a device, and not measured?"""
 

@@ -71,6 +71,27 @@ class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.total_bytes is None else self.total_bytes + self.loss_logits_bytes
 
 
+class BesideEstimate(msgspec.Struct, frozen=True, kw_only=True):
+    """FLOPs of whole steps that are above 6·P·D, by cause; negative where they are below."""
+
+    attention: int = 0
+    """Products of two activations in attention, which has no parameters for them."""
+    without_params: int = 0
+    """Other products without parameters: of a state-space model's chunks, of a Fourier transform."""
+    repeated: int = 0
+    """Weights that are applied more than once per token."""
+    fewer_tokens: int = 0
+    """Weights that see fewer tokens: behind a smaller grid, of one of two streams, of one pooled token."""
+    tables: int = 0
+    """Parameters that multiply nothing: embeddings, norms, tables."""
+    biases: int = 0
+    """Parameters that are added to a product."""
+    input_gradient: int = 0
+    """Gradients that nobody needs: of pixels, of constant position tables."""
+    recomputed: int = 0
+    """Forward passes that run again."""
+
+
 class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """The training steps over D tokens."""
 
@@ -90,6 +111,8 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `flops` that recomputes forward passes (fused attention, reversible residuals)."""
     recomputed_without_params: int = 0
     """The part of it in products of two activations."""
+    beside_estimate: BesideEstimate = BesideEstimate()
+    """Why `flops` differs from the estimate."""
     rate: float | None
     """FLOP/s that one device sustains."""
     devices: int
@@ -108,6 +131,7 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
             with_params_flops=self.with_params_flops - (self.recomputed_flops - attention),
             recomputed_flops=0,
             recomputed_without_params=0,
+            beside_estimate=msgspec.structs.replace(self.beside_estimate, recomputed=0),
         )
 
     @property
@@ -126,14 +150,10 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.flops / self.filled_estimate - 1
 
     @property
-    def attention_over_estimate(self) -> float:
-        """The part of this excess in products of two activations."""
-        return self.without_params_flops / self.filled_estimate
-
-    @property
-    def rest_over_estimate(self) -> float:
-        """The rest of it: parameters that don't multiply every token exactly once."""
-        return self.with_params_flops / self.filled_estimate - 1
+    def parts_over_estimate(self) -> dict[str, float]:
+        """The causes of this excess -> the share of the estimate that each adds."""
+        causes = msgspec.structs.asdict(self.beside_estimate)
+        return {cause: flops / self.filled_estimate for cause, flops in causes.items()}
 
     @property
     def seconds(self) -> float | None:

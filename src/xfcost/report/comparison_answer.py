@@ -10,22 +10,25 @@ from rich.text import Text
 from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.on_devices import OnDevices
 from xfcost.report.crossovers import CURVE_WORDS, forward_part
+from xfcost.report.decoding import EXPECTED, cache_name
 from xfcost.report.figures import bounded, figure_text, recurs
 from xfcost.report.input_description import common_tokens, names_text
-from xfcost.report.on_devices import fit_words, no_estimate
+from xfcost.report.on_devices import WITHOUT_TF32, fit_words, no_estimate
 from xfcost.report.time_comparison import time_texts
+from xfcost.report.timing import share_text
 
-# Mode -> the quantities that answer its question, in order, with their words.
+# Mode -> the quantities that answer its question, in order, with their words; a cache's are those of its kind.
 _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "forward": (("macs", "MACs"), ("attention_bytes", "attention memory")),
-    "prefill": (("macs", "MACs"), ("cache_bytes", "KV cache")),
-    "decode": (("read_bytes", "bytes read per step"), ("cache_bytes", "KV cache"), ("macs", "MACs")),
-    "generate": (("macs", "MACs"), ("cache_bytes", "KV cache")),
+    "prefill": (("macs", "MACs"), ("cache_bytes", "")),
+    "decode": (("read_bytes", "bytes read per step"), ("cache_bytes", ""), ("macs", "MACs")),
+    "generate": (("macs", "MACs"), ("cache_bytes", "")),
     "train": (
         ("step_flops", "FLOPs of a step"),
         ("step_bytes", "memory of a step, without the loss"),
-        ("run_days", "days of the run"),
+        ("run_days", "time of the run (days)"),
     ),
 }
 
@@ -38,7 +41,8 @@ def answer_texts(comparison: Comparison) -> Iterator[Text]:
 
 def cost_texts(comparison: Comparison) -> Iterator[Text]:
     """One line per quantity that the mode asks for, then the devices of `--on` and the times."""
-    for quantity, words in _QUESTIONS[comparison.ledgers[0].metadata.mode]:
+    for quantity, told in _QUESTIONS[comparison.ledgers[0].metadata.mode]:
+        words = told or _cache_words(comparison.ledgers)
         yield from _least_texts(comparison, quantity, words)
     yield from _on_devices(comparison)
     yield from time_texts(comparison)
@@ -52,12 +56,22 @@ def _on_devices(comparison: Comparison) -> Iterator[Text]:
         return
     title = next(iter(found.values())).on.title
     for quantity, words in (("least_seconds", "lower bound"), ("estimated_seconds", "estimate")):
-        yield from _least_texts(comparison, quantity, f"{words} on {title}")
+        tf32 = any(one.with_tf32 for one in found.values())
+        yield from _least_texts(comparison, quantity, f"{words} on {title}{f' {WITHOUT_TF32}' if tf32 else ''}")
+        yield from _least_texts(comparison, f"tf32_{quantity}", f"{words} on {title} with TF32")
     yield from map(Text, no_estimates(comparison))
     width = max(map(len, ledgers))
     for name in ledgers:
-        words = f"{found[name].time.bound}; {fit_words(found[name])}" if name in found else "a torch module: no bound"
-        yield Text(f"  {name:<{width}}  {words}")
+        words = (
+            f"{_bound_words(found[name])}; {fit_words(found[name])}" if name in found else "a torch module: no bound"
+        )
+        reached = {key.upper(): comparison.figures[name].get(key) for key in ("mfu", "mbu")}
+        shares = [f"{share_text(share)} {key}" for key, share in reached.items() if share is not None]
+        yield Text(f"  {name:<{width}}  {words}{'; reached ' if shares else ''}{' and '.join(shares)}")
+
+
+def _bound_words(found: OnDevices) -> str:
+    return f"{found.time.expected_bound} {EXPECTED}" if found.expected else found.time.bound
 
 
 def no_estimates(comparison: Comparison) -> list[str]:
@@ -80,7 +94,8 @@ def on_text(comparison: Comparison) -> str:
     if not found:
         return ""
     fitting = sum(one.memory.fits is not False for one in found)
-    return f"least time: the lower bound on {found[0].on.title}; {fitting} of {len(found)} fit"
+    dtype = f" {WITHOUT_TF32}" if any(one.with_tf32 for one in found) else ""
+    return f"least time: the lower bound on {found[0].on.title}{dtype}; {fitting} of {len(found)} fit"
 
 
 def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[Text]:
@@ -132,7 +147,11 @@ def growth_words(ledgers: Sequence[Ledger]) -> dict[str, str]:
     """The quantities whose growth is reported of some systems, with their words."""
     words = dict(CURVE_WORDS)
     words |= {"sequential_steps": "sequential steps"} if any(map(recurs, ledgers)) else {}
-    return words | ({"cache_bytes": "KV cache"} if any(ledger.step for ledger in ledgers) else {})
+    return words | ({"cache_bytes": _cache_words(ledgers)} if any(ledger.step for ledger in ledgers) else {})
+
+
+def _cache_words(ledgers: Sequence[Ledger]) -> str:
+    return cache_name(*(ledger.cache for ledger in ledgers))
 
 
 def exponent_text(value: float | None) -> str:

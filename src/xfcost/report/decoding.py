@@ -1,8 +1,9 @@
-"""Ledger -> the lines of prefill, decode and generate: the KV cache, bytes read per step, the cost of new tokens."""
+"""Ledger -> the lines of prefill, decode and generate: the cache, bytes read per step, the cost of new tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from rich.table import Table
 from rich.text import Text
@@ -13,9 +14,11 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.modes import Cache, Generation, Step, Work
 from xfcost.report.console import bare_table
 
+EXPECTED: Final = "with the expected experts"
+
 
 def cache_answers(ledger: Ledger) -> Iterator[Text]:
-    """The header's lines of the KV cache, and of the total of a generation."""
+    """The header's lines of the cache, and of the total of a generation."""
     if ledger.generation is not None:
         yield generation_text(ledger.generation)
     if ledger.cache is not None:
@@ -25,15 +28,17 @@ def cache_answers(ledger: Ledger) -> Iterator[Text]:
 def step_answers(ledger: Ledger) -> Iterator[Text]:
     """The header's lines of a decode step: bytes read, intensity, tokens at once."""
     if ledger.step is not None:
-        yield from step_texts(ledger.step)
+        yield from step_texts(ledger.step, cache_name(ledger.cache))
         yield Text.assemble(("tokens at once: ", "bold"), f"{ledger.metadata.batch:,} (one per sample)")
 
 
-def cache_name(cache: Cache) -> str:
-    """`KV cache`; `recurrent state` where it doesn't grow with N; both where it has both."""
-    if not cache.bytes_per_token:
-        return "recurrent state or full window" if cache.bytes else "KV cache"
-    return "KV cache and recurrent state" if cache.state_bytes else "KV cache"
+def cache_name(*caches: Cache | None) -> str:
+    """`KV cache`, `recurrent state`, or both, of one system or several."""
+    known = [cache for cache in caches if cache is not None]
+    recurrent = any(cache.recurrent_bytes for cache in known)
+    if not recurrent or any(cache.bytes > cache.recurrent_bytes for cache in known):
+        return "KV cache and recurrent state" if recurrent else "KV cache"
+    return "recurrent state"
 
 
 def cache_text(cache: Cache, metadata: Metadata) -> Text:
@@ -46,20 +51,21 @@ def cache_text(cache: Cache, metadata: Metadata) -> Text:
     return Text.assemble((f"{cache_name(cache)}: ", "bold"), f"{size}; {growth}")
 
 
-def step_texts(step: Step) -> Iterator[Text]:
+def step_texts(step: Step, cache: str) -> Iterator[Text]:
     """Bytes that one decode step reads; FLOPs per byte, and below which ridge point that is memory-bound."""
-    most = "at most " if step.at_most else ""
-    shared = "; samples may share experts" if step.at_most else ""
+    fewest = step.least_weight_bytes + step.cache_bytes
+    least = f"; {units.size(fewest)} if all samples choose the same experts" if step.expected else ""
     yield Text.assemble(
         ("bytes read per step: ", "bold"),
-        f"{most}{units.size(step.bytes_read)} ({units.size(step.weight_bytes)} of weights, "
-        f"{units.size(step.cache_bytes)} of KV cache{shared})",
+        f"{'expected ' if step.expected else ''}{units.size(round(step.bytes_read))} "
+        f"({units.size(round(step.weight_bytes))} of weights, {units.size(step.cache_bytes)} of {cache}{least})",
     )
 
     if step.intensity is not None:
         yield Text.assemble(
             ("arithmetic intensity ", "bold"),
-            f"{intensity_number(step.intensity)} FLOP/byte: memory-bound wherever the ridge point is higher",
+            f"{intensity_number(step.intensity)} FLOP/byte{f' {EXPECTED}' if step.expected else ''}: memory-bound "
+            "wherever the ridge point is higher",
         )
 
 
@@ -69,7 +75,7 @@ def intensity_number(intensity: float) -> str:
 
 
 def generation_text(generation: Generation) -> Text:
-    """The total of prompt and new tokens, and how much more it is without a KV cache."""
+    """The total of prompt and new tokens, and how much more it is without a cache."""
     m, n = generation.new_tokens, generation.prompt
     total = generation.with_cache
     work = total or generation.without_cache
@@ -81,7 +87,7 @@ def generation_text(generation: Generation) -> Text:
 
 
 def generation_table(generation: Generation) -> Table:
-    """With a KV cache, and without one."""
+    """With a cache, and without one."""
     m, n = generation.new_tokens, generation.prompt
     table = bare_table(f"{m:,} new tokens after {n:,}", "MACs", "FLOPs")
     lines: list[tuple[str, Work | None, str]] = [("  prefill (gives the first)", generation.prefill, "")]

@@ -12,9 +12,10 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.time_ratio import TimeRatio
 from xfcost.report.console import bare_table
-from xfcost.report.decoding import intensity_number
+from xfcost.report.decoding import cache_name, intensity_number
 from xfcost.report.header import at_least
 from xfcost.report.style import TERMINAL
+from xfcost.report.timing import share_text
 from xfcost.report.training import days_text, scientific
 
 _EXTRA: Final = "score_dot_products_with_extra_tokens"
@@ -46,10 +47,15 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "generation_macs_without_cache": ("MACs without a cache", ""),
     "needed_bytes": ("memory needed on the devices", ""),
     "least_seconds": ("lower bound of the time", "bold"),
+    "tf32_least_seconds": ("  with TF32", ""),
     "estimated_seconds": ("estimated time", "bold"),
+    "tf32_estimated_seconds": ("  with TF32", ""),
     "predicted_seconds": ("predicted time", "bold"),
     "predicted_seconds_update": ("  predicted time of the update", ""),
     "seconds": ("time", "bold"),
+    "mfu": ("  MFU reached", ""),
+    "tf32_mfu": ("  MFU reached, of TF32", ""),
+    "mbu": ("  MBU reached", ""),
     "seconds_per-token": ("  time per-token", TERMINAL["per-token"]),
     "seconds_local": ("  time of local mixing", TERMINAL["local"]),
     "seconds_global": ("  time of global mixing", TERMINAL["global"]),
@@ -65,8 +71,10 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "step_bytes": ("memory of a step, without the loss", ""),
     "run_flops": ("FLOPs of the run", "bold"),
     "estimated_flops": ("  6·P·D", ""),
-    "run_days": ("days of the run", ""),
+    "run_days": ("time of the run (days)", ""),
+    "tf32_run_days": ("  with TF32", ""),
     "bound_days": ("  at the peak, a lower bound", ""),
+    "tf32_bound_days": ("  at the peak of TF32", ""),
     "device_bytes": ("memory of a device", "bold"),
     "device_parameters_bytes": ("  parameters", ""),
     "device_gradients_bytes": ("  gradients", ""),
@@ -88,6 +96,8 @@ _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
     "predicted_seconds_update": units.seconds,
     "least_seconds": units.seconds,
     "estimated_seconds": units.seconds,
+    "tf32_least_seconds": units.seconds,
+    "tf32_estimated_seconds": units.seconds,
     "seconds": units.seconds,
     "seconds_per-token": units.seconds,
     "seconds_local": units.seconds,
@@ -96,10 +106,15 @@ _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
     "seconds_update": units.seconds,
     "seconds_not_attributed": units.seconds,
     "intensity": intensity_number,
+    "mfu": share_text,
+    "tf32_mfu": share_text,
+    "mbu": share_text,
     "run_flops": scientific,
     "estimated_flops": scientific,
     "run_days": lambda days: days_text(days, ""),
     "bound_days": lambda days: days_text(days, ""),
+    "tf32_run_days": lambda days: days_text(days, ""),
+    "tf32_bound_days": lambda days: days_text(days, ""),
 }
 # Listed only where systems differ in them.
 _ONLY_DIFFERENT: Final = ("tokens", "token_pairs")
@@ -133,6 +148,7 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
         ]
         alone = plain and all(comparison.figures[name].get(plain) is None for name in comparison.names)
         told = f"{_LINES[plain][0]}, {words.strip()}" if plain and alone else words
+        told = cache_name(*(ledger.cache for ledger in comparison.ledgers)) if quantity == "cache_bytes" else told
         yield quantity, told, list(zip(texts, map(_against, ratios), strict=True))
 
 

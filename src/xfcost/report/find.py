@@ -89,6 +89,7 @@ def short_name(found: Found, row: Row) -> str:
 def _figures_text(row: Row) -> str:
     figures = row.figures
     time = f", at least {units.seconds(figures['seconds'])}" if "seconds" in figures else ""
+    time += f" ({units.seconds(figures['tf32_seconds'])} with TF32)" if "tf32_seconds" in figures else ""
     return (
         f"{units.count(figures['params'])} parameters, {units.count(figures['macs'])} MACs, "
         f"{units.size(figures['memory'])}{time}"
@@ -124,7 +125,7 @@ def cells(found: Found, rows: Sequence[Row]) -> list[dict[str, str]]:
     """The table as text."""
     question = found.question
     asked = (*_COLUMNS, question.sort, *question.front, *map(limited, question.budgets))
-    columns = [name for name in QUANTITIES if name in asked or (name == "seconds" and found.run.on is not None)]
+    columns = [name for name in QUANTITIES if name in asked or name in _timed(found)]
     families = found.spec is None and any(row.family for row in rows)
     keys = short_keys(found.keys)
     result = []
@@ -135,6 +136,14 @@ def cells(found: Found, rows: Sequence[Row]) -> list[dict[str, str]]:
         figures = {QUANTITIES[name].title: QUANTITIES[name].text(row.figures[name]) for name in columns}
         result.append({"front": _MARK if row.front else ""} | words | figures)
     return result
+
+
+def _timed(found: Found) -> tuple[str, ...]:
+    """The bounds of the time that the search has."""
+    on, dtype = found.run.on, found.run.dtype
+    if on is None:
+        return ()
+    return ("seconds",) if dtype is None or on.tf32_peak(dtype) is None else ("seconds", "tf32_seconds")
 
 
 def _width(lines: Sequence[dict[str, str]]) -> int:

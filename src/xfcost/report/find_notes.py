@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xfcost.counting.find.result import Found
 from xfcost.ledger import units
+from xfcost.report.on_devices import WITHOUT_TF32
 
 
 def notes(found: Found) -> list[str]:
@@ -27,8 +28,13 @@ def time_notes(found: Found) -> list[str]:
     on, dtype = found.run.on, found.run.dtype
     if on is None or dtype is None:
         return []
-    rates = f"products at {units.count(on.peak(dtype))}FLOP/s {dtype}, weights"
-    cache = " and KV cache" if found.run.mode in ("prefill", "decode") else ""
-    bound = f"time bound: {rates}{cache} once at {units.count(on.bytes_per_second)}B/s; no run on {on.title} is faster"
+    tf32, peak = on.tf32_peak(dtype), f"{units.count(on.peak(dtype))}FLOP/s"
+    rates = f"products at {peak} {dtype}, weights"
+    if tf32 is not None:
+        rates = f"products at {peak} {WITHOUT_TF32} (the bound that --max-seconds limits), or at "
+        rates += f"{units.count(tf32)}FLOP/s with TF32, weights"
+    cache = ", KV cache and state" if found.run.mode in ("prefill", "decode") else ""
+    bound = f"time bound: {rates}{cache} once at {units.count(on.bytes_per_second)}B/s"
+    bound += f"; no run on {on.title} is faster" if on.device.calibrated is None else f" on {on.title}, as calibrated"
     unknown = [f"the memory of {on.name} is not known: models are not left out for it"]
     return [bound, *(unknown if on.memory_bytes is None else [])]

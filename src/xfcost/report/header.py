@@ -13,6 +13,7 @@ from xfcost.report.closed_form import closed_form_texts
 from xfcost.report.decoding import cache_answers, step_answers
 from xfcost.report.input_description import circumstances
 from xfcost.report.on_devices import fit_texts, included_texts, time_texts
+from xfcost.report.timing import reached_texts
 from xfcost.report.training import training_answers
 from xfcost.report.training_plan import plan_answers
 
@@ -39,10 +40,12 @@ def at_least(ledger: Ledger) -> str:
 
 def _answers(ledger: Ledger) -> Iterator[Text]:
     yield from plan_answers(ledger)
+    yield from reached_texts(ledger) if ledger.training is not None else ()
     yield from training_answers(ledger, at_least(ledger))
     yield from fit_texts(ledger)
     yield from cache_answers(ledger)
     yield from time_texts(ledger)
+    yield from reached_texts(ledger) if ledger.training is None else ()
     yield from included_texts(ledger)
     yield from step_answers(ledger)
     yield _totals(ledger)

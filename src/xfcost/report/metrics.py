@@ -48,8 +48,8 @@ METRICS: Final = {
     ),
     "cache": Metric(
         "cache_bytes",
-        "KV cache",
-        "KV cache (bytes)",
+        "KV cache and state",
+        "KV cache and state (bytes)",
         "Counted in closed form: the cache that a decode step reads, all layers",
         "byte",
         mode="decode",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from rich.text import Text
 
 from xfcost.ledger import units
+from xfcost.ledger.device import Device
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices
-from xfcost.report.decoding import cache_name
+from xfcost.ledger.roofs import Bound
+from xfcost.report.decoding import EXPECTED, cache_name
 
 _OUTPUTS: Final = {"forward": "samples", "prefill": "prompt tokens"}
+WITHOUT_TF32: Final = "in float32 without TF32"
 _EXAMPLE: Final = {"--mfu": "--mfu 40%", "--mbu": "--mbu 60%"}
 
 
@@ -39,18 +42,36 @@ def plain_answers(ledger: Ledger) -> list[str]:
 
 
 def time_texts(ledger: Ledger) -> Iterator[Text]:
-    """The lower bound, and the estimate at the efficiencies that were given."""
+    """The lower bound, and the estimate at the efficiencies that were given; of float32 also with TF32."""
     found = ledger.on
     if found is None:
         return
+    tf32 = found.with_tf32
+    kinds = {"": found} if tf32 is None else {f" {WITHOUT_TF32}": found, " with TF32": tf32}
+    reasons: dict[str, list[str]] = {}
+    for dtype, one in kinds.items():
+        yield from _time_texts(one, dtype, ledger)
+        if one.estimate is None:
+            reasons.setdefault(no_estimate(one), []).append(dtype)
+    for reason, dtypes in reasons.items():
+        yield Text(f"no estimate{''.join(dtypes) if len(dtypes) < len(kinds) else ''}: {reason}")
+
+
+def _time_texts(found: OnDevices, dtype: str, ledger: Ledger) -> Iterator[Text]:
     mode, batch = ledger.metadata.mode, ledger.metadata.batch
-    bounds = dict.fromkeys(part.bound for part in found.parts)
-    what = " and ".join(bounds) if len(bounds) == 1 else "prefill and decode steps each at its bound"
-    yield _time_line("lower bound: ", found.seconds, what, found, (mode, batch))
+    what = _bounds_text(part.bound for part in found.parts)
+    what += " if all tokens choose the same experts" if found.expected else ""
+    yield _time_line(f"lower bound{dtype}: ", found.seconds, what, found, (mode, batch))
+    if found.expected:
+        what = _bounds_text(part.expected_bound for part in found.parts)
+        yield _time_line(f"at full rates{dtype} {EXPECTED}: ", found.expected_seconds, what, found, (mode, batch))
     if found.estimate is not None:
-        yield _time_line(f"estimate at {_shares(found)}: ", found.estimate, "", found, (mode, batch))
-    else:
-        yield Text(f"no estimate: {no_estimate(found)}")
+        yield _time_line(f"estimate at {_shares(found)}{dtype}: ", found.estimate, "", found, (mode, batch))
+
+
+def _bounds_text(bounds: Iterable[Bound]) -> str:
+    one, *others = dict.fromkeys(bounds)
+    return "prefill and decode steps each at its bound" if others else one
 
 
 def no_estimate(found: OnDevices) -> str:
@@ -86,21 +107,22 @@ def included_texts(ledger: Ledger) -> Iterator[Text]:
     if reaches := _reaches(found.memory, ledger.metadata.batch):
         yield Text(reaches)
     if found.compute_bound_batch is not None:
-        yield Text(_closing(found.compute_bound_batch, ledger.metadata.batch))
+        expected = f" {EXPECTED}" if ledger.step is not None and any(row.idle_params for row in ledger.rows) else ""
+        dtype = "" if found.with_tf32 is None else f" {WITHOUT_TF32}"
+        yield Text(_closing(found.compute_bound_batch, expected + dtype))
     if found.price_per_output is not None:
         what = _OUTPUTS.get(ledger.metadata.mode, "tokens")
         price = (
             f"{found.on.price_per_hour:,.4g} per hour, at least {1e6 * found.price_per_output:,.3g} per million {what}"
         )
         yield Text.assemble(("price: ", "bold"), price)
-    yield Text(_assumed(found, ledger.metadata.mode), style="dim")
+    yield Text(_assumed(found, ledger), style="dim")
     for note in (*found.notes, *found.on.device.notes):
         yield Text(note, style="dim")
 
 
 def _parts(ledger: Ledger, need: MemoryNeed) -> str:
-    cache = cache_name(ledger.cache) if ledger.cache is not None else "KV cache"
-    parts = {"weights": need.weights, cache: need.cache, "attention matrices": need.attention}
+    parts = {"weights": need.weights, cache_name(ledger.cache): need.cache, "attention matrices": need.attention}
     words = " + ".join(f"{name} {units.size(size)}" for name, size in parts.items() if size)
     return f"{words}; no other activations"
 
@@ -116,27 +138,36 @@ def _reaches(need: MemoryNeed, batch: int) -> str | None:
     return f"fits {', or '.join(ends)}" if ends and need.largest_batch != 0 else "fits at no batch" if ends else None
 
 
-def _closing(found: ComputeBoundBatch, batch: int) -> str:
+def _closing(found: ComputeBoundBatch, expected: str) -> str:
     """From which batch on a step is compute-bound, or why it never is."""
     if found.batch is not None:
-        return f"compute-bound from batch {found.batch:,} on (ridge point {found.ridge_point:,.4g} FLOP/byte)"
-    if found.intensity is None:
-        return "compute-bound at no batch up to the largest"
+        ridge = f"ridge point {found.ridge_point:,.4g} FLOP/byte"
+        return f"compute-bound from batch {found.batch:,} on{expected} ({ridge})"
+    if found.intensity is None or found.intensity > found.ridge_point:
+        return f"compute-bound at no batch up to the largest{expected}"
     return (
         f"compute-bound at no batch: each sample's cache has {found.intensity:,.3g} FLOP/byte, "
         f"the ridge point is {found.ridge_point:,.4g}"
     )
 
 
-def _assumed(found: OnDevices, mode: str) -> str:
+def _assumed(found: OnDevices, ledger: Ledger) -> str:
     """What the lower bound counts, and what it leaves out."""
-    cache = {"decode": " and KV cache once", "prefill": " once, KV cache written", "generate": " and KV cache"}
+    mode, name = ledger.metadata.mode, cache_name(ledger.cache)
+    cache = {"decode": f" and {name} once", "prefill": f" once, {name} written", "generate": f" and {name}"}
+    cache = cache if ledger.cache is not None else {}
     device, dtype = found.on.device, found.dtype
     measured = "" if device.calibrated is None else ", as calibrated"
     shared = (
         "" if found.on.count == 1 else f", if perfectly divided among {found.on.count:,}; communication not counted"
     )
     return (
-        f"bound: products at {units.count(device.peak(dtype))}FLOP/s {dtype}, weights{cache.get(mode, ' once')} at "
+        f"bound: products at {peaks_text(device, dtype)}, weights{cache.get(mode, ' once')} at "
         f"{units.count(device.bytes_per_second)}B/s{measured}{shared}"
     )
+
+
+def peaks_text(device: Device, dtype: str) -> str:
+    """`989.4 TFLOP/s bfloat16`; `19.50 TFLOP/s in float32 without TF32, 156.0 TFLOP/s with TF32`."""
+    tf32, peak = device.tf32_peak(dtype), f"{units.count(device.peak(dtype))}FLOP/s"
+    return f"{peak} {dtype}" if tf32 is None else f"{peak} {WITHOUT_TF32}, {units.count(tf32)}FLOP/s with TF32"

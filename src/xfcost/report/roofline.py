@@ -14,7 +14,9 @@ from xfcost.ledger.achieved import NOT_ATTRIBUTED
 from xfcost.ledger.roofline import Point, Roofline
 from xfcost.ledger.roofs import Roofs
 from xfcost.report.console import bare_table, note_texts
+from xfcost.report.decoding import EXPECTED
 from xfcost.report.input_description import circumstances, default_notes
+from xfcost.report.on_devices import WITHOUT_TF32
 from xfcost.report.operations import beside_word
 from xfcost.report.style import TERMINAL
 from xfcost.report.timing import spread_text, where_text
@@ -40,10 +42,13 @@ def report(found: Sequence[Roofline], width: int) -> Group:
 
 def roofs_text(roofs: Roofs) -> str:
     """`peak 94.1 GFLOP/s, memory 14.2 GB/s, ridge point 6.63 FLOP/byte (calibrated 2026-11-22)`."""
-    if roofs.nominal:
-        return f"{peak_text(roofs)}, {memory_text(roofs)}, ridge point {roofs.ridge_point:.3g} FLOP/byte (nominal)"
     when = f"calibrated {roofs.calibrated[:10]}" if roofs.calibrated else "measured just now, not calibrated"
-    return f"{peak_text(roofs)}, {memory_text(roofs)}, ridge point {roofs.ridge_point:.3g} FLOP/byte ({when})"
+    tf32 = roofs.tf32_flops_per_second
+    dtype = "" if tf32 is None else f" {WITHOUT_TF32} ({units.count(tf32, 3)}FLOP/s with TF32)"
+    return (
+        f"{peak_text(roofs)}{dtype}, {memory_text(roofs)}, ridge point {roofs.ridge_point:.3g} FLOP/byte "
+        f"({'nominal' if roofs.nominal else when})"
+    )
 
 
 def peak_text(roofs: Roofs) -> str:
@@ -84,7 +89,10 @@ def _head(one: Roofline) -> Iterator[Text]:
     timing = one.ledger.timing
     if one.bounded:
         where = f"{units.seconds(one.seconds)} on {place_text(one)}"
-        yield Text(f"bound: {where}: every operation at its roof, one by one; fused ones can take less")
+        if one.tf32_seconds is not None:
+            where += f" {WITHOUT_TF32}, {units.seconds(one.tf32_seconds)} with TF32"
+        experts = f"; {EXPECTED}" if one.ledger.on is not None and one.ledger.on.expected else ""
+        yield Text(f"bound: {where}: every operation at its roof, one by one; fused ones can take less{experts}")
         return
     if timing is None:
         yield Text(f"predicted: {units.seconds(one.seconds)} on {place_text(one)}; nothing was run")

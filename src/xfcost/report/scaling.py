@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from xfcost.counting.sweep import TOKENS, Sweep, slope
+from xfcost.counting.sweep import TF32_LEAST_SECONDS, TOKENS, Sweep, slope
 from xfcost.counting.sweep_records import traced
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
@@ -40,8 +40,10 @@ def scaling_chart(
         UsageError: the metric is 0 or not known for every system, and log axes have no 0.
     """
     chosen, axis = METRICS[metric], sweeps[0].axis
+    tf32: list[Line] = []
     if metric != "time":
         lines, points = _counted(sweeps, live, chosen.quantity)
+        tf32 = _counted(sweeps, (), TF32_LEAST_SECONDS, ", with TF32")[0] if metric == "least-time" else []
     else:
         lines, points = _predicted(sweeps, live, predicted) if predicted else _timed(sweeps, live)
     if not lines:
@@ -54,14 +56,15 @@ def scaling_chart(
         title=f"{chosen.title} over {'N' if axis is TOKENS else 'image size'} (log–log)",
         axis=axis,
         subtitle=_subtitle(metric, metadata, predicted or live, modules_alone=all(map(is_module, sweeps)))
-        + (f" · {sweeps[0].on.name}, {metadata.dtype}" if metric == "least-time" and sweeps[0].on else ""),
+        + (f" · {sweeps[0].on.name}, {metadata.dtype}" if metric == "least-time" and sweeps[0].on else "")
+        + (" without TF32 but where named" if tf32 else ""),
         value_label=chosen.label + (f" ({metadata.dtype})" if chosen.unit == "byte" else ""),
         unit=chosen.unit,
-        lines=lines,
+        lines=[*lines, *tf32],
         points=points,
         mark=mark,
         footnote=_footnote(sweeps, metric),
-        summary=[*_summary(sweeps, metric), *ratio_summary(lines, axis, mark, chosen.unit)]
+        summary=[*_summary(sweeps, metric), *map(_at_last, tf32), *ratio_summary(lines, axis, mark, chosen.unit)]
         if metric != "time"
         else [
             *_predicted_summary(lines if predicted else ()),
@@ -73,18 +76,18 @@ def scaling_chart(
 
 
 def _counted(
-    sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], quantity: str
+    sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], quantity: str, name: str = ""
 ) -> tuple[list[Line], list[Points]]:
     """Formulas as lines, traced figures as points; where a system's figure is 0, it is left out."""
     lines: list[Line] = []
     points: list[Points] = []
-    for one, ledgers in zip(sweeps, live, strict=True):
+    for one, ledgers in zip(sweeps, live or [()] * len(sweeps), strict=True):
         pairs = [(x, value) for x, value in zip(one.xs, one.values(quantity), strict=True) if value]
         if not pairs:
             continue
         number = len(lines)
         xs, values = zip(*pairs, strict=True)
-        lines.append(Line(one.name, xs, values, slope(xs, values)))
+        lines.append(Line(f"{one.name}{name}", xs, values, slope(xs, values)))
         seen = [(one.at(ledger), value) for ledger in ledgers if (value := traced(ledger, quantity))]
         if seen:
             points.append(Points(f"{one.name}, traced", number, *zip(*seen, strict=True)))
@@ -129,8 +132,11 @@ def _predicted(
 
 
 def _predicted_summary(lines: Sequence[Line]) -> Iterator[str]:
-    for one in lines:
-        yield f"{one.name}: slope {slope_text(one.slope)}, {one.values[-1]:.3g} s at {one.xs[-1]:,}"
+    yield from map(_at_last, lines)
+
+
+def _at_last(one: Line) -> str:
+    return f"{one.name}: slope {slope_text(one.slope)}, {one.values[-1]:.3g} s at {one.xs[-1]:,}"
 
 
 def fitted_text(fitted: Estimate | None, derived: float | None = None) -> str:

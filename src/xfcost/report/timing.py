@@ -8,7 +8,7 @@ from typing import Final
 from rich.text import Text
 
 from xfcost.ledger import units
-from xfcost.ledger.achieved import whole_rate
+from xfcost.ledger.achieved import reached, whole_rate
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.prediction import Prediction
@@ -34,6 +34,26 @@ def timing_texts(ledger: Ledger) -> Iterator[Text]:
         yield Text(f"compiled by torch.compile; the first call took {units.seconds(timing.warm_up_seconds)}")
     yield from _beside_texts(timing)
     yield from _peak_texts(ledger, timing)
+
+
+def reached_texts(ledger: Ledger) -> Iterator[Text]:
+    """A measured run beside the bound on the devices of `--on`: the shares of their peak and bandwidth."""
+    found, timing = reached(ledger), ledger.timing
+    if found is None or timing is None:
+        return
+    tf32 = {"MFU": found.tf32_mfu, "bound": found.tf32_of_bound}
+    beside = {name: "" if share is None else f" ({share_text(share)} with TF32)" for name, share in tf32.items()}
+    mbu = "" if found.mbu is None else f" and {share_text(found.mbu)} MBU"
+    over = "; faster than the bound: another device, or another dtype in its products" if found.of_bound > 1 else ""
+    shares = f"{share_text(found.mfu)} MFU{beside['MFU']}{mbu}"
+    bound = f"the lower bound is {share_text(found.of_bound)} of it{beside['bound']}{over}"
+    where = f"{units.seconds(timing.seconds)} on {where_text(timing)}"
+    yield Text.assemble(("measured: ", "bold"), f"{where}: {shares}; {bound}")
+
+
+def share_text(share: float) -> str:
+    """0.1495 -> `14.9 %`, 0.000012 -> `0.0012 %`."""
+    return f"{100 * share:.3g} %"
 
 
 def rates_text(ledger: Ledger) -> str:

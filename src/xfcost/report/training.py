@@ -17,10 +17,24 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.training import TrainingStep, WholeRun
 from xfcost.report.console import bare_table
 
-# A minute, in days: shorter times are in seconds.
-_MINUTE: Final = 1 / 1440
+# Units of long times, in days.
+_DAY, _SECONDS = "day", "second"
+_UNITS: Final = ((1, _DAY), (1 / 24, "hour"), (1 / 1440, "minute"))
+_SYMBOLS: Final = {_DAY: "", "hour": "h", "minute": "min"}
 # The share of a run's tokens from which on filling its last step is worth a word: a digit of the percentage beside it.
 _VISIBLE: Final = 0.001
+# Why a count differs from 6·P·D; smaller shares of it than `_SHOWN` are left out.
+_CAUSES: Final = {
+    "attention": "attention matmuls",
+    "without_params": "products without parameters",
+    "repeated": "weights applied more than once per token",
+    "fewer_tokens": "weights that see fewer tokens",
+    "tables": "embeddings and norms",
+    "biases": "biases",
+    "input_gradient": "inputs without a gradient",
+    "recomputed": "recomputation",
+}
+_SHOWN: Final = 0.0005
 
 
 def training_answers(ledger: Ledger, at_least: str) -> Iterator[Text]:
@@ -30,8 +44,7 @@ def training_answers(ledger: Ledger, at_least: str) -> Iterator[Text]:
     step, run = ledger.training.step, ledger.training.run
     if ledger.training.plan is not None:  # its lines say the rest
         if run is not None:
-            streams = len(ledger.metadata.streams)
-            yield Text(f"  {_beside_the_estimate(run.without_recomputation, several_streams=streams > 1)}")
+            yield Text(f"  {_beside_the_estimate(run.without_recomputation)}")
         return
     yield Text.assemble(
         (f"{_one_step(step)}: ", "bold"),
@@ -40,7 +53,7 @@ def training_answers(ledger: Ledger, at_least: str) -> Iterator[Text]:
     )
     yield Text.assemble(("memory: ", "bold"), _memory_words(step))
     if run is not None:
-        yield from _run_answers(run, several_streams=len(ledger.metadata.streams) > 1)
+        yield from _run_answers(run)
 
 
 def training_parts(ledger: Ledger) -> Iterator[RenderableType]:
@@ -76,7 +89,7 @@ def _memory_words(step: TrainingStep) -> str:
     return f"{units.size(step.fixed_bytes)} and saved activations, which --trace finds"
 
 
-def _run_answers(run: WholeRun, *, several_streams: bool) -> Iterator[Text]:
+def _run_answers(run: WholeRun) -> Iterator[Text]:
     again = f" ({scientific(run.recomputed_flops, 3)} of them recompute)" if run.recomputed_flops else ""
     days = "; --on DEVICE, or --peak and --mfu, give days"
     if run.days is not None and run.device_days is not None:
@@ -86,7 +99,7 @@ def _run_answers(run: WholeRun, *, several_streams: bool) -> Iterator[Text]:
         (f"{units.count(run.tokens)} tokens: ", "bold"),
         f"{scientific(run.flops)} FLOPs{again} in {steps_text(run.steps)}{days}",
     )
-    yield Text(f"  {_beside_the_estimate(run, several_streams=several_streams)}")
+    yield Text(f"  {_beside_the_estimate(run)}")
 
 
 def scientific(value: float, digits: int = 4) -> str:
@@ -99,7 +112,7 @@ def run_texts(ledger: Ledger) -> Iterator[Text]:
     """What all systems of a comparison share and no header shows: new tokens, memory level, optimizer, length."""
     if ledger.generation is not None:
         m, n = ledger.generation.new_tokens, ledger.generation.prompt
-        yield Text(f"MACs and FLOPs: {m:,} new tokens after {n:,}, with a KV cache", style="dim")
+        yield Text(f"MACs and FLOPs: {m:,} new tokens after {n:,}, with a cache", style="dim")
     if ledger.metadata.memory_level is not None:
         level = units.size(ledger.metadata.memory_level)
         yield Text(f"attention traffic: main memory, plain and tiled for {level} on chip (FlashAttention)", style="dim")
@@ -177,21 +190,21 @@ def speed_text(run: WholeRun) -> str:
     return f"{rate} ({units.percent(run.mfu, 1)} of a peak of {units.count(run.peak)}FLOP/s)"
 
 
-def _beside_the_estimate(run: WholeRun, *, several_streams: bool) -> str:
+def _beside_the_estimate(run: WholeRun) -> str:
     """How far the count is from 6·P·D, and what makes the difference."""
-    rest = run.rest_over_estimate
-    if several_streams:
-        name = "weights that see one stream's tokens, embeddings and norms"
-    else:
-        name = "embeddings and norms" if rest <= 0 else "weights applied more than once per token"
     excess = run.excess_over_estimate
     side = "above" if excess >= 0 else "below"
     filled = ""
     if run.filled_tokens - run.tokens > _VISIBLE * run.tokens:
         filled = f", D = {run.filled_tokens:,} tokens: the last step is filled"
+    parts = run.parts_over_estimate
+    shown = max(map(abs, parts.values()))
+    causes = ", ".join(
+        f"{_CAUSES[cause]} {_signed(share)}" for cause, share in parts.items() if abs(share) >= min(_SHOWN, shown)
+    )
     return (
-        f"the exact count is {100 * abs(excess):.1f} % {side} 6·P·D ({scientific(run.filled_estimate)}{filled}): "
-        f"attention matmuls {_signed(run.attention_over_estimate)}, {name} {_signed(rest)}"
+        f"the exact count is {100 * abs(excess):.1f} % {side} 6·P·D ({scientific(run.filled_estimate)}{filled})"
+        f"{': ' if causes else ''}{causes}"
     )
 
 
@@ -207,14 +220,28 @@ def steps_text(steps: int) -> str:
 
 
 def device_days_text(each: Sequence[float]) -> str:
-    """`252.4 device-days`, `630.1 to 900.1 device-days`; below a minute `21.9 ms of one device`."""
-    words = "of one device" if each and max(each) < _MINUTE else "device-days"
-    return f"{' to '.join(days_text(days, '') for days in each)} {words}" if each else ""
+    """`252.4 device-days`, `15.1 to 21.6 device-hours`; below a minute `21.9 ms of one device`."""
+    unit, name = _unit(max(each, default=0))
+    if name == _SECONDS:
+        return f"{' to '.join(days_text(days) for days in each)} of one device" if each else ""
+    return f"{' to '.join(_number(days / unit) for days in each)} device-{name}s"
 
 
-def days_text(days: float, words: str = "days") -> str:
-    """`1.189 days`, `12,345 days`; below a minute `2.95 ms`."""
-    if days < _MINUTE:
+def days_text(days: float, words: str = "day") -> str:
+    """`1.189 days`, `16.4 hours`, `2.95 ms`; under a heading of days, without `words`, `1.189`, `16.4 h`."""
+    unit, name = _unit(days)
+    if name == _SECONDS:
         return units.seconds(days * units.DAY)
-    number = f"{days:,.4g}" if days < 10_000 else f"{days:,.0f}"  # noqa: PLR2004 - no exponents
-    return f"{number} {words}".rstrip()
+    number = _number(days / unit)
+    if not words:
+        return f"{number} {_SYMBOLS[name]}".rstrip()
+    return f"{number} {name}{'' if number == '1' else 's'}"
+
+
+def _unit(days: float) -> tuple[float, str]:
+    """The largest unit that is not longer, in days; seconds below a minute."""
+    return next(((unit, name) for unit, name in _UNITS if days >= unit), (1 / units.DAY, _SECONDS))
+
+
+def _number(value: float) -> str:
+    return f"{value:,.4g}" if value < 10_000 else f"{value:,.0f}"  # noqa: PLR2004 - no exponents

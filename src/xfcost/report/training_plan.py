@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -13,7 +14,10 @@ from xfcost.ledger import units
 from xfcost.ledger.distributed import AtUtilisation, DeviceMemory, TrainingPlan
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.console import bare_table
+from xfcost.report.on_devices import WITHOUT_TF32
 from xfcost.report.training import days_text, device_days_text, scientific, steps_text
+
+_WHICH: Final = "; --mfu says which"
 
 
 def plan_answers(ledger: Ledger) -> Iterator[Text]:
@@ -22,7 +26,11 @@ def plan_answers(ledger: Ledger) -> Iterator[Text]:
     if plan is None:
         return
     what = "one step" if plan.tokens is None else f"{units.count(plan.tokens)} tokens"
-    yield Text.assemble((f"{what} on {plan.mesh.on.title}: ", "bold"), _how_long(plan))
+    tf32 = plan.with_tf32
+    dtype = "" if tf32 is None else f" {WITHOUT_TF32}"
+    yield Text.assemble((f"{what} on {plan.mesh.on.title}{dtype}: ", "bold"), _how_long(plan))
+    if tf32 is not None:
+        yield Text.assemble(("  with TF32: ", "bold"), _how_long(tf32).removesuffix(_WHICH))
     yield Text(f"  {_lower_bound(plan, ledger.metadata.dtype)}")
     yield Text.assemble(("memory of a device: ", "bold"), _fits(plan))
     yield Text.assemble(("each step: ", "bold"), _layout(plan))
@@ -35,6 +43,8 @@ def plan_parts(ledger: Ledger) -> Iterator[RenderableType]:
     plan = None if ledger.training is None else ledger.training.plan
     if plan is not None:
         yield from (Text(), _memory_table(plan, ledger), Text(), _times_table(plan))
+        if plan.with_tf32 is not None:
+            yield from (Text(), _times_table(plan.with_tf32, " of TF32"))
 
 
 def share_text(share: float) -> str:
@@ -46,7 +56,7 @@ def _how_long(plan: TrainingPlan) -> str:
     """`31.55 days (252.4 device-days) at 40 % MFU`; of a range both ends; of none the table's lines."""
     if not plan.mesh.mfus:
         times = ", ".join(f"{_time(plan, one)} at {share_text(one.mfu)}" for one in plan.at)
-        return f"{times} MFU{_money(plan)}; --mfu says which"
+        return f"{times} MFU{_money(plan)}{_WHICH}"
     ends = plan.at[::-1]
     shared = device_days_text([one.device_days for one in ends if one.device_days is not None])
     several = f" ({shared})" if shared and plan.mesh.on.count > 1 else ""
@@ -68,15 +78,23 @@ def _money(plan: TrainingPlan) -> str:
 
 
 def _lower_bound(plan: TrainingPlan, dtype: str) -> str:
-    if plan.bound_days is None or plan.least_run_flops is None:
-        least, flops, steps = units.seconds(plan.bound_step_seconds), plan.least_step_flops, ""
-    else:
-        least, flops, steps = days_text(plan.bound_days), plan.least_run_flops, f" in {steps_text(plan.steps or 0)}"
+    flops, steps = plan.least_step_flops, ""
+    if plan.least_run_flops is not None:
+        flops, steps = plan.least_run_flops, f" in {steps_text(plan.steps or 0)}"
     kept = "of pairs that masks keep, " if plan.least_step_flops < plan.step_flops else ""
+    least, peak, tf32 = _least(plan), f"{units.count(plan.peak)}FLOP/s ({dtype})", plan.with_tf32
+    if tf32 is not None:
+        least = f"{least} {WITHOUT_TF32}, {_least(tf32)} with TF32"
+        peak = f"{peak} or {units.count(tf32.peak)}FLOP/s (TF32)"
+    unreached = ", which no run reaches" if plan.mesh.on.device.calibrated is None and tf32 is None else ""
     return (
         f"lower bound {least}: {scientific(flops)} FLOPs{steps} ({kept}without recomputation) at the peak of "
-        f"{units.count(plan.peak)}FLOP/s ({dtype}) on every device, which no run reaches"
+        f"{peak} on every device{unreached}"
     )
+
+
+def _least(plan: TrainingPlan) -> str:
+    return units.seconds(plan.bound_step_seconds) if plan.bound_days is None else days_text(plan.bound_days)
 
 
 def _fits(plan: TrainingPlan) -> str:
@@ -175,16 +193,17 @@ def _in_flight(plan: TrainingPlan) -> str:
     return several + ("" if plan.memory.activations is not None else "; --trace finds them")
 
 
-def _times_table(plan: TrainingPlan) -> Table:
+def _times_table(plan: TrainingPlan, of: str = "") -> Table:
     run = plan.steps is not None
-    table = bare_table("model FLOPs utilisation", "HFU", "a step", *(("days", "device-days") if run else ()))
+    table = bare_table(f"model FLOPs utilisation{of}", "HFU", "a step", *(("days", "device-days") if run else ()))
     if any(one.cost is not None for one in plan.at):
         table.add_column("cost", justify="right")
-    if not plan.mesh.mfus:
+    printed = not plan.mesh.mfus and not of
+    if printed:
         table.add_column("in print, about", overflow="fold")
     for one in plan.at:
         days = [days_text(one.days or 0, ""), days_text(one.device_days or 0, "")] if run else []
         cost = [f"{one.cost:,.0f}"] if one.cost is not None else []
         cells = (share_text(one.mfu), share_text(one.hfu), units.seconds(one.step_seconds), *days, *cost)
-        table.add_row(*cells, *([one.in_print] if one.in_print else []))
+        table.add_row(*cells, *([one.in_print] if printed else []))
     return table

@@ -99,7 +99,7 @@ def _memory(ledger: Ledger, budget: Budget) -> Figure:
         }
         return Figure(step.total_with_loss_bytes, "memory of a training step", _some(parts))
     memory = inference_memory(ledger)
-    parts = {"weights": memory.weights, "attention matrices": memory.attention, "KV cache": memory.cache}
+    parts = {"weights": memory.weights, "attention matrices": memory.attention, "KV cache and state": memory.cache}
     return Figure(memory.total, "memory", _some(parts))
 
 
@@ -167,7 +167,7 @@ def growing(figure: Figure, budget: Budget) -> str:
 
 _OF_PARTS: Final = {
     "attention matrices": "attention_bytes",
-    "KV cache": "cache_bytes",
+    "KV cache and state": "cache_bytes",
     "saved activations": "kept_bytes",
     "recomputed activations": "kept_bytes",
 }

@@ -2,7 +2,7 @@
 
 Tensor parallelism (Shoeybi et al. 2019) divides linear maps, attention heads and the vocabulary by t. What stands
 outside these, norms and the inputs of a sub-layer's first map, every device holds whole, unless sequence parallelism
-divides tokens there (Korthikanti et al. 2022, §4.2.2).
+divides tokens there (Korthikanti et al. 2022, §4.2.2). A mask that all heads share every device holds whole too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from xfcost.ledger.distributed import Mesh
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.tensors import width_of
 from xfcost.spec.architecture import Architecture, Block, Part
 
 
@@ -25,7 +26,7 @@ class Held(NamedTuple):
     saved: Fraction
     """Bytes saved for the backward pass of one micro-batch."""
     matrices: Fraction
-    """Those of `saved` that are attention matrices, which selective recomputation does not save."""
+    """Those of `saved` that are attention matrices and their masks, which selective recomputation does not save."""
     inputs: Fraction = Fraction(0)
     """Bytes of a block's input, all that full recomputation saves."""
 
@@ -68,14 +69,23 @@ class Holdings:
     def _held(self, rows: Sequence[Operation], times: int) -> Held:
         params = saved = matrices = Fraction(0)
         first = _first_maps(rows)
+        cores = {row.component for row in rows if row.matrix is not None and row.in_block and not row.fused}
         for row in rows:
             params += Fraction(row.params * row.times, times * (self.mesh.tensor if self._divided(row) else 1))
             whole = row.role is not None or not row.in_block or id(row) in first
             share = 1 if whole and not (self.mesh.sequence_parallel and row.in_block) else self.mesh.tensor
-            saved += Fraction(row.figure("kept_bytes") or 0, times * share)
-            if row.matrix is not None and row.in_block and not row.fused:
+            kept = row.figure("kept_bytes") or 0
+            masks = min(self._masks(row) * row.times, kept)
+            saved += Fraction(kept - masks, times * share) + Fraction(masks, times)
+            if row.component in cores:
                 matrices += Fraction(row.matrix_kept * self.element * row.times, times * self.mesh.tensor)
+                matrices += Fraction(masks, times)
         return Held(params, saved, matrices)
+
+    def _masks(self, row: Operation) -> int:
+        """Bytes of the masks that one block's `row` makes and saves: the same for all samples, and for all heads."""
+        made = row.tensors.makes if row.tensors is not None else ()
+        return sum(one.elements * width_of(one.type, self.element) for one in made if one.once and one.type == "bool")
 
     def _divided(self, row: Operation) -> bool:
         """Are its parameters divided by t?"""

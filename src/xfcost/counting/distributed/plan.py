@@ -76,9 +76,9 @@ def training_plan(ledger: Ledger, architecture: Architecture, mesh: Mesh, tokens
         tokens=tokens,
         steps=None if tokens is None else ceil_div(tokens, sequences * sample),
         peak=mesh.on.device.peak(ledger.metadata.dtype),
+        tf32_peak=mesh.on.device.tf32_peak(ledger.metadata.dtype),
     )
-    at = tuple(_at(made, mfu) for mfu in mesh.mfus or IN_PRINT)
-    made = msgspec.structs.replace(made, at=at)
+    made = msgspec.structs.replace(made, at=_at_all(made), tf32_at=_at_all(made.with_tf32))
     return msgspec.structs.replace(made, remedies=_remedies(made, ledger, architecture, step))
 
 
@@ -93,6 +93,10 @@ def _bytes_per_parameter(ledger: Ledger, step: TrainingStep, mesh: Mesh) -> floa
     states = model_states(step, params, params, mesh.gradients)
     parts = (states.parameters, states.gradients, states.master)
     return None if states.optimizer is None or not params else (sum(parts) + states.optimizer) / params
+
+
+def _at_all(plan: TrainingPlan | None) -> tuple[AtUtilisation, ...]:
+    return () if plan is None else tuple(_at(plan, mfu) for mfu in plan.mesh.mfus or IN_PRINT)
 
 
 def _at(plan: TrainingPlan, mfu: float) -> AtUtilisation:

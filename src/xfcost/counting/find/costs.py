@@ -47,6 +47,8 @@ class Totals(NamedTuple):
     inference: InferenceMemory
     seconds: Any = None
     """The lower bound of the time on the devices; None without them."""
+    tf32_seconds: Any = None
+    """The same with TF32; None where float32 has no faster TF32."""
 
     @property
     def memory(self) -> Any:
@@ -102,15 +104,21 @@ def totals(costs: Costs, dtype: str, on: DeviceGroup | None = None) -> Totals:
     """The figures of a pass, with its least time on devices; `costs` may be arrays."""
     element = BYTES_PER_ELEMENT[dtype]
     memory = InferenceMemory(costs.params * element, costs.attention, costs.cache * element)
-    seconds = None if on is None else least_seconds(costs, dtype, on)
-    return Totals(costs.params, costs.macs, costs.flops, memory, seconds)
+    found = Totals(costs.params, costs.macs, costs.flops, memory)
+    if on is None:
+        return found
+    tf32 = on.tf32_peak(dtype)
+    return found._replace(
+        seconds=_least_seconds(costs, dtype, on, on.peak(dtype)),
+        tf32_seconds=None if tf32 is None else _least_seconds(costs, dtype, on, tf32),
+    )
 
 
-def least_seconds(costs: Costs, dtype: str, on: DeviceGroup) -> Any:
+def _least_seconds(costs: Costs, dtype: str, on: DeviceGroup, peak: float) -> Any:
     """The lower bound of `analyze --on`, for arrays too: weights once and the cache, and the MACs that are kept."""
     flops = FLOPS_PER_MAC * costs.kept_macs
     moved = (costs.weights_read + costs.cache) * BYTES_PER_ELEMENT[dtype]
-    time = TimeBound(flops=flops, bytes=moved, peak=on.peak(dtype), bandwidth=on.bytes_per_second)
+    time = TimeBound(flops=flops, bytes=moved, expected_bytes=moved, peak=peak, bandwidth=on.bytes_per_second)
     return np.maximum(time.compute_seconds, time.memory_seconds)
 
 

@@ -32,6 +32,7 @@ QUANTITIES: Final[dict[str, Quantity]] = {
     "attention_bytes": Quantity("attention", lambda totals: totals.inference.attention, units.size),
     "cache_bytes": Quantity("cache", lambda totals: totals.inference.cache, units.size),
     "seconds": Quantity("time bound", lambda totals: totals.seconds, units.seconds),
+    "tf32_seconds": Quantity("with TF32", lambda totals: totals.tf32_seconds, units.seconds),
 }
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
 from typing import Final
 
 import msgspec
 
 from xfcost.counting.decoding import cost_lengths, run_at
 from xfcost.counting.forward import count
-from xfcost.counting.on_devices.fit import cache_bytes, memory_need, with_largest
+from xfcost.counting.on_devices.fit import cache_bytes, last_true, memory_need, with_largest
 from xfcost.counting.on_devices.row_bytes import with_row_bytes
 from xfcost.counting.sums import Costs, sum_over_sizes
 from xfcost.ledger.device import DeviceGroup
-from xfcost.ledger.least_work import all_weights, least_macs, least_weights
+from xfcost.ledger.least_work import expected_weights, least_macs, least_weights
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import ComputeBoundBatch, OnDevices, Phase, TimeBound
 from xfcost.ledger.options import MOST_BATCH
@@ -41,12 +40,15 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
     phases: tuple[Phase, ...] = ()
     if run.mode == "generate":
         phases = tuple(_phases(loaded, run, architecture, on))
-        time = _bound(on, dtype, sum(one.time.flops for one in phases), sum(one.time.bytes for one in phases))
+        times = [one.time for one in phases]
+        moved = sum(one.bytes for one in times), sum(one.expected_bytes for one in times)
+        time = _bound(on, dtype, sum(one.flops for one in times), moved)
     else:
         time = step_bound(ledger, on)
     if run.mode == "decode":
         need = with_largest(need, loaded, run, architecture)
-        closing = _compute_bound_batch(ledger, run, on)
+        single = ledger if run.batch == 1 else count(place(loaded, run._replace(batch=1)), orders=False)
+        closing = _compute_bound_batch(single, on)
     found = OnDevices(
         on=on,
         dtype=dtype,
@@ -64,12 +66,16 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
 
 def step_bound(ledger: Ledger, on: DeviceGroup) -> TimeBound:
     """The bound of one pass or decode step: its weights once, and its cache."""
-    elements = least_weights(ledger.rows) * ledger.bytes_per_element
-    return _bound(on, ledger.metadata.dtype, FLOPS_PER_MAC * least_macs(ledger), elements + cache_bytes(ledger))
+    weights = least_weights(ledger.rows), expected_weights(ledger.rows)
+    element, cache = ledger.bytes_per_element, cache_bytes(ledger)
+    moved = weights[0] * element + cache, weights[1] * element + cache
+    return _bound(on, ledger.metadata.dtype, FLOPS_PER_MAC * least_macs(ledger), moved)
 
 
-def _bound(on: DeviceGroup, dtype: str, flops: int, moved: int) -> TimeBound:
-    return TimeBound(flops=flops, bytes=moved, peak=on.peak(dtype), bandwidth=on.bytes_per_second)
+def _bound(on: DeviceGroup, dtype: str, flops: int, moved: tuple[int, int | float]) -> TimeBound:
+    """`moved` are the least bytes and the expected ones."""
+    peak, bandwidth = on.peak(dtype), on.bytes_per_second
+    return TimeBound(flops=flops, bytes=moved[0], expected_bytes=moved[1], peak=peak, bandwidth=bandwidth)
 
 
 def _outputs(run: Run, architecture: Architecture) -> int:
@@ -88,7 +94,8 @@ def _phases(loaded: Loaded, run: Run, architecture: Architecture, on: DeviceGrou
     prefill = counted(prompt, "prefill")
     written = counted(prompt, "decode").cached_bytes
     first = step_bound(prefill, on)
-    yield Phase(name="prefill", time=msgspec.structs.replace(first, bytes=first.bytes + written))
+    moved = first.bytes + written, first.expected_bytes + written
+    yield Phase(name="prefill", time=_bound(on, prefill.metadata.dtype, first.flops, moved))
     if run.new_tokens == 1:
         return
 
@@ -97,34 +104,53 @@ def _phases(loaded: Loaded, run: Run, architecture: Architecture, on: DeviceGrou
         return bound.flops, bound.bytes
 
     last = prompt + run.new_tokens - 1
-    flops, moved = sum_over_sizes(costs, prompt + 1, last, cost_lengths(architecture))
-    yield Phase(name="decode", time=_bound(on, prefill.metadata.dtype, flops, moved))
+    flops, least = sum_over_sizes(costs, prompt + 1, last, cost_lengths(architecture))
+    step = step_bound(counted(last, "decode"), on)
+    more = (run.new_tokens - 1) * (step.expected_bytes - step.bytes)  # experts of one token per sample, at every N
+    yield Phase(name="decode", time=_bound(on, prefill.metadata.dtype, flops, (least, least + more)))
 
 
-def _compute_bound_batch(ledger: Ledger, run: Run, on: DeviceGroup) -> ComputeBoundBatch:
+def _compute_bound_batch(single: Ledger, on: DeviceGroup) -> ComputeBoundBatch:
     """The least batch at which FLOPs take as long as bytes: weights are read once, a cache for every sample.
 
-    B·f / P ≥ (w + B·c) / b, with w of all experts: B ≥ w / (f·b/P - c), or never where a sample's intensity f/c is not
-    above the ridge point P/b.
+    B·f / P ≥ (w(B) + B·c) / b, with w(B) of the experts that B tokens are expected to choose. w grows ever more slowly,
+    so that what is true of a batch stays true of larger ones. `single` is the step of one sample.
     """
-    ridge = on.device.ridge_point(ledger.metadata.dtype)
-    flops = FLOPS_PER_MAC * least_macs(ledger) / run.batch
-    cache = ledger.cached_bytes / run.batch
-    weights = all_weights(ledger.rows) * ledger.bytes_per_element
-    left = flops / ridge - cache
-    batch = max(1, ceil(weights / left)) if left > 0 else None
-    found = None if batch is None or batch > MOST_BATCH else batch
-    return ComputeBoundBatch(batch=found, intensity=flops / cache if cache else None, ridge_point=ridge)
+    ridge = on.device.ridge_point(single.metadata.dtype)
+    flops, cache = FLOPS_PER_MAC * least_macs(single), single.cached_bytes
+
+    def memory_bound(batch: int) -> bool:
+        weights = expected_weights(single.rows, batch) * single.bytes_per_element
+        moved = 0, weights + batch * cache
+        return _bound(on, single.metadata.dtype, batch * flops, moved).expected_bound == "memory-bound"
+
+    last = last_true(memory_bound, 1, MOST_BATCH)
+    return ComputeBoundBatch(
+        batch=None if last is None else last + 1, intensity=flops / cache if cache else None, ridge_point=ridge
+    )
 
 
 def _notes(ledger: Ledger, on: DeviceGroup) -> Iterator[str]:
-    """What is left out, and heads that the devices do not divide."""
+    """Heads that the devices do not divide, and a cache that all heads read."""
     if on.count == 1:
         return
-    heads = {row.heads for row in ledger.rows if row.heads is not None and row.mixes}
-    if ledger.metadata.mode == "decode":
-        batch = ledger.metadata.batch
-        heads |= {int(row.core.times) // batch for row in ledger.rows if row.core is not None and row.fused}
-    if odd := sorted(number for number in heads if number % on.count):
-        numbers = " or ".join(str(number) for number in odd)
-        yield f"{on.count} devices do not divide {numbers} heads: some would hold more of them, or copies"
+    found = {row.heads for row in ledger.rows if row.heads is not None and row.mixes}
+    if odd := _odd(found, on):
+        yield f"{on.count} devices do not divide {odd} heads: some would hold more of them, or copies"
+    if ledger.metadata.mode != "decode":
+        return
+    # a decode step's core runs once for each head of keys and values, which several heads of queries share
+    cores = [(row.heads, int(row.core.times) // ledger.metadata.batch) for row in ledger.rows if row.core and row.heads]
+    cached = {(heads, times) for heads, times in cores if times < heads and times not in found}
+    if odd := _odd({times for _, times in cached if times > 1}, on):
+        yield f"{on.count} devices do not divide {odd} key and value heads: some would hold more of them, or copies"
+    for heads in sorted(heads for heads, times in cached if times == 1):
+        yield (
+            f"all {heads:,} heads read the same cache: each of {on.count} devices would hold a copy, unless they share "
+            "out the samples"
+        )
+
+
+def _odd(heads: set[int], on: DeviceGroup) -> str:
+    """`8 or 12`: those that the devices do not divide."""
+    return " or ".join(str(number) for number in sorted(heads) if number % on.count)

@@ -69,17 +69,17 @@ def _largest_tokens(need: MemoryNeed, loaded: Loaded, run: Run, architecture: Ar
         found = at(tokens)
         return found is not None and found.fits is True
 
-    largest = _last_true(fits, architecture.streams[-1].grid.tokens)
+    largest = last_true(fits, architecture.streams[-1].grid.tokens, MOST_TOKENS)
     return largest, largest is not None and at(largest + 1) is None
 
 
-def _last_true(holds: Callable[[int], bool], start: int) -> int | None:
-    """The largest number for which it holds, by doubling and halving; 0 where it never does, None where always."""
+def last_true(holds: Callable[[int], bool], start: int, most: int) -> int | None:
+    """The largest number for which it holds, by doubling and halving; 0 where never, None where up to `most`."""
     low, high = 0, start
     while holds(high):
-        if high == MOST_TOKENS:
+        if high == most:
             return None
-        low, high = high, min(2 * high, MOST_TOKENS)
+        low, high = high, min(2 * high, most)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)

@@ -21,7 +21,7 @@ TOTAL_WORDS: Final[dict[Quantity, str]] = {
     "macs": "MACs",
     "mixing_macs": "mixing MACs",
     "attention_bytes": "attention memory",
-    "cache_bytes": "KV cache",
+    "cache_bytes": "KV cache and state",
 }
 
 
