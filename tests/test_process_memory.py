@@ -18,6 +18,7 @@ from xfcost.torch_models.memory.limits import Limit, cgroup_limits
 
 MIB = 2**20
 
+
 def test_a_run_on_the_cpu_needs_a_margin_over_its_live_tensors():
     # 1,000 bytes, half of them again, 64 MiB; a device's allocator is told apart
     assert memory.bytes_to_run(1000, "cpu") == 1500 + 64 * MIB
