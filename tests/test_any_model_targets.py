@@ -13,9 +13,15 @@ import torch
 import xfcost
 from any_models import GEMMA
 from helpers import xf
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.spec.targets import module_target
+from xfcost.torch_models.any_model.config_target import configured
 from xfcost.torch_models.any_model.input_texts import inputs_from
+from xfcost.torch_models.any_model.inputs import Lengths
+from xfcost.torch_models.any_model.options import How
+from xfcost.torch_models.any_model.targets import NamedModule
+from xfcost.torch_models.memory import peak
+from xfcost.torch_models.memory.limits import Limit
 
 CODE = """
 import torch
@@ -190,3 +196,66 @@ def test_a_config_with_an_importer_is_a_spec(tmp_path: Path) -> None:
     assert ledger.module is None
     # QKV and the projection 4·64, the MLP 8·64; 5² pairs of 8, twice; logits of 11 words
     assert ledger.total("macs") == 5 * 12 * 64 + 2 * 25 * 8 + 5 * 8 * 11
+
+
+LOOKS = """
+import torch
+from torch import nn
+
+class Looks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(100, 100, bias=False)
+    def forward(self, x):
+        return self.map(x) if x.sum().item() > -1e9 else x
+
+class Wrong(Looks):
+    def forward(self, x):
+        raise ValueError("my own")
+
+class LooksInside(Looks):
+    def __init__(self):
+        super().__init__()
+        self.scale = self.map.weight.abs().max().item()
+"""
+
+
+def named(file: Path, name: str) -> None:
+    module = NamedModule(module_target(f"{file}:{name}"), ["3x100"], [], 1)
+    module.ledger(Lengths(None, None), How())
+
+
+@pytest.fixture
+def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peak, "tightest", lambda: Limit(39_999, "a small limit"))
+
+
+@pytest.mark.usefixtures("small_room")
+@pytest.mark.parametrize("name", ["Looks", "LooksInside"])
+def test_real_weights_that_do_not_fit_are_not_made(tmp_path: Path, name: str) -> None:
+    (tmp_path / "net.py").write_text(LOOKS, encoding="utf-8")
+    with pytest.raises(XfcostError) as caught:
+        named(tmp_path / "net.py", name)
+    # 100² weights of 4 bytes
+    assert "needs 40,000 bytes (39.06 KiB) for weights with real numbers on cpu, and a small limit" in str(caught.value)
+    assert "cannot be called on meta tensors" in str(caught.value) or name == "LooksInside"
+
+
+@pytest.mark.usefixtures("small_room")
+def test_an_error_of_the_code_itself_makes_no_real_weights(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(LOOKS, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"^Wrong does not run on these inputs: ValueError: my own \(.*net.py:14\)$"):
+        named(tmp_path / "net.py", "Wrong")
+
+
+@pytest.mark.parametrize("place", ["n_layer", "text_config.num_hidden_layers"])
+def test_a_config_of_endlessly_many_layers_is_refused(tmp_path: Path, place: str) -> None:
+    values: dict[str, object] = {"n_layer": 10**9}
+    if "." in place:
+        values = {"text_config": {"num_hidden_layers": 10**9}}
+    path = tmp_path / "config.json"
+    path.write_text(
+        json.dumps({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **values}), encoding="utf-8"
+    )
+    with pytest.raises(UsageError, match=f"{place}: expected at most 10,000 layers, .* got 1,000,000,000"):
+        configured(str(path), "meta")

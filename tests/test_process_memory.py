@@ -8,16 +8,40 @@ import pytest
 import torch
 
 from xfcost.ledger.errors import DeviceError
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.torch_models.build import build
 from xfcost.torch_models.memory import limits, shortage
 from xfcost.torch_models.memory import peak as memory
 from xfcost.torch_models.memory.limits import Limit, cgroup_limits
 
 MIB = 2**20
 
+
 def test_a_run_on_the_cpu_needs_a_margin_over_its_live_tensors():
     # 1,000 bytes, half of them again, 64 MiB; a device's allocator is told apart
     assert memory.bytes_to_run(1000, "cpu") == 1500 + 64 * MIB
     assert memory.bytes_to_run(1000, "cuda:0") == 1000
+
+
+@pytest.mark.parametrize("mode", ["forward", "decode"])
+def test_weights_and_caches_are_made_in_their_type(mode):
+    # no tensor of float32 beside them: the peak of building is what stays, but for a few numbers
+    with memory.LiveBytes() as live:
+        model = build(place(load("gpt2"), Run(tokens=(16,), dtype="bfloat16", mode=mode)), "cpu").model
+    kept = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    assert kept >= 2 * 124_439_808
+    assert live.peak < kept + 1024
+
+
+@pytest.mark.parametrize("name", ["transformer-base", "bloom-560m"])
+def test_fixed_tables_of_16_bits_are_those_of_float32_rounded(name):
+    wide, narrow = (build(place(load(name), Run(dtype=dtype)), "cpu").model for dtype in ("float32", "bfloat16"))
+    rounded = dict(wide.to(torch.bfloat16).named_buffers())
+    assert rounded
+    for path, buffer in narrow.named_buffers():
+        assert torch.equal(buffer, rounded[path]), path
 
 
 VERSION_2 = {

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from torch.profiler import profile
 
+from saved import saved_bytes
 from strategies import as_yaml, spec_of
 from test_saved_activations import OPTIONS, declared, of_torch
 from tiers import tiered_examples
@@ -15,6 +17,7 @@ from xfcost.formulas.component import Mixer
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.torch_models.build import build
 
 
 def agrees(folder: Path, text: str, **options) -> bool:
@@ -28,6 +31,33 @@ def agrees(folder: Path, text: str, **options) -> bool:
 def test_every_option_of_a_mechanism(component: Mixer, fused: bool, tmp_path):
     options = {"attention": "fused", "dtype": "bfloat16"} if fused else {"attention": "eager", "dtype": "float32"}
     assert agrees(tmp_path, as_yaml(spec_of(component)), batch=2, **options)
+
+
+def with_kernels(live) -> bool:
+    """Does the CPU run every fused attention as one kernel? Learned biases and values of another width have none."""
+    with profile() as ran:
+        live.model(*live.inputs)
+    names = {event.key for event in ran.key_averages()}
+    return "aten::_scaled_dot_product_attention_math" not in names
+
+
+@pytest.mark.parametrize(("component", "fused"), tiered_examples(), ids=str)
+def test_every_option_saves_what_autograd_saves_of_real_tensors(component: Mixer, fused: bool, tmp_path):
+    file = tmp_path / "spec.yaml"
+    file.write_text(as_yaml(spec_of(component)), encoding="utf-8")
+    run = Run(mode="train", attention="fused" if fused else "eager", dtype="float32", batch=2)
+    architecture = place(load(str(file)), run)
+    live = build(architecture, "cpu")
+    live.model.train().requires_grad_()
+    if not with_kernels(live):
+        pytest.skip("torch runs its plain formula for this attention on the CPU")
+    assert declared(architecture).total == saved_bytes(live.model, live.inputs)
+
+
+def test_fused_attention_of_gpt2_saves_what_autograd_saves():
+    # autograd's own hooks on the CPU, float32, N = 128; heads lie beside each other, so that W_O's input is no copy
+    architecture = place(load("gpt2"), Run(tokens=(128,), mode="train", attention="fused", dtype="float32"))
+    assert declared(architecture).total == 76_384_256
 
 
 FULL = "{kind: full, heads: 2}"

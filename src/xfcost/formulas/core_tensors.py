@@ -9,7 +9,7 @@ import msgspec
 from xfcost.formulas.tensors import Shape, product
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Exchanged, Merged, Repeated, Saved, Spread, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Exchanged, Merged, Saved, Spread, Tensor, Tensors
 
 CONSTANT_BIAS: Final = Tensor("bias", (), once=True, held=True)
 
@@ -146,24 +146,26 @@ class CoreTensors(NamedTuple):
 
     @property
     def fused(self) -> Tensors:
-        """Queries, keys, values, output and a log-sum-exp per query are saved; the output's heads are joined after.
+        """Queries, keys, values, output and a log-sum-exp per query are saved.
 
-        Groups with a bias of each head are merged with the heads, which copies what is merged.
+        The kernel's output lies in memory as the queries do: where their heads are beside each other in every token,
+        joining them copies nothing. It reads a mask as zeros and -∞ of the queries' type. Groups with a bias of each
+        head are merged with the heads, which copies what is merged.
         """
         reads = tuple(Tensor(name, shape) for name, shape in zip(self.operands, self._shapes, strict=True))
         copies = self.fused_copies or (None,) * len(reads)
+        apart = self.heads if self.gathered_queries else self.groups if self.bias is not None else 1
+        joined = Exchanged(self._written, (apart, self.heads, self.queries))
         if self.bias is not None and not self.gathered:
             copies = tuple(Exchanged(each.shape, (self.groups, self.heads)) for each in reads)
         saves = tuple(Saved(each.name, copied=copy) for each, copy in zip(reads, copies, strict=True))
         makes: tuple[Tensor, ...] = (Tensor("statistics", (self.groups, self.heads, self.queries), "float32"),)
-        if self.mask_kind == "groups":  # repeated for every sample, which copies several groups
+        if self.mask_kind == "groups":  # repeated for every sample
             reads = (*reads, Tensor("masks", self._pairs, "bool", held=True))
-            makes = (*makes, Tensor("masks", self._pairs, "bool", once=self.groups == 1))
+            makes = (*makes, Tensor("masks", self._pairs))
         if self.bias is not None:
             reads = (*reads, msgspec.structs.replace(self.bias, shape=self._entries))
-            spread = Repeated(self._entries, self.groups) if self.bias.expanded else Spread(self._entries)
-            saves = (*saves, Saved(self.bias.name, copied=spread))
-        joined = Exchanged(self._written, (self.heads, self.queries))
+            saves = (*saves, Saved(self.bias.name, copied=Spread(self._entries)))
         return Tensors(reads, (Tensor(OUTPUT, self._written),), (*saves, Saved(OUTPUT)), makes, joined, self.between)
 
 
@@ -174,11 +176,12 @@ def masked(entries: Shape, mask: Shape) -> Tensors:
 
 
 def with_mask(row: Operation, mask: Tensor) -> Operation:
-    """`row`, a fused core, which reads and saves a `mask` too."""
+    """`row`, a fused core, which reads a `mask` too, and saves it in the queries' type."""
     if row.tensors is None or not row.fused:
         return row
-    reads, saves = (*row.tensors.reads, mask), (*row.tensors.saves, Saved(mask.name))
-    return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, reads=reads, saves=saves))
+    made = Tensor("mask", mask.shape, once=mask.once)
+    tensors = msgspec.structs.replace(row.tensors, reads=(*row.tensors.reads, mask), makes=(*row.tensors.makes, made))
+    return msgspec.structs.replace(row, tensors=tensors)
 
 
 def masked_bias(bias: Tensor, heads: Number, tokens: Number) -> Tensors:

@@ -134,12 +134,10 @@ class SinkhornTensors(NamedTuple):
         reads, saves = row.tensors.reads, row.tensors.saves
         if has_mask:
             every = Tensor("masks", (self.heads, self.blocks, *self._mask.shape[1:]), "bool", once=True)
-            copy = None if self.causal else Exchanged(every.shape, (self.heads, self.blocks))
             saves = (Saved("pad", copied=Exchanged(reads[0].shape, (self.heads, self.blocks))), *saves[1:])
-            # a mask of its own for every block is copied for the heads
-            saves = (*saves, Saved("mask", copied=copy))
             expanded = (*reads, msgspec.structs.replace(every, name="mask"))
-            tensors = msgspec.structs.replace(row.tensors, reads=expanded, saves=saves)
+            makes = (*row.tensors.makes, Tensor("masks", every.shape, once=True))  # in the queries' type
+            tensors = msgspec.structs.replace(row.tensors, reads=expanded, saves=saves, makes=makes)
         else:
             saves = (Saved("pad", copied=Merged(reads[0].shape, self.heads, reads[0].shape[0])), *saves[1:])
             tensors = msgspec.structs.replace(row.tensors, saves=saves)

@@ -98,10 +98,10 @@ class Merged(msgspec.Struct, frozen=True, gc=False):
 
 
 class Exchanged(msgspec.Struct, frozen=True, gc=False):
-    """Two axes are exchanged, and the result is made contiguous: a copy, unless one of them is 1."""
+    """Axes are exchanged, and the result is made contiguous: a copy, unless one of them is 1."""
 
     shape: tuple[Number, ...]
-    axes: tuple[Number, Number]
+    axes: tuple[Number, ...]
 
     def copies(self, batch: int, elements: int) -> bool:
         """Is a copy made?"""

@@ -159,8 +159,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         if masked and place.fused:
             facts: dict[str, Any] = {"tensors": self._mask(tensor, place.grid, groups), "symbol": "mask"}
             yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window, **facts)
-            alone = self.heads == 1  # a mask of all heads, which every sample repeats
-            tensor = Tensor("mask", (), once=True, expanded=alone) if shifted else tensor
+            tensor = Tensor("mask", (), once=True) if shifted else tensor
         queries, keys, values = self._projected
         if self.score == "cosine":
             queries, keys = "cosine_scale", COSINE_KEYS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -29,6 +29,7 @@ def configured(path: str, device: str) -> nn.Module:
         ) from None
     with open(path, encoding="utf-8-sig") as file:
         values = json.load(file)
+    _check_depth(values, shown)
     make = _class(values.get("architectures"), shown) or transformers.AutoModel.from_config
     try:
         config = transformers.AutoConfig.for_model(**values)
@@ -36,6 +37,27 @@ def configured(path: str, device: str) -> nn.Module:
             return make(config).eval()
     except Exception as error:
         raise UsageError(f"{shown}: transformers refuses it: {raised(error)}") from error
+
+
+# A block takes some milliseconds to build, also on `meta`.
+_MOST_LAYERS: Final = 10_000
+
+
+def _check_depth(values: Any, shown: str, place: str = "") -> None:
+    """Refuse numbers of layers that would be built without end.
+
+    Raises:
+        UsageError: one is too large.
+    """
+    for key, value in values.items() if isinstance(values, dict) else ():
+        if isinstance(value, dict):
+            _check_depth(value, shown, f"{place}{key}.")
+        counts = value if isinstance(value, list) else [value]
+        if ("layer" in key or "depth" in key) and any(type(one) is int and one > _MOST_LAYERS for one in counts):
+            raise UsageError(
+                f"{shown}: {place}{key}: expected at most {_MOST_LAYERS:,} layers, which are built one by one, got "
+                f"{max(one for one in counts if type(one) is int):,}"
+            )
 
 
 def _class(architectures: Any, shown: str) -> Callable[[Any], nn.Module] | None:

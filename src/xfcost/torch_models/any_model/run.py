@@ -31,7 +31,7 @@ from xfcost.torch_models.any_model.stand_in import (
     stand_in,
 )
 from xfcost.torch_models.any_model.training_recorder import TrainingRecorder
-from xfcost.torch_models.any_model.user_errors import refused
+from xfcost.torch_models.any_model.user_errors import OwnError, refused
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.tracing.fast_path import without_fast_path
@@ -64,10 +64,12 @@ class Run(NamedTuple):
 def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False) -> Run:
     """One forward of `model(*args, **kwargs)`, first without elements, then with them if its code looks at them.
 
+    Code that raises the same on `meta` and on fake tensors looks at no elements: the error is its own.
+
     With `training` the model is in training mode, and a backward pass follows. `keeps_free`: as `Recorder` takes it.
 
     Raises:
-        UsageError: the module does not run on these inputs.
+        UsageError: the module does not run on these inputs; an OwnError where real numbers would not help.
     """
     on_meta = _on_meta(model, (args, kwargs))
     reason = needs_elements(model, (args, kwargs))
@@ -79,8 +81,11 @@ def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False,
             return found._replace(reason=reason)
         except XfcostError:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the next attempt tells whether it is the model's own
-            reason = reason or f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        except (Exception, SystemExit) as error:
+            raised = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            if how == "fake" and raised == reason:
+                raise refused(model, error, kind=OwnError) from error
+            reason = reason or raised
             failed = failed if failed is not None and on_meta else error
     if failed is None:
         raise RuntimeError("no attempt was made")
@@ -102,14 +107,14 @@ def run_on(  # noqa: PLR0913 - options
     `recorder` records in place of the usual one.
     """
     outside = Work("", "outside")
-    fake_mode = _fake_mode() if how == "fake" else nullcontext()
-    with stand_ins(how, model, args, kwargs, fake_mode, training=training) as given, ExitStack() as stack:
+    faking = fake_mode() if how == "fake" else nullcontext()
+    with stand_ins(how, model, args, kwargs, faking, training=training) as given, ExitStack() as stack:
         own_args, own_kwargs = given
         made = partial(TrainingRecorder, model) if training else Recorder
         recorder = recorder or made(keeps_free=keeps_free)
         stack.enter_context(no_compiler())
         stack.enter_context(_quiet() if how == "fake" else nullcontext())
-        stack.enter_context(fake_mode)
+        stack.enter_context(faking)
         stack.enter_context(shapes_on_meta() if how == "meta" else nullcontext())
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
@@ -153,7 +158,8 @@ def stand_ins(  # noqa: PLR0913 - options
         yield copied_inputs((args, kwargs), learning(made) if training else made)
 
 
-def _fake_mode() -> Any:
+def fake_mode() -> Any:
+    """Tensors inside have shapes and devices, and no elements."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode(allow_non_fake_inputs=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Final
 
 from torch import nn
 
-from xfcost.ledger.errors import SpecError, UsageError, printable
+from xfcost.ledger.errors import NoRoomError, SpecError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import read_option
 from xfcost.spec.reader import read_value
@@ -24,7 +24,16 @@ from xfcost.torch_models.any_model.lazy import with_shapes
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, check_parameters
 from xfcost.torch_models.any_model.options import How
 from xfcost.torch_models.any_model.python_target import Found, as_a_script, built, found
+from xfcost.torch_models.any_model.run import fake_mode
+from xfcost.torch_models.any_model.user_errors import OwnError
 from xfcost.torch_models.any_model.usual_inputs import text_tokens, usual_inputs
+from xfcost.torch_models.memory.peak import WithinRoom, check_room
+
+_REAL: Final = "weights with real numbers"
+_WITHOUT_NUMBERS: Final = (
+    "take a smaller --N, --batch or config, or code that does not look at the numbers in tensors, which is counted on "
+    "`meta`"
+)
 
 
 class NamedModule:
@@ -63,9 +72,13 @@ class NamedModule:
             for device in self._devices:
                 try:
                     model, given_at, first, letters = self._made(device, lengths)
+                except OwnError:
+                    raise
                 except UsageError as error:
                     failed = error
                     continue
+                except NoRoomError as error:
+                    raise NoRoomError(f"{failed}; {error}", error.needed, error.left) from error
                 if how.mixing:
                     check_parameters(model, self.name)
                 on_cpu = self._on_cpu(lengths)
@@ -73,6 +86,8 @@ class NamedModule:
                     ledger = ledger_at_lengths(
                         model, given_at, first, letters, how, on_cpu, name=self.target.name or None
                     )
+                except OwnError:
+                    raise
                 except UsageError as error:
                     failed = error
                     continue
@@ -129,8 +144,24 @@ class NamedModule:
     def _model(self, device: str) -> tuple[nn.Module, Any]:
         """The module, built once on a device, and the example inputs that stand beside it in its file."""
         if device not in self._built:
-            self._built[device] = _made(self.target, self._code, self._arguments, device)
+            watched: AbstractContextManager[Any] = nullcontext()
+            if device == "cpu" and (held := self._weight_bytes()) is not None:
+                check_room(held, device, self.title, _REAL, _WITHOUT_NUMBERS)
+            elif device == "cpu":
+                watched = WithinRoom(device, self.title, _REAL, _WITHOUT_NUMBERS)
+            with watched:
+                self._built[device] = _made(self.target, self._code, self._arguments, device)
         return self._built[device]
+
+    def _weight_bytes(self) -> int | None:
+        """Bytes of its weights, found without them; None where its constructor runs with real numbers alone."""
+        found = self._built.get("meta")
+        try:
+            with fake_mode():
+                model, _ = found or _made(self.target, self._code, self._arguments, "cpu")
+                return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+        except UsageError:
+            return None
 
 
 def _made(target: ModuleTarget, code: Found | None, arguments: dict[str, Any], device: str) -> tuple[nn.Module, Any]:

@@ -54,10 +54,14 @@ def check_initialised(model: nn.Module) -> None:
         raise UsageError(f"{type(model).__name__}: its __init__ does not call super().__init__()")
 
 
-def refused(model: nn.Module, error: BaseException, hint: str = "") -> UsageError:
+class OwnError(UsageError):
+    """What a module's own code raises on any tensors: real numbers would not help."""
+
+
+def refused(model: nn.Module, error: BaseException, hint: str = "", kind: type[UsageError] = UsageError) -> UsageError:
     """`error`, raised by a run of `model`, as one message with the user's own line."""
     place = own_line(error) or _forward_line(model)
-    return UsageError(
+    return kind(
         f"{type(model).__name__} does not run on these inputs: {raised(error)} ({place}){hint}{_inputs(model, error)}"
     )
 

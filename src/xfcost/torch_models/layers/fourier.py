@@ -38,8 +38,8 @@ def fourier_features(sides: tuple[int, ...], bands: int) -> Tensor:
 
     The angles are π·f·position, with f from 1 to half the side.
     """
-    axes = torch.meshgrid(*(torch.linspace(-1, 1, side) for side in sides), indexing="ij")
+    axes = torch.meshgrid(*(torch.linspace(-1, 1, side, dtype=torch.float32) for side in sides), indexing="ij")
     places_NR = torch.stack([axis.flatten() for axis in axes], dim=-1)
-    frequencies_RF = torch.stack([torch.linspace(1, side / 2, bands) for side in sides])
+    frequencies_RF = torch.stack([torch.linspace(1, side / 2, bands, dtype=torch.float32) for side in sides])
     angles_NF = torch.pi * (places_NR[..., None] * frequencies_RF).flatten(1)
     return torch.cat([places_NR, angles_NF.sin(), angles_NF.cos()], dim=-1)

@@ -70,7 +70,7 @@ def spread_out(*tables: Tensor, sides: list[int]) -> Tensor:
 
 def sinusoids(tokens: int, width: int) -> Tensor:
     """sin and cos of pos/10000^(2i/d) in even and odd columns (Vaswani et al. 2017, §3.5)."""
-    position_N1 = torch.arange(tokens)[:, None]
-    column_D = torch.arange(width)
+    position_N1 = torch.arange(tokens, dtype=torch.float32)[:, None]
+    column_D = torch.arange(width, dtype=torch.float32)
     angle_ND = position_N1 / 10000 ** (column_D // 2 * 2 / width)
     return torch.where(column_D % 2 == 0, angle_ND.sin(), angle_ND.cos())

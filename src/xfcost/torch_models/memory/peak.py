@@ -146,6 +146,19 @@ def check_room(needed: int, device: str, name: str, what: str = "one forward", m
         )
 
 
+class WithinRoom(LiveBytes):
+    """Refuses the tensor with which what is made inside no longer fits; its memory is not touched yet."""
+
+    def __init__(self, device: str, name: str, what: str, mend: str) -> None:
+        super().__init__()
+        self._left, self._words = limit_on(device).left, (device, name, what, mend)
+
+    def take(self, key: int, held: int) -> None:
+        super().take(key, held)
+        if self.now > self._left:
+            check_room(self.now, *self._words)
+
+
 def on_cpu(device: str) -> bool:
     """Are the device's tensors in the process's own memory?"""
     return device.partition(":")[0] == "cpu"

@@ -5,6 +5,7 @@ B batch, G groups (windows) side by side, H heads, N query tokens, M key tokens,
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from xfcost.torch_models.shared.leaves import (
@@ -68,11 +69,11 @@ class Core(nn.Module):
     def _grouped(self, q_BGHNK: Tensor, k_BGHMK: Tensor, v_BGHMV: Tensor, bias: Tensor | None) -> Tensor:
         """Merges the groups into another axis, because the kernel takes four dimensions.
 
-        A bias of its own per head merges the groups into heads, so that the bias is not copied per sample. Otherwise
-        they merge into samples.
+        A bias merges the groups into heads, so that it is not copied per sample. With a mask for all heads they merge
+        into samples.
         """
         batch, groups, heads = q_BGHNK.shape[:3]
-        if bias is not None and bias.dim() > 3 and bias.shape[-3] == 1:  # noqa: PLR2004 - (G, 1, N, M), for all heads
+        if bias is not None and bias.dtype == torch.bool and bias.dim() > 3:  # noqa: PLR2004 - (G, 1, N, M)
             bias = bias.expand(batch, *bias.shape).flatten(0, 1)
             first, sizes = 0, (batch, groups)
         elif bias is not None:

@@ -53,7 +53,7 @@ def alibi(tokens: int, heads: int) -> Tensor:
     below = 2 ** (heads.bit_length() - 1)
     slopes = [2 ** (-8 * (head + 1) / below) for head in range(below)]
     slopes += [2 ** (-4 * (2 * head + 1) / below) for head in range(heads - below)]
-    bias_HN = torch.tensor(slopes)[:, None] * torch.arange(tokens)
+    bias_HN = torch.tensor(slopes, dtype=torch.float32)[:, None] * torch.arange(tokens)
     return bias_HN[:, None]
 
 

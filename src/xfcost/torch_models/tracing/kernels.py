@@ -34,6 +34,8 @@ class KernelOnMeta(TorchFunctionMode):
         bias, q = operands.get("attn_mask"), operands["query"]
         if not q.is_meta or not (self.products or bias is None):
             return func(*args, **given)
+        if bias is not None and bias.dtype == torch.bool:  # torch gives kernels zeros and -∞ in its place
+            bias = torch.zeros_like(bias, dtype=q.dtype)
         return Kernel.apply(q, operands["key"], operands["value"], bias, self.products)
 
 
@@ -62,9 +64,8 @@ class Kernel(Function):
         ctx.products = products
         if products:
             k_all, v_all = (_for_every_head(part, q) for part in (k, v))
-            output = (q @ k_all.transpose(-2, -1)) @ v_all
-        else:
-            output = q.new_empty(*q.shape[:-1], v.shape[-1])
+            _ = (q @ k_all.transpose(-2, -1)) @ v_all
+        output = _laid_out(q, v)
         ctx.save_for_backward(q, k, v, bias, output, q.new_empty(q.shape[:-1], dtype=torch.float32))
         return output
 
@@ -81,6 +82,18 @@ class Kernel(Function):
             _ = to_scores.transpose(-2, -1) @ q
         to_bias = torch.empty_like(bias) if ctx.needs_input_grad[3] else None
         return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), to_bias, None
+
+
+def _laid_out(q: Tensor, v: Tensor) -> Tensor:
+    """The kernels' output: it lies in memory as the queries do; of values of another width, (B, N, H, V).
+
+    torch's kernels for the CPU and flash attention make it like the queries, memory-efficient attention, which alone
+    takes other widths, token by token (torch/_meta_registrations.py).
+    """
+    if q.shape[-1] == v.shape[-1]:
+        return torch.empty_like(q)
+    by_token = q.transpose(1, -2)
+    return q.new_empty(*by_token.shape[:-1], v.shape[-1]).transpose(1, -2)
 
 
 def _for_every_head(part: Tensor, q: Tensor) -> Tensor:
