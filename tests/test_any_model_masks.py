@@ -84,6 +84,12 @@ MASKS: Final[dict[str, tuple[Callable[..., Tensor], str, int, int]]] = {
     "causal, in the kernel": (lambda q, x: sdpa(q, x, is_causal=True), "global", N, N // 2),
     "causal, a triangle of weights": (triangle, "global", N, N // 2),
     "window, a boolean for the kernel": (lambda q, x: sdpa(q, x, attn_mask=before(x, 4)), "local", 4, 4),
+    "window, -inf added in the kernel": (
+        lambda q, x: sdpa(q, x, attn_mask=torch.where(before(x, 4), 0.0, INF)), "local", 4, 4,
+    ),
+    "window, -99 added in the kernel": (  # e^-99 is no part of a float32 sum
+        lambda q, x: sdpa(q, x, attn_mask=torch.where(before(x, 4), 0.0, -99.0)), "local", 4, 4,
+    ),
     "window, the least float": (
         lambda q, x: attention(q, x, torch.where(distance(x).abs() < 3, 0.0, LEAST)), "local", 5, 5,
     ),
@@ -160,6 +166,15 @@ def test_without_a_mask_no_row_has_the_two_numbers() -> None:
     assert [(row.reads_tokens, row.figure("computed_tokens"), row.figure("kept_tokens")) for row in found] == [
         (N, None, None)
     ] * 2
+
+
+def test_a_bias_by_distance_in_the_kernel_hides_no_token() -> None:
+    def biased(q: nn.Linear, x: Tensor) -> Tensor:
+        return sdpa(q, x, attn_mask=-0.25 * distance(x).abs())  # at most -0.25·39: e^-10
+
+    (row,) = products(biased, torch.randn(1, N, D))
+    assert (row.mixing, row.reads_tokens) == ("global", N)
+    assert int(tokens_read(Masked(biased), torch.randn(1, N, D)).min()) == N
 
 
 CODE: Final = """

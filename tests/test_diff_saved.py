@@ -108,6 +108,17 @@ def test_seconds_within_their_intervals_are_no_difference(here):
         assert diff_text(found, form)
 
 
+def test_the_most_changed_in_time_comes_first_and_noise_last(here):
+    def file(name, *seconds):
+        sizes = (64, 128, 256, 512)
+        return runs_file(here / name, *(row("A", n, timed(*one)) for n, one in zip(sizes, seconds, strict=True)))
+
+    before = file("a.jsonl", *[(1.0, 0.99, 1.01)] * 4)
+    # 20 % slower; 9 times as slow, with an interval that holds 1; 40 % faster; 30 % slower
+    after = file("b.jsonl", (1.2, 1.19, 1.21), (9.0, 0.5, 20.0), (0.6, 0.59, 0.61), (1.3, 1.29, 1.31))
+    assert [one.configuration.N for one in diff(before, after).rows] == [256, 512, 64, 128]
+
+
 def test_seconds_of_another_machine_are_not_compared(here):
     before = runs_file(here / "a.jsonl", row("A", 64, timed(1.0, 0.9, 1.1)))
     after = runs_file(here / "b.jsonl", row("A", 64, timed(9.0, 8.9, 9.1), machine=THERE), row("A", 128))

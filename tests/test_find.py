@@ -140,11 +140,13 @@ def test_selection_is_what_brute_force_finds(rows, top, descending, cut):
     assert part.reasons == {
         word: count for n, word in ((1, "one"), (2, "two")) if (count := sum(row[3] == n for row in rows))
     }
-    whole = Part()
-    for piece, first in ((rows[:cut], 0), (rows[cut:], len(rows[:cut]))):
-        if piece:
-            whole = merged(whole, answer(piece, question, first), question)
-    assert whole._replace(cloud=()) == part._replace(cloud=())
+    pieces = [(rows[:cut], 0), (rows[cut:], len(rows[:cut]))]
+    for order in (pieces, pieces[::-1]):
+        whole = Part()
+        for piece, first in order:
+            if piece:
+                whole = merged(whole, answer(piece, question, first), question)
+        assert whole._replace(cloud=()) == part._replace(cloud=())
 
 
 def test_larger_than_int64_is_exact():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields
 
-from hugging_face import ours, parameters, theirs, write
+from hugging_face import ours, parameters, placed, theirs, write
 from test_against_transformers import transformers
 from test_import_tiny import TINY
 from xfcost.importing.common import COST_FREE, SUPPORTED_VALUES
@@ -240,6 +241,37 @@ def test_any_fields_give_their_parameters_or_are_refused_by_name(kind: str, data
         assert values.keys() & set(re.findall(r"\w+", said.partition("config.json")[2])), said
         return
     assert total == parameters(theirs(values, architecture))
+
+
+@pytest.mark.parametrize(("dense", "layers"), [(0, 2), (1, 2), (2, 2), (3, 2), (5, 1)])
+def test_a_deepseek_of_fewer_layers_than_dense_ones_has_no_experts(dense: int, layers: int, tmp_path: Path) -> None:
+    values = {"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"]} | TINY["deepseek_v3"]
+    values |= {"first_k_dense_replace": dense, "num_hidden_layers": layers}
+    ledger = ours(write(tmp_path, values))
+    assert ledger.total("params") == parameters(theirs(values, "DeepseekV3ForCausalLM"))
+    assert any("expert" in row.path for row in ledger.rows) == (dense < layers)
+
+
+SCALED = {"rope_type": "linear", "factor": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("rope", "theta"),
+    [
+        ({}, 10000.0),
+        ({"rope_theta": 5e5}, 5e5),
+        ({"rope_theta": 5e5, "rope_scaling": SCALED}, 5e5),
+        ({"rope_scaling": SCALED}, 10000.0),
+        ({"rope_parameters": SCALED | {"rope_theta": 3e5}}, 3e5),
+        ({"rope_theta": 3e5, "rope_parameters": SCALED | {"rope_theta": 3e5}}, 3e5),
+    ],
+)
+def test_theta_is_that_of_the_config_wherever_it_stands(rope: dict[str, Any], theta: float, tmp_path: Path) -> None:
+    values = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]} | TINY["llama"] | rope
+    _, architecture = placed(write(tmp_path, values))
+    assert {getattr(part.component, "theta", theta) for part, *_ in architecture.parts()} == {theta}
+    fields = deepcopy({name: value for name, value in values.items() if name != "architectures"})
+    assert transformers.AutoConfig.for_model(**fields).rope_parameters["rope_theta"] == theta
 
 
 def test_a_spec_made_is_as_good_as_one_written(tmp_path: Path) -> None:

@@ -254,6 +254,16 @@ def test_points_at_which_no_difference_is_seen_are_inside_the_crossing():
     assert found.interval == pytest.approx((low, high))
 
 
+def test_a_crossing_s_interval_reaches_to_the_last_point_at_which_the_ratio_may_be_1():
+    # the high bound is 1 at 200, and is above it again up to the last octave: it falls from 1 to -1 bits there
+    points = [ratio(100, 2, 1.5, 2.5), ratio(200, 0.9, 0.8, 1.0), ratio(400, 1, 0.5, 2), ratio(800, 0.3, 0.25, 0.5)]
+    (found,) = crossings(points)
+    assert found.interval.high == pytest.approx(400 * math.sqrt(2))
+    # of a ratio that rises it is the low bound: the same upside down
+    (found,) = crossings([ratio(one.x, 1 / one.value, 1 / one.interval.high, 1 / one.interval.low) for one in points])
+    assert found.interval.high == pytest.approx(400 * math.sqrt(2))
+
+
 def test_there_is_no_crossing_without_two_certain_orders():
     assert crossings([ratio(100, 2, 1.5, 2.5), ratio(400, 0.5, 0.25, 1.5)]) == []
     assert crossings([ratio(100, 2, 1.5, 2.5), ratio(400, 0.5)]) == []

@@ -136,6 +136,20 @@ def test_a_small_cache_turns_compute_bound_at_a_batch():
     assert decode(N=128, batch=closing - 1).on.time.bound == "memory-bound"
 
 
+def test_a_mixture_of_experts_turns_compute_bound_when_all_experts_are_read():
+    # Mixtral 8x7B, 32 layers of d = 4096: a batch of hundreds reads all 8 experts of 3·d·14336 weights, and a token
+    # computes with 2 of them. Both also: Q and O of d², K and V of d·1024, the router's 8·d, two norms; the head's
+    # 32,000·d and the last norm. Keys and values of 128 tokens: 2·1024 numbers a layer, read by 32 heads of 128.
+    d, layers, tokens = 4096, 32, 128
+    expert, others = 3 * d * 14336, 2 * d * d + 2 * d * 1024 + 8 * d
+    weights = 2 * (layers * (8 * expert + others + 2 * d) + 32_000 * d + d)
+    flops = 2 * (layers * (2 * expert + others + 2 * tokens * d) + 32_000 * d)
+    cache = 2 * layers * 2 * 1024 * tokens
+    batch = weights / (flops * 3.35e12 / 989.4e12 - cache)
+    found = decode("mixtral-8x7b", "h100-sxm", N=tokens, batch=1).on.compute_bound_batch
+    assert found.batch == pytest.approx(batch, abs=2)
+
+
 def test_a_large_cache_never_turns_compute_bound():
     found = decode().on.compute_bound_batch
     assert found.batch is None
@@ -174,6 +188,8 @@ def test_rows_are_bounded_where_their_bytes_are_known():
     assert rows["attention"]["roofline_bound"] == "memory-bound"
     assert rows["rotary"]["roofline_bound"] == ""
     assert int(rows["qkv"]["least_bytes"]) == 83886080 * 2
+    # of 512 samples: queries and outputs of 64 heads of one token, keys and values of 8 heads of 8,000
+    assert int(rows["attention"]["least_bytes"]) == 512 * (2 * 64 * 128 + 2 * 8 * 128 * 8000) * 2
     assert "roofline_bound" not in _rows(*LLAMA, "--N", "8k")[0]
 
 
@@ -220,6 +236,11 @@ def test_the_keys_of_json():
     assert on["memory"]["largest_batch"] == 12
     assert on["estimated_seconds"] is None
     assert on["least_seconds"] == pytest.approx(0.0177, rel=1e-3)
+    # eight H100: 8 · 989.4 TFLOP/s and 8 · 3.35 TB/s, whose quotient is that of one; 8 tokens a step
+    assert on["ridge_point"] == pytest.approx(989.4e12 / 3.35e12)
+    assert on["memory_seconds"] == on["least_seconds"] == pytest.approx(on["bytes"] / 26.8e12)
+    assert on["compute_seconds"] == pytest.approx(on["flops"] / 7915.2e12)
+    assert on["most_outputs_per_second"] == pytest.approx(8 * 26.8e12 / on["bytes"])
     assert "on" not in json.loads(xf(*LLAMA, "--N", "128k", "--format", "json").stdout)
 
 

@@ -74,6 +74,16 @@ def test_a_recurrence_meets_all_earlier_tokens_in_steps():
     assert xfcost.reach("seq2seq-lstm", N=9).sequential == 9
 
 
+@pytest.mark.parametrize(("preset", "causal"), [("seq2seq-lstm", ("encoder", "decoder")), ("rnnsearch", ("decoder",))])
+def test_a_recurrent_decoder_meets_its_past_and_the_whole_source(preset: str, causal: tuple[str, ...]):
+    # Cho's and Bahdanau's encoder reads in both directions, Sutskever's from left to right
+    found = xfcost.reach(preset, N=(9, 6))
+    assert found.causal_streams == causal
+    own, source = found.steps[-1].met
+    assert (own.input, own.smallest, own.median, own.largest, own.whole) == ("decoder", 1, 3.5, 6, True)
+    assert (source.input, source.smallest, source.largest) == ("encoder", 9, 9)
+
+
 def test_a_shift_hides_a_token_from_itself_and_all_still_meet():
     found = xfcost.reach("igpt-s")
     assert figures(found, 2)[-1] == ("stage 1 · block 1", 0, 511.5, 1023)

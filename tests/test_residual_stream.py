@@ -117,6 +117,16 @@ def test_norms_shares_and_cosines_are_those_by_hand(tiny, hand):
     assert network.cosines == (pytest.approx(mean_cosine(hand["ΔF"], hand["ΔA"]), abs=1e-5),)
 
 
+def test_a_token_without_a_delta_is_no_part_of_a_mean_cosine(monkeypatch, hand):
+    def first_left_out(module: nn.Module, y_BND: torch.Tensor) -> torch.Tensor:
+        return torch.cat([torch.zeros_like(y_BND[:, :1]), y_BND[:, 1:]], 1)
+
+    broken(FeedForward, first_left_out, monkeypatch)
+    step = xfcost.stream("tiny").steps[1]
+    assert step.matrices.delta[0] == (0.0,) * 4
+    assert step.cosine == pytest.approx(mean_cosine(hand["ΔF"][1:], hand["X₁"][1:]), abs=1e-5)
+
+
 def test_only_attention_moves_information_in_tiny(tiny):
     attention, network = tiny.steps
     assert (attention.changed.token, attention.changed.rows, attention.changed.others) == (2, 4, 3)

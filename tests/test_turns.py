@@ -99,6 +99,15 @@ def test_short_calls_are_measured_for_the_least_time():
     assert machine.now >= 10.0
 
 
+def test_the_least_time_is_of_each_system():
+    # A turn measures a tenth of 10 s of each: two systems have theirs after ten turns, one of 6 s has had 12 s
+    machine = Machine()
+    systems = {name: machine.taking(name, 0.001) for name in "AB"}
+    a, b = turns_of(machine, TimingPlan(min_time=10.0, max_time=1000), **systems)
+    assert machine.now >= 20.0
+    assert len(a.times) == len(b.times) == pytest.approx(10, abs=1)
+
+
 def test_phases_of_a_turn_are_added():
     machine = Machine()
     subject = Subject({"prefill": machine.taking("P", 1.0), "decode": machine.taking("D", 2.0)})
