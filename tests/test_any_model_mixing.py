@@ -248,7 +248,7 @@ def test_a_window_of_an_image_holds_its_square_of_tokens(side: int, window: int,
         return attention(self.q, self.patches(image).flatten(2).mT)
 
     module = Module(of_patches, patches=nn.Conv2d(3, D, 4, 4), q=linear())
-    module.window_size = window
+    module.window_size, module.window_stride = window, 1
     assert {row.mixing for row in analyzed(module, torch.randn(1, 3, side, side)).rows} == kinds
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import xfcost
 from measured import HEADER, THERE, row
-from test_measured_series import timed
+from test_measured_series import changed, timed
 from xfcost.api.difference import diff
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.saved_report import read_report, report_of
@@ -43,6 +43,7 @@ def test_a_saved_report_is_the_ledger_again(here):
         ({"dtype": "float16"}, "dtype float32 and float16"),
         ({"size": 448}, "images 224×224 and 448×448"),
         ({"mode": "train"}, "mode forward and train"),
+        ({"memory_level": "1KiB"}, "memory_level None and 1024"),
     ],
 )
 def test_saved_runs_that_differ_are_refused(here, options, told):
@@ -134,6 +135,8 @@ def test_files_of_measurements_that_have_nothing_in_common(here):
     before, after = runs_file(here / "a.jsonl", row("A", 64)), runs_file(here / "b.jsonl", row("B", 64))
     with pytest.raises(UsageError, match="no row of one is of the same system and run"):
         diff(before, after)
+    with pytest.raises(UsageError, match="no row of one is of the same system and run"):
+        diff(before, runs_file(here / "d.jsonl", changed(row("A", 64), batch=8)))
     with pytest.raises(UsageError, match="has no rows"):
         diff(before, runs_file(here / "c.jsonl"))
     with pytest.raises(UsageError, match="holds measurements, which have no operations"):

@@ -22,7 +22,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.report.console import plain_text
 from xfcost.report.find import find_text, render, short_keys
 
-SMALL = ("vit", "swin-t", "gpt2", "bert-base", "mobilenetv2-1.0")
+SMALL = ("vit", "swin-t", "gpt2", "bert-base", "mobilenetv2-1.0", "swinv2-t-w8-256")
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +131,7 @@ def test_selection_is_what_brute_force_finds(rows, top, descending, cut):
     best = {(row[1], row[2]) for row in fits if not beaten(row)}
     assert {(one.figures["params"], one.figures["macs"]) for one in part.front} == best
     assert len(part.front) == len(best)
+    assert sorted(part.cloud) == sorted((row[1], row[2]) for row in fits)
     assert part.over[0][0] == sum(row[2] > 5 for row in valid)
     alone = [row for row in valid if row[2] > 5 and 4 * row[1] + row[3] <= 40]
     assert part.over[0][1] == len(alone)

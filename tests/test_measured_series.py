@@ -219,6 +219,9 @@ def test_rows_timed_in_turns_have_the_median_of_paired_ratios():
     other = turns("B", (2.0, 4.0, 8.0, 10.0, 16.0, 36.0), Load(others=0.6, cores=2))
     (apart,) = ratios(series[0], grouped([other], TOKENS).series[0], TIME)
     assert not apart.paired
+    there = msgspec.structs.replace(second, machine=THERE)
+    (apart,) = ratios(series[0], grouped([there], TOKENS).series[0], TIME)
+    assert not apart.paired
 
 
 def test_a_ratio_of_noisy_rows_is_noisy():

@@ -93,6 +93,14 @@ def test_masked_scores_need_not_be_computed():
     assert least_macs(full) == full.total("macs")
 
 
+def test_a_mechanism_of_two_patterns_needs_no_more_than_both_keep():
+    # Longformer, 64 tokens, one global: windows of |i - j| <= 4 without the global token's row and column are
+    # 64·9 - 20 - 9 = 547 pairs, every token and the global one another 64 + 64; of width 768, for QK and for AV
+    ledger = xfcost.analyze("longformer-base-4096", N=64, settings=["**.window=8"], trace=False)
+    others = sum(row.macs * row.times for row in ledger.rows if not row.content_dependent)
+    assert others < least_macs(ledger) <= others + 12 * 2 * 768 * (547 + 64 + 64) < ledger.total("macs")
+
+
 def test_of_experts_at_least_those_of_one_token_are_read():
     one, many = (decode("mixtral-8x7b", "h100-sxmx2", N=1000, batch=batch).on for batch in (1, 64))
     assert many.time.bytes - many.memory.cache < one.time.bytes - one.memory.cache + 64 * 4096 * 2
@@ -105,6 +113,16 @@ def test_the_largest_batch_and_n_fit_and_the_next_do_not():
     assert not decode(batch=need.largest_batch + 1).on.memory.fits
     assert decode(N=need.largest_tokens).on.memory.fits
     assert not decode(N=need.largest_tokens + 1).on.memory.fits
+
+
+def test_the_largest_batch_has_room_for_its_attention_matrices():
+    # of 4,096 tokens, with one key head for 32: 2·32·128·4096 numbers of cache a sample, and 2·32·4096 of scores and
+    # softmax, 1/128 more
+    options = {"N": 4096, "attention": "eager", "settings": ["**.kv_heads=1"]}
+    largest = decode("llama3-8b", "h100-sxm", batch=1, **options).on.memory.largest_batch
+    assert largest > 128
+    fits = [decode("llama3-8b", "h100-sxm", batch=batch, **options).on.memory.fits for batch in (largest, largest + 1)]
+    assert fits == [True, False]
 
 
 def test_the_largest_n_ends_where_positions_do():
@@ -372,6 +390,16 @@ def test_a_forward_has_bounds_of_its_operations_where_all_kinds_declare_tensors(
     rows = {row["operation"]: row for row in _rows(*words, "--on", "a100-sxm-80")}
     assert rows["attention"]["roofline_bound"] == "compute-bound"
     assert rows["residual_add"]["roofline_bound"] == "memory-bound"
+
+
+def test_a_prefill_has_the_bytes_of_its_operations_and_the_longer_of_both_times():
+    options = ["analyze", "gpt2", "--N", "1k", "--dtype", "bf16", "--attention", "fused", "--no-trace"]
+    rows = {row["operation"]: row for row in _rows(*options, "--mode", "prefill", "--on", "a100-sxm-80")}
+    # 1,000 tokens of 768 read, 2,304 written, and 2,304·769 weights; 2·768·2,304 FLOPs a token and the bias
+    moved, flops = 2 * (1000 * (768 + 2304) + 2304 * 769), int(rows["qkv"]["flops"])
+    assert int(rows["qkv"]["least_bytes"]) == moved
+    assert flops == pytest.approx(2 * 1000 * 768 * 2304, rel=1e-3)
+    assert float(rows["qkv"]["least_seconds"]) == pytest.approx(max(flops / 312e12, moved / 2039e9))
 
 
 def test_the_roofline_of_a_device(tmp_path):

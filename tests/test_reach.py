@@ -55,6 +55,36 @@ def test_the_receptive_field_of_a_residual_network(preset: str, field: int):
     assert found.inputs[0].unit == "pixel"
 
 
+def test_the_receptive_field_of_convnext_counts_the_patches_between_its_stages():
+    # in the stem's 4×4 patches: 7×7 in 3, 3, 9 and 3 blocks at jumps of 1, 2, 4 and 8, and 2×2 before each later stage
+    field = 1 + 6 * (3 * 1 + 3 * 2 + 9 * 4 + 3 * 8) + 1 * (1 + 2 + 4)
+    assert xfcost.reach("convnext-t", size=64).receptive_field == (field, field) == (422, 422)
+
+
+def test_reversible_blocks_read_what_the_other_stream_has_met(tmp_path):
+    # windows of a token on each side: y₁ = x₁ + f(x₂), y₂ = x₂ + g(y₁). After a block y₁ has met 1 and y₂ 2 on each
+    # side, after the next 1 + 2 and 2 + 2, and so on; both streams are joined.
+    path = tmp_path / "reversible.yaml"
+    path.write_text(
+        "name: Reversible\ninput: {kind: tokens, vocabulary: 9, length: 40}\nembed: [{kind: token}]\n"
+        "residual: {form: reversible, join: mean}\nstages: [{dim: 8, depth: 3, block: ["
+        "{kind: sliding, heads: 2, window: 2}, {kind: sliding, heads: 2, window: 2}]}]\n"
+    )
+    assert [step.met[0].largest for step in xfcost.reach(path).steps] == [5, 9, 13]
+
+
+def test_a_token_of_a_coarser_grid_is_the_one_that_holds_the_place(tmp_path):
+    # 2×2 tokens are merged: (5, 5) stands in the group of rows and columns 4 and 5
+    path = tmp_path / "merged.yaml"
+    path.write_text(
+        "name: Merged\ninput: {kind: image, size: 24, channels: 3}\nembed: [{kind: patch, size: 1}]\nstages:\n"
+        "  - {dim: 8, depth: 1, block: [{kind: mlp}]}\n"
+        "  - {dim: 8, depth: 1, enter: [{kind: patch_merging}], block: [{kind: mlp}]}\n"
+    )
+    first = xfcost.reach(path, token=(5, 5)).maps[0].first.reshape(24, 24)
+    assert np.argwhere(first >= 0).tolist() == [[4, 4], [4, 5], [5, 4], [5, 5]]
+
+
 def test_a_large_image_is_as_quick_and_shows_the_whole_field():
     found = xfcost.reach("resnet-50", size=1024)
     assert found.steps[-1].met[0].largest == 427**2

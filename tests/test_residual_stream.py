@@ -229,6 +229,21 @@ stages: [{dim: 16, depth: 1, block: [{kind: class_attention, heads: 2}, {kind: m
     assert attention.formula == "X₁ = X + ΔA(X) on the special tokens alone"
 
 
+def test_the_token_in_the_middle_stands_behind_the_special_ones(tmp_path):
+    # 4×4 patches behind a class token: row 2, column 2
+    found = xfcost.stream(
+        spec_file(
+            tmp_path,
+            f"""\
+input: {{kind: image, size: 32, channels: 3}}
+embed: [{{kind: patch, size: 8}}, {{kind: class_token}}]
+{stage(FULL, MLP)}
+""",
+        )
+    )
+    assert {step.changed.token for step in found.steps} == {1 + 2 * 4 + 2}
+
+
 def test_a_token_that_pushes_another_out_of_an_expert_contradicts_nothing(tmp_path):
     # 24 tokens, ⌈24/4⌉ = 6 slots an expert; of eight seeds some make a token that comes to an expert push one out
     experts = "{kind: moe, experts: 4, active: 1, capacity: 1.0, expert: {kind: mlp, ratio: 1}}"

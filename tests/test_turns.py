@@ -133,6 +133,14 @@ def test_rows_are_measured_between_the_turns_and_summed_over_passes_by_their_med
     assert found.row_seconds() == {"a": 2.0, "b": 5.0}
 
 
+def test_rows_are_measured_in_twenty_turns_at_most():
+    machine = Machine()
+    passes = []
+    subject = Subject({"": machine.taking("A", 1.0)}, lambda: passes.append(1) or {"a": 1.0})
+    (found,) = take_turns([subject], "cpu", TimingPlan(runs=23), machine.meters)
+    assert (len(found.times), len(found.rows["a"]), len(passes)) == (23, 20, 20)
+
+
 def test_the_load_is_what_others_used_meanwhile():
     machine = Machine(others=1.2)
     (found,) = turns_of(machine, TimingPlan(runs=6, threads=1), a=machine.taking("A", 1.0))
