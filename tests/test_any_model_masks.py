@@ -143,6 +143,15 @@ def test_a_mask_among_the_inputs_counts_like_one_that_is_built() -> None:
     assert [(row.mixing, row.reads_tokens, row.figure("computed_tokens")) for row in found] == [("local", 4, N)] * 2
 
 
+def test_a_number_that_grows_on_no_line_is_not_known_at_a_larger_size() -> None:
+    def chunks(q: nn.Linear, x: Tensor) -> Tensor:
+        side = int(x.shape[1] ** 0.5)  # 3 of 12 tokens, 4 of 24, 6 of 36, 20 of 400
+        places = torch.arange(x.shape[1]) // side
+        return scores(q, x).masked_fill(places[:, None] != places, INF).softmax(-1) @ x
+
+    assert [row.reads_tokens for row in products(chunks, torch.randn(1, 400, D))] == [None] * 2
+
+
 def test_a_mask_out_of_the_scores_reads_all_that_is_computed() -> None:
     def best(q: nn.Linear, x: Tensor) -> Tensor:
         every = scores(q, x)

@@ -193,6 +193,14 @@ def test_weights_are_taken_off_the_peak():
     assert reading.measured(row("A", 64, timed(1.0, peak=30))) is None
 
 
+def test_the_time_of_mixing_is_that_of_all_operations_that_mix():
+    reading = READINGS["mixing-time"]
+    by_kind = {"per-token": 5.0, "local": 1.0, "global": 2.0}
+    outcome = msgspec.structs.replace(timed(8.0), seconds_by_mixing=by_kind)
+    assert reading.measured(row("A", 64, outcome)) == Estimate(3.0, None)
+    assert reading.measured(row("A", 64)) is None
+
+
 # -- ratios and crossings
 
 

@@ -120,6 +120,19 @@ def test_a_shift_hides_a_token_from_itself_and_all_still_meet():
     assert found.path_length == 1
 
 
+@pytest.mark.parametrize(("token", "met"), [((1, 0), []), ((1, 2), [[1, 1]]), ((2, 3), [[2, 2]])])
+def test_a_shift_along_a_row_ends_with_the_row(token: tuple[int, int], met: list[list[int]], tmp_path):
+    path = tmp_path / "rows.yaml"
+    path.write_text(
+        "name: Rows\ninput: {kind: image, size: [3, 4], channels: 3}\n"
+        "embed: [{kind: patch, size: 1}, {kind: shift, axis: row}]\n"
+        "stages: [{dim: 8, depth: 1, block: [{kind: mlp}]}]\n"
+    )
+    found = xfcost.reach(path, token=token)
+    assert np.argwhere(found.maps[0].first.reshape(3, 4) > 0).tolist() == met
+    assert [step.met[0].smallest for step in found.steps] == [0, 0]
+
+
 def test_windows_grow_and_global_tokens_are_a_shortcut():
     local = ("**.window=4", "**.global_tokens=0")
     found = xfcost.reach("longformer-base-4096", N=40, settings=local)
