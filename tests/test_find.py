@@ -22,7 +22,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.report.console import plain_text
 from xfcost.report.find import find_text, render, short_keys
 
-SMALL = ("vit", "swin-t", "gpt2", "bert-base", "mobilenetv2-1.0", "swinv2-t-w8-256")
+SMALL = ("vit", "swin-t", "gpt2", "bert-base", "mobilenetv2-1.0")
 
 
 @pytest.fixture(scope="module")
