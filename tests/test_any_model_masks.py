@@ -84,6 +84,12 @@ MASKS: Final[dict[str, tuple[Callable[..., Tensor], str, int, int]]] = {
     "causal, in the kernel": (lambda q, x: sdpa(q, x, is_causal=True), "global", N, N // 2),
     "causal, a triangle of weights": (triangle, "global", N, N // 2),
     "window, a boolean for the kernel": (lambda q, x: sdpa(q, x, attn_mask=before(x, 4)), "local", 4, 4),
+    "window, -inf added in the kernel": (
+        lambda q, x: sdpa(q, x, attn_mask=torch.where(before(x, 4), 0.0, INF)), "local", 4, 4,
+    ),
+    "window, -99 added in the kernel": (  # e^-99 is no part of a float32 sum
+        lambda q, x: sdpa(q, x, attn_mask=torch.where(before(x, 4), 0.0, -99.0)), "local", 4, 4,
+    ),
     "window, the least float": (
         lambda q, x: attention(q, x, torch.where(distance(x).abs() < 3, 0.0, LEAST)), "local", 5, 5,
     ),
@@ -137,6 +143,15 @@ def test_a_mask_among_the_inputs_counts_like_one_that_is_built() -> None:
     assert [(row.mixing, row.reads_tokens, row.figure("computed_tokens")) for row in found] == [("local", 4, N)] * 2
 
 
+def test_a_number_that_grows_on_no_line_is_not_known_at_a_larger_size() -> None:
+    def chunks(q: nn.Linear, x: Tensor) -> Tensor:
+        side = int(x.shape[1] ** 0.5)  # 3 of 12 tokens, 4 of 24, 6 of 36, 20 of 400
+        places = torch.arange(x.shape[1]) // side
+        return scores(q, x).masked_fill(places[:, None] != places, INF).softmax(-1) @ x
+
+    assert [row.reads_tokens for row in products(chunks, torch.randn(1, 400, D))] == [None] * 2
+
+
 def test_a_mask_out_of_the_scores_reads_all_that_is_computed() -> None:
     def best(q: nn.Linear, x: Tensor) -> Tensor:
         every = scores(q, x)
@@ -160,6 +175,15 @@ def test_without_a_mask_no_row_has_the_two_numbers() -> None:
     assert [(row.reads_tokens, row.figure("computed_tokens"), row.figure("kept_tokens")) for row in found] == [
         (N, None, None)
     ] * 2
+
+
+def test_a_bias_by_distance_in_the_kernel_hides_no_token() -> None:
+    def biased(q: nn.Linear, x: Tensor) -> Tensor:
+        return sdpa(q, x, attn_mask=-0.25 * distance(x).abs())  # at most -0.25·39: e^-10
+
+    (row,) = products(biased, torch.randn(1, N, D))
+    assert (row.mixing, row.reads_tokens) == ("global", N)
+    assert int(tokens_read(Masked(biased), torch.randn(1, N, D)).min()) == N
 
 
 CODE: Final = """

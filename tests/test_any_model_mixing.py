@@ -119,6 +119,56 @@ def test_rows_have_the_kinds_worked_out_by_hand(name: str) -> None:
     assert kinds(analyzed(module, inputs)) == expected
 
 
+def dense_synthesizer(self: Any, x: Tensor) -> Tensor:
+    """Tay et al. 2021, §3.1.1: the weights of a token are computed from that token alone."""
+    return self.weights(x).softmax(-1) @ x
+
+
+def random_synthesizer(self: Any, x: Tensor) -> Tensor:
+    """§3.1.4: the weights are a product of two learned matrices, whatever the input."""
+    return (self.left.weight @ self.right.weight.T).softmax(-1) @ x
+
+
+def latents(self: Any, x: Tensor) -> Tensor:
+    """Jaegle et al. 2021: learned queries, and keys and values out of the tokens."""
+    return (self.left.weight @ x.mT).softmax(-1) @ x
+
+
+def depend_on_content(weighted: Callable[..., Any], self: Any, x: Tensor) -> bool:
+    """Is a sum of values more than a fixed linear map of them? Then f(x) + f(y) is not f(x + y)."""
+    with torch.no_grad():
+        both = weighted(self, x) + weighted(self, x.roll(1, 1))
+        return not torch.allclose(both, weighted(self, x + x.roll(1, 1)), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("weighted", "expected"), [(dense_synthesizer, True), (random_synthesizer, False), (latents, True)]
+)
+def test_weights_depend_on_content_unless_all_of_them_is_learned(weighted: Callable[..., Any], expected: bool) -> None:
+    maps = {"weights": nn.Linear(D, 40), "left": nn.Embedding(40, D), "right": nn.Embedding(40, D)}
+    module = Module(weighted, **maps)
+    last = [row for row in analyzed(module, TOKENS).rows if row.macs][-1]
+    assert (last.mixing, last.reads_tokens, last.content_dependent) == ("global", 40, expected)
+    assert depend_on_content(weighted, module, TOKENS) == expected
+
+
+@pytest.mark.parametrize("place", [4, 5])
+def test_weights_depend_on_content_where_they_do_for_the_given_input(place: int) -> None:
+    # other inputs, which have their largest token anywhere, are looked at too
+    def chosen(self: Any, x: Tensor) -> Tensor:
+        """Dense weights where the largest token stands at an even (odd) place like the given one's, else learned."""
+        n = x.shape[1]
+        both = torch.stack([self.left.weight[:n, :n].expand(len(x), -1, -1), self.weights(x)[..., :n]])
+        dense = ((x.sum(-1).argmax(1) - place) % 2 == 0).long()
+        return both[dense, torch.arange(len(x))].softmax(-1) @ x
+
+    x = torch.randn(1, 40, D)
+    x[:, place] = 9.0
+    module = Module(chosen, weights=nn.Linear(D, 40), left=nn.Embedding(40, 40))
+    last = [row for row in analyzed(module, x).rows if row.macs][-1]
+    assert (last.mixing, last.content_dependent) == ("global", True)
+
+
 def test_totals_by_kind_add_up_and_costs_are_those_without_kinds() -> None:
     module, inputs, _ = NETWORKS["self-attention"]
     found, plain = analyzed(module, inputs), xfcost.analyze(module, example_inputs=inputs, trace=False)
@@ -181,6 +231,25 @@ def test_a_window_wider_than_the_sizes_is_not_taken_for_global() -> None:
     module = Module(lambda self, x: attention(self.q, x), q=linear())
     module.sliding_window = 4096
     assert {row.mixing for row in analyzed(module, TOKENS).rows} == {"per-token", "unknown"}
+
+
+@pytest.mark.parametrize(
+    ("side", "window", "kinds"),
+    [
+        (16, 3, {"per-token", "global"}),  # 4×4 tokens, and windows of 3×3, which do not hold them all
+        (16, 4, {"per-token", "unknown"}),
+        (16, 7, {"per-token", "unknown"}),
+        (64, 15, {"per-token", "global"}),  # 16×16 tokens
+        (64, 16, {"per-token", "unknown"}),
+    ],
+)
+def test_a_window_of_an_image_holds_its_square_of_tokens(side: int, window: int, kinds: set[str]) -> None:
+    def of_patches(self: Any, image: Tensor) -> Tensor:
+        return attention(self.q, self.patches(image).flatten(2).mT)
+
+    module = Module(of_patches, patches=nn.Conv2d(3, D, 4, 4), q=linear())
+    module.window_size, module.window_stride = window, 1
+    assert {row.mixing for row in analyzed(module, torch.randn(1, 3, side, side)).rows} == kinds
 
 
 def test_a_declared_window_is_filled_by_the_sizes() -> None:

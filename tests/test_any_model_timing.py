@@ -65,6 +65,24 @@ def test_repeated_blocks_share_their_seconds():
     assert ledger.total("seconds") == sum(row.seconds * row.times for row in ledger.rows if row.seconds is not None)
 
 
+def test_blocks_that_left_an_operation_out_took_no_time_for_it():
+    class Rectified(nn.Module):
+        """Rectifies where a switch says so: off in one block when it is timed."""
+
+        def __init__(self):
+            super().__init__()
+            self.map, self.on = nn.Linear(4, 4), True
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.map(x).relu() if self.on or x.is_meta else self.map(x)
+
+    blocks = nn.Sequential(*(Rectified() for _ in range(4)))
+    blocks[1].on = False
+    rows = {row.path: row for row in timed(blocks, torch.ones(3, 4)).rows}
+    assert (rows["*.relu"].times, rows["*.relu"].seconds) == (4, 3 / 4)
+    assert (rows["*.map.addmm"].times, rows["*.map.addmm"].seconds) == (4, 1.0)
+
+
 def test_the_tree_of_modules_has_seconds():
     from xfcost.ledger.objects import grouped
 

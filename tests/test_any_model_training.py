@@ -112,6 +112,19 @@ def test_optimizer_states_are_torch_s(optimizer):
     assert trained(module, optimizer=optimizer).training.step.optimizer_bytes == 4 * numbers
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_states_are_as_wide_as_torch_makes_them(dtype):
+    module = Calls(lambda own, x: own.second(own.first(x))).to(dtype)
+    step = trained(module, X.to(dtype)).training.step
+    optimizer = torch.optim.AdamW(module.parameters())
+    module(X.to(dtype)).sum().backward()
+    optimizer.step()
+    states = [
+        value for one in optimizer.state.values() for value in one.values() if value.dim()
+    ]  # not the step's number
+    assert step.optimizer_bytes == sum(value.nbytes for value in states)
+
+
 # ── what a module may do ─────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import xfcost
 from measured import HEADER, THERE, row
-from test_measured_series import timed
+from test_measured_series import changed, timed
 from xfcost.api.difference import diff
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.saved_report import read_report, report_of
@@ -43,6 +43,7 @@ def test_a_saved_report_is_the_ledger_again(here):
         ({"dtype": "float16"}, "dtype float32 and float16"),
         ({"size": 448}, "images 224×224 and 448×448"),
         ({"mode": "train"}, "mode forward and train"),
+        ({"memory_level": "1KiB"}, "memory_level None and 1024"),
     ],
 )
 def test_saved_runs_that_differ_are_refused(here, options, told):
@@ -108,6 +109,17 @@ def test_seconds_within_their_intervals_are_no_difference(here):
         assert diff_text(found, form)
 
 
+def test_the_most_changed_in_time_comes_first_and_noise_last(here):
+    def file(name, *seconds):
+        sizes = (64, 128, 256, 512)
+        return runs_file(here / name, *(row("A", n, timed(*one)) for n, one in zip(sizes, seconds, strict=True)))
+
+    before = file("a.jsonl", *[(1.0, 0.99, 1.01)] * 4)
+    # 20 % slower; 9 times as slow, with an interval that holds 1; 40 % faster; 30 % slower
+    after = file("b.jsonl", (1.2, 1.19, 1.21), (9.0, 0.5, 20.0), (0.6, 0.59, 0.61), (1.3, 1.29, 1.31))
+    assert [one.configuration.N for one in diff(before, after).rows] == [256, 512, 64, 128]
+
+
 def test_seconds_of_another_machine_are_not_compared(here):
     before = runs_file(here / "a.jsonl", row("A", 64, timed(1.0, 0.9, 1.1)))
     after = runs_file(here / "b.jsonl", row("A", 64, timed(9.0, 8.9, 9.1), machine=THERE), row("A", 128))
@@ -123,6 +135,8 @@ def test_files_of_measurements_that_have_nothing_in_common(here):
     before, after = runs_file(here / "a.jsonl", row("A", 64)), runs_file(here / "b.jsonl", row("B", 64))
     with pytest.raises(UsageError, match="no row of one is of the same system and run"):
         diff(before, after)
+    with pytest.raises(UsageError, match="no row of one is of the same system and run"):
+        diff(before, runs_file(here / "d.jsonl", changed(row("A", 64), batch=8)))
     with pytest.raises(UsageError, match="has no rows"):
         diff(before, runs_file(here / "c.jsonl"))
     with pytest.raises(UsageError, match="holds measurements, which have no operations"):

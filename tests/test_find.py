@@ -131,6 +131,7 @@ def test_selection_is_what_brute_force_finds(rows, top, descending, cut):
     best = {(row[1], row[2]) for row in fits if not beaten(row)}
     assert {(one.figures["params"], one.figures["macs"]) for one in part.front} == best
     assert len(part.front) == len(best)
+    assert sorted(part.cloud) == sorted((row[1], row[2]) for row in fits)
     assert part.over[0][0] == sum(row[2] > 5 for row in valid)
     alone = [row for row in valid if row[2] > 5 and 4 * row[1] + row[3] <= 40]
     assert part.over[0][1] == len(alone)
@@ -140,11 +141,13 @@ def test_selection_is_what_brute_force_finds(rows, top, descending, cut):
     assert part.reasons == {
         word: count for n, word in ((1, "one"), (2, "two")) if (count := sum(row[3] == n for row in rows))
     }
-    whole = Part()
-    for piece, first in ((rows[:cut], 0), (rows[cut:], len(rows[:cut]))):
-        if piece:
-            whole = merged(whole, answer(piece, question, first), question)
-    assert whole._replace(cloud=()) == part._replace(cloud=())
+    pieces = [(rows[:cut], 0), (rows[cut:], len(rows[:cut]))]
+    for order in (pieces, pieces[::-1]):
+        whole = Part()
+        for piece, first in order:
+            if piece:
+                whole = merged(whole, answer(piece, question, first), question)
+        assert whole._replace(cloud=()) == part._replace(cloud=())
 
 
 def test_larger_than_int64_is_exact():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields
 
-from hugging_face import ours, parameters, theirs, write
+from hugging_face import ours, parameters, placed, theirs, write
 from test_against_transformers import transformers
 from test_import_tiny import TINY
 from xfcost.importing.common import COST_FREE, SUPPORTED_VALUES
@@ -240,6 +241,94 @@ def test_any_fields_give_their_parameters_or_are_refused_by_name(kind: str, data
         assert values.keys() & set(re.findall(r"\w+", said.partition("config.json")[2])), said
         return
     assert total == parameters(theirs(values, architecture))
+
+
+@pytest.mark.parametrize(("dense", "layers"), [(0, 2), (1, 2), (2, 2), (3, 2), (5, 1)])
+def test_a_deepseek_of_fewer_layers_than_dense_ones_has_no_experts(dense: int, layers: int, tmp_path: Path) -> None:
+    values = {"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"]} | TINY["deepseek_v3"]
+    values |= {"first_k_dense_replace": dense, "num_hidden_layers": layers}
+    ledger = ours(write(tmp_path, values))
+    assert ledger.total("params") == parameters(theirs(values, "DeepseekV3ForCausalLM"))
+    assert any("expert" in row.path for row in ledger.rows) == (dense < layers)
+
+
+SCALED = {"rope_type": "linear", "factor": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("rope", "theta"),
+    [
+        ({}, 10000.0),
+        ({"rope_theta": 5e5}, 5e5),
+        ({"rope_theta": 5e5, "rope_scaling": SCALED}, 5e5),
+        ({"rope_scaling": SCALED}, 10000.0),
+        ({"rope_parameters": SCALED | {"rope_theta": 3e5}}, 3e5),
+        ({"rope_theta": 3e5, "rope_parameters": SCALED | {"rope_theta": 3e5}}, 3e5),
+    ],
+)
+def test_theta_is_that_of_the_config_wherever_it_stands(rope: dict[str, Any], theta: float, tmp_path: Path) -> None:
+    values = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]} | TINY["llama"] | rope
+    _, architecture = placed(write(tmp_path, values))
+    attention = [part.component for part, *_ in architecture.parts() if hasattr(part.component, "rope_base")]
+    assert {one.rope_base for one in attention} == {theta}
+    fields = deepcopy({name: value for name, value in values.items() if name != "architectures"})
+    assert transformers.AutoConfig.for_model(**fields).rope_parameters["rope_theta"] == theta
+
+
+def _components(kind: str, architecture: str, folder: Path, **more: Any) -> list[Any]:
+    """Of the spec that a small config makes."""
+    _, made = placed(write(folder, {"model_type": kind, "architectures": [architecture]} | TINY[kind] | more))
+    return [part.component for part, *_ in made.parts()]
+
+
+@pytest.mark.parametrize("size", [3, 4, 7])
+def test_windows_are_shifted_as_theirs_are(size: int, tmp_path: Path) -> None:
+    name = "SwinForImageClassification"
+    ours_ = _components("swin", name, tmp_path, window_size=size)
+    values = {"model_type": "swin"} | TINY["swin"] | {"window_size": size}
+    blocks = [block for layer in theirs(values, name).swin.encoder.layers for block in layer.blocks]
+    assert {one.shift for one in ours_ if hasattr(one, "shift")} == {block.shift_size for block in blocks}
+
+
+@pytest.mark.parametrize("fields", [{}, {"scale_attn_weights": False}, {"scale_attn_weights": True}])
+def test_gpt2_s_scores_are_scaled_where_theirs_are(fields: dict[str, bool], tmp_path: Path) -> None:
+    (attention,) = (one for one in _components("gpt2", "GPT2Model", tmp_path, **fields) if hasattr(one, "scaled"))
+    their_block = theirs({"model_type": "gpt2"} | TINY["gpt2"] | fields, "GPT2Model").h[0].attn
+    assert attention.scaled == their_block.scale_attn_weights
+
+
+@pytest.mark.parametrize("fields", [(32, 64), (32, 128), (16, 128), (8, 20)])
+def test_t5_s_buckets_reach_as_far_as_theirs(fields: tuple[int, int], tmp_path: Path) -> None:
+    names = ("relative_attention_num_buckets", "relative_attention_max_distance")
+    given = dict(zip(names, fields, strict=True))
+    biases = [getattr(one, "bias", None) for one in _components("t5", "T5EncoderModel", tmp_path, **given)]
+    assert {(one.count, one.distance) for one in biases if hasattr(one, "distance")} == {fields}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "expected"),
+    [
+        ("deepseek_v2", {}, (False, None)),  # a factor of 1
+        ("deepseek_v2", {"routed_scaling_factor": 2.5}, (False, 2.5)),
+        ("deepseek_v3", {}, (True, 2.5)),
+        ("deepseek_v3", {"norm_topk_prob": False, "routed_scaling_factor": 1.0}, (False, None)),
+    ],
+)
+def test_weights_of_experts_are_normalized_and_scaled_as_the_config_says(
+    kind: str, fields: dict[str, Any], expected: tuple[bool, float | None], tmp_path: Path
+) -> None:
+    name = family_of(kind).architectures[0]
+    (moe,) = (one for one in _components(kind, name, tmp_path, **fields) if hasattr(one, "normalize"))
+    assert (moe.normalize, moe.scale) == expected
+    config = transformers.AutoConfig.for_model(kind, **(TINY[kind] | fields))
+    assert (config.norm_topk_prob, config.routed_scaling_factor) == (moe.normalize, moe.scale or 1.0)
+
+
+@pytest.mark.parametrize(("window", "noted"), [(15, True), (16, False), (17, False)])
+def test_a_window_is_noted_where_it_is_shorter_than_the_context(window: int, noted: bool, tmp_path: Path) -> None:
+    values = {"model_type": "mistral", "architectures": ["MistralForCausalLM"]} | TINY["mistral"]  # 16 positions
+    spec, _ = placed(write(tmp_path, values | {"sliding_window": window}))
+    assert ("notes" in spec.data) == noted
 
 
 def test_a_spec_made_is_as_good_as_one_written(tmp_path: Path) -> None:

@@ -193,6 +193,14 @@ def test_weights_are_taken_off_the_peak():
     assert reading.measured(row("A", 64, timed(1.0, peak=30))) is None
 
 
+def test_the_time_of_mixing_is_that_of_all_operations_that_mix():
+    reading = READINGS["mixing-time"]
+    by_kind = {"per-token": 5.0, "local": 1.0, "global": 2.0}
+    outcome = msgspec.structs.replace(timed(8.0), seconds_by_mixing=by_kind)
+    assert reading.measured(row("A", 64, outcome)) == Estimate(3.0, None)
+    assert reading.measured(row("A", 64)) is None
+
+
 # -- ratios and crossings
 
 
@@ -218,6 +226,9 @@ def test_rows_timed_in_turns_have_the_median_of_paired_ratios():
     assert (found.value, found.paired, found.interval) == (2, True, (2, 4))
     other = turns("B", (2.0, 4.0, 8.0, 10.0, 16.0, 36.0), Load(others=0.6, cores=2))
     (apart,) = ratios(series[0], grouped([other], TOKENS).series[0], TIME)
+    assert not apart.paired
+    there = msgspec.structs.replace(second, machine=THERE)
+    (apart,) = ratios(series[0], grouped([there], TOKENS).series[0], TIME)
     assert not apart.paired
 
 
@@ -252,6 +263,16 @@ def test_points_at_which_no_difference_is_seen_are_inside_the_crossing():
     low = 100 * 2 ** (math.log(1.5) / math.log(3))
     high = 200 * 2 ** (math.log(2) / (math.log(2) - math.log(0.75)))
     assert found.interval == pytest.approx((low, high))
+
+
+def test_a_crossing_s_interval_reaches_to_the_last_point_at_which_the_ratio_may_be_1():
+    # the high bound is 1 at 200, and is above it again up to the last octave: it falls from 1 to -1 bits there
+    points = [ratio(100, 2, 1.5, 2.5), ratio(200, 0.9, 0.8, 1.0), ratio(400, 1, 0.5, 2), ratio(800, 0.3, 0.25, 0.5)]
+    (found,) = crossings(points)
+    assert found.interval.high == pytest.approx(400 * math.sqrt(2))
+    # of a ratio that rises it is the low bound: the same upside down
+    (found,) = crossings([ratio(one.x, 1 / one.value, 1 / one.interval.high, 1 / one.interval.low) for one in points])
+    assert found.interval.high == pytest.approx(400 * math.sqrt(2))
 
 
 def test_there_is_no_crossing_without_two_certain_orders():

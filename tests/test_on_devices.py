@@ -99,6 +99,14 @@ def test_masked_scores_need_not_be_computed():
     assert least_macs(full) == full.total("macs")
 
 
+def test_a_mechanism_of_two_patterns_needs_no_more_than_both_keep():
+    # Longformer, 64 tokens, one global: windows of |i - j| <= 4 without the global token's row and column are
+    # 64·9 - 20 - 9 = 547 pairs, every token and the global one another 64 + 64; of width 768, for QK and for AV
+    ledger = xfcost.analyze("longformer-base-4096", N=64, settings=["**.window=8"], trace=False)
+    others = sum(row.macs * row.times for row in ledger.rows if not row.content_dependent)
+    assert others < least_macs(ledger) <= others + 12 * 2 * 768 * (547 + 64 + 64) < ledger.total("macs")
+
+
 def test_of_experts_at_least_those_of_one_token_are_read():
     one, many = (decode("mixtral-8x7b", "h100-sxmx2", N=1000, batch=batch).on for batch in (1, 64))
     assert many.time.bytes - many.memory.cache < one.time.bytes - one.memory.cache + 64 * 4096 * 2
@@ -111,6 +119,16 @@ def test_the_largest_batch_and_n_fit_and_the_next_do_not():
     assert not decode(batch=need.largest_batch + 1).on.memory.fits
     assert decode(N=need.largest_tokens).on.memory.fits
     assert not decode(N=need.largest_tokens + 1).on.memory.fits
+
+
+def test_the_largest_batch_has_room_for_its_attention_matrices():
+    # of 4,096 tokens, with one key head for 32: 2·32·128·4096 numbers of cache a sample, and 2·32·4096 of scores and
+    # softmax, 1/128 more
+    options = {"N": 4096, "attention": "eager", "settings": ["**.kv_heads=1"]}
+    largest = decode("llama3-8b", "h100-sxm", batch=1, **options).on.memory.largest_batch
+    assert largest > 128
+    fits = [decode("llama3-8b", "h100-sxm", batch=batch, **options).on.memory.fits for batch in (largest, largest + 1)]
+    assert fits == [True, False]
 
 
 def test_the_largest_n_ends_where_positions_do():
@@ -140,6 +158,20 @@ def test_a_small_cache_turns_compute_bound_at_a_batch():
     assert closing is not None
     assert decode(N=128, batch=closing).on.time.bound == "compute-bound"
     assert decode(N=128, batch=closing - 1).on.time.bound == "memory-bound"
+
+
+def test_a_mixture_of_experts_turns_compute_bound_when_all_experts_are_read():
+    # Mixtral 8x7B, 32 layers of d = 4096: a batch of hundreds reads all 8 experts of 3·d·14336 weights, and a token
+    # computes with 2 of them. Both also: Q and O of d², K and V of d·1024, the router's 8·d, two norms; the head's
+    # 32,000·d and the last norm. Keys and values of 128 tokens: 2·1024 numbers a layer, read by 32 heads of 128.
+    d, layers, tokens = 4096, 32, 128
+    expert, others = 3 * d * 14336, 2 * d * d + 2 * d * 1024 + 8 * d
+    weights = 2 * (layers * (8 * expert + others + 2 * d) + 32_000 * d + d)
+    flops = 2 * (layers * (2 * expert + others + 2 * tokens * d) + 32_000 * d)
+    cache = 2 * layers * 2 * 1024 * tokens
+    batch = weights / (flops * 3.35e12 / 989.4e12 - cache)
+    found = decode("mixtral-8x7b", "h100-sxm", N=tokens, batch=1).on.compute_bound_batch
+    assert found.batch == pytest.approx(batch, abs=2)
 
 
 def test_a_large_cache_never_turns_compute_bound():
@@ -243,6 +275,8 @@ def test_rows_are_bounded_where_their_bytes_are_known():
     assert rows["attention"]["roofline_bound"] == "memory-bound"
     assert rows["rotary"]["roofline_bound"] == ""
     assert int(rows["qkv"]["least_bytes"]) == 83886080 * 2
+    # of 512 samples: queries and outputs of 64 heads of one token, keys and values of 8 heads of 8,000
+    assert int(rows["attention"]["least_bytes"]) == 512 * (2 * 64 * 128 + 2 * 8 * 128 * 8000) * 2
     assert "roofline_bound" not in _rows(*LLAMA, "--N", "8k")[0]
 
 
@@ -289,6 +323,11 @@ def test_the_keys_of_json():
     assert on["memory"]["largest_batch"] == 12
     assert on["estimated_seconds"] is None
     assert on["least_seconds"] == pytest.approx(0.0177, rel=1e-3)
+    # eight H100: 8 · 989.4 TFLOP/s and 8 · 3.35 TB/s, whose quotient is that of one; 8 tokens a step
+    assert on["ridge_point"] == pytest.approx(989.4e12 / 3.35e12)
+    assert on["memory_seconds"] == on["least_seconds"] == pytest.approx(on["bytes"] / 26.8e12)
+    assert on["compute_seconds"] == pytest.approx(on["flops"] / 7915.2e12)
+    assert on["most_outputs_per_second"] == pytest.approx(8 * 26.8e12 / on["bytes"])
     assert "on" not in json.loads(xf(*LLAMA, "--N", "128k", "--format", "json").stdout)
 
 
@@ -420,6 +459,16 @@ def test_a_forward_has_bounds_of_its_operations_where_all_kinds_declare_tensors(
     rows = {row["operation"]: row for row in _rows(*words, "--on", "a100-sxm-80")}
     assert rows["attention"]["roofline_bound"] == "compute-bound"
     assert rows["residual_add"]["roofline_bound"] == "memory-bound"
+
+
+def test_a_prefill_has_the_bytes_of_its_operations_and_the_longer_of_both_times():
+    options = ["analyze", "gpt2", "--N", "1k", "--dtype", "bf16", "--attention", "fused", "--no-trace"]
+    rows = {row["operation"]: row for row in _rows(*options, "--mode", "prefill", "--on", "a100-sxm-80")}
+    # 1,000 tokens of 768 read, 2,304 written, and 2,304·769 weights; 2·768·2,304 FLOPs a token and the bias
+    moved, flops = 2 * (1000 * (768 + 2304) + 2304 * 769), int(rows["qkv"]["flops"])
+    assert int(rows["qkv"]["least_bytes"]) == moved
+    assert flops == pytest.approx(2 * 1000 * 768 * 2304, rel=1e-3)
+    assert float(rows["qkv"]["least_seconds"]) == pytest.approx(max(flops / 312e12, moved / 2039e9))
 
 
 def test_the_roofline_of_a_device(tmp_path):

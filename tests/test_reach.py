@@ -55,6 +55,36 @@ def test_the_receptive_field_of_a_residual_network(preset: str, field: int):
     assert found.inputs[0].unit == "pixel"
 
 
+def test_the_receptive_field_of_convnext_counts_the_patches_between_its_stages():
+    # in the stem's 4×4 patches: 7×7 in 3, 3, 9 and 3 blocks at jumps of 1, 2, 4 and 8, and 2×2 before each later stage
+    field = 1 + 6 * (3 * 1 + 3 * 2 + 9 * 4 + 3 * 8) + 1 * (1 + 2 + 4)
+    assert xfcost.reach("convnext-t", size=64).receptive_field == (field, field) == (422, 422)
+
+
+def test_reversible_blocks_read_what_the_other_stream_has_met(tmp_path):
+    # windows of a token on each side: y₁ = x₁ + f(x₂), y₂ = x₂ + g(y₁). After a block y₁ has met 1 and y₂ 2 on each
+    # side, after the next 1 + 2 and 2 + 2, and so on; both streams are joined.
+    path = tmp_path / "reversible.yaml"
+    path.write_text(
+        "name: Reversible\ninput: {kind: tokens, vocabulary: 9, length: 40}\nembed: [{kind: token}]\n"
+        "residual: {form: reversible, join: mean}\nstages: [{dim: 8, depth: 3, block: ["
+        "{kind: sliding, heads: 2, window: 2}, {kind: sliding, heads: 2, window: 2}]}]\n"
+    )
+    assert [step.met[0].largest for step in xfcost.reach(path).steps] == [5, 9, 13]
+
+
+def test_a_token_of_a_coarser_grid_is_the_one_that_holds_the_place(tmp_path):
+    # 2×2 tokens are merged: (5, 5) stands in the group of rows and columns 4 and 5
+    path = tmp_path / "merged.yaml"
+    path.write_text(
+        "name: Merged\ninput: {kind: image, size: 24, channels: 3}\nembed: [{kind: patch, size: 1}]\nstages:\n"
+        "  - {dim: 8, depth: 1, block: [{kind: mlp}]}\n"
+        "  - {dim: 8, depth: 1, enter: [{kind: patch_merging}], block: [{kind: mlp}]}\n"
+    )
+    first = xfcost.reach(path, token=(5, 5)).maps[0].first.reshape(24, 24)
+    assert np.argwhere(first >= 0).tolist() == [[4, 4], [4, 5], [5, 4], [5, 5]]
+
+
 def test_a_large_image_is_as_quick_and_shows_the_whole_field():
     found = xfcost.reach("resnet-50", size=1024)
     assert found.steps[-1].met[0].largest == 427**2
@@ -74,10 +104,33 @@ def test_a_recurrence_meets_all_earlier_tokens_in_steps():
     assert xfcost.reach("seq2seq-lstm", N=9).sequential == 9
 
 
+@pytest.mark.parametrize(("preset", "causal"), [("seq2seq-lstm", ("encoder", "decoder")), ("rnnsearch", ("decoder",))])
+def test_a_recurrent_decoder_meets_its_past_and_the_whole_source(preset: str, causal: tuple[str, ...]):
+    # Cho's and Bahdanau's encoder reads in both directions, Sutskever's from left to right
+    found = xfcost.reach(preset, N=(9, 6))
+    assert found.causal_streams == causal
+    own, source = found.steps[-1].met
+    assert (own.input, own.smallest, own.median, own.largest, own.whole) == ("decoder", 1, 3.5, 6, True)
+    assert (source.input, source.smallest, source.largest) == ("encoder", 9, 9)
+
+
 def test_a_shift_hides_a_token_from_itself_and_all_still_meet():
     found = xfcost.reach("igpt-s")
     assert figures(found, 2)[-1] == ("stage 1 · block 1", 0, 511.5, 1023)
     assert found.path_length == 1
+
+
+@pytest.mark.parametrize(("token", "met"), [((1, 0), []), ((1, 2), [[1, 1]]), ((2, 3), [[2, 2]])])
+def test_a_shift_along_a_row_ends_with_the_row(token: tuple[int, int], met: list[list[int]], tmp_path):
+    path = tmp_path / "rows.yaml"
+    path.write_text(
+        "name: Rows\ninput: {kind: image, size: [3, 4], channels: 3}\n"
+        "embed: [{kind: patch, size: 1}, {kind: shift, axis: row}]\n"
+        "stages: [{dim: 8, depth: 1, block: [{kind: mlp}]}]\n"
+    )
+    found = xfcost.reach(path, token=token)
+    assert np.argwhere(found.maps[0].first.reshape(3, 4) > 0).tolist() == met
+    assert [step.met[0].smallest for step in found.steps] == [0, 0]
 
 
 def test_windows_grow_and_global_tokens_are_a_shortcut():

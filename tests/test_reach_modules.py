@@ -68,6 +68,11 @@ def test_a_causal_text():
     assert (found.steps[0].met[0].smallest, found.steps[0].met[0].largest) == (1, 12)
 
 
+def test_a_model_that_reads_one_later_token_is_not_causal():
+    found = xfcost.reach(Text(lambda: Neighbours(8), depth=1), example_inputs=words(12))
+    assert (found.steps[0].met[0].largest, found.causal) == (3, False)
+
+
 def test_a_field_that_grows_and_a_gate_of_zero_hides_nothing():
     found = xfcost.reach(Text(lambda: Neighbours(8)), example_inputs=words(16))
     assert [step.met[0].largest for step in found.steps] == [3, 5, 7]

@@ -29,6 +29,23 @@ def test_sums_are_within_their_bound_and_a_little_more_is_not(dtype):
     assert float(rows.bound[:, 1:].max()) == 0
 
 
+@pytest.mark.parametrize("kind", [LayerNorm, RmsNorm])
+def test_a_norm_s_bound_holds_for_the_worst_that_its_input_may_differ(kind):
+    # x_i / sqrt(mean(x^2)) grows most where x_i moves away from 0 and all others towards it
+    torch.manual_seed(3)
+    module, x = kind(64).double(), torch.randn(1, 1, 64, dtype=torch.float64)
+    off = torch.full_like(x, 1e-7)
+    with torch.no_grad():
+        found = rounding.through(rounding.Worked(x, off), (module,), rounding.unit_of(torch.float64))
+        centred = x - x.mean() if kind is LayerNorm else x
+        for number in range(64):
+            away = -centred.sign() * off
+            away[..., number] *= -1
+            difference = (module(x + away) - module(x))[..., number].abs()
+            assert difference <= found.bound[..., number] * 1.001
+            assert kind is LayerNorm or difference >= found.bound[..., number] * 0.9
+
+
 @pytest.mark.parametrize("kind", [LayerNorm, RmsNorm, GroupNorm, BatchNorm, Affine])
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
 def test_norms_are_within_their_bound_and_it_is_not_wide(kind, size):

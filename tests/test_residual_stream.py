@@ -117,6 +117,16 @@ def test_norms_shares_and_cosines_are_those_by_hand(tiny, hand):
     assert network.cosines == (pytest.approx(mean_cosine(hand["ΔF"], hand["ΔA"]), abs=1e-5),)
 
 
+def test_a_token_without_a_delta_is_no_part_of_a_mean_cosine(monkeypatch, hand):
+    def first_left_out(module: nn.Module, y_BND: torch.Tensor) -> torch.Tensor:
+        return torch.cat([torch.zeros_like(y_BND[:, :1]), y_BND[:, 1:]], 1)
+
+    broken(FeedForward, first_left_out, monkeypatch)
+    step = xfcost.stream("tiny").steps[1]
+    assert step.matrices.delta[0] == (0.0,) * 4
+    assert step.cosine == pytest.approx(mean_cosine(hand["ΔF"][1:], hand["X₁"][1:]), abs=1e-5)
+
+
 def test_only_attention_moves_information_in_tiny(tiny):
     attention, network = tiny.steps
     assert (attention.changed.token, attention.changed.rows, attention.changed.others) == (2, 4, 3)
@@ -217,6 +227,21 @@ stages: [{dim: 16, depth: 1, block: [{kind: class_attention, heads: 2}, {kind: m
     assert (attention.changed.rows, attention.changed.others) == (1, 1)
     assert (network.changed.token, network.changed.rows, network.changed.others) == (0, 1, 0)
     assert attention.formula == "X₁ = X + ΔA(X) on the special tokens alone"
+
+
+def test_the_token_in_the_middle_stands_behind_the_special_ones(tmp_path):
+    # 4×4 patches behind a class token: row 2, column 2
+    found = xfcost.stream(
+        spec_file(
+            tmp_path,
+            f"""\
+input: {{kind: image, size: 32, channels: 3}}
+embed: [{{kind: patch, size: 8}}, {{kind: class_token}}]
+{stage(FULL, MLP)}
+""",
+        )
+    )
+    assert {step.changed.token for step in found.steps} == {1 + 2 * 4 + 2}
 
 
 def test_a_token_that_pushes_another_out_of_an_expert_contradicts_nothing(tmp_path):

@@ -79,6 +79,11 @@ SPECS = {
         stages: [{dim: 16, depth: 1, block: [{kind: bottleneck, width: 8, groups: 2}]}]
         head: {kind: flatten_classifier, pooled: 1, hidden: [5], classes: 10}
         """,
+    "a grid averaged to one vector": """
+        input: {kind: image, size: 24, channels: 3}
+        embed: [{kind: patch, size: 4}]
+        stages: [{dim: 16, depth: 1, block: [{kind: spatial_reduction, heads: 2, pooled: 1}, {kind: mlp}]}]
+        """,
     "merged patches of an odd grid": f"""
         input: {{kind: image, size: 36}}
         embed: [{{kind: patch, size: 4}}]

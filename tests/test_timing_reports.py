@@ -189,6 +189,15 @@ def test_systems_that_did_not_take_turns_have_no_interval():
     assert "fewer than 6 measurements, not decided: 3× of the time of ViT-Ti/32" in text
 
 
+def test_few_measurements_apart_lie_between_the_least_and_the_greatest_ratio_of_any_two():
+    # 3/2, 3/1, 8/2, 8/1: all above 1; with 0.5 instead of 3, from 1/4 to 8
+    first = timing(1.0, 2.0, in_turns=False)
+    found = time_ratio(first, timing(3.0, 8.0, in_turns=False))
+    assert (found.between, found.seen, found.different) == ((1.5, 8.0), True, None)
+    found = time_ratio(first, timing(0.5, 8.0, in_turns=False))
+    assert (found.between, found.seen) == ((0.25, 8.0), False)
+
+
 def test_systems_that_did_not_take_turns_have_the_interval_of_both():
     first, other = timing(1.0, in_turns=False, interval=(1.0, 1.0)), timing(3.0, in_turns=False, interval=(2.0, 4.0))
     found = time_ratio(first, other)

@@ -119,6 +119,23 @@ def test_full_recomputation_keeps_the_input_of_every_block_and_one_block_comes_b
     assert memory.recomputed == _kept(lambda row: row.in_block) // BLOCKS
 
 
+def test_full_recomputation_divides_the_inputs_of_blocks_where_tokens_are_divided():
+    outside = _kept(lambda row: not row.in_block)
+    plans = [planned(tensor_parallel=8, sequence_parallel=one, checkpoint="full") for one in (False, True)]
+    assert [plan.memory.activations - outside for plan in plans] == [BLOCKS * 2 * N * D, BLOCKS * 2 * N * D // 8]
+
+
+def test_of_unlike_blocks_the_one_that_saves_most_comes_back():
+    # blocks are recomputed one after the other: Swin's of the first stage, whose 56² tokens of width 96 are the most
+    ledger = xfcost.analyze("swin-t", **XL)
+    saved = {}
+    for row in ledger.rows:
+        if row.in_block:
+            saved[row.block] = saved.get(row.block, 0) + row.figure("kept_bytes") // row.times
+    assert len(set(saved.values())) == 4
+    assert planned("swin-t", checkpoint="full").memory.recomputed == max(saved.values()) == saved["stage 1 · W-MSA"]
+
+
 def test_tensor_parallelism_leaves_inputs_of_norms_and_first_maps_whole_and_sequence_parallelism_divides_them():
     outside = _kept(lambda row: not row.in_block)
     # two norms and their statistics, inputs of QKV and of the MLP
@@ -177,6 +194,23 @@ def test_model_flops_and_what_each_recomputation_adds():
         assert (plan.step_flops, plan.recomputed_flops) == (8 * model, 8 * again)
     fused = planned(attention="fused")
     assert (fused.step_flops, fused.recomputed_flops) == (8 * model, 8 * ATTENTION)
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+def test_reversible_blocks_run_again_and_fused_ones_compute_their_scores_once_more(attention, tmp_path):
+    # 3 blocks of 16 tokens of width 12: per token 4·d² of attention, 4·d² of an MLP of 2·d; 2·N²·d of both products;
+    # the head's N·d·11. A block is run again from its output, and the fused backward computes QKᵀ of N²·d once more.
+    file = tmp_path / "reversible.yaml"
+    file.write_text(
+        "name: Reversible\ninput: {kind: tokens, vocabulary: 11, length: 16}\nembed: [{kind: token}]\n"
+        "residual: {form: reversible, join: mean}\n"
+        "stages: [{dim: 12, depth: 3, block: [{kind: full, heads: 3}, {kind: mlp, ratio: 2}]}]\n"
+        "head: {kind: language_model}\n"
+    )
+    blocks, products = 3 * 16 * 8 * 12**2, 3 * 2 * 16**2 * 12
+    plan = planned(str(file), attention=attention)
+    assert plan.step_flops == 8 * 6 * (blocks + products + 16 * 12 * 11)
+    assert plan.recomputed_flops == 8 * 2 * (blocks + products + (products // 2 if attention == "fused" else 0))
 
 
 def test_days_are_model_flops_over_utilisation_peak_and_devices():

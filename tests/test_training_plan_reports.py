@@ -13,6 +13,7 @@ from xfcost.counting.checking.figures import Figure
 from xfcost.counting.distributed.divisibility import step_batch
 from xfcost.ledger.distributed import Mesh
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.options import CHECKPOINTS
 from xfcost.report.table import ledger_plain
 
 # ── does it fit ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -25,6 +26,26 @@ def test_it_fits_or_the_first_remedy_is_named():
     assert tight.spare_bytes == 20 * GIB - tight.memory.known < 0
     assert planned(on=group(memory=8 * GIB)).remedies == ("--zero 3", "--checkpoint selective")
     assert planned(on=group(memory=GIB)).remedies == ()
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_with_a_remedy_it_fits_and_no_option_that_was_given_is_taken_back(zero, checkpoint):
+    for gib in (3, 6, 8, 12, 20):
+        plan = planned(on=group(memory=gib * GIB), zero=zero, checkpoint=checkpoint)
+        options = dict(one.removeprefix("--").split() for one in plan.remedies)
+        made = {"zero": int(options.get("zero", zero)), "checkpoint": options.get("checkpoint", checkpoint)}
+        mended = planned(on=group(memory=gib * GIB), **made)
+        assert mended.fits is (plan.fits or bool(plan.remedies))
+        assert made["zero"] >= zero
+        assert CHECKPOINTS.index(made["checkpoint"]) >= CHECKPOINTS.index(checkpoint)
+
+
+def test_a_remedy_adds_to_what_is_given():
+    # states of 1.3 G parameters: 2.45 GiB with --zero 3; the matrices of 24 layers, 24 · 2 · 16 · 2048² bytes, 3 GiB
+    tight = planned(on=group(memory=8 * GIB), zero=3)
+    assert tight.remedies == ("--checkpoint selective",)
+    assert planned(on=group(memory=20 * GIB), checkpoint="full").remedies == ("--zero 1",)
 
 
 def test_without_a_trace_the_states_of_adafactor_are_not_known():

@@ -99,6 +99,15 @@ def test_short_calls_are_measured_for_the_least_time():
     assert machine.now >= 10.0
 
 
+def test_the_least_time_is_of_each_system():
+    # A turn measures a tenth of 10 s of each: two systems have theirs after ten turns, one of 6 s has had 12 s
+    machine = Machine()
+    systems = {name: machine.taking(name, 0.001) for name in "AB"}
+    a, b = turns_of(machine, TimingPlan(min_time=10.0, max_time=1000), **systems)
+    assert machine.now >= 20.0
+    assert len(a.times) == len(b.times) == pytest.approx(10, abs=1)
+
+
 def test_phases_of_a_turn_are_added():
     machine = Machine()
     subject = Subject({"prefill": machine.taking("P", 1.0), "decode": machine.taking("D", 2.0)})
@@ -122,6 +131,14 @@ def test_rows_are_measured_between_the_turns_and_summed_over_passes_by_their_med
     (found,) = take_turns([Subject({"": machine.taking("A", 1.0)}, rows)], "cpu", TimingPlan(runs=3), machine.meters)
     assert machine.calls == ["A", *["A", "A", "rows"] * 3]
     assert found.row_seconds() == {"a": 2.0, "b": 5.0}
+
+
+def test_rows_are_measured_in_twenty_turns_at_most():
+    machine = Machine()
+    passes = []
+    subject = Subject({"": machine.taking("A", 1.0)}, lambda: passes.append(1) or {"a": 1.0})
+    (found,) = take_turns([subject], "cpu", TimingPlan(runs=23), machine.meters)
+    assert (len(found.times), len(found.rows["a"]), len(passes)) == (23, 20, 20)
 
 
 def test_the_load_is_what_others_used_meanwhile():

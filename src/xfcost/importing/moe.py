@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import gated
@@ -12,6 +14,8 @@ from xfcost.layers.moe import Experts
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.spec.grammar import Repeat
 
+# Layers before the first one with experts.
+DenseLayers = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 _TRAINING = frozenset({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"})
 
 
@@ -62,7 +66,7 @@ class Deepseek(Decoder, frozen=True, kw_only=True):
     intermediate_size: Width = 11008
     moe_intermediate_size: Width = 1407
     num_key_value_heads: Heads | None = None
-    first_k_dense_replace: Repeat | Literal[0] = 0
+    first_k_dense_replace: DenseLayers = 0
     kv_lora_rank: Width = 512
     q_lora_rank: Width | None = 1536
     qk_nope_head_dim: Width = 128
@@ -216,7 +220,7 @@ class DeepseekV3(Deepseek, frozen=True, kw_only=True):
     n_group: Experts | None = 8
     topk_group: Experts | None = 4
     num_experts_per_tok: Experts | None = 8
-    first_k_dense_replace: Repeat | Literal[0] = 3
+    first_k_dense_replace: DenseLayers = 3
     norm_topk_prob: bool = True
     max_position_embeddings: Length = 4096
 

@@ -46,7 +46,7 @@ def kept_shares(rows: Iterable[Operation], batch: int = 1) -> dict[str, Fraction
     for row in rows:
         if row.core is None or row.pairs is None:
             continue
-        kept = row.pairs * (row.heads or 1) * (1 if row.once else batch)
+        kept = row.pairs * (row.heads or 1) * batch
         computed = row.core.times * row.core.queries * row.core.keys
         share = min(Fraction(kept, computed), Fraction(1)) if computed else Fraction(1)
         shares[row.component] = min(share, shares.get(row.component, share))
