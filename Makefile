@@ -19,6 +19,9 @@ test: $(VENV)/test ## install what tests need, then run the quick tier: every co
 test-rest: $(VENV)/test ## run the cases that `make test` leaves out
 	$(BIN)/python -m pytest -n auto --tier rest
 
+contract: $(VENV)/test ## all tests that hold one kind to its declarations: make contract KIND=sliding
+	$(BIN)/python -m pytest -n auto --kind $(KIND)
+
 browser: $(VENV)/test ## install a headless Chromium from npm's registry, for `make test-browser`
 	$(PIP) -e '.[browser]'
 	npm install --silent --no-fund --no-audit --prefix $(VENV)/browser @sparticuz/chromium@$(CHROMIUM)
@@ -64,4 +67,4 @@ $(VENV)/dev: $(VENV)/test
 	$(PIP) -e '.[dev]'
 	@touch $@
 
-.PHONY: help demo test test-rest test-all browser test-browser lint docs bench
+.PHONY: help demo test test-rest test-all contract browser test-browser lint docs bench

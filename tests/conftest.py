@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import closing
@@ -37,6 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="quick: a covering choice of every contract; rest: what that leaves out; all (default): both",
     )
 
+    parser.addoption("--kind", help="only what concerns one kind of mechanism or layer, as in --kind sliding")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     tier.chosen = config.getoption("--tier")
@@ -49,9 +52,33 @@ def in_tier(item: pytest.Item) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     thinned(items)
-    left_out = [item for item in items if not in_tier(item)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if in_tier(item)]
+    kind = config.getoption("--kind")
+    chosen = [item for item in items if in_tier(item) and (kind is None or of_kind(item, kind))]
+    config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
+    if kind is not None and not chosen:
+        raise pytest.UsageError(f"--kind {kind}: expected a kind of src/xfcost/mechanisms or layers that tests concern")
+    items[:] = chosen
+
+
+def of_kind(item: pytest.Item, kind: str) -> bool:
+    """Does a test concern the kind: by its file's name, or by a parameter that is of it?"""
+    parameters = getattr(item, "callspec", None)
+    return item.path.stem == f"test_{kind}" or any(
+        concerns(value, kind) for value in (parameters.params.values() if parameters else ())
+    )
+
+
+def concerns(value: object, kind: str) -> bool:
+    """Is it a component of the kind, its class or name, a preset with one in its file, or what holds one of these?"""
+    from xfcost.spec.load import preset_files
+
+    if isinstance(value, str):
+        file = preset_files().get(value)
+        return value == kind or (file is not None and bool(re.search(rf"\bkind: *{kind}\b", file.read_text("utf-8"))))
+    if getattr(getattr(value, "__struct_config__", None), "tag", None) == kind:
+        return True
+    inside = value if isinstance(value, tuple | list) else [getattr(value, "component", None)]
+    return any(concerns(one, kind) for one in inside if one is not None)
 
 
 def pytest_collection_finish() -> None:

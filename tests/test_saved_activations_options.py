@@ -120,7 +120,7 @@ SPECS = {
           - {{kind: class_token}}
           - {{kind: distillation_token}}
           - {{kind: position, form: separate}}
-        stages: [{{dim: 16, depth: 1, block: [{FULL}]}}]
+        stages: [{{dim: 16, depth: 1, block: [{FULL}, {{kind: class_attention, heads: 2}}]}}]
         head: {{kind: pooler, norm: layer_norm, width: 8, classes: 3}}
         """,
     "a single local head": """

@@ -191,7 +191,7 @@ def channels_first(row: Operation, name: str, tokens: Number, width: Number) -> 
     return saving_copies(row, Merged((tokens, width), width, tokens), name)
 
 
-def saving_copies(row: Operation, copied: Merged | Exchanged, name: str = BEFORE) -> Operation:
+def saving_copies(row: Operation, copied: Copy, name: str = BEFORE) -> Operation:
     """`row`, which copies the tensor `name` before it saves it."""
     if row.tensors is None:
         return row

@@ -9,6 +9,8 @@ from xfcost.formulas.attention import attention_of
 from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Grid, Number, Operation, Place, check_class_token
 from xfcost.formulas.rows import linear, on_raw_input
+from xfcost.formulas.tensors import saving_copies
+from xfcost.ledger.tensors import Strided
 
 
 class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_attention"):
@@ -47,7 +49,9 @@ class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_atten
     def operations(self, place: Place) -> Iterator[Operation]:
         n, special, d = place.grid.total, place.grid.special, place.dim
         inner = self.inner(d)
-        yield on_raw_input(linear("q", "Q projection (class token)", special, d, inner, bias=self.projection_bias))
+        q = linear("q", "Q projection (class token)", special, d, inner, bias=self.projection_bias)
+        # several special tokens of several samples lie apart
+        yield on_raw_input(saving_copies(q, Strided((special, d), n, ((special, 1, 0),))))
         yield on_raw_input(linear("k", "K projection", n, d, inner, bias=self.projection_bias))
         yield on_raw_input(linear("v", "V projection", n, d, inner, bias=self.projection_bias))
         yield from attention_of(self, place, queries=special, operands=("q", "k", "v"))

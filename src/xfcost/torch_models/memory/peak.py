@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_iter
 from xfcost.ledger.errors import NoRoomError
 from xfcost.ledger.units import size
 from xfcost.torch_models.memory.limits import Limit, tightest
-from xfcost.torch_models.tracing.kernels import attention_operands
+from xfcost.torch_models.tracing.kernels import attention_operands, laid_out, runs_in_kernel
 
 # The usable share of an accelerator's free memory; the rest is allocator rounding.
 _SHARE_OF_DEVICE: Final = 0.9
@@ -48,10 +48,10 @@ class FusedOnMeta(TorchFunctionMode):
             return func(*args, **options)
         operands = attention_operands(args, options)
         q, v = operands["query"], operands["value"]
-        if not q.is_meta or operands.get("attn_mask") is not None:
+        if not runs_in_kernel(q) or operands.get("attn_mask") is not None:
             return func(*args, **options)  # kernels differ for masks: torch's plain formula is the worst case
         statistics = q.new_empty(q.shape[:-1], dtype=torch.float32)
-        output = q.new_empty(*q.shape[:-1], v.shape[-1])
+        output = laid_out(q, v)
         del statistics
         return output
 

@@ -5,7 +5,7 @@ H heads of queries, N queries, M keys, K width of keys, V width of values.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -32,11 +32,19 @@ class KernelOnMeta(TorchFunctionMode):
             return func(*args, **given)
         operands = attention_operands(args, given)
         bias, q = operands.get("attn_mask"), operands["query"]
-        if not q.is_meta or not (self.products or bias is None):
+        if not runs_in_kernel(q) or not (self.products or bias is None):
             return func(*args, **given)
         if bias is not None and bias.dtype == torch.bool:  # torch gives kernels zeros and -∞ in its place
             bias = torch.zeros_like(bias, dtype=q.dtype)
         return Kernel.apply(q, operands["key"], operands["value"], bias, self.products)
+
+
+def runs_in_kernel(q: Tensor) -> bool:
+    """Does a kernel stand for this attention on `meta`? All kernels take (B, H, N, K) alone."""
+    return q.is_meta and q.ndim == _KERNEL_RANK
+
+
+_KERNEL_RANK: Final = 4
 
 
 def attention_operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +73,7 @@ class Kernel(Function):
         if products:
             k_all, v_all = (_for_every_head(part, q) for part in (k, v))
             _ = (q @ k_all.transpose(-2, -1)) @ v_all
-        output = _laid_out(q, v)
+        output = laid_out(q, v)
         ctx.save_for_backward(q, k, v, bias, output, q.new_empty(q.shape[:-1], dtype=torch.float32))
         return output
 
@@ -84,7 +92,7 @@ class Kernel(Function):
         return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), to_bias, None
 
 
-def _laid_out(q: Tensor, v: Tensor) -> Tensor:
+def laid_out(q: Tensor, v: Tensor) -> Tensor:
     """The kernels' output: it lies in memory as the queries do; of values of another width, (B, N, H, V).
 
     torch's kernels for the CPU and flash attention make it like the queries, memory-efficient attention, which alone
