@@ -31,7 +31,7 @@ from xfcost.torch_models.any_model.stand_in import (
     stand_in,
 )
 from xfcost.torch_models.any_model.training_recorder import TrainingRecorder
-from xfcost.torch_models.any_model.user_errors import refused
+from xfcost.torch_models.any_model.user_errors import message, refused
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.tracing.fast_path import without_fast_path
@@ -80,7 +80,7 @@ def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False,
         except XfcostError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the next attempt tells whether it is the model's own
-            reason = reason or f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            reason = reason or f"{type(error).__name__}: {message(error).partition(chr(10))[0]}"
             failed = failed if failed is not None and on_meta else error
     if failed is None:
         raise RuntimeError("no attempt was made")
