@@ -57,7 +57,7 @@ PRINTS = {
     "a program": "os.system('echo SPOILT')",
     "native code": "import ctypes; ctypes.CDLL(None).printf(b'SPOILT\\n')",
     "at the end": "import atexit; atexit.register(print, 'SPOILT')",
-    "no stdout left": "print('SPOILT', file=sys.stderr); sys.stdout = None",
+    "no stdout left": "print('SPOILT', file=sys.stderr); sys.stdout = sys.stderr = None",
     "stdout closed": "print('SPOILT', file=sys.stderr); os.close(1)",
 }
 posix = pytest.mark.skipif(os.name != "posix", reason="other programs, native code")

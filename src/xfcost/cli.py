@@ -143,7 +143,7 @@ def main() -> None:
     open_stderr()
     if sys.stdout is None:
         _refuse("stdout is closed")
-    own_stdout()
+    stdout = own_stdout()
     substitute()
     refuse_sudden_ends()
     try:
@@ -153,10 +153,10 @@ def main() -> None:
     except MemoryError:
         _refuse("out of memory; take a smaller spec or --N, or raise the limit of this process (ulimit -v, a cgroup's)")
     except OSError as error:
-        discard(sys.stdout.fileno())
+        discard(stdout.fileno())
         _refuse(f"stdout can't be written: {error.strerror or error}")
     except Exception as error:  # noqa: BLE001 - an internal error must not read as a result
-        discard(sys.stdout.fileno())
+        discard(stdout.fileno())
         _refuse(_internal(error), INTERNAL_ERROR)
     finally:
         leave_stdout()

@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from contextlib import suppress
+from typing import TextIO
 
 from xfcost.ledger.substitutes import HANDLER
 
@@ -13,19 +14,19 @@ from xfcost.ledger.substitutes import HANDLER
 _NOT_CHOSEN = ("strict", "surrogateescape", "backslashreplace")
 
 
-def own_stdout() -> None:
+def own_stdout() -> TextIO:
     """Give the answer a descriptor of its own; what others write to descriptor 1, at any time, goes to stderr.
 
     Other programs and native code write there, past `sys.stdout`.
     """
     stream = sys.stdout
     with suppress(OSError, ValueError, AttributeError):  # replaced by one without a descriptor, as in a notebook
-        if stream.fileno() != 1:
-            return
-        stream.flush()
-        answers = os.dup(1)
-        os.dup2(2, 1)
-        sys.stdout = open(answers, "w", encoding=stream.encoding, errors=stream.errors)  # noqa: SIM115
+        if stream.fileno() == 1:
+            stream.flush()
+            answers = os.dup(1)
+            os.dup2(2, 1)
+            sys.stdout = open(answers, "w", encoding=stream.encoding, errors=stream.errors)  # noqa: SIM115
+    return sys.stdout
 
 
 def leave_stdout() -> None:
