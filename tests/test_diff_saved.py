@@ -96,6 +96,7 @@ SOON = {"device": "cpu", "machine": "m", "threads": 1, "seconds": 0.0, "low": 0.
     [
         ({"totals": {"macs": "x"}}, r"Expected `int \| null`, got `str` - at `\$.totals.macs`"),
         ({"totals": {"macs": 0.5}}, r"at `\$.totals.macs`"),
+        ({"totals": {"attention_bytes": -1}}, r"`int` >= 0 - at `\$.totals.attention_bytes`"),
         ({"training": {"step": [1]}}, r"Expected `object \| null`, got `array` - at `\$.training.step`"),
         ({"training": {"step": {"optimizer": 1}}}, r"at `\$.training.step.optimizer`"),
         ({"generation": {"with_cache": {"macs": "1"}}}, r"at `\$.generation.with_cache.macs`"),

@@ -141,6 +141,15 @@ def test_methods_that_raise_are_the_code_s_own(tmp_path: Path) -> None:
         xfcost.analyze(f"{tmp_path}/model.py:Net", inputs=["1x8"], build=["in_features=8", "out_features=8"])
 
 
+def test_an_error_of_ours_is_not_the_module_s(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        "from torch import nn\nfrom xfcost.ledger.objects import json_text\n"
+        "class Net(nn.Linear):\n    def eval(self):\n        json_text(float('inf'))\n"
+    )
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        xfcost.analyze(f"{tmp_path}/model.py:Net", inputs=["1x8"], build=["in_features=8", "out_features=8"])
+
+
 def test_the_folder_and_the_process_are_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     end, errors = os._exit, os.sys.stderr

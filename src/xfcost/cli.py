@@ -154,13 +154,21 @@ def main() -> None:
         _refuse("out of memory; take a smaller spec or --N, or raise the limit of this process (ulimit -v, a cgroup's)")
     except OSError as error:
         discard(stdout.fileno())
-        _refuse(f"stdout can't be written: {error.strerror or error}")
+        _refuse(_refused_by_system(error))
     except Exception as error:  # noqa: BLE001 - an internal error must not read as a result
         discard(stdout.fileno())
         _refuse(_internal(error), INTERNAL_ERROR)
     finally:
         leave_stdout()
         settle()
+
+
+def _refused_by_system(error: OSError) -> str:
+    """A full or broken stdout; or a file, which has a name, or an error of its own kind, as FileNotFoundError."""
+    if type(error) in (OSError, BlockingIOError) and error.filename is None:
+        return f"stdout can't be written: {error.strerror or error}"
+    name = f" ({printable(str(error.filename), 200)})" if error.filename is not None else ""
+    return f"the operating system refused: {error.strerror or error}{name}"
 
 
 def _internal(error: Exception) -> str:

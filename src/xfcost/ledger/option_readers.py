@@ -71,7 +71,7 @@ def dtype_name(given: Any, option: str = "--dtype") -> str:
     Raises:
         UsageError: no such dtype is counted.
     """
-    text = str(given).removeprefix("torch.")
+    text = shown(given).removeprefix("torch.")
     name = DTYPE_NAMES.get(text, text)
     if name not in BYTES_PER_ELEMENT:
         raise UsageError(f"{option} {shown(given)}: {nearest(text, [*BYTES_PER_ELEMENT, *DTYPE_NAMES])}")
@@ -92,7 +92,7 @@ def one_of(option: str, words: Collection[str]) -> Callable[[Any], str]:
 
     def read(given: Any) -> str:
         if given not in words:
-            raise UsageError(f"{option} {shown(given)}: {nearest(str(given), words)}")
+            raise UsageError(f"{option} {shown(given)}: {nearest(shown(given), words)}")
         return str(given)
 
     return read
