@@ -35,7 +35,7 @@ def run(
         process = _FORKS.Process(target=_command, args=(words, cwd, dict(environment), *map(str, files)))
         process.start()
         process.join()
-        stdout, stderr = (file.read_text(encoding="utf-8") for file in files)
+        stdout, stderr = (file.read_text(encoding=_encoding(environment)[0]) for file in files)
     return subprocess.CompletedProcess(list(words), process.exitcode, stdout, stderr)
 
 
@@ -44,11 +44,21 @@ def _command(words: Sequence[str], cwd: str | None, environment: Mapping[str, st
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd or ".")
-    encoding, _, errors = environment.get("PYTHONIOENCODING", "utf-8").partition(":")
+    encoding, errors = _encoding(environment)
     sys.stdout = sys.__stdout__ = _stream(1, stdout, encoding, errors or "strict")
     sys.stderr = sys.__stderr__ = _stream(2, stderr, encoding, "backslashreplace")
     sys.argv = ["xfcost", *words]
-    runpy.run_module("xfcost", run_name="__main__", alter_sys=True)
+    end = os._exit
+    try:
+        runpy.run_module("xfcost", run_name="__main__", alter_sys=True)
+    finally:
+        os._exit = end  # the command refuses it until its process is gone; multiprocessing ends this one by it
+
+
+def _encoding(environment: Mapping[str, str]) -> tuple[str, str]:
+    """What PYTHONIOENCODING says: the encoding, and how errors are handled."""
+    encoding, _, errors = environment.get("PYTHONIOENCODING", "utf-8").partition(":")
+    return encoding, errors
 
 
 def _stream(descriptor: int, path: str, encoding: str, errors: str) -> io.TextIOWrapper:

@@ -65,6 +65,7 @@ def test_two_saved_runs_take_no_options(here):
     [
         ("", "cut, or no JSON"),
         ('{"name": "a", "operations": [', "cut, or no JSON"),
+        ("[" * 100_000, "cut, or no JSON"),
         ("[]", "no operations, and may be of another tool"),
         ('{"benchmark": 3}', "may be of another tool"),
         ('{"operations": [], "totals": {}}', "missing required field"),
@@ -85,6 +86,38 @@ def test_a_report_with_figures_that_can_not_be(here):
     (here / "a.json").write_text(json.dumps(fields), encoding="utf-8")
     with pytest.raises(UsageError, match=r"is no report.*operations\[0\].macs"):
         diff("a.json", "vit")
+
+
+ONE_TIME = {"device": "cpu", "machine": "m", "seconds": 1.0, "spread": 0.1, "runs": 9, "threads": 1}
+SOON = {"device": "cpu", "machine": "m", "threads": 1, "seconds": 0.0, "low": 0.0, "high": 1.0, "calibrated": "now"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"totals": {"macs": "x"}}, r"Expected `int \| null`, got `str` - at `\$.totals.macs`"),
+        ({"totals": {"macs": 0.5}}, r"at `\$.totals.macs`"),
+        ({"totals": {"attention_bytes": -1}}, r"`int` >= 0 - at `\$.totals.attention_bytes`"),
+        ({"training": {"step": [1]}}, r"Expected `object \| null`, got `array` - at `\$.training.step`"),
+        ({"training": {"step": {"optimizer": 1}}}, r"at `\$.training.step.optimizer`"),
+        ({"generation": {"with_cache": {"macs": "1"}}}, r"at `\$.generation.with_cache.macs`"),
+        ({"cache": [1]}, r"at `\$.cache`"),
+        ({"module": {"inputs": [1]}}, r"at `\$.module.inputs\[0\]`"),
+        ({"module": {"uncounted": [1]}}, r"at `\$.module.uncounted`"),
+        ({"timing": ONE_TIME | {"seconds": 0}}, "its time is 0.0 s; expected more than 1e-12"),
+        ({"timing": ONE_TIME | {"times": [1.0, 1e308]}}, "its time is 1e"),
+        ({"prediction": SOON}, "its time is 0.0 s"),
+    ],
+)
+def test_a_damaged_report_is_refused_at_its_place(here, changed, told):
+    fields = json.loads(xfcost.analyze("vit", trace=False).to_json())
+    whole = json.dumps(fields | {"timing": ONE_TIME, "prediction": SOON | {"seconds": 0.5, "low": 0.1}})
+    (here / "whole.json").write_text(whole, encoding="utf-8")
+    (here / "a.json").write_text(json.dumps(json.loads(whole) | changed), encoding="utf-8")
+    assert diff("whole.json", "whole.json").operations == []
+    for both in (("a.json", "whole.json"), ("whole.json", "a.json")):
+        with pytest.raises(UsageError, match=f"a.json: is no report of .*{told}"):
+            diff(*both)
 
 
 def runs_file(path, *rows):

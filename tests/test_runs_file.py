@@ -129,6 +129,20 @@ def test_a_broken_line_in_the_middle_is_named_and_nothing_is_lost(tmp_path: Path
     assert path.read_bytes() == content
 
 
+@pytest.mark.parametrize(("line", "told"), [(1, ":1 is no header of"), (2, ":2 is no row of")])
+def test_a_byte_that_is_no_utf_8_is_refused_with_its_line(tmp_path: Path, line: int, told: str) -> None:
+    path = tmp_path / "runs.jsonl"
+    lines = written(path, row("A"), row("B")).splitlines(keepends=True)
+    damaged = lines[line - 1].replace(b'"}', b'\xff"}', 1)
+    assert damaged != lines[line - 1]
+    lines[line - 1] = damaged
+    path.write_bytes(b"".join(lines))
+    for action in (lambda: opened(path), lambda: read_runs(path)):
+        with pytest.raises(UsageError, match=f"runs.jsonl{told} measurements.*can't decode byte 0xff"):
+            action()
+    assert path.read_bytes() == b"".join(lines)
+
+
 def test_two_processes_do_not_write_one_file(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     file = opened(path)

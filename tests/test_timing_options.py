@@ -34,7 +34,7 @@ def test_a_default_gives_way_to_what_is_given():
     ("option", "value", "words"),
     [
         ("runs", "0", "--runs 0: expected a whole number from 1"),
-        ("precision", "0", "--precision 0: expected a share of the median up to 1, as in --precision 0.05"),
+        ("precision", "0", "--precision 0: expected a share of the median from 0.000001 to 1, as in --precision 0.05"),
         ("precision", "120%", "expected a share"),
         ("max_time", "-1", "--max-time -1: expected a number from 0.001"),
         ("min_time", "soon", "--min-time soon: expected a number"),

@@ -8,16 +8,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from xfcost.ledger.errors import XfcostError, printable
+from xfcost.ledger.process_end import refuse_sudden_ends
+from xfcost.ledger.substitutes import written
 from xfcost.report.messages import discard, open_stderr, say, settle
-
-if TYPE_CHECKING:
-    from typer.core import TyperCommand
+from xfcost.report.standard_streams import leave_stdout, own_stdout, substitute
 
 # In the order of the help: name -> module in `commands/`.
 COMMANDS: Final = {
@@ -43,6 +43,12 @@ COMMANDS: Final = {
     "import": "import_",
     "schema": "schema",
 }
+
+
+class _Command(TyperCommand):
+    def get_help(self, ctx: Any) -> str:
+        """The help as stdout can write it; typer writes UTF-8 to an ASCII one."""
+        return written(super().get_help(ctx), sys.stdout)
 
 
 class LazyGroup(TyperGroup):
@@ -84,7 +90,7 @@ def _errors_before_typer() -> Iterator[None]:
     except Exception as error:
         message = getattr(error, "message", None)
         if hasattr(error, "format_message") and isinstance(message, str):
-            vars(error)["message"] = re.sub(r"\S{61,}", lambda word: printable(word[0]), message)
+            vars(error)["message"] = written(re.sub(r"\S{61,}", lambda word: printable(word[0]), message), sys.stderr)
         raise
 
 
@@ -92,7 +98,7 @@ def command(name: str) -> TyperCommand:
     """The command `name`: the function `run` of its module, whose docstring is the help."""
     module = import_module(f"xfcost.commands.{COMMANDS[name]}")
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    single.command(name)(module.run)
+    single.command(name, cls=_Command)(module.run)
     return typer.main.get_command(single)  # type: ignore[return-value]
 
 
@@ -137,6 +143,9 @@ def main() -> None:
     open_stderr()
     if sys.stdout is None:
         _refuse("stdout is closed")
+    stdout = own_stdout()
+    substitute()
+    refuse_sudden_ends()
     try:
         app()
     except XfcostError as error:
@@ -144,13 +153,22 @@ def main() -> None:
     except MemoryError:
         _refuse("out of memory; take a smaller spec or --N, or raise the limit of this process (ulimit -v, a cgroup's)")
     except OSError as error:
-        discard(sys.stdout.fileno())
-        _refuse(f"stdout can't be written: {error.strerror or error}")
+        discard(stdout.fileno())
+        _refuse(_refused_by_system(error))
     except Exception as error:  # noqa: BLE001 - an internal error must not read as a result
-        discard(sys.stdout.fileno())
+        discard(stdout.fileno())
         _refuse(_internal(error), INTERNAL_ERROR)
     finally:
+        leave_stdout()
         settle()
+
+
+def _refused_by_system(error: OSError) -> str:
+    """A full or broken stdout; or a file, which has a name, or an error of its own kind, as FileNotFoundError."""
+    if type(error) in (OSError, BlockingIOError) and error.filename is None:
+        return f"stdout can't be written: {error.strerror or error}"
+    name = f" ({printable(str(error.filename), 200)})" if error.filename is not None else ""
+    return f"the operating system refused: {error.strerror or error}{name}"
 
 
 def _internal(error: Exception) -> str:

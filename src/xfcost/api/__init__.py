@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from xfcost.api.arguments import arguments_checked
 from xfcost.api.modules import (
     check_letters,
     check_texts,
@@ -112,6 +113,7 @@ def _with_roofs(ledger: Ledger, timing: TimingPlan) -> Ledger:
     return with_roofs(ledger, timing)
 
 
+@arguments_checked
 @_with_options
 def analyze(  # noqa: PLR0913 - options
     spec: str | os.PathLike[str] | torch.nn.Module,
@@ -199,6 +201,7 @@ def analyze(  # noqa: PLR0913 - options
     return with_probe(loaded, run, ledger, progress or (lambda text: None)) if probe else ledger
 
 
+@arguments_checked
 @_with_options
 def compare(  # noqa: PLR0913 - options
     *specs: str | os.PathLike[str] | torch.nn.Module | tuple[torch.nn.Module, Any],
@@ -248,6 +251,7 @@ def compare(  # noqa: PLR0913 - options
     return compared(systems, noted, run, thorough=thorough)
 
 
+@arguments_checked
 def build(
     spec: str | os.PathLike[str],
     *,

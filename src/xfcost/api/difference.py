@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from xfcost.api import analyze
+from xfcost.api.arguments import arguments_checked
 from xfcost.api.modules import is_module
 from xfcost.api.notebooks import show_as
 from xfcost.api.revisions.checkout import checked_out
@@ -54,6 +55,7 @@ class Side(NamedTuple):
     """Is its run the one of a file, and not the one that the options ask for?"""
 
 
+@arguments_checked
 def diff(  # noqa: PLR0913 - options
     before: str | os.PathLike[str] | Ledger,
     after: str | os.PathLike[str] | Ledger,

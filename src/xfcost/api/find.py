@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from xfcost.api.arguments import arguments_checked
 from xfcost.api.notebooks import show_as
-from xfcost.api.specs import settings_texts
+from xfcost.api.specs import settings_texts, spec_name
 from xfcost.counting.find.gallery import find_in_gallery, presets_of
 from xfcost.counting.find.quantities import QUANTITIES, front_names, quantity_name
 from xfcost.counting.find.result import Found, Question
@@ -65,6 +66,7 @@ class Processors(NamedTuple):
     """A Dask cluster."""
 
 
+@arguments_checked
 def find(  # noqa: PLR0913 - options
     *specs: str,
     vary: Mapping[str, Any] | Sequence[str] = (),
@@ -121,7 +123,7 @@ def find(  # noqa: PLR0913 - options
     budgets = {"params": max_params, "macs": max_macs, "memory": max_memory, "flops": max_flops}
     budgets |= {"kv_cache": max_kv_cache, "seconds": max_seconds}
     asked = Asked(budgets, sort, descending, top, front)
-    families = [family] if isinstance(family, str) else list(family)
+    families = [family] if isinstance(family, str) else list(family or ())
     texts = settings_texts(settings)
     where = Processors(jobs, scheduler)
     return answer(specs, Search(vary, families, limit), asked, options, texts, where)
@@ -150,7 +152,7 @@ def answer(  # noqa: PLR0913 - the models, the question, the run, and where it r
         XfcostError: bad input.
     """
     question, run = asked.question(), make_run(**options)
-    names = [os.fspath(spec) for spec in specs]
+    names = [spec_name(spec) for spec in specs]
     jobs = whole_number("--jobs", where.jobs, least=1, most=_MOST_JOBS, example="4")
     if not search.vary:
         _refuse_given({"--limit": search.limit, "--scheduler": where.scheduler, "--jobs": jobs > 1 or None})

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from xfcost.api.arguments import arguments_checked
 from xfcost.api.notebooks import show_as
 from xfcost.api.specs import Progress
 from xfcost.api.systems import OfModules, open_systems, running
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from xfcost.torch_models.any_model.system import ModuleSystem
 
 
+@arguments_checked
 def reach(  # noqa: PLR0913 - options
     spec: str | os.PathLike[str] | torch.nn.Module,
     *,
@@ -91,8 +93,8 @@ def place_of(given: str | int | Sequence[int] | None) -> tuple[int, ...] | None:
     """
     if given is None:
         return None
-    parts = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int) else list(given)
     try:
+        parts = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int) else list(given)
         return tuple(int(part) for part in parts)
     except (TypeError, ValueError):
         raise UsageError(

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from xfcost.api.arguments import arguments_checked
 from xfcost.api.modules import imported, is_module, refuse_class
 from xfcost.api.notebooks import show_as
 from xfcost.api.specs import Progress, settings_texts, spec_name
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _MOST_SEED: Final = 2**63 - 1
 
 
+@arguments_checked
 def stream(  # noqa: PLR0913 - options
     spec: str | os.PathLike[str],
     *,

@@ -7,19 +7,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xfcost.api.arguments import arguments_checked
 from xfcost.api.measured import rows_of_file
 from xfcost.api.notebooks import show_as
+from xfcost.api.specs import settings_texts
 from xfcost.counting.run_options import make_run
 from xfcost.counting.survey import table
 from xfcost.counting.survey.table import Survey
 from xfcost.counting.survey.times import times_over_full
-from xfcost.ledger.errors import shown
+from xfcost.ledger.errors import UsageError, shown
 from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+@arguments_checked
 def survey(*, runs: str | os.PathLike[str] | None = None, settings: Sequence[str] = (), **options: Any) -> Survey:
     """The table of Tay et al. 2022, Efficient Transformers: A Survey (Table 1), derived beside the print.
 
@@ -31,7 +34,10 @@ def survey(*, runs: str | os.PathLike[str] | None = None, settings: Sequence[str
     Raises:
         XfcostError: a setting fits not every system; the file can't be read, or has no row of full attention.
     """
-    return survey_of(make_run(**options), settings, None if runs is None else Path(runs), lambda text: None)
+    if not isinstance(runs, str | os.PathLike | None):
+        raise UsageError(f"runs: expected a file of `xfcost measure`, got {shown(runs)}")
+    texts = settings_texts(settings)
+    return survey_of(make_run(**options), texts, None if runs is None else Path(runs), lambda text: None)
 
 
 def survey_of(run: Run, settings: Sequence[str], file: Path | None, say: Callable[[str], None]) -> Survey:

@@ -14,7 +14,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.options import OPTION_TYPES, Option, spelled_out
 from xfcost.ledger.timing_options import TIMING_TYPES
-from xfcost.ledger.visible import visible
+from xfcost.ledger.visible import json_written, visible
 from xfcost.report.messages import say
 from xfcost.report.output import Format, ending_of, write_whole
 
@@ -215,7 +215,10 @@ def deliver_report(
 
         show(render)
     else:
-        deliver(text(), output, force=force)
+        content = text()
+        if form == "json" and output is None:
+            content = json_written(content, sys.stdout)
+        deliver(content, output, force=force)
 
 
 def deliver(content: str | bytes, output: Path | None, *, force: bool) -> None:

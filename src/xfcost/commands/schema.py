@@ -11,6 +11,7 @@ def run() -> None:
     For editors that complete and check, and for programs that write specs.
     """
     from xfcost.ledger.objects import json_text
+    from xfcost.ledger.visible import json_written
     from xfcost.spec.schema import json_schema
 
-    sys.stdout.write(json_text(json_schema()))
+    sys.stdout.write(json_written(json_text(json_schema()), sys.stdout))

@@ -111,7 +111,7 @@ def time_limit(option: str, given: Any) -> float:
     Raises:
         UsageError: it is none of these.
     """
-    match = _TIME.fullmatch(str(given).strip())
+    match = _TIME.fullmatch(shown(given).strip())
     number, unit = match.groups() if match else ("", None)
     try:
         seconds = float(read_number(number) / 1000 ** _TIMES[unit or "s"])

@@ -271,7 +271,7 @@ def training_object(ledger: Ledger) -> dict[str, Any] | None:
 
 
 def json_text(value: Any) -> str:
-    """JSON as every command prints it: indented, in Unicode, with a final newline."""
+    """JSON as every command prints it: indented, in Unicode, with a final newline; Infinity is none."""
     import json
 
-    return json_visible(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"
+    return json_visible(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"

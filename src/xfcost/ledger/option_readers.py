@@ -16,6 +16,8 @@ MOST_SIDE: Final = 2**16
 MOST_ON_CHIP: Final = 2**40
 # FLOP/s above these are typing errors.
 MOST_RATE: Final = 10**24
+# Shares of a peak below this are, too, and an estimate of seconds might be no number.
+LEAST_SHARE: Final = Fraction(1, 10**6)
 
 
 def token_numbers(N: Any) -> tuple[int, ...]:
@@ -69,7 +71,7 @@ def dtype_name(given: Any, option: str = "--dtype") -> str:
     Raises:
         UsageError: no such dtype is counted.
     """
-    text = str(given).removeprefix("torch.")
+    text = shown(given).removeprefix("torch.")
     name = DTYPE_NAMES.get(text, text)
     if name not in BYTES_PER_ELEMENT:
         raise UsageError(f"{option} {shown(given)}: {nearest(text, [*BYTES_PER_ELEMENT, *DTYPE_NAMES])}")
@@ -90,7 +92,7 @@ def one_of(option: str, words: Collection[str]) -> Callable[[Any], str]:
 
     def read(given: Any) -> str:
         if given not in words:
-            raise UsageError(f"{option} {shown(given)}: {nearest(str(given), words)}")
+            raise UsageError(f"{option} {shown(given)}: {nearest(shown(given), words)}")
         return str(given)
 
     return read
@@ -126,7 +128,7 @@ def flops_per_second(option: str, example: str) -> Callable[[Any], float]:
 
 
 def share(option: str, whole: str, example: str, percent: str) -> Callable[[Any], float]:
-    """A reader of 0.4, `0.4` or `40%`, a share above 0 and up to 1.
+    """A reader of 0.4, `0.4` or `40%`, a share from 10⁻⁶ to 1.
 
     The `whole` that it is of, the `example` and the one in `percent` are for the message.
     """
@@ -138,9 +140,9 @@ def share(option: str, whole: str, example: str, percent: str) -> Callable[[Any]
         except ValueError:
             value = Fraction(0)
         value = value / 100 if text.endswith("%") else value
-        if not 0 < value <= 1:
+        if not LEAST_SHARE <= value <= 1:
             raise UsageError(
-                f"{option} {shown(given)}: expected a share {whole} up to 1, as in {option} {example} or "
+                f"{option} {shown(given)}: expected a share {whole} from 0.000001 to 1, as in {option} {example} or "
                 f"{option} {percent}"
             )
         return float(value)

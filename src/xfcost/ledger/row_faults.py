@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -29,7 +29,7 @@ def _faults(row: Measurement) -> Iterator[str]:
     yield from _faults_of_configuration(row.configuration)
     yield from _faults_of_words(row)
     if outcome.timing is not None:
-        yield from _faults_of_timing(outcome.timing)
+        yield from faults_of_timing(outcome.timing)
     elif outcome.status == "measured":
         yield "it is measured, and has no timing"
     for kind, seconds in (outcome.seconds_by_mixing or {}).items():
@@ -75,10 +75,16 @@ def _faults_of_counts(counts: Mapping[str, object]) -> Iterator[str]:
             yield f"its {name} are {shown(count)}"
 
 
-def _faults_of_timing(timing: Timing) -> Iterator[str]:
-    for seconds in (timing.seconds, *timing.times, *(timing.interval or ())):
-        if not _SHORTEST < seconds < _LONGEST:
-            yield f"its time is {seconds} s; expected more than {_SHORTEST:g} and less than {_LONGEST:g}"
+def faults_of_timing(timing: Timing) -> Iterator[str]:
+    """What is impossible in measured seconds."""
+    yield from faults_of_seconds((timing.seconds, *timing.times, *(timing.interval or ())))
     if timing.interval is not None and not timing.interval[0] <= timing.seconds <= timing.interval[1]:
         low, high = timing.interval
         yield f"its interval is {low} s to {high} s; expected to hold its time, {timing.seconds} s"
+
+
+def faults_of_seconds(every: Iterable[float]) -> Iterator[str]:
+    """Seconds that no run takes."""
+    for seconds in every:
+        if not _SHORTEST < seconds < _LONGEST:
+            yield f"its time is {seconds} s; expected more than {_SHORTEST:g} and less than {_LONGEST:g}"

@@ -71,6 +71,10 @@ def _header(line: bytes, name: str) -> Header:
     """
     try:
         fields = msgspec.json.decode(line)
+    except UnicodeDecodeError as error:
+        if line.startswith(_START):
+            raise UsageError(f"{name}:1 is no header of measurements: {error}; take another file") from None
+        fields = None
     except (msgspec.DecodeError, RecursionError):
         fields = None
     if not isinstance(fields, dict) or (fields.get("tool"), fields.get("format")) != ("xfcost", FORMAT):
@@ -90,7 +94,7 @@ def _row(line: bytes, number: int, name: str) -> Measurement:
     try:
         row = msgspec.json.decode(line, type=Measurement)
         fault = fault_of(row)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         fault = printable(str(error), 120)
     if fault is not None:
         raise UsageError(f"{name}:{number} is no row of measurements ({fault}); delete that line, or take another file")

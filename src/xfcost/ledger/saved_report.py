@@ -5,6 +5,7 @@ A ledger and a saved file both become a `Report`, so that one comparison serves 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.objects import ledger_object
 from xfcost.ledger.prediction import Prediction
+from xfcost.ledger.row_faults import faults_of_seconds, faults_of_timing
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -55,6 +57,59 @@ class ReportOperation(msgspec.Struct, frozen=True, kw_only=True):
         return matrix.kept_bytes(element) * self.times
 
 
+class ReportTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """The totals that are compared; None of what a run does not have."""
+
+    params: Count | None = None
+    active_params: Count | None = None
+    macs: Count | None = None
+    flops: Count | None = None
+    attention_bytes: Count | None = None
+    attention_peak_bytes: Count | None = None
+    backward_macs: Count | None = None
+    kept_bytes: Count | None = None
+
+
+class ReportCache(msgspec.Struct, frozen=True, kw_only=True):
+    """The KV cache and recurrent state of a decode step."""
+
+    bytes: Count | None = None
+
+
+class ReportWork(msgspec.Struct, frozen=True, kw_only=True):
+    """Prefill and decode steps together."""
+
+    macs: Count
+    flops: Count
+
+
+class ReportGeneration(msgspec.Struct, frozen=True, kw_only=True):
+    """A generation: how many tokens are new, and what they cost with a cache."""
+
+    new_tokens: Count | None = None
+    with_cache: ReportWork | None = None
+
+
+class ReportStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A training step."""
+
+    optimizer: str | None = None
+
+
+class ReportTraining(msgspec.Struct, frozen=True, kw_only=True):
+    """Training."""
+
+    step: ReportStep | None = None
+
+
+class ReportModule(msgspec.Struct, frozen=True, kw_only=True):
+    """A torch module in place of a spec."""
+
+    inputs: tuple[str, ...] = ()
+    uncounted: dict[str, Count] = {}
+    """Operations that no formula knows, and how often they ran; totals are lower bounds."""
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """One run of one system: the input, the run, the totals and the operations."""
 
@@ -65,7 +120,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str
     attention: str
     mode: str
-    totals: dict[str, Any]
+    totals: ReportTotals
     operations: tuple[ReportOperation, ...]
     image: tuple[int, ...] | None = None
     logits: str | None = None
@@ -73,10 +128,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[str, ...] = ()
     timing: Timing | None = None
     prediction: Prediction | None = None
-    cache: dict[str, Any] | None = None
-    generation: dict[str, Any] | None = None
-    training: dict[str, Any] | None = None
-    module: dict[str, Any] | None = None
+    cache: ReportCache | None = None
+    generation: ReportGeneration | None = None
+    training: ReportTraining | None = None
+    module: ReportModule | None = None
     versions: dict[str, str] = {}
 
     @property
@@ -87,7 +142,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def uncounted(self) -> dict[str, int]:
         """Operations of a module that no formula knows, and how often they ran; totals are lower bounds."""
-        return dict((self.module or {}).get("uncounted") or {})
+        return self.module.uncounted if self.module else {}
 
 
 def report_of(ledger: Ledger) -> Report:
@@ -103,7 +158,7 @@ def read_report(text: str, name: str) -> Report:
     """
     try:
         fields = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"{name}: {_NO_REPORT}: it is cut, or no JSON ({printable(str(error), 120)})") from None
     if not isinstance(fields, dict) or not {"operations", "totals"} <= fields.keys() or _OTHERS.keys() & fields.keys():
         raise UsageError(f"{name}: {_NO_REPORT}{_other(fields)}")
@@ -111,9 +166,19 @@ def read_report(text: str, name: str) -> Report:
         report = msgspec.convert(fields, Report)
     except msgspec.ValidationError as error:
         raise UsageError(f"{name}: {_NO_REPORT}: {printable(str(error), 120)}") from None
-    if report.dtype not in BYTES_PER_ELEMENT:
-        raise UsageError(f"{name}: {_NO_REPORT}: there is no dtype {printable(report.dtype)}")
+    if (fault := next(_faults(report), None)) is not None:
+        raise UsageError(f"{name}: {_NO_REPORT}: {fault}")
     return report
+
+
+def _faults(report: Report) -> Iterator[str]:
+    """What no run has, and types allow."""
+    if report.dtype not in BYTES_PER_ELEMENT:
+        yield f"there is no dtype {printable(report.dtype)}"
+    if report.timing is not None:
+        yield from faults_of_timing(report.timing)
+    if (given := report.prediction) is not None:
+        yield from faults_of_seconds((given.low, given.seconds, given.high))
 
 
 def _other(fields: Any) -> str:

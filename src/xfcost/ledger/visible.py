@@ -6,7 +6,9 @@ Text for a terminal passes `visible`; every other format has its own function he
 from __future__ import annotations
 
 import unicodedata
-from typing import Final
+from typing import Final, TextIO
+
+from xfcost.ledger.substitutes import plain
 
 # Spreadsheets read a cell that starts with one of these as a formula.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -41,17 +43,32 @@ def json_visible(text: str) -> str:
 
 
 def _json_shown(character: str) -> str:
-    if _shown(character) == character:
-        return character
+    return character if _shown(character) == character else json_escape(character)
+
+
+def json_escape(character: str) -> str:
+    r"""`character` as JSON's `\u2192`, of two units where it needs them."""
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[index]:02x}{units[index + 1]:02x}" for index in range(0, len(units), 2))
 
 
+def json_written(text: str, stream: TextIO) -> str:
+    """JSON as `stream` can write it: in ASCII, with JSON's own escapes, where its encoding lacks a character."""
+    try:
+        text.encode(stream.encoding)
+    except UnicodeEncodeError:
+        return "".join(character if character.isascii() else json_escape(character) for character in text)
+    return text
+
+
 def csv_cell(value: object) -> object:
-    """A CSV cell: text that a spreadsheet would execute gets an apostrophe; numbers are unchanged."""
+    """A CSV cell: text that a spreadsheet would execute gets an apostrophe; numbers are unchanged.
+
+    In ASCII, too, where an arrow becomes `->`.
+    """
     if not isinstance(value, str):
         return value
-    return visible("'" + value if value.startswith(_FORMULA) else value)
+    return visible("'" + value if plain(value[:1]).startswith(_FORMULA) else value)
 
 
 def markdown(text: str) -> str:

@@ -14,6 +14,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from xfcost.ledger.substitutes import written_columns
 from xfcost.ledger.visible import visible
 from xfcost.report.html import html
 from xfcost.report.style import PLAIN_WIDTH
@@ -62,7 +63,8 @@ def show(render: Callable[[int], RenderableType]) -> None:
         return
     with console.capture() as captured:
         console.print(Visible(render(console.width)))
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    text = "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+    sys.stdout.write(written_columns(text, sys.stdout))
     sys.stdout.flush()
 
 

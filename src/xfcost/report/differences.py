@@ -89,7 +89,7 @@ def run_text(report: Report) -> str:
     """The run: input, batch, dtype, attention, mode."""
     image = f"image {sides_text(report.image)}   " if report.image else ""
     if report.module is not None:
-        given = f"inputs {', '.join(report.module.get('inputs') or ())}"
+        given = f"inputs {', '.join(report.module.inputs)}"
     else:
         given = f"{image}tokens {report.grid}   batch {report.batch}"
     mode = "" if report.mode == "forward" else f"   mode {report.mode}"

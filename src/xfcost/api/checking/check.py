@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from xfcost.api import analyze
+from xfcost.api.arguments import arguments_checked
 from xfcost.api.difference import How, opened
 from xfcost.api.notebooks import show_as
 from xfcost.api.revisions.git import commit_of
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _MOST: Final = 5
 
 
+@arguments_checked
 def check(  # noqa: PLR0913 - a keyword per budget
     target: str | os.PathLike[str] | torch.nn.Module | Ledger,
     *,
@@ -163,7 +165,7 @@ def _before(label: str, ledger: Ledger, asked: Asked, *, over: bool) -> tuple[Re
     if isinstance(against, Ledger):
         before, saved = report_of(against), True
     else:
-        name = os.fspath(against) if against is not None else ""
+        name = spec_name(against) if against is not None else ""
         saved = name.endswith(".json") or os.path.exists(name)
         text = name if saved else f"{name}:{_from_here(label)}"
         if not saved and not over:

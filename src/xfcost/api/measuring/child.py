@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from importlib.metadata import version
+from os import _exit  # while a module's code runs, `os._exit` is refused
 from pathlib import Path
 from typing import NoReturn
 
@@ -51,7 +52,7 @@ def main() -> NoReturn:
     content = msgspec.json.encode(answered(job, begin))
     with os.fdopen(answers, "wb") as stream:
         stream.write(content)
-    os._exit(0)  # torch takes a second to unload
+    _exit(0)  # torch takes a second to unload
 
 
 def _line(descriptor: int) -> bytes:
@@ -68,7 +69,7 @@ def _end_with_parent(turn: threading.Event) -> None:
         turn.set()
     if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
-    os._exit(1)
+    _exit(1)
 
 
 def _at_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from xfcost.ledger.errors import shown
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.saved_report import Report
 
@@ -24,14 +25,15 @@ def other_runs(before: Report, after: Report) -> list[str]:
     differing = [name for name in _RUN if getattr(before, name) != getattr(after, name)]
     if "no" in (before.attention, after.attention):  # a module that was seen to run none
         differing = [name for name in differing if name != "attention"]
-    texts = [f"{name} {getattr(before, name)} and {getattr(after, name)}" for name in differing]
+    texts = [f"{name} {shown(getattr(before, name))} and {shown(getattr(after, name))}" for name in differing]
     return [*texts, *_inputs(before, after), *_of_modes(before, after)]
 
 
 def _of_modes(before: Report, after: Report) -> Iterator[str]:
     """What a generation writes, and the optimizer of a training step."""
-    new = [(report.generation or {}).get("new_tokens") for report in (before, after)]
-    optimizers = [((report.training or {}).get("step") or {}).get("optimizer") for report in (before, after)]
+    new = [report.generation and report.generation.new_tokens for report in (before, after)]
+    steps = [report.training and report.training.step for report in (before, after)]
+    optimizers = [step and step.optimizer for step in steps]
     for word, (first, second) in (("new tokens", new), ("optimizer", optimizers)):
         if first != second and before.mode == after.mode:
             yield f"{word} {first} and {second}"
@@ -43,7 +45,7 @@ def _inputs(before: Report, after: Report) -> Iterator[str]:
         if before.image != after.image:
             yield f"images {sides_text(before.image)} and {sides_text(after.image)}"
     elif before.module is not None and after.module is not None:
-        first, second = (", ".join((report.module or {}).get("inputs") or ()) for report in (before, after))
+        first, second = (", ".join(module.inputs) for module in (before.module, after.module))
         if first != second:
             yield f"inputs ({first}) and ({second})"
     elif before.module is None and after.module is None and before.image != after.image:

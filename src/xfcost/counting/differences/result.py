@@ -115,13 +115,11 @@ def _lower_bounds(before: Report, after: Report) -> list[str]:
 
 def figure(report: Report, quantity: str) -> int | None:
     """A total of a report; the MACs and FLOPs of a generation are of the whole; None where it has none."""
-    value = report.totals.get(quantity)
     if quantity == "cache_bytes":
-        value = (report.cache or {}).get("bytes")
-    elif quantity in {"macs", "flops"} and report.generation is not None:
-        whole = report.generation.get("with_cache") or {}
-        value = whole.get(quantity, value)
-    return None if value is None else int(value)
+        return report.cache.bytes if report.cache else None
+    whole = report.generation.with_cache if report.generation else None
+    totals = whole if whole is not None and quantity in {"macs", "flops"} else report.totals
+    return getattr(totals, quantity)  # type: ignore[no-any-return]
 
 
 def _totals(before: Report, after: Report) -> list[Total]:

@@ -10,7 +10,7 @@ import numpy as np
 from xfcost.counting.reach.result import InputGrid, Map
 from xfcost.counting.reach.walk import Step
 from xfcost.formulas.raster import numbers
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.grid import Grid, sides_text
 
 
@@ -69,7 +69,7 @@ def checked_token(token: Sequence[int], grid: InputGrid) -> tuple[int, ...]:
     Raises:
         UsageError: it is outside the grid, or has another number of axes.
     """
-    text, sides = ",".join(map(str, token)), grid.sides
+    text, sides = ",".join(map(shown, token)), grid.sides
     if len(token) != len(sides):
         example = ",".join(str(side // 2) for side in sides)
         raise UsageError(

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import XfcostError, printable
 from xfcost.torch_models.any_model.stand_in import reached
+from xfcost.torch_models.any_model.user_errors import raised
 
 Costs = Mapping[str, int]
 
@@ -57,8 +58,7 @@ def traced_beside(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     except XfcostError as error:
         return Beside({}, {}, printable(str(error).removeprefix("trace: "), 200))
     except Exception as error:  # noqa: BLE001 - the dispatched account stands; the trace's failure is reported
-        first = printable(str(error).partition("\n")[0], 160)
-        return Beside({}, {}, f"{type(error).__name__}: {first}")
+        return Beside({}, {}, raised(error))
     modules = {
         name.removeprefix("model").removeprefix("."): {quantity: getattr(costs, quantity) for quantity in RUN}
         for name, costs in traced.modules.items()

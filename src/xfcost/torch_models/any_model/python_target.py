@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from xfcost.ledger.errors import UsageError, nearest, printable
+from xfcost.ledger.errors import UsageError, XfcostError, nearest, printable
+from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.spec.targets import ModuleTarget
-from xfcost.torch_models.any_model.user_errors import check_initialised, own_line, raised
+from xfcost.torch_models.any_model.user_errors import check_initialised, is_own, own_line, raised
 
 
 class Found(NamedTuple):
@@ -95,14 +96,40 @@ def _from_file(path: str) -> ModuleType:
 
 @contextlib.contextmanager
 def as_a_script(target: ModuleTarget) -> Iterator[None]:
-    """Let the target's code run as a script without arguments; what it prints goes to stderr, and not into a report."""
-    arguments = sys.argv
+    """Let the target's code run as a script without arguments; what it prints goes to stderr, and not into a report.
+
+    Raises:
+        UsageError: its code raises what nothing else turned into an error, SystemExit and the like too.
+    """
+    arguments, errors = sys.argv, sys.stderr
     sys.argv = [target.place]
+    undo = refuse_sudden_ends()
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), _folder_kept():
             yield
+    except (KeyboardInterrupt, XfcostError, MemoryError):
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception) and not is_own(error):
+            raise
+        raise UsageError(f"{printable(target.text, 200)}: its code raised {_told(error)}") from error
     finally:
-        sys.argv = arguments
+        undo()
+        sys.argv, sys.stderr = arguments, errors
+
+
+@contextlib.contextmanager
+def _folder_kept() -> Iterator[None]:
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:  # it was deleted
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.chdir(folder)
 
 
 @contextlib.contextmanager

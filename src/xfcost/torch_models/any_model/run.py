@@ -31,7 +31,7 @@ from xfcost.torch_models.any_model.stand_in import (
     stand_in,
 )
 from xfcost.torch_models.any_model.training_recorder import TrainingRecorder
-from xfcost.torch_models.any_model.user_errors import OwnError, refused
+from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.tracing.fast_path import without_fast_path
@@ -82,7 +82,7 @@ def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False,
         except XfcostError:
             raise
         except (Exception, SystemExit) as error:
-            raised = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raised = f"{type(error).__name__}: {message(error).partition(chr(10))[0]}"
             if how == "fake" and raised == reason:
                 raise refused(model, error, kind=OwnError) from error
             reason = reason or raised

@@ -17,7 +17,8 @@ import xfcost
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.torch_models.tracing.traceable import is_compiled
 
-_OURS: Final = tuple(os.path.join(os.path.dirname(str(one.__file__)), "") for one in (torch, xfcost, fvcore))
+_OURS: Final = tuple(os.path.join(os.path.dirname(str(one.__file__)), "") for one in (xfcost, torch, fvcore))
+_PACKAGE: Final = _OURS[0]
 _PYTHON: Final = os.path.join(sysconfig.get_paths()["stdlib"], "")
 _PACKAGES: Final = os.path.join(sysconfig.get_paths()["purelib"], "")
 
@@ -68,10 +69,26 @@ def refused(model: nn.Module, error: BaseException, hint: str = "", kind: type[U
 
 def raised(error: BaseException) -> str:
     """`ValueError: the first line of its message`, and the second where the first ends in a colon."""
-    lines = str(error).split("\n")
+    lines = message(error).split("\n")
     ahead = lines[0].endswith(":") and len(lines) > 1
     first = printable(f"{lines[0]} {lines[1].strip()}" if ahead else lines[0], 300)
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+    name = printable(type(error).__name__, 100)
+    return f"{name}: {first}" if first else name
+
+
+def message(error: BaseException) -> str:
+    """Its text; nothing where its class can't write it."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - code of the class, which may raise anything
+        return ""
+
+
+def is_own(error: BaseException) -> bool:
+    """Was it raised by the user's own code, or by torch or Python on behalf of it, and not by this package?"""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    ours = [number for number, file in enumerate(files) if file.startswith(_PACKAGE)]
+    return any(not _is_foreign(file) for file in files[max(ours, default=-1) + 1 :])
 
 
 def own_line(error: BaseException) -> str | None:
@@ -101,7 +118,7 @@ def _is_foreign(file: str) -> bool:
 
 def _inputs(model: nn.Module, error: BaseException) -> str:
     """The inputs that the module takes, where the call itself failed."""
-    if not isinstance(error, TypeError) or "argument" not in str(error):
+    if not isinstance(error, TypeError) or "argument" not in message(error):
         return ""
     try:
         parameters = inspect.signature(model.forward).parameters.values()
