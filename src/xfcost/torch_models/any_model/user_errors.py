@@ -15,7 +15,8 @@ from torch.nn.parameter import is_lazy
 
 import xfcost
 from xfcost.ledger.errors import UsageError, printable
-from xfcost.torch_models.tracing.traceable import is_compiled
+from xfcost.torch_models.shared.private_torch import is_compiled
+from xfcost.torch_models.shared.private_torch import original as compiled_from
 
 _OURS: Final = tuple(os.path.join(os.path.dirname(str(one.__file__)), "") for one in (torch, xfcost, fvcore))
 _PYTHON: Final = os.path.join(sysconfig.get_paths()["stdlib"], "")
@@ -34,7 +35,7 @@ def original(model: Any) -> nn.Module:
         raise UsageError(f"expected a torch module, got {type(model).__name__}")
     check_initialised(model)
     while is_compiled(model):
-        model = model._orig_mod  # noqa: SLF001 - torch's name for it
+        model = compiled_from(model)
     for name, module in model.named_modules():
         place = f"{name or 'the model itself'} ({type(module).__name__})"
         if isinstance(module, torch.jit.ScriptModule):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from xfcost.ledger.errors import UsageError, printable
+from xfcost.torch_models.shared.private_torch import is_compiled, is_compiled_in_place
 from xfcost.torch_models.tracing.unchanged import unchanged
 
 
@@ -35,7 +35,7 @@ def check_traceable(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             raise UsageError(
                 f"trace: {place} is compiled; pass the module that it was compiled from, `model._orig_mod`"
             )
-        if module._compiled_call_impl is not None:  # noqa: SLF001 - torch has no public word for it
+        if is_compiled_in_place(module):
             raise UsageError(f"trace: {place} is compiled in place; pass one on which `.compile()` was not called")
         if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
             raise UsageError(f"trace: {place} has no shapes yet; run the model once, then trace it")
@@ -59,12 +59,6 @@ def _instead(given: Any) -> str:
     if isinstance(given, tuple | list) and given and all(isinstance(item, Tensor) for item in given):
         return f"pass tensors one by one, as in trace(model, q, k, v), or {wrap}"
     return wrap
-
-
-def is_compiled(module: nn.Module) -> bool:
-    """Is it the result of torch.compile? The class is not imported for this, because that takes seconds."""
-    compiler = sys.modules.get("torch._dynamo.eval_frame")
-    return compiler is not None and isinstance(module, compiler.OptimizedModule)
 
 
 @contextmanager
