@@ -12,13 +12,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 
 import torch
-from fvcore.nn.jit_analysis import JitModelAnalysis
 from torch import Tensor, nn
 
 from xfcost.ledger.accounts import MEASURED
 from xfcost.ledger.operation import Operation
 from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.shared.collector import collector_paused
+from xfcost.torch_models.shared.from_fvcore import JitModelAnalysis
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.private_torch import trace_graph, traced_value
 from xfcost.torch_models.tracing.fast_path import without_fast_path

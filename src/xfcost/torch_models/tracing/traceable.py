@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from fvcore.nn.jit_analysis import _get_scoped_trace_graph
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from xfcost.ledger.errors import UsageError, printable
+from xfcost.torch_models.shared.from_fvcore import TRACING
 from xfcost.torch_models.shared.private_torch import is_compiled, is_compiled_in_place
 from xfcost.torch_models.tracing.unchanged import unchanged
 
@@ -83,7 +83,7 @@ def tracer_may_refuse(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[
 def _raised_while_tracing(error: Exception) -> bool:
     """Did the error occur while tracing, not while counting?"""
     frames = traceback.walk_tb(error.__traceback__)
-    return any(frame.f_code is _get_scoped_trace_graph.__code__ for frame, _ in frames)
+    return any(frame.f_code is TRACING.__code__ for frame, _ in frames)
 
 
 def _runs(model: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
