@@ -74,6 +74,14 @@ def test_one_file_has_every_private_name() -> None:
     assert len(private_names(FILE.read_text("utf-8"))) > len(private_torch.NAMES) // 2
 
 
+def test_the_oldest_torch_is_the_one_that_the_package_requires() -> None:
+    project = (FILE.parents[4] / "pyproject.toml").read_text("utf-8")
+    assert f'"torch>={private_torch.OLDEST.removesuffix(".0")}"' in project
+    assert f"torch {private_torch.OLDEST.removesuffix('.0')} to {private_torch.NEWEST}" in (
+        FILE.parents[4] / "README.md"
+    ).read_text("utf-8")
+
+
 def _owner(path: str) -> object:
     """What has the name at the end of `path`: a module, a class, or an instance of one."""
     graph_node = torch.ones(1, requires_grad=True).exp().grad_fn
@@ -169,6 +177,13 @@ def test_an_operation_that_torch_lacks_is_in_no_call() -> None:
     assert private_torch.aten_operations("mm _not_in_any_torch")[0] is torch.ops.aten.mm
     with pytest.raises(VersionError, match="has no operation aten::_not_in_any_torch"):
         absent(torch.eye(2))
+
+
+def test_an_operation_that_the_dispatcher_lacks_is_not_made_of_others() -> None:
+    """`prim.device` is the interpreter's own; torch 2.11 has `aten.dim` there too, and raises."""
+    assert private_torch.can_decompose(torch.ops.aten.linear.default)
+    assert not private_torch.can_decompose(torch.ops.prim.device.default)
+    assert not private_torch.can_decompose(torch.ops.higher_order.cond)
 
 
 def test_a_kernel_is_replaced_for_a_while_only_and_again() -> None:
