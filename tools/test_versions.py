@@ -91,7 +91,7 @@ SMOKE: Final = (
     Command("analyze vit --mode train", _AGREES),
     Command("analyze vit --probe"),
     Command("compare vit swin --trace", "agree"),
-    Command("measure vit --N 16"),
+    Command("measure vit --N 16 --save runs.csv"),
     Command("reach swin"),
     Command("analyze model.py:Net --input 1x2x5", "90 MACs"),  # 5 places of 2·3 + 3·4
     Command("analyze model.py:Net --input 1x2x5 --mode train", "90 MACs"),
