@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)
+    warnings.filterwarnings("ignore", r".*torch\.jit")  # a DeprecationWarning up to torch 2.13, then a FutureWarning
     import fvcore
     from fvcore.nn.jit_analysis import JitModelAnalysis, _get_scoped_trace_graph
 
