@@ -30,6 +30,12 @@ browser: $(VENV)/test ## install a headless Chromium from npm's registry, for `m
 test-browser: ## open HTML reports in the Chromium of `make browser`
 	XFCOST_BROWSER="$$(cat $(VENV)/browser/path)" $(BIN)/python -m pytest -q -rs -n 0 --tier all tests/test_report_browser.py
 
+test-versions: ## run the quick tier with the oldest and the newest torch, and with the oldest and the newest Python
+	$(PYTHON) tools/test_versions.py
+
+test-oldest: ## run twenty commands with the oldest torch
+	$(PYTHON) tools/test_versions.py --smoke --oldest --folder $(VENV)/versions
+
 test-all: test test-rest ## run every case
 
 lint: $(VENV)/dev ## ruff, mypy --strict, the import contracts, the generated parts of the docs
@@ -67,4 +73,4 @@ $(VENV)/dev: $(VENV)/test
 	$(PIP) -e '.[dev]'
 	@touch $@
 
-.PHONY: help demo test test-rest test-all contract browser test-browser lint docs bench
+.PHONY: help demo test test-rest test-all contract test-versions test-oldest browser test-browser lint docs bench

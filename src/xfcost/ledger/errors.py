@@ -8,6 +8,7 @@ XfcostError            exit code 2, one message, no traceback
 │   └── NoNumbersError a module that is too large to be run on real numbers
 ├── OutputError        a file can't be written
 ├── IncompleteError    operations of a module that nothing counts, with `strict`; exit code 1
+├── VersionError       a library in a version that can't be used, or two that don't fit each other
 └── DeviceError        a device is absent, or the model doesn't fit on it
 
 `ComponentError` is internal: a component raises it with its field's name, and the loader adds file and line in a
@@ -94,6 +95,10 @@ class NoNumbersError(UsageError):
 
 class OutputError(XfcostError):
     """A file that can't be written; no part of it remains."""
+
+
+class VersionError(XfcostError):
+    """A library in a version that can't be used, or two libraries that don't fit each other."""
 
 
 class DeviceError(XfcostError):

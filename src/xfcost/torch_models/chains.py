@@ -10,12 +10,11 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from xfcost.counting.layer_types.table import Chain
 from xfcost.formulas.component import Grid, Mixer, Place
 from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.shared.private_torch import TorchDispatchMode, pytree, storage_identity
 
 # Sizes at which a layer is run: its chain must grow alike between them.
 _TOKENS: Final = (8, 16, 24)
@@ -35,18 +34,18 @@ class _Chains(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if func.is_view:
             return result
-        reads = any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs)))
-        for leaf in tree_leaves(result):
+        reads = any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves((args, kwargs)))
+        for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, Tensor):
                 storage = leaf.untyped_storage()
                 self.held.append(storage)
-                self.lengths[storage._cdata] = before + reads  # noqa: SLF001 - the memory's identity
+                self.lengths[storage_identity(storage)] = before + reads
         return result
 
     def longest(self, tensors: Any) -> int:
         """The longest chain that ends in any of these tensors."""
-        leaves = (leaf for leaf in tree_leaves(tensors) if isinstance(leaf, Tensor))
-        return max((self.lengths.get(leaf.untyped_storage()._cdata, 0) for leaf in leaves), default=0)  # noqa: SLF001
+        leaves = (leaf for leaf in pytree.tree_leaves(tensors) if isinstance(leaf, Tensor))
+        return max((self.lengths.get(storage_identity(leaf.untyped_storage()), 0) for leaf in leaves), default=0)
 
 
 def longest_chain(module: nn.Module, *inputs: Tensor) -> int:

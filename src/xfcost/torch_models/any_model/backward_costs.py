@@ -10,6 +10,7 @@ from torch import Tensor
 
 from xfcost.torch_models.any_model.contraction_costs import is_sparse
 from xfcost.torch_models.any_model.costs import operation_costs, operation_name
+from xfcost.torch_models.shared.private_torch import aten_operation
 from xfcost.torch_models.tracing.backward import CORRECTED
 from xfcost.torch_models.tracing.dispatch_costs import FLOPS_PER_MAC
 
@@ -37,10 +38,10 @@ def _pairs(gradient: Tensor, left: Tensor, right: Tensor, *_: Any) -> int:
 
 
 _MACS: Final[dict[Any, Callable[..., int]]] = {
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention,  # noqa: SLF001
+    aten_operation("_scaled_dot_product_flash_attention_for_cpu_backward"): _attention,
     aten.mkldnn_rnn_layer_backward: _recurrent,
     aten.linear_backward: _linear,
-    aten._cdist_backward: _pairs,  # noqa: SLF001
+    aten_operation("_cdist_backward"): _pairs,
 }
 # Backward kernels with contractions inside that no formula knows. Other backward kernels are element-wise.
 _UNKNOWN: Final = frozenset((

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import XfcostError, printable
 from xfcost.torch_models.any_model.stand_in import reached
 from xfcost.torch_models.any_model.user_errors import raised
+from xfcost.torch_models.shared.private_torch import pytree
 
 Costs = Mapping[str, int]
 

@@ -10,21 +10,21 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from torch._higher_order_ops import utils
-from torch.utils import _pytree as pytree
+import torch
+
+from xfcost.torch_models.shared.private_torch import HIGHER_ORDER_WRAPPERS, pytree
 
 
 @contextmanager
 def plain_branches() -> Iterator[None]:
-    """Run them so inside."""
-    compiled = utils._hop_compile_and_call  # noqa: SLF001 - what both call
+    """Run them so inside. Both call `torch.compile`, and what it returns."""
+    compiled = torch.compile
+    plain = dict(zip(HIGHER_ORDER_WRAPPERS, (_branch, _loop), strict=True))
 
-    def run(wrapper: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        if wrapper.__name__ == "_cond_op_wrapper":
-            return _branch(*args)
-        return _loop(*args) if wrapper.__name__ == "_while_loop_op_wrapper" else compiled(wrapper, args)
+    def compile_others(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return plain.get(getattr(model, "__name__", "")) or compiled(model, *args, **kwargs)
 
-    with patch.object(utils, "_hop_compile_and_call", run):
+    with patch.object(torch, "compile", compile_others):
         yield
 
 

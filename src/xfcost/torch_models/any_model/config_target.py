@@ -22,19 +22,25 @@ def configured(path: str, device: str) -> nn.Module:
     shown = printable(path, 200)
     try:
         import transformers
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if error.name != "transformers":
+            raise UsageError(f"{shown}: importing transformers raised {raised(error)}") from error
         raise UsageError(
             f"{shown}: no spec can be made of it, and its own code is in transformers, which is not installed: "
             "pip install transformers"
         ) from None
+    except Exception as error:
+        raise UsageError(f"{shown}: importing transformers raised {raised(error)}") from error
     with open(path, encoding="utf-8-sig") as file:
         values = json.load(file)
     _check_depth(values, shown)
-    make = _class(values.get("architectures"), shown) or transformers.AutoModel.from_config
     try:
+        make = _class(values.get("architectures"), shown) or transformers.AutoModel.from_config
         config = transformers.AutoConfig.for_model(**values)
         with torch.device(device):
             return make(config).eval()
+    except UsageError:
+        raise
     except Exception as error:
         raise UsageError(f"{shown}: transformers refuses it: {raised(error)}") from error
 

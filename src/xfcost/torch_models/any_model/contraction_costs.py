@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.torch_models.shared.private_torch import aten_operations, elements_stored
 from xfcost.torch_models.tracing.dispatch_costs import Costs, Formula, first
 
 aten: Final = torch.ops.aten
@@ -38,7 +39,7 @@ def stored(matrix: Tensor) -> int:
     """The stored elements of a sparse matrix."""
     if matrix.layout in (torch.sparse_bsr, torch.sparse_bsc):
         return matrix.values().numel()
-    return matrix._nnz() * prod(matrix.shape[matrix.sparse_dim() + matrix.dense_dim() :])  # noqa: SLF001
+    return elements_stored(matrix) * prod(matrix.shape[matrix.sparse_dim() + matrix.dense_dim() :])
 
 
 def is_sparse(value: Any) -> bool:
@@ -55,7 +56,8 @@ def sparse_product(left: Tensor, right: Tensor) -> int | None:
 
 # Operation -> the place of its first operand; a term before it is added.
 SPARSE_PRODUCTS: Final[dict[Any, int]] = {
-    aten.mm: 0, aten._sparse_mm: 0, aten.bmm: 0, aten.mv: 0, aten.addmm: 1, aten._sparse_addmm: 1, aten.baddbmm: 1,  # noqa: SLF001
+    **dict.fromkeys(aten_operations("mm _sparse_mm bmm mv"), 0),
+    **dict.fromkeys(aten_operations("addmm _sparse_addmm baddbmm"), 1),
 }  # fmt: skip
 
 

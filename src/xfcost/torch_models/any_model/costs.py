@@ -22,6 +22,7 @@ from xfcost.torch_models.any_model.contraction_costs import (
 )
 from xfcost.torch_models.any_model.elementwise_costs import ELEMENTWISE
 from xfcost.torch_models.any_model.registry import registered_costs
+from xfcost.torch_models.shared.private_torch import can_decompose, qualified_name
 from xfcost.torch_models.tracing.dispatch_costs import Costs, costs_of
 from xfcost.torch_models.tracing.dispatch_functions import WHOLE
 
@@ -32,7 +33,7 @@ _OF_TORCH: Final = frozenset(("aten", "prim", "prims", "profiler", "c10d_functio
 def operation_name(func: Any) -> str:
     """`aten::addmm`, `mylib::scan`; a higher-order operator's own name."""
     packet = getattr(func, "overloadpacket", None)
-    return str(func) if packet is None else str(packet._qualified_op_name)  # noqa: SLF001
+    return str(func) if packet is None else qualified_name(packet)
 
 
 # Neither views nor work, though torch does not call them views.
@@ -53,8 +54,7 @@ _COMPOSITE: dict[Any, bool] = {}
 def is_composite(func: Any) -> bool:
     """Is it made of other operations alone? Under `torch.inference_mode` the dispatcher sees it, and not its parts."""
     if func not in _COMPOSITE:
-        known = isinstance(func, torch._ops.OpOverload) and func.namespace != "prim"  # noqa: SLF001 - prim has no kernels
-        _COMPOSITE[func] = known and func._can_decompose()  # noqa: SLF001
+        _COMPOSITE[func] = can_decompose(func)
     return _COMPOSITE[func]
 
 

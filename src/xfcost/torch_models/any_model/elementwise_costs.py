@@ -15,6 +15,7 @@ from torch import Tensor
 
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.torch_models.shared.private_torch import aten_operation, aten_operations
 from xfcost.torch_models.tracing.dispatch_costs import (
     Costs,
     Formula,
@@ -115,10 +116,6 @@ def _picked(args: tuple[Any, ...], result: Any) -> Costs:
     return Counter(moved=args[1].numel(), flops=args[1].numel() * FLOPS_PER_ELEMENT["mean"])
 
 
-def _packets(names: str) -> list[Any]:
-    return [getattr(aten, name) for name in names.split() if hasattr(aten, name)]
-
-
 _BY_OUTPUT: Final[dict[tuple[str, ...], str]] = {
     ("leaky_relu",): "leaky_relu leaky_relu_ _prelu_kernel rrelu_with_noise",
     ("hardtanh",): "hardtanh hardtanh_",
@@ -184,33 +181,35 @@ def _free(args: tuple[Any, ...], result: Any) -> Costs:
 
 
 def _table(works: dict[tuple[str, ...], str], formula: Callable[..., Formula]) -> dict[Any, Formula]:
-    return {packet: formula(*work) for work, names in works.items() for packet in _packets(names)}
+    return {packet: formula(*work) for work, names in works.items() for packet in aten_operations(names)}
 
 
 ELEMENTWISE: Final[dict[Any, Formula]] = {
     **_table(_BY_OUTPUT, per_output),
     **_table(_BY_INPUT, per_input),
-    **dict.fromkeys(_packets(_MOVES), moved),
-    **dict.fromkeys(_packets(_WRITES), scattered),
-    **dict.fromkeys(_packets(_SUMS), scatter_added),
-    **dict.fromkeys(_packets("index_put index_put_ _index_put_impl_"), _index_put),
-    **dict.fromkeys(_packets("max_unpool2d max_unpool3d"), _unpooled),
-    **dict.fromkeys(_packets("aminmax fmax fmin cummax cummin median nanmedian mode histc _cummax_helper"), chosen),
-    **dict.fromkeys(_packets("clamp clamp_"), _clamped),
-    **dict.fromkeys(_packets("_embedding_bag _embedding_bag_forward_only"), _embedding_bag),
-    **dict.fromkeys(_packets("nll_loss_forward nll_loss2d_forward"), _picked),
-    **{packet: interpolated(n) for n, name in _NEIGHBOURS.items() for packet in _packets(f"upsample_{name}")},
-    **{packet: max_pool(rank) for rank in (1, 2, 3) for packet in _packets(f"max_pool{rank}d")},
+    **dict.fromkeys(aten_operations(_MOVES), moved),
+    **dict.fromkeys(aten_operations(_WRITES), scattered),
+    **dict.fromkeys(aten_operations(_SUMS), scatter_added),
+    **dict.fromkeys(aten_operations("index_put index_put_ _index_put_impl_"), _index_put),
+    **dict.fromkeys(aten_operations("max_unpool2d max_unpool3d"), _unpooled),
+    **dict.fromkeys(
+        aten_operations("aminmax fmax fmin cummax cummin median nanmedian mode histc _cummax_helper"), chosen
+    ),
+    **dict.fromkeys(aten_operations("clamp clamp_"), _clamped),
+    **dict.fromkeys(aten_operations("_embedding_bag _embedding_bag_forward_only"), _embedding_bag),
+    **dict.fromkeys(aten_operations("nll_loss_forward nll_loss2d_forward"), _picked),
+    **{packet: interpolated(n) for n, name in _NEIGHBOURS.items() for packet in aten_operations(f"upsample_{name}")},
+    **{packet: max_pool(rank) for rank in (1, 2, 3) for packet in aten_operations(f"max_pool{rank}d")},
     aten.adaptive_max_pool2d: _adaptive_max_pool(2),
     aten.adaptive_max_pool3d: _adaptive_max_pool(3),
     aten.avg_pool1d: average_pool(1),
     aten.embedding_renorm_: _renormed,
     aten.native_batch_norm: _batch_norm(5),
     aten.cudnn_batch_norm: _batch_norm(5),
-    aten._native_batch_norm_legit: _legit_batch_norm,  # noqa: SLF001
-    aten._fft_c2c: _transformed,  # noqa: SLF001
-    aten._fft_r2c: _to_spectrum,  # noqa: SLF001
-    aten._fft_c2r: _from_spectrum,  # noqa: SLF001
-    aten._cdist_forward: _distances,  # noqa: SLF001
-    **dict.fromkeys(_packets(_FREE), _free),
+    aten_operation("_native_batch_norm_legit"): _legit_batch_norm,
+    aten_operation("_fft_c2c"): _transformed,
+    aten_operation("_fft_r2c"): _to_spectrum,
+    aten_operation("_fft_c2r"): _from_spectrum,
+    aten_operation("_cdist_forward"): _distances,
+    **dict.fromkeys(aten_operations(_FREE), _free),
 }

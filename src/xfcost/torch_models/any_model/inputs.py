@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model.user_errors import raised
+from xfcost.torch_models.shared.private_torch import pytree
 
 
 class Given(NamedTuple):

@@ -11,11 +11,13 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
+from xfcost.torch_models.shared.private_torch import aten_operations, base_of
+
 _NOTE: Final = "_xfcost_lineage"
 aten: Final = torch.ops.aten
 # A contraction whose first operand is an added term.
 _ADDED_FIRST: Final = frozenset((aten.addmm, aten.baddbmm, aten.addbmm, aten.addmv))
-SOFTMAXES: Final = frozenset((aten._softmax, aten._safe_softmax))  # noqa: SLF001
+SOFTMAXES: Final = frozenset(aten_operations("_softmax _safe_softmax"))
 
 
 class Lineage(NamedTuple):
@@ -37,8 +39,8 @@ NOTHING: Final = Lineage()
 def lineage(tensor: Any) -> Lineage:
     """What `tensor` comes from."""
     found: Lineage | None = getattr(tensor, _NOTE, None)
-    if found is None and isinstance(tensor, Tensor) and tensor._is_view():  # noqa: SLF001 - torch has no public name
-        found = getattr(tensor._base, _NOTE, None)  # noqa: SLF001 - autograd makes new views, without the note
+    if found is None and isinstance(tensor, Tensor):
+        found = getattr(base_of(tensor), _NOTE, None)  # autograd makes new views, without the note
     return NOTHING if found is None else found
 
 

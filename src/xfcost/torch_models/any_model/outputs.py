@@ -10,9 +10,9 @@ from itertools import islice
 from typing import Any, Final
 
 import torch
-from torch.utils import _pytree as pytree
 
 from xfcost.ledger.errors import UsageError
+from xfcost.torch_models.shared.private_torch import pytree
 
 # A generator that gives more is not run further; it may never end.
 MOST_ITEMS: Final = 10_000

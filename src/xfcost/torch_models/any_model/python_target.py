@@ -40,13 +40,21 @@ def found(target: ModuleTarget) -> Found:
     value: Any = code
     for part in target.name.split("."):
         names = [name for name in vars(value) if not name.startswith("_")]
-        if not hasattr(value, part):
+        if not _has(value, part, target):
             raise UsageError(f"{printable(target.text, 200)}: {nearest(part, names)}")
         value = getattr(value, part)
     inputs = getattr(code, "example_inputs", None)
     if callable(inputs) and not signature(inputs).parameters:
         return Found(value, _called_inputs(inputs, printable(target.text, 200)))
     return Found(value, inputs)
+
+
+def _has(value: Any, part: str, target: ModuleTarget) -> bool:
+    """Has it this attribute? A package may import it only now, and fail."""
+    try:
+        return hasattr(value, part)
+    except ImportError as error:
+        raise UsageError(f"{printable(target.text, 200)}: importing {part} raised {_told(error)}") from error
 
 
 def _called_inputs(function: Any, shown: str) -> Any:

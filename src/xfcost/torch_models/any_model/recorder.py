@@ -17,8 +17,6 @@ from torch import Tensor, nn
 from torch.autograd import function
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils import _python_dispatch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from xfcost.torch_models.any_model.attention import note_fused, note_softmax
 from xfcost.torch_models.any_model.branches import plain_branches
@@ -44,6 +42,7 @@ from xfcost.torch_models.any_model.operands import operand_bytes, shape_of
 from xfcost.torch_models.any_model.threads import threads_recorded
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.predicting import calls
+from xfcost.torch_models.shared.private_torch import TorchDispatchMode, torch_files
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.shared.running_modules import running_modules
 from xfcost.torch_models.tracing import kernels
@@ -56,7 +55,7 @@ _LOOKING: Final = threading.RLock()  # what it replaces, all threads see
 Clock = Callable[[], float]
 _MACHINERY: Final = frozenset((
     *map(str, Path(__file__).parent.glob("*.py")), calls.__file__, kernels.__file__, function.__file__,
-    _python_dispatch.__file__, torch.overrides.__file__, torch._ops.__file__, torch._tensor.__file__,  # noqa: SLF001
+    torch.overrides.__file__, *torch_files(),
 ))  # fmt: skip
 
 

@@ -6,7 +6,6 @@ In training its backward pass follows.
 from __future__ import annotations
 
 import logging
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -34,11 +33,19 @@ from xfcost.torch_models.any_model.training_recorder import TrainingRecorder
 from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.shared.no_compiler import no_compiler
+from xfcost.torch_models.shared.private_torch import (
+    FAKE_TENSOR_LOGGER,
+    as_written,
+    children_of,
+    compiler_is_loaded,
+    fake_tensor_mode,
+    is_compiled,
+    original,
+)
 from xfcost.torch_models.tracing.fast_path import without_fast_path
 from xfcost.torch_models.tracing.kernels import KernelOnMeta
 from xfcost.torch_models.tracing.meta import shapes_on_meta
 from xfcost.torch_models.tracing.outside import handed_to_numpy
-from xfcost.torch_models.tracing.traceable import is_compiled
 from xfcost.torch_models.tracing.unchanged import unchanged
 
 Args = tuple[Any, ...]
@@ -107,7 +114,7 @@ def run_on(  # noqa: PLR0913 - options
     `recorder` records in place of the usual one.
     """
     outside = Work("", "outside")
-    faking = fake_mode() if how == "fake" else nullcontext()
+    faking = fake_tensor_mode() if how == "fake" else nullcontext()
     with stand_ins(how, model, args, kwargs, faking, training=training) as given, ExitStack() as stack:
         own_args, own_kwargs = given
         made = partial(TrainingRecorder, model) if training else Recorder
@@ -158,17 +165,10 @@ def stand_ins(  # noqa: PLR0913 - options
         yield copied_inputs((args, kwargs), learning(made) if training else made)
 
 
-def fake_mode() -> Any:
-    """Tensors inside have shapes and devices, and no elements."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    return FakeTensorMode(allow_non_fake_inputs=True)
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """torch logs what a fake run raises; the next attempt tells whether that matters."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    logger = logging.getLogger(FAKE_TENSOR_LOGGER)
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:
@@ -181,9 +181,10 @@ def _quiet() -> Iterator[None]:
 def uncompiled(model: nn.Module) -> Iterator[None]:
     """Run what is compiled as it was written: modules, modules compiled in place, and functions."""
     for module in model.modules():
-        for name, child in module._modules.items():  # noqa: SLF001 - `unchanged` puts the child back
+        children = children_of(module)
+        for name, child in children.items():  # `unchanged` puts the child back
             if child is not None and is_compiled(child):
-                module._modules[name] = child._orig_mod  # type: ignore[assignment]  # noqa: SLF001
-        vars(module)["_compiled_call_impl"] = None
-    with torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext():
+                children[name] = original(child)
+        as_written(module)
+    with torch.compiler.set_stance("force_eager") if compiler_is_loaded() else nullcontext():
         yield

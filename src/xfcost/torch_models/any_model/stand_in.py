@@ -12,9 +12,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 from xfcost.torch_models.any_model.lineage import Lineage, note
+from xfcost.torch_models.shared.private_torch import pytree, tensors_of
 
 How = Literal["meta", "fake", "real"]
 Copy = Callable[[Tensor], Tensor]
@@ -131,7 +131,7 @@ def stand_in(model: nn.Module, made: Copy, shares: Callable[[Tensor], bool]) -> 
 
 def _take(module: nn.Module, copied: Callable[[Tensor], Any]) -> None:
     """Put copies in the place of a module's parameters, buffers, and tensors in its attributes."""
-    for tensors in (module._parameters, module._buffers):  # noqa: SLF001 - setattr may be a module's own
+    for tensors in tensors_of(module):
         tensors.update({name: copied(one) for name, one in tensors.items() if one is not None})
     values = vars(module)
     for name, value in list(values.items()):

@@ -24,10 +24,10 @@ from xfcost.torch_models.any_model.lazy import with_shapes
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, check_parameters
 from xfcost.torch_models.any_model.options import How
 from xfcost.torch_models.any_model.python_target import Found, as_a_script, built, found
-from xfcost.torch_models.any_model.run import fake_mode
 from xfcost.torch_models.any_model.user_errors import OwnError
 from xfcost.torch_models.any_model.usual_inputs import text_tokens, usual_inputs
 from xfcost.torch_models.memory.peak import WithinRoom, check_room
+from xfcost.torch_models.shared.private_torch import fake_tensor_mode
 
 _REAL: Final = "weights with real numbers"
 _WITHOUT_NUMBERS: Final = (
@@ -157,7 +157,7 @@ class NamedModule:
         """Bytes of its weights, found without them; None where its constructor runs with real numbers alone."""
         found = self._built.get("meta")
         try:
-            with fake_mode():
+            with fake_tensor_mode():
                 model, _ = found or _made(self.target, self._code, self._arguments, "cpu")
                 return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
         except UsageError:

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_seconds
@@ -27,6 +26,7 @@ from xfcost.torch_models.any_model.stepping import predicted_peak, steps_on
 from xfcost.torch_models.any_model.user_errors import original, refused
 from xfcost.torch_models.any_model.work import Key, Work, owners
 from xfcost.torch_models.memory.peak import bytes_to_run, check_room, peak_of_call
+from xfcost.torch_models.shared.private_torch import pytree
 from xfcost.torch_models.timing.devices import Clock, check_device, waiting_clock
 from xfcost.torch_models.timing.refusals import on_device
 from xfcost.torch_models.timing.result import timing_of

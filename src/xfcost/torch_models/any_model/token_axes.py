@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.ownership.run import token_axes_of
+from xfcost.torch_models.shared.private_torch import pytree
 
 # Inputs with such a word in their name say something about tokens, and hold none.
 _ABOUT_TOKENS: Final = ("mask", "position", "type", "segment", "label")

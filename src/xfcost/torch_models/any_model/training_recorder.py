@@ -24,6 +24,7 @@ from xfcost.torch_models.any_model.lineage import Lineage, note
 from xfcost.torch_models.any_model.recorder import Clock, Recorder, called_from
 from xfcost.torch_models.any_model.stand_in import reached
 from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.shared.private_torch import disable_current_modes, next_node, running_node
 from xfcost.torch_models.tracing.backward import LoopNode, empty_gradients, walked_loop
 from xfcost.torch_models.tracing.dispatch import runs_whole
 from xfcost.torch_models.tracing.saved_activations import SavedActivations, differentiate
@@ -70,7 +71,7 @@ class TrainingRecorder(Recorder):
 
     def _own(self, key: Key, *, has_costs: bool) -> None:
         """The nodes made since the last operation are `key`'s; of a custom function, its first part's with costs."""
-        number = torch._C._autograd._get_sequence_nr()  # noqa: SLF001 - torch has no public name for it
+        number = next_node()
         if not self._ends or self._ends[-1] != number:
             self._ends.append(number)
             self._keys.append((key, has_costs))
@@ -101,8 +102,8 @@ class TrainingRecorder(Recorder):
         self.work_at(self._running_key()).backward_macs += macs
 
     def _running_key(self) -> Key:
-        node = torch._C._current_autograd_node()  # noqa: SLF001 - torch has no public name for it
-        return _NOBODY if node is None else self._maker(node._sequence_nr())  # noqa: SLF001
+        number = running_node()
+        return _NOBODY if number is None else self._maker(number)
 
     def _again(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """A forward operation that runs again."""
@@ -152,7 +153,7 @@ class TrainingRecorder(Recorder):
             return super().loop(loop, shapes, args)
         with torch.no_grad():
             super().loop(loop, shapes, args)
-        with torch.utils._python_dispatch._disable_current_modes():  # noqa: SLF001 - torch has no public name for it
+        with disable_current_modes():
             backward = walked_loop(loop, args, self.saved).backward
 
         def gradients() -> list[Tensor | None]:
@@ -168,7 +169,7 @@ class TrainingRecorder(Recorder):
 
 def _newest_node() -> int:
     """The number of the node that was made last."""
-    return int(torch._C._autograd._get_sequence_nr()) - 1  # noqa: SLF001 - torch has no public name for it
+    return next_node() - 1
 
 
 def _is_inside(path: str, module: str) -> bool:

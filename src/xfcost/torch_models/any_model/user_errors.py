@@ -8,16 +8,17 @@ import sysconfig
 import traceback
 from typing import Any, Final
 
-import fvcore
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 import xfcost
 from xfcost.ledger.errors import UsageError, printable
-from xfcost.torch_models.tracing.traceable import is_compiled
+from xfcost.torch_models.shared.from_fvcore import FILE as FVCORE
+from xfcost.torch_models.shared.private_torch import is_compiled
+from xfcost.torch_models.shared.private_torch import original as compiled_from
 
-_OURS: Final = tuple(os.path.join(os.path.dirname(str(one.__file__)), "") for one in (xfcost, torch, fvcore))
+_OURS: Final = tuple(os.path.join(os.path.dirname(one), "") for one in (str(xfcost.__file__), torch.__file__, FVCORE))
 _PACKAGE: Final = _OURS[0]
 _PYTHON: Final = os.path.join(sysconfig.get_paths()["stdlib"], "")
 _PACKAGES: Final = os.path.join(sysconfig.get_paths()["purelib"], "")
@@ -35,7 +36,7 @@ def original(model: Any) -> nn.Module:
         raise UsageError(f"expected a torch module, got {type(model).__name__}")
     check_initialised(model)
     while is_compiled(model):
-        model = model._orig_mod  # noqa: SLF001 - torch's name for it
+        model = compiled_from(model)
     for name, module in model.named_modules():
         place = f"{name or 'the model itself'} ({type(module).__name__})"
         if isinstance(module, torch.jit.ScriptModule):
@@ -69,6 +70,8 @@ def refused(model: nn.Module, error: BaseException, hint: str = "", kind: type[U
 
 def raised(error: BaseException) -> str:
     """`ValueError: the first line of its message`, and the second where the first ends in a colon."""
+    if isinstance(error, ImportError) and error.__cause__ is not None:
+        return _failed_import(error)
     lines = message(error).split("\n")
     ahead = lines[0].endswith(":") and len(lines) > 1
     first = printable(f"{lines[0]} {lines[1].strip()}" if ahead else lines[0], 300)
@@ -89,6 +92,30 @@ def is_own(error: BaseException) -> bool:
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     ours = [number for number, file in enumerate(files) if file.startswith(_PACKAGE)]
     return any(not _is_foreign(file) for file in files[max(ours, default=-1) + 1 :])
+
+
+def _failed_import(error: ImportError) -> str:
+    """An import that failed inside another: the package that was being imported, and what it raised.
+
+    transformers raises an import error of its own for whatever one of its imports raises, torchvision's of operations
+    that this torch lacks among them.
+    """
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    imported = [
+        frame.f_globals.get("__name__", "").partition(".")[0]
+        for frame, _ in traceback.walk_tb(cause.__traceback__)
+        if frame.f_code.co_name == "<module>"
+    ]
+    first = printable(str(error).partition("\n")[0].partition(". ")[0], 200)
+    package = imported[-1] if imported else ""
+    if not package or isinstance(cause, ModuleNotFoundError):
+        return f"{first}: {raised(cause)}"
+    return (
+        f"{first}: importing {package} raised {raised(cause)}; "
+        f"install a {package} that fits torch {torch.__version__}, or uninstall it"
+    )
 
 
 def own_line(error: BaseException) -> str | None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model.inputs import Given, noise
-from xfcost.torch_models.any_model.user_errors import OwnError, refused
+from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
 
 _DEFAULT_TOKENS: Final = 512
 _WAVE: Final = 16_000
@@ -77,7 +77,7 @@ def _with_images(model: Any, text: torch.Tensor, images: torch.Tensor) -> torch.
         with torch.no_grad():
             found = model.get_image_features(pixel_values=images)
     except Exception as error:
-        looks_at_numbers = "meta" in str(error).lower()  # as torch words it
+        looks_at_numbers = "meta" in message(error).lower()  # as torch words it
         raise refused(model, error, kind=UsageError if looks_at_numbers else OwnError) from error
     features = getattr(found, "pooler_output", found)
     parts = features if isinstance(features, tuple | list) else [features]

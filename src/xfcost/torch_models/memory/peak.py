@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
 from xfcost.ledger.errors import NoRoomError
 from xfcost.ledger.units import size
 from xfcost.torch_models.memory.limits import Limit, tightest
+from xfcost.torch_models.shared.private_torch import TorchDispatchMode, pytree, storage_identity
 from xfcost.torch_models.tracing.kernels import attention_operands, laid_out, runs_in_kernel
 
 # The usable share of an accelerator's free memory; the rest is allocator rounding.
@@ -68,7 +67,7 @@ class LiveBytes(TorchDispatchMode):
     def see(self, tensor: Tensor) -> None:
         """Count a tensor's storage once, until it is freed."""
         storage = tensor.untyped_storage()
-        key = storage._cdata  # noqa: SLF001 - the storage's identity
+        key = storage_identity(storage)
         if key not in self._seen:
             self.take(key, storage.nbytes())
             weakref.finalize(storage, self.give, key)
@@ -85,7 +84,7 @@ class LiveBytes(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        for value in tree_iter(result):
+        for value in pytree.tree_iter(result):
             if isinstance(value, Tensor):
                 self.see(value)
         return result

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_iter
 
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.memory.peak import watched
+from xfcost.torch_models.shared.private_torch import pytree
 from xfcost.torch_models.tracing.kernels import KernelOnMeta, NumbersOnMeta
 
 # A small learning rate keeps the weights finite. It does not change the work.
@@ -77,7 +77,9 @@ class Stepping:
     def forward(self) -> Tensor:
         """The loss."""
         answers = self.model(*self.inputs)
-        return torch.stack([one.sum(dtype=torch.float32) for one in tree_iter(answers) if one.requires_grad]).sum()
+        return torch.stack(
+            [one.sum(dtype=torch.float32) for one in pytree.tree_iter(answers) if one.requires_grad]
+        ).sum()
 
     def update(self) -> None:
         """The optimizer's update, with the gradients freed."""

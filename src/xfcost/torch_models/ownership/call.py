@@ -10,6 +10,7 @@ from torch import Tensor
 from xfcost.torch_models.ownership.owners import distinct
 from xfcost.torch_models.ownership.places import Places
 from xfcost.torch_models.ownership.single_query import Queries
+from xfcost.torch_models.shared.private_torch import schema_of
 
 
 class Finding(NamedTuple):
@@ -105,7 +106,7 @@ class Call(NamedTuple):
 
     def argument(self, name: str, default: Any = None) -> Any:
         """The argument `name`, by position or by name."""
-        for index, argument in enumerate(self.func._schema.arguments):  # noqa: SLF001 - torch has no public way
+        for index, argument in enumerate(schema_of(self.func).arguments):
             if argument.name == name:
                 if index < len(self.args):
                     return self.args[index]

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids
 from xfcost.torch_models.ownership.owners import CONSTANT, content, home, vectors
+from xfcost.torch_models.shared.private_torch import pytree, schema_of
 
 _MOST_PLACES: Final = 300
 _MOST_NUMBERS: Final = 20_000_000
@@ -44,7 +44,7 @@ def by_changes(call: Call) -> Outcome:
 
 
 def _tensors(args: Any) -> list[Tensor]:
-    return [value for value in tree_leaves(args) if isinstance(value, Tensor) and _is_inexact(value)]
+    return [value for value in pytree.tree_leaves(args) if isinstance(value, Tensor) and _is_inexact(value)]
 
 
 def _is_inexact(value: Tensor) -> bool:
@@ -58,7 +58,7 @@ def _places(call: Call, value: Tensor) -> frozenset[int]:
 
 def _can_run_again(call: Call) -> bool:
     random = torch.Tag.nondeterministic_seeded in call.func.tags
-    return not random and not call.func._schema.is_mutable and _is_inexact(call.result)  # noqa: SLF001
+    return not random and not schema_of(call.func).is_mutable and _is_inexact(call.result)
 
 
 def _run(call: Call, change: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -69,7 +69,7 @@ def _run(call: Call, change: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
             return value
         return change(value.to(torch.complex128 if value.is_complex() else torch.float64), call.owners(value))
 
-    answer = call.func(*tree_map(argument, call.args), **call.kwargs)
+    answer = call.func(*pytree.tree_map(argument, call.args), **call.kwargs)
     found: Tensor = answer if isinstance(answer, Tensor) else answer[0]
     return found
 

@@ -6,8 +6,6 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
 from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, History, Outcome, Past
@@ -28,6 +26,7 @@ from xfcost.torch_models.ownership.owners import (
 from xfcost.torch_models.ownership.places import Places
 from xfcost.torch_models.ownership.rules import is_new, moves, rule_of
 from xfcost.torch_models.ownership.single_query import Queries
+from xfcost.torch_models.shared.private_torch import TorchDispatchMode, disable_current_modes, pytree
 
 aten: Final = torch.ops.aten
 PRODUCTS: Final = frozenset(("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.convolution"))
@@ -124,13 +123,13 @@ class Follower(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         answer = func(*args, **kwargs)
-        with _disable_current_modes():
+        with disable_current_modes():
             self._look(func, args, kwargs, answer)
         return answer
 
     def _look(self, func: Any, args: Any, kwargs: Any, answer: Any) -> None:
-        results = [value for value in tree_leaves(answer) if isinstance(value, Tensor)]
-        given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+        results = [value for value in pytree.tree_leaves(answer) if isinstance(value, Tensor)]
+        given = [value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
         packet = func.overloadpacket
         in_place = str(packet).endswith("_") and not str(packet).endswith("__") and bool(args)
         call = Call(len(self.noted), _plain(packet) if in_place else packet, func, args, kwargs, results, self)

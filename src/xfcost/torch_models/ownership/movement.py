@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome
 from xfcost.torch_models.ownership.owners import (
@@ -22,28 +21,31 @@ from xfcost.torch_models.ownership.owners import (
     with_chosen,
 )
 from xfcost.torch_models.ownership.positions import NEGLIGIBLE, hidden_by, masking
+from xfcost.torch_models.shared.private_torch import aten_operations, pytree, schema_of
 
 aten: Final = torch.ops.aten
 
 
-def _packets(names: str) -> frozenset[Any]:
-    return frozenset(getattr(aten, name) for name in names.split() if hasattr(aten, name))
-
-
 # Their first argument alone is moved.
-FIRST: Final = _packets(
-    "roll flip gather index index_select repeat constant_pad_nd unfold tril triu _unsafe_view _reshape_alias "
-    "as_strided permute_copy take_along_dim masked_select pixel_shuffle pixel_unshuffle channel_shuffle "
-    "reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d take view_copy rot90 "
-    "unsafe_split unsafe_split_with_sizes split_copy split_with_sizes_copy unbind_copy"
+FIRST: Final = frozenset(
+    aten_operations(
+        "roll flip gather index index_select repeat constant_pad_nd unfold tril triu _unsafe_view _reshape_alias "
+        "as_strided permute_copy take_along_dim masked_select pixel_shuffle pixel_unshuffle channel_shuffle "
+        "reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d take view_copy rot90 "
+        "unsafe_split unsafe_split_with_sizes split_copy split_with_sizes_copy unbind_copy"
+    )
 )
 # They take floats alone.
-FLOATS: Final = _packets(
-    "im2col upsample_nearest1d upsample_nearest2d upsample_nearest3d reflection_pad1d reflection_pad2d "
-    "replication_pad1d replication_pad2d"
+FLOATS: Final = frozenset(
+    aten_operations(
+        "im2col upsample_nearest1d upsample_nearest2d upsample_nearest3d reflection_pad1d reflection_pad2d "
+        "replication_pad1d replication_pad2d"
+    )
 )
 _INDICES: Final = frozenset(("index", "indices", "mask"))
-COPIES: Final = _packets("clone _to_copy lift_fresh lift_fresh_copy contiguous alias_copy detach_copy")
+COPIES: Final = frozenset(
+    aten_operations("clone _to_copy lift_fresh lift_fresh_copy contiguous alias_copy detach_copy")
+)
 
 
 def moved(call: Call) -> Outcome:
@@ -164,9 +166,9 @@ def looked_up(call: Call) -> Outcome:
 
 def scattered(call: Call) -> Outcome:
     """Numbers written into a copy: `scatter`, `index_put`, `index_copy`, `slice_scatter`, `copy_` and their like."""
-    names = [argument.name for argument in call.func._schema.arguments]  # noqa: SLF001 - torch has no public way
+    names = [argument.name for argument in schema_of(call.func).arguments]
     given = tuple(
-        value if name in _INDICES else tree_map(lambda one: _owners_of_values(call, one), value)
+        value if name in _INDICES else pytree.tree_map(lambda one: _owners_of_values(call, one), value)
         for name, value in zip(names, call.args, strict=False)
     )
     given = (given[0].clone(), *given[1:])  # it may be written in place

@@ -18,6 +18,7 @@ from xfcost.torch_models.ownership.pointwise import pointwise
 from xfcost.torch_models.ownership.reductions import accumulated, normalised, recurrent, reduced, softmax, spectrum
 from xfcost.torch_models.ownership.sampling import sampled
 from xfcost.torch_models.ownership.windows import Kernel, adaptively_pooled, convolved, pooled
+from xfcost.torch_models.shared.private_torch import aten_operation, aten_operations
 
 aten: Final = torch.ops.aten
 Rule = Callable[[Call], Outcome]
@@ -159,36 +160,33 @@ def _made_anew(call: Call) -> Outcome:
     return Outcome([torch.full(result.shape, CONSTANT) for result in call.results], None)
 
 
-def _packets(names: str) -> list[Any]:
-    return [getattr(aten, name) for name in names.split() if hasattr(aten, name)]
-
-
 RULES: Final[dict[Any, Rule]] = {
-    **dict.fromkeys(_packets("mm bmm mv dot vdot"), _product(0, 1)),
-    **dict.fromkeys(_packets("_grouped_mm"), _grouped_product),
-    **dict.fromkeys(_packets("addmm baddbmm addmv addbmm"), _product(1, 2)),
-    **dict.fromkeys(_packets("_softmax _log_softmax _safe_softmax"), _softmax),
-    **dict.fromkeys(_packets("native_layer_norm _fused_rms_norm"), _layer_norm),
+    **dict.fromkeys(aten_operations("mm bmm mv dot vdot"), _product(0, 1)),
+    **dict.fromkeys(aten_operations("_grouped_mm"), _grouped_product),
+    **dict.fromkeys(aten_operations("addmm baddbmm addmv addbmm"), _product(1, 2)),
+    **dict.fromkeys(aten_operations("_softmax _log_softmax _safe_softmax"), _softmax),
+    **dict.fromkeys(aten_operations("native_layer_norm _fused_rms_norm"), _layer_norm),
     aten.native_group_norm: _group_norm,
-    **dict.fromkeys(_packets("native_batch_norm _native_batch_norm_legit"), _batch_norm),
-    aten._native_batch_norm_legit_no_training: _batch_norm,  # noqa: SLF001
+    **dict.fromkeys(aten_operations("native_batch_norm _native_batch_norm_legit"), _batch_norm),
+    aten_operation("_native_batch_norm_legit_no_training"): _batch_norm,
     **dict.fromkeys(
-        _packets("mean sum var std prod norm linalg_vector_norm var_mean std_mean any all"), _reduced(dependent=False)
+        aten_operations("mean sum var std prod norm linalg_vector_norm var_mean std_mean any all"),
+        _reduced(dependent=False),
     ),
-    **dict.fromkeys(_packets("amax amin argmax argmin logsumexp"), _reduced(dependent=True)),
-    **dict.fromkeys(_packets("max min"), _either),
-    **dict.fromkeys(_packets("cumsum cumprod cummax cummin logcumsumexp"), _accumulated),
-    **dict.fromkeys(_packets("mkldnn_rnn_layer"), _recurrent),
-    **dict.fromkeys(_packets("_fft_r2c _fft_c2c"), _spectrum(back=False)),
-    aten._fft_c2r: _spectrum(back=True),  # noqa: SLF001
-    **dict.fromkeys(_packets("convolution _convolution mkldnn_convolution"), _convolution),
-    **dict.fromkeys(_packets("max_pool2d_with_indices max_pool3d_with_indices"), _pool(dependent=True)),
-    **dict.fromkeys(_packets("avg_pool1d avg_pool2d avg_pool3d"), _pool(dependent=False)),
-    **dict.fromkeys(_packets("_adaptive_avg_pool2d _adaptive_avg_pool3d"), _adaptive),
-    **dict.fromkeys(_packets("grid_sampler_2d grid_sampler_3d"), sampled),
-    **dict.fromkeys(_packets("sort topk"), ordered),
+    **dict.fromkeys(aten_operations("amax amin argmax argmin logsumexp"), _reduced(dependent=True)),
+    **dict.fromkeys(aten_operations("max min"), _either),
+    **dict.fromkeys(aten_operations("cumsum cumprod cummax cummin logcumsumexp"), _accumulated),
+    **dict.fromkeys(aten_operations("mkldnn_rnn_layer"), _recurrent),
+    **dict.fromkeys(aten_operations("_fft_r2c _fft_c2c"), _spectrum(back=False)),
+    aten_operation("_fft_c2r"): _spectrum(back=True),
+    **dict.fromkeys(aten_operations("convolution _convolution mkldnn_convolution"), _convolution),
+    **dict.fromkeys(aten_operations("max_pool2d_with_indices max_pool3d_with_indices"), _pool(dependent=True)),
+    **dict.fromkeys(aten_operations("avg_pool1d avg_pool2d avg_pool3d"), _pool(dependent=False)),
+    **dict.fromkeys(aten_operations("_adaptive_avg_pool2d _adaptive_avg_pool3d"), _adaptive),
+    **dict.fromkeys(aten_operations("grid_sampler_2d grid_sampler_3d"), sampled),
+    **dict.fromkeys(aten_operations("sort topk"), ordered),
     **dict.fromkeys(
-        _packets(
+        aten_operations(
             "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
             "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention"
         ),
@@ -198,14 +196,14 @@ RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys(movement.FLOATS, movement.moved),
     **dict.fromkeys(movement.COPIES, movement.copied),
     aten.copy: movement.written_over,
-    **dict.fromkeys(_packets("cat stack"), movement.put_together),
+    **dict.fromkeys(aten_operations("cat stack"), movement.put_together),
     aten.hardswish: pointwise,
     aten.view_as_real: _in_two_parts,
     aten.view_as_complex: _complex,
     aten.where: movement.chosen,
-    **dict.fromkeys(_packets("masked_fill masked_fill_"), movement.filled),
+    **dict.fromkeys(aten_operations("masked_fill masked_fill_"), movement.filled),
     **dict.fromkeys(
-        _packets(
+        aten_operations(
             "new_zeros new_ones new_full new_empty zeros_like ones_like full_like empty_like rand_like randn_like "
             "histc bincount"
         ),
@@ -213,7 +211,7 @@ RULES: Final[dict[Any, Rule]] = {
     ),
     aten.embedding: movement.looked_up,
     **dict.fromkeys(
-        _packets(
+        aten_operations(
             "scatter index_put index_copy slice_scatter select_scatter scatter_add index_add diagonal_scatter "
             "masked_scatter _unsafe_index_put"
         ),
@@ -245,7 +243,7 @@ _MOVING: Final = frozenset(
     )
 )
 # They look like copies, and are views of what has just been made.
-_VIEWS: Final = frozenset((aten._unsafe_view, aten._reshape_alias))  # noqa: SLF001
+_VIEWS: Final = frozenset(aten_operations("_unsafe_view _reshape_alias"))
 
 
 def is_new(call: Call) -> bool:

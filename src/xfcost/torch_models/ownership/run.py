@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from xfcost.torch_models.ownership.follower import Follower
+from xfcost.torch_models.shared.private_torch import pytree
 
 TokenAxes = Mapping[str | int, tuple[int, ...]]
 
@@ -34,7 +34,7 @@ def own_inputs(
     """Tell `follower` the tokens of the inputs."""
     named = dict(enumerate(args)) | kwargs
     for name, value in named.items():
-        for tensor in tree_leaves(value):
+        for tensor in pytree.tree_leaves(value):
             if isinstance(tensor, Tensor) and tensor.dtype != torch.bool:
                 chosen = (axes or {}).get(name, token_axes_of(tensor))
                 if chosen:

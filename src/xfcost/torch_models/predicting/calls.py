@@ -11,12 +11,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from xfcost.torch_models.predicting.call import Call
 from xfcost.torch_models.predicting.kernel import FUSED_ATTENTION, as_on_cpu, kernel_of, layouts
 from xfcost.torch_models.predicting.loops import FEW, MORE, Work, in_all_steps, laid_out
 from xfcost.torch_models.shared.experts import evenly, grouped_linear
+from xfcost.torch_models.shared.private_torch import TorchDispatchMode, disable_current_modes
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.shared.running_modules import running_modules
 from xfcost.torch_models.tracing.dispatch import first_tokens, runs_whole
@@ -60,7 +60,7 @@ def recorded(
             stack.enter_context(context)
         for _ in range(times if clock is None else times + 1):
             if before is not None:
-                with _disable_current_modes():
+                with disable_current_modes():
                     before()
             model(*inputs)
             recorder.end_run()
@@ -161,12 +161,12 @@ class Recorder(TorchDispatchMode):
             return loop(*args)
         fewer, more = (self._first_steps(loop, args, number) for number in (FEW, MORE))
         self.add(in_all_steps(fewer[0], more[0], args[0].shape[1]))
-        with _disable_current_modes():
+        with disable_current_modes():
             return laid_out(shapes(*args), more[1])
 
     def _first_steps(self, loop: Callable[..., Any], args: tuple[Any, ...], steps: int) -> tuple[Work, Any]:
         inner = Recorder(None)
-        with _disable_current_modes():
+        with disable_current_modes():
             first = [first_tokens(arg, steps) for arg in args]
             with inner:
                 result = loop(*first)
@@ -211,7 +211,7 @@ class FusedAttention(TorchFunctionMode):
         causal = bool(given.get("is_causal", False))
 
         def run() -> Any:
-            with _disable_current_modes():
+            with disable_current_modes():
                 if not args[0].is_meta:
                     return func(*args, **given)
                 return args[0].new_empty(*args[0].shape[:-1], args[2].shape[-1])

@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from xfcost.torch_models.predicting.call import Layout
+from xfcost.torch_models.shared.private_torch import pytree, schema_of
 
 FUSED_ATTENTION: Final = "xfcost.scaled_dot_product_attention"
 FLASH_ATTENTION: Final = "aten._scaled_dot_product_flash_attention_for_cpu"
@@ -70,12 +70,12 @@ def as_on_cpu(name: str, args: Sequence[Any], result: Any) -> Any:
 
 def _is_view(func: Any) -> bool:
     """Does a result of `func` share an argument's memory, unwritten?"""
-    return any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)  # noqa: SLF001
+    return any(one.alias_info is not None and not one.alias_info.is_write for one in schema_of(func).returns)
 
 
 def _argument(func: Any, name: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
     """An argument by its name; trailing ones that are as their defaults are left out of a call."""
-    declared = {one.name: (place, one) for place, one in enumerate(func._schema.arguments)}  # noqa: SLF001
+    declared = {one.name: (place, one) for place, one in enumerate(schema_of(func).arguments)}
     place, one = declared[name]
     return args[place] if place < len(args) else given.get(name, one.default_value)
 
@@ -86,7 +86,7 @@ def layouts(tree: Any) -> tuple[Layout, ...]:
 
 
 def _tensors(tree: Any) -> Iterable[Tensor]:
-    return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
+    return (leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor))
 
 
 def _layout(tensor: Tensor) -> Layout:

@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from xfcost.torch_models.predicting.call import Call, Layout
+from xfcost.torch_models.shared.private_torch import pytree
 
 # Loops over tokens run so many steps on `meta`: primes, which are no size of anything else.
 FEW: Final = 17
@@ -34,7 +34,7 @@ def laid_out(tensors: Any, like: Any) -> Any:
         order = sorted(range(other.ndim), key=lambda axis: -strides[axis])
         return torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype, device="meta")
 
-    return tree_map(one, tensors, like)
+    return pytree.tree_map(one, tensors, like)
 
 
 def in_all_steps(fewer: Work, more: Work, steps: int) -> Work:

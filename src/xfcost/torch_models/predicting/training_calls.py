@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves
 
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.calls import Clock, Recorded, Recorder, counted_modules
 from xfcost.torch_models.predicting.loops import FEW, MORE, Work, in_all_steps, laid_out
+from xfcost.torch_models.shared.private_torch import aten_operation, disable_current_modes, pytree
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.timing.backward import NodeMakers, nodes_entered
 from xfcost.torch_models.timing.subjects import UPDATE
@@ -120,7 +119,7 @@ class _StepRecorder(Recorder):
         if runs_whole(args) or not torch.is_grad_enabled():
             return super().loop(loop, shapes, args)
         steps = args[0].shape[1]
-        with _disable_current_modes():
+        with disable_current_modes():
             fewer, more = (_first_steps(loop, shapes(*args), args, number) for number in (FEW, MORE))
             self.add(in_all_steps(fewer.forward, more.forward, steps))
             inside, between = (in_all_steps(*each, steps) for each in zip(fewer.backward, more.backward, strict=True))
@@ -151,7 +150,7 @@ def _first_steps(loop: Callable[..., Any], shapes: Any, args: tuple[Any, ...], s
     forward, backward = Recorder(None), _StepRecorder(None)
     with forward:
         outputs = loop(*first)
-    output, whole = tree_leaves(outputs)[0], tree_leaves(shapes)[0]
+    output, whole = pytree.tree_leaves(outputs)[0], pytree.tree_leaves(shapes)[0]
     learned = [arg for arg in first if isinstance(arg, Tensor) and arg.requires_grad]
     gradient = first_tokens(laid_out(whole, output), steps)
     with nodes_entered(output, lambda node: _NODE, backward.enter, backward.leave), backward:
@@ -179,7 +178,7 @@ class _FlashAttentionOnMeta(TorchFunctionMode):
         q, k, v, mask = *(operands[name] for name in ("query", "key", "value")), operands.get("attn_mask")
         if not q.is_meta or not _has_kernel(q, k, v, mask, operands.get("dropout_p", 0.0)):
             return func(*args, **given)
-        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001 - it has no public name
+        kernel = aten_operation("_scaled_dot_product_flash_attention_for_cpu")
         return kernel(q, k, v, 0.0, operands.get("is_causal", False), attn_mask=mask, scale=operands.get("scale"))[0]
 
 

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from xfcost.torch_models.shared.private_torch import pytree
 
 # The most numbers of changed inputs and outputs in memory at a time.
 MOST_NUMBERS: Final = 2**22
@@ -41,13 +42,13 @@ class Call(NamedTuple):
         """The outputs with some arguments replaced."""
         values = [replaced.get(index, value) for index, value in enumerate(self.values)]
         values = [value.clone() if isinstance(value, Tensor) else value for value in values]  # some write in place
-        args, kwargs = tree_unflatten(values, self.spec)
+        args, kwargs = pytree.tree_unflatten(values, self.spec)
         return tensors(self.leaf(*args, **kwargs))
 
 
 def tensors(answer: Any) -> list[Tensor]:
     """All tensors in a nested output."""
-    return [value for value in tree_flatten(answer)[0] if isinstance(value, Tensor)]
+    return [value for value in pytree.tree_flatten(answer)[0] if isinstance(value, Tensor)]
 
 
 def changes(call: Call, which: int, groups: Tensor, noise: torch.Generator, rounding: float) -> list[Tensor]:

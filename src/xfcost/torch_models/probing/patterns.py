@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_flatten, tree_map
 
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.lettered import form_of
@@ -18,6 +17,7 @@ from xfcost.ledger.grid import Grid
 from xfcost.torch_models.probing.calls import CHANGES, Call, changes, tensors
 from xfcost.torch_models.probing.hints import Hints, hints_for
 from xfcost.torch_models.probing.prepared import prepared
+from xfcost.torch_models.shared.private_torch import pytree
 
 # Of a wider component, fewer tokens are changed, one after the other.
 MOST_MACS: Final = 2**35
@@ -69,11 +69,11 @@ def tokens_read(module: nn.Module, inputs: tuple[Any, ...], which: int, changed:
     """For each output token of `module`, those of the tokens `changed` of `inputs[which]` whose change changes it."""
     noise = torch.Generator().manual_seed(0)
     module = prepared(module, noise if hints.fresh_weights else None)
-    samples = tree_map(lambda tensor: torch.randn(tensor.shape, generator=noise, dtype=torch.float64), inputs)
+    samples = pytree.tree_map(lambda tensor: torch.randn(tensor.shape, generator=noise, dtype=torch.float64), inputs)
     _, tokens, width = samples[which].shape
     one_token_each = torch.eye(tokens, dtype=torch.bool)[list(changed)].repeat_interleave(width, dim=1)
     with torch.no_grad():
-        call = Call(module, *tree_flatten((samples, {})), tensors(module(*samples))[:1])
+        call = Call(module, *pytree.tree_flatten((samples, {})), tensors(module(*samples))[:1])
         differs, *_ = changes(call, which, one_token_each, noise, hints.rounding)
     differs_MN = differs.reshape(len(changed), call.outputs[0].shape[1], -1).any(-1)
     return [{changed[index] for index in column.nonzero().flatten().tolist()} for column in differs_MN.T]

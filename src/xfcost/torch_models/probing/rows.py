@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_map
 
 from xfcost.torch_models.probing.calls import Call, tensors
 from xfcost.torch_models.probing.prepared import prepared
 from xfcost.torch_models.probing.reading import Reading
 from xfcost.torch_models.probing.run import Beforehand, LabelledRun
+from xfcost.torch_models.shared.private_torch import pytree
 
 # What every number that an operation makes is multiplied by, about: no two are then equal.
 APART: Final = 1e-3
@@ -58,7 +58,7 @@ def probe_rows(  # noqa: PLR0913 - the call, in its parts
     noise = torch.Generator().manual_seed(seed)
     module = prepared(module, noise if fresh_weights else None)
     first, second = (
-        tree_map(lambda tensor: torch.randn(tensor.shape, generator=noise, dtype=torch.float64), inputs)
+        pytree.tree_map(lambda tensor: torch.randn(tensor.shape, generator=noise, dtype=torch.float64), inputs)
         for _ in range(2)
     )
     others: dict[str, list[Call]] = {}
@@ -70,7 +70,7 @@ def probe_rows(  # noqa: PLR0913 - the call, in its parts
         run.look(name, call, others[name][turns[name]])
         turns[name] += 1
 
-    _watch(module, first, look, lambda answer: tree_map(lambda value: _apart(value, noise), answer))
+    _watch(module, first, look, lambda answer: pytree.tree_map(lambda value: _apart(value, noise), answer))
     return {name: run.read(name) for name in run.names}
 
 
@@ -87,7 +87,7 @@ def _watch(
 
         def enter(leaf: nn.Module, args: Any, kwargs: Any) -> None:
             if not busy:  # copied, for some leaves write in place
-                entering.append(tree_flatten(tree_map(_copied, (args, kwargs))))
+                entering.append(pytree.tree_flatten(pytree.tree_map(_copied, (args, kwargs))))
 
         def seen(leaf: nn.Module, args: Any, kwargs: Any, answer: Any, *, name: str = name) -> Any:
             if busy:

@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.token_axes import inputs_of
+from xfcost.torch_models.shared.private_torch import pytree
 
 # Numbers of the watched outputs of one batch.
 _MOST_NUMBERS: Final = 2**24

@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import Any, Final
 
-import torch
+from xfcost.torch_models.shared.private_torch import compiler_wrapper
 
-# torch's wrapper of a function that the compiler skips. It imports the compiler unless this attribute of the function
-# holds what to call.
-_WRAPPER: Final = torch._disable_dynamo(lambda: None).__code__  # type: ignore[attr-defined]  # noqa: SLF001 - it has no public name
+_WRAPPER: Final = compiler_wrapper()
+# Of a function that is wrapped so: what to call.
 _TO_CALL: Final = "__dynamo_disable"
 
 
@@ -37,6 +36,8 @@ def no_compiler() -> Iterator[None]:
 @functools.cache
 def _wrapped() -> frozenset[Any]:
     """The functions that torch has wrapped so far; the search through all objects takes tens of milliseconds."""
+    if _WRAPPER is None:
+        return frozenset()
     place = _WRAPPER.co_freevars.index("fn")
     wrappers = [each for each in gc.get_referrers(_WRAPPER) if isinstance(each, FunctionType)]
     return frozenset(wrapper.__closure__[place].cell_contents for wrapper in wrappers if wrapper.__closure__)

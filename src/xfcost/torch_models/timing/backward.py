@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from xfcost.torch_models.build import BuiltModel
+from xfcost.torch_models.shared.private_torch import next_node, node_number
 from xfcost.torch_models.timing.devices import Clock
 from xfcost.torch_models.timing.rows import leaves
 
@@ -35,7 +35,7 @@ class NodeMakers:
 
     def _from_here(self, path: str | None) -> Callable[..., None]:
         def hook(module: nn.Module, *_: object) -> None:
-            self._firsts.append(torch._C._autograd._get_sequence_nr())  # noqa: SLF001 - it has no public name
+            self._firsts.append(next_node())
             self._paths.append(path)
 
         return hook
@@ -44,7 +44,7 @@ class NodeMakers:
         """The row of a node; None of one that no leaf created."""
         if hasattr(node, "variable"):  # it adds up a parameter's gradient
             return self._owners.get(id(node.variable))
-        index = bisect_right(self._firsts, node._sequence_nr()) - 1  # noqa: SLF001
+        index = bisect_right(self._firsts, node_number(node)) - 1
         return self._paths[index] if index >= 0 else None
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_iter
 
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.shared.no_compiler import no_compiler
+from xfcost.torch_models.shared.private_torch import pytree
 from xfcost.torch_models.timing.devices import Clock
 from xfcost.torch_models.tracing.rows import row_path
 
@@ -89,5 +89,5 @@ def row_bytes_of(architecture: Architecture) -> dict[str, int]:
 
 def tensor_bytes(values: Any) -> int:
     """Bytes of all elements of the tensors in a structure, of each tensor once."""
-    tensors = {id(one): one for one in tree_iter(values) if isinstance(one, Tensor)}
+    tensors = {id(one): one for one in pytree.tree_iter(values) if isinstance(one, Tensor)}
     return sum(one.numel() * one.element_size() for one in tensors.values())

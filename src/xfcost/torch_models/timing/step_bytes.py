@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_iter
 
 from xfcost.counting.decoding import cost_lengths
 from xfcost.counting.forward import count
@@ -21,6 +20,7 @@ from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.shared.cache import set_position
+from xfcost.torch_models.shared.private_torch import pytree, storage_identity
 from xfcost.torch_models.timing.rows import leaves, row_bytes, tensor_bytes
 from xfcost.torch_models.tracing.kernels import KernelOnMeta, NumbersOnMeta
 from xfcost.torch_models.tracing.saved_activations import strided_parts
@@ -67,15 +67,15 @@ class _Moved:
             return tensor
         for part in strided_parts(tensor):
             storage = part.untyped_storage()  # kept, so that its address is its own
-            self._saved[storage._cdata] = storage, min(storage.nbytes(), tensor_bytes(part))  # noqa: SLF001
+            self._saved[storage_identity(storage)] = storage, min(storage.nbytes(), tensor_bytes(part))
         return tensor
 
     def _stop(self, path: str, module: nn.Module, inputs: Any, given: Any, outputs: Any) -> None:
         saved, self._saved = self._saved or {}, None
         self.bytes[path] += tensor_bytes((inputs, given, outputs))
-        if any(isinstance(one, Tensor) and one.requires_grad for one in tree_iter(outputs)):
+        if any(isinstance(one, Tensor) and one.requires_grad for one in pytree.tree_iter(outputs)):
             weights = list(module.parameters(recurse=False))
-            learning = [one for one in tree_iter((inputs, given, outputs, weights)) if _learns(one)]
+            learning = [one for one in pytree.tree_iter((inputs, given, outputs, weights)) if _learns(one)]
             self.bytes[path] += tensor_bytes(learning) + sum(held for _, held in saved.values())
 
 

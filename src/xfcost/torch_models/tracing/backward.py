@@ -18,9 +18,15 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
+from xfcost.torch_models.shared.private_torch import (
+    TorchDispatchMode,
+    disable_current_modes,
+    next_node,
+    running_node,
+    storage_identity,
+)
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.shared.reversible import ReversibleRun
 from xfcost.torch_models.tracing.dispatch_costs import CONTRACTIONS, FLOPS_PER_MAC
@@ -103,10 +109,10 @@ class _Walk(TorchDispatchMode):
 
     def _owner(self) -> str:
         """The running leaf, or the one that created the running autograd node."""
-        node = torch._C._current_autograd_node()  # noqa: SLF001 - torch has no public name for it
-        if self._running[-1] or node is None:
+        number = running_node()
+        if self._running[-1] or number is None:
             return self._running[-1]
-        index = bisect_right(self._firsts, node._sequence_nr()) - 1  # noqa: SLF001
+        index = bisect_right(self._firsts, number) - 1
         return self._makers[index] if index >= 0 else ""
 
     @contextmanager
@@ -131,7 +137,7 @@ class _Walk(TorchDispatchMode):
         self._mark()
 
     def _mark(self) -> None:
-        self._firsts.append(torch._C._autograd._get_sequence_nr())  # noqa: SLF001
+        self._firsts.append(next_node())
         self._makers.append(self._running[-1])
 
     def _few_steps(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -169,7 +175,7 @@ def walked_loop(loop: Callable[..., Any], args: tuple[Any, ...], saved: SavedAct
     )
     saved.add(kept)
     if saved.on:  # the loop itself saves its arguments in full
-        given = {arg.untyped_storage()._cdata for arg in args if isinstance(arg, Tensor)}  # noqa: SLF001
+        given = {storage_identity(arg.untyped_storage()) for arg in args if isinstance(arg, Tensor)}
         saved.storages |= given & (fewer.storages | more.storages)
     return WalkedLoop(forward, backward)
 
@@ -224,7 +230,7 @@ class LoopNode(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *_: Any) -> tuple[Tensor | None, ...]:
-        with _disable_current_modes():
+        with disable_current_modes():
             return None, None, *ctx.gradients()
 
 

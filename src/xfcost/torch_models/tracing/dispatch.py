@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.operation import Operation
+from xfcost.torch_models.shared.private_torch import TorchDispatchMode, disable_current_modes
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.shared.running_modules import running_modules
 from xfcost.torch_models.tracing.dispatch_costs import Costs, costs_of
@@ -114,7 +114,7 @@ class Watch(TorchDispatchMode):
     def _first_steps(self, loop: Callable[..., Any], args: tuple[Any, ...], steps: int) -> Costs:
         """The costs of a loop's first `steps` steps."""
         inner = Watch()
-        with torch.utils._python_dispatch._disable_current_modes(), _Conventions(inner), inner:  # noqa: SLF001
+        with disable_current_modes(), _Conventions(inner), inner:
             loop(*(first_tokens(arg, steps) for arg in args))
         self.unknown += inner.unknown
         return inner.costs.get("", Counter())

@@ -19,6 +19,7 @@ from torch.utils.flop_counter import flop_registry
 
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.torch_models.shared.private_torch import aten_operation, aten_operations
 
 Costs = Counter[str]
 # (positional arguments, result) -> costs
@@ -49,7 +50,7 @@ CONTRACTIONS: Final[dict[Any, Callable[..., int]]] = {
     aten.dot: matrix_vector_flops,
     aten.vdot: matrix_vector_flops,
     aten.addmv: added_matrix_vector_flops,
-    aten._scaled_dot_product_flash_attention_for_cpu: attention_on_cpu_flops,  # noqa: SLF001
+    aten_operation("_scaled_dot_product_flash_attention_for_cpu"): attention_on_cpu_flops,
 }
 # They add their first argument to the product, element-wise; a convolution adds its third.
 _WITH_ADDED: Final = frozenset((aten.addmm, aten.baddbmm, aten.addmv))
@@ -220,10 +221,6 @@ def _sampled(rank: int) -> Formula:
     return formula
 
 
-def _packets(names: str) -> list[Any]:
-    return [getattr(aten, name) for name in names.split()]
-
-
 _BY_WORK: Final = {
     "layer_norm": "native_layer_norm",
     "group_norm": "native_group_norm",
@@ -244,13 +241,17 @@ _BY_WORK: Final = {
 }
 _REDUCED: Final = {"mean": "mean", "sum": "sum", "norm": "linalg_vector_norm", "logsumexp": "logsumexp"}
 FORMULAS: Final[dict[Any, Formula]] = {
-    **{packet: per_output(work) for work, names in _BY_WORK.items() for packet in _packets(names)},
-    **{packet: per_input(work) for work, names in _REDUCED.items() for packet in _packets(names)},
-    **dict.fromkeys(_packets("argmax argmin amax amin max min maximum minimum"), chosen),
-    **dict.fromkeys(_packets("cat stack constant_pad_nd embedding flip gather index index_select repeat roll "), moved),
-    **dict.fromkeys(_packets("index_copy index_copy_ index_put index_put_ scatter scatter_ slice_scatter"), scattered),
-    **dict.fromkeys(_packets("scatter_add scatter_add_"), scatter_added),
-    **dict.fromkeys(_packets("grid_sampler_2d _grid_sampler_2d_cpu_fallback cudnn_grid_sampler"), _sampled(2)),
+    **{packet: per_output(work) for work, names in _BY_WORK.items() for packet in aten_operations(names)},
+    **{packet: per_input(work) for work, names in _REDUCED.items() for packet in aten_operations(names)},
+    **dict.fromkeys(aten_operations("argmax argmin amax amin max min maximum minimum"), chosen),
+    **dict.fromkeys(
+        aten_operations("cat stack constant_pad_nd embedding flip gather index index_select repeat roll "), moved
+    ),
+    **dict.fromkeys(
+        aten_operations("index_copy index_copy_ index_put index_put_ scatter scatter_ slice_scatter"), scattered
+    ),
+    **dict.fromkeys(aten_operations("scatter_add scatter_add_"), scatter_added),
+    **dict.fromkeys(aten_operations("grid_sampler_2d _grid_sampler_2d_cpu_fallback cudnn_grid_sampler"), _sampled(2)),
     aten.grid_sampler_3d: _sampled(3),
     aten.mul: _multiplied,
     aten.gelu: _gelu,
@@ -260,12 +261,12 @@ FORMULAS: Final[dict[Any, Formula]] = {
     aten.max_pool3d_with_indices: max_pool(3),
     aten.avg_pool2d: average_pool(2),
     aten.avg_pool3d: average_pool(3),
-    aten._adaptive_avg_pool2d: _adaptive_average_pool(2),  # noqa: SLF001
-    aten._adaptive_avg_pool3d: _adaptive_average_pool(3),  # noqa: SLF001
+    aten_operation("_adaptive_avg_pool2d"): _adaptive_average_pool(2),
+    aten_operation("_adaptive_avg_pool3d"): _adaptive_average_pool(3),
 }
 # Constants, copies and masks cost nothing by convention. Views and whole numbers are free and not listed.
 FREE: Final = frozenset(
-    _packets(
+    aten_operations(
         "_to_copy _unsafe_view clone copy_ fill_ zero_ empty empty_strided empty_like new_empty new_zeros new_full "
         "new_ones zeros zeros_like ones ones_like full full_like scalar_tensor eye arange linspace rand randn "
         "masked_fill masked_fill_ where tril triu lift_fresh lift_fresh_copy normal_ uniform_ bernoulli_ "

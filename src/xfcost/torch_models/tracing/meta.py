@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,8 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._meta_registrations import meta_conv
 
+from xfcost.torch_models.shared.private_torch import convolution_shape, plain_convolution, replaced_kernels
 from xfcost.torch_models.shared.recurrence import shapes_alone
 
 
@@ -27,17 +26,15 @@ def traceable_meta() -> Iterator[None]:
     """
     with shapes_alone(), ThreadPoolExecutor(max_workers=1) as pool:
 
-        def convolution(*args: Any) -> Tensor:
-            return torch._convolution(*args, False, False, False, False)  # type: ignore[call-overload]  # noqa: SLF001
-
         def shaped(*args: Any) -> Tensor:
-            return pool.submit(meta_conv, *args[:9]).result()
+            return pool.submit(convolution_shape, *args[:9]).result()
 
         def grouped(*args: Any, **kwargs: Any) -> Tensor:
             return pool.submit(_grouped_mm, *args, **kwargs).result()
 
-        kernels: dict[str, Callable[..., Any]] = {"convolution": convolution, "_convolution": shaped}
-        with _kernels(**kernels, native_layer_norm=_layer_norm, _grouped_mm=grouped):
+        kernels: dict[str, Callable[..., Any]] = {"convolution": plain_convolution, "_convolution": shaped}
+        kernels |= {"native_layer_norm": _layer_norm, "_grouped_mm": grouped}
+        with replaced_kernels("Meta", kernels):
             yield
 
 
@@ -47,29 +44,15 @@ def quick_layer_norm() -> Iterator[None]:
 
     torch runs the decomposition in Python: a third of a trace's time, for shapes equal to the input's.
     """
-    with _kernels(native_layer_norm=_layer_norm):
+    with replaced_kernels("Meta", {"native_layer_norm": _layer_norm}):
         yield
 
 
 @contextmanager
 def shapes_on_meta() -> Iterator[None]:
     """The same, and grouped products of any dtype, of which torch computes shapes only in bfloat16."""
-    with _kernels(native_layer_norm=_layer_norm, _grouped_mm=_grouped_mm):
+    with replaced_kernels("Meta", {"native_layer_norm": _layer_norm, "_grouped_mm": _grouped_mm}):
         yield
-
-
-@contextmanager
-def _kernels(**kernels: Callable[..., Any]) -> Iterator[None]:
-    """Replace these kernels of ATen operations on `meta`."""
-    library = torch.library.Library("aten", "IMPL", "Meta")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about the overridden kernel
-        for name, kernel in kernels.items():
-            library.impl(name, kernel)
-    try:
-        yield
-    finally:
-        library._destroy()  # noqa: SLF001 - the documented way to take an implementation back
 
 
 def _layer_norm(x: Tensor, normalized_shape: Any, *others: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_iter
+
+from xfcost.torch_models.shared.private_torch import pytree, run_backward, sparse_parts, storage_identity
 
 
 class SavedActivations:
@@ -21,7 +22,7 @@ class SavedActivations:
         """Whoever saves now."""
         self.on = False
         self.storages = {
-            part.untyped_storage()._cdata  # noqa: SLF001 - the storage's identity
+            storage_identity(part.untyped_storage())
             for tensor in (*model.parameters(), *model.buffers())
             for part in strided_parts(tensor)
         }
@@ -45,8 +46,9 @@ class SavedActivations:
     def _save(self, tensor: Tensor) -> Tensor:
         for part in strided_parts(tensor):
             storage = part.untyped_storage()
-            if self.on and storage._cdata not in self.storages:  # noqa: SLF001 - the storage's identity
-                self.storages.add(storage._cdata)  # noqa: SLF001
+            identity = storage_identity(storage)
+            if self.on and identity not in self.storages:
+                self.storages.add(identity)
                 self._alive.append(storage)
                 self.bytes[self.owner()] += storage.nbytes()
         return tensor
@@ -55,7 +57,7 @@ class SavedActivations:
 def strided_parts(tensor: Tensor) -> tuple[Tensor, ...]:
     """The tensors that hold a tensor's elements: of a sparse one its indices and values."""
     if tensor.layout is torch.sparse_coo:
-        return tensor._indices(), tensor._values()  # noqa: SLF001 - the public ones refuse what is not coalesced
+        return sparse_parts(tensor)
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         return tensor.crow_indices(), tensor.col_indices(), tensor.values()
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
@@ -65,9 +67,8 @@ def strided_parts(tensor: Tensor) -> tuple[Tensor, ...]:
 
 def differentiate(outputs: Any) -> None:
     """The backward pass of the sum of all `outputs` that have a gradient."""
-    tensors = tuple(output for output in tree_iter(outputs) if isinstance(output, Tensor) and output.requires_grad)
-    gradients = tuple(torch.ones_like(output) for output in tensors)
-    # torch.autograd.backward would turn every TorchFunctionMode off while it runs
-    torch.autograd.graph._engine_run_backward(  # noqa: SLF001
-        tensors, gradients, False, False, (), allow_unreachable=True, accumulate_grad=True
+    tensors = tuple(
+        output for output in pytree.tree_iter(outputs) if isinstance(output, Tensor) and output.requires_grad
     )
+    gradients = tuple(torch.ones_like(output) for output in tensors)
+    run_backward(tensors, gradients)

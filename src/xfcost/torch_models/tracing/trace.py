@@ -12,14 +12,15 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 
 import torch
-from fvcore.nn.jit_analysis import JitModelAnalysis
 from torch import Tensor, nn
 
 from xfcost.ledger.accounts import MEASURED
 from xfcost.ledger.operation import Operation
 from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.shared.collector import collector_paused
+from xfcost.torch_models.shared.from_fvcore import JitModelAnalysis
 from xfcost.torch_models.shared.no_compiler import no_compiler
+from xfcost.torch_models.shared.private_torch import trace_graph, traced_value
 from xfcost.torch_models.tracing.fast_path import without_fast_path
 from xfcost.torch_models.tracing.graph import (
     Counts,
@@ -186,7 +187,7 @@ def _every_result_read(model: nn.Module, used: set[str]) -> Iterator[None]:
 
     def read(_: nn.Module, inputs: Any, __: Any) -> Any:
         used.update(name for name, module in model.named_modules() if _parameters_used(module))
-        graph = torch._C._get_tracing_state().graph()  # noqa: SLF001 - the graph before anything is dropped of it
+        graph = trace_graph()
         for node in [node for node in _all_nodes(graph) if not node.hasUses()]:
             for value in node.outputs():
                 if value.type().kind() == "TensorType":
@@ -203,8 +204,7 @@ def _every_result_read(model: nn.Module, used: set[str]) -> Iterator[None]:
 def _parameters_used(module: nn.Module) -> bool:
     """Did an operation of the running trace take a parameter of the module itself?"""
     parameters = module.parameters(recurse=False)
-    value_of = torch._C._get_value_trace  # type: ignore[attr-defined]  # noqa: SLF001 - torch's stubs leave it out
-    return any(value_of(parameter).uses() for parameter in parameters)
+    return any(traced_value(parameter).uses() for parameter in parameters)
 
 
 def _all_nodes(block: Any) -> Iterator[Any]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from fvcore.nn.jit_analysis import _get_scoped_trace_graph
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from xfcost.ledger.errors import UsageError, printable
+from xfcost.torch_models.shared.from_fvcore import TRACING
+from xfcost.torch_models.shared.private_torch import is_compiled, is_compiled_in_place
 from xfcost.torch_models.tracing.unchanged import unchanged
 
 
@@ -35,7 +35,7 @@ def check_traceable(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             raise UsageError(
                 f"trace: {place} is compiled; pass the module that it was compiled from, `model._orig_mod`"
             )
-        if module._compiled_call_impl is not None:  # noqa: SLF001 - torch has no public word for it
+        if is_compiled_in_place(module):
             raise UsageError(f"trace: {place} is compiled in place; pass one on which `.compile()` was not called")
         if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
             raise UsageError(f"trace: {place} has no shapes yet; run the model once, then trace it")
@@ -61,12 +61,6 @@ def _instead(given: Any) -> str:
     return wrap
 
 
-def is_compiled(module: nn.Module) -> bool:
-    """Is it the result of torch.compile? The class is not imported for this, because that takes seconds."""
-    compiler = sys.modules.get("torch._dynamo.eval_frame")
-    return compiler is not None and isinstance(module, compiler.OptimizedModule)
-
-
 @contextmanager
 def tracer_may_refuse(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[None]:
     """Turn an error of torch's tracer into a UsageError; errors of `model` itself pass through.
@@ -89,7 +83,7 @@ def tracer_may_refuse(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[
 def _raised_while_tracing(error: Exception) -> bool:
     """Did the error occur while tracing, not while counting?"""
     frames = traceback.walk_tb(error.__traceback__)
-    return any(frame.f_code is _get_scoped_trace_graph.__code__ for frame, _ in frames)
+    return any(frame.f_code is TRACING.__code__ for frame, _ in frames)
 
 
 def _runs(model: nn.Module, inputs: tuple[Tensor, ...]) -> bool:

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from xfcost.torch_models.shared.private_torch import tensors_of, times_written
+
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
@@ -42,7 +44,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 def _versions(model: nn.Module) -> dict[str, int]:
     """How often each parameter that has elements was written."""
     with_elements = ((name, one) for name, one in model.named_parameters() if not one.is_meta)
-    return {name: one._version for name, one in with_elements}  # noqa: SLF001 - autograd's own, and the only one
+    return {name: times_written(one) for name, one in with_elements}
 
 
 class _Attributes:
@@ -77,7 +79,7 @@ def _stand_in(model: nn.Module) -> None:
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
             copies[id(module.weight)] = nn.Parameter(module.weight.detach().clone(), module.weight.requires_grad)
     for module in model.modules():
-        for tensors in (module._buffers, module._parameters):  # noqa: SLF001 - setattr may be a module's own
+        for tensors in tensors_of(module):
             tensors.update({name: copies[id(one)] for name, one in tensors.items() if id(one) in copies})
 
 

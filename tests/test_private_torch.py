@@ -1,0 +1,265 @@
+"""torch's private names: one file has them, and a command says what it can't do where one is missing."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import xfcost
+from helpers import environment
+from xfcost.ledger.errors import UsageError, VersionError
+from xfcost.torch_models.any_model.branches import plain_branches
+from xfcost.torch_models.shared import private_torch
+from xfcost.torch_models.shared.no_compiler import no_compiler
+
+PACKAGE = Path(xfcost.__file__).parent
+FILE = Path(private_torch.__file__)
+# Not torch's: methods of named tuples, and a frame, a process and a struct of Python's own library.
+PYTHONS = frozenset(("_replace", "_fields", "_asdict", "_getframe", "_exit"))
+
+
+def _private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def _own(node: ast.expr) -> bool:
+    """`self`, `cls`, `super()`: the class's own names."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    return isinstance(node, ast.Name) and node.id in {"self", "cls", "super"}
+
+
+def private_names(source: str) -> list[str]:
+    """Each private name of torch that a file takes: out of an import, or as an attribute of another's object."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":
+            parts = [*str(node.module).split("."), *(one.name for one in node.names)]
+            found += [f"{node.lineno}: {'.'.join(parts)}"] if any(map(_private, parts)) else []
+        elif isinstance(node, ast.Import):
+            found += [f"{node.lineno}: {one.name}" for one in node.names if "torch._" in one.name]
+        elif isinstance(node, ast.Attribute) and _private(node.attr) and node.attr not in PYTHONS:
+            found += [] if _own(node.value) else [f"{node.lineno}: {ast.unparse(node)}"]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("torch._"):
+            found.append(f"{node.lineno}: {node.value!r}")
+    return found
+
+
+def test_the_scan_sees_every_way_to_take_a_private_name() -> None:
+    source = """
+import torch._dynamo
+from torch._ops import OpOverload
+from torch.utils import _pytree
+torch._C.f()
+aten._softmax
+tensor._base
+sys.modules["torch._dynamo"]
+self._own, cls._own, super()._own, struct._replace(a=1), torch.public, torch.__version__
+"""
+    assert {int(one.partition(": ")[0]) for one in private_names(source)} == {2, 3, 4, 5, 6, 7, 8}
+
+
+def test_one_file_has_every_private_name() -> None:
+    files = [file for file in PACKAGE.rglob("*.py") if file != FILE]
+    found = {
+        str(file.relative_to(PACKAGE)): names for file in files if (names := private_names(file.read_text("utf-8")))
+    }
+    assert found == {}
+    assert len(private_names(FILE.read_text("utf-8"))) > len(private_torch.NAMES) // 2
+
+
+def test_the_oldest_torch_is_the_one_that_the_package_requires() -> None:
+    project = (FILE.parents[4] / "pyproject.toml").read_text("utf-8")
+    assert f'"torch>={private_torch.OLDEST.removesuffix(".0")}"' in project
+    assert f"torch {private_torch.OLDEST.removesuffix('.0')} to {private_torch.NEWEST}" in (
+        FILE.parents[4] / "README.md"
+    ).read_text("utf-8")
+
+
+def _owner(path: str) -> object:
+    """What has the name at the end of `path`: a module, a class, or an instance of one."""
+    graph_node = torch.ones(1, requires_grad=True).exp().grad_fn
+    assert graph_node is not None
+    instances = {
+        "torch._ops.OpOverload": torch.ops.aten.mm.default,
+        "torch._ops.OpOverloadPacket": torch.ops.aten.mm,
+        "torch.autograd.graph.Node": graph_node,
+        "torch.UntypedStorage": torch.ones(1).untyped_storage(),
+        "torch.Tensor": torch.eye(2).to_sparse(),
+        "torch.nn.Module": nn.Linear(1, 1),
+        "torch.library.Library": torch.library.Library,
+    }
+    owner = path.rpartition(".")[0]
+    if owner in instances:
+        return instances[owner]
+    value: object = torch
+    for name in owner.split(".")[1:]:
+        value = getattr(value, name)
+    return value
+
+
+@pytest.mark.parametrize("path", [path for path in private_torch.NAMES if "_dynamo" not in path])
+def test_this_torch_has_every_name(path: str) -> None:
+    assert hasattr(_owner(path), path.rpartition(".")[2])
+
+
+def test_a_compiled_module_has_its_original() -> None:
+    layer = nn.Linear(1, 1)
+    assert private_torch.original(torch.compile(layer)) is layer
+    assert private_torch.is_compiled(torch.compile(layer))
+    assert not private_torch.is_compiled(layer)
+
+
+class Net(nn.Module):
+    """A convolution, and a linear map of its channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(2, 3, 1)
+        self.fc = nn.Linear(3, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.conv(x).mT)
+
+
+MACS = 5 * (2 * 3 + 3 * 4)  # 5 places; 2·3 weights of the convolution, 3·4 of the map
+
+
+def _analyzed(**how) -> xfcost.Ledger:
+    return xfcost.analyze(Net(), example_inputs=torch.empty(1, 2, 5), **how)
+
+
+def _traced() -> xfcost.Ledger:
+    return xfcost.analyze("resnet-50", size=32)
+
+
+def _trained() -> xfcost.Ledger:
+    return _analyzed(mode="train")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "command", "without"),
+    [
+        ("torch._C", "_current_autograd_node", _trained, "can't be attributed to modules"),
+        ("torch._C._autograd", "_get_sequence_nr", _trained, "can't be attributed to modules"),
+        ("torch.autograd.graph", "_engine_run_backward", _trained, "a backward pass can't be recorded"),
+        ("torch._C", "_get_value_trace", _traced, "a model can't be traced"),
+        ("torch._meta_registrations", "meta_conv", _traced, "a model with convolutions can't be traced"),
+        ("torch.library.Library", "_destroy", _traced, "a kernel of `meta` can't be replaced"),
+    ],
+)
+def test_a_missing_name_is_told_with_what_it_is_for(owner, name, command, without, monkeypatch) -> None:
+    value = torch
+    for part in owner.split(".")[1:]:
+        value = getattr(value, part)
+    monkeypatch.delattr(value, name)
+    with pytest.raises((VersionError, UsageError), match=rf"torch \S+ has no {owner}\.{name}, .*{without}"):
+        command()
+
+
+def test_without_its_wrapper_the_compiler_is_imported_and_the_figures_are_the_same(monkeypatch) -> None:
+    monkeypatch.delattr(torch, "_disable_dynamo")
+    assert private_torch.compiler_wrapper() is None
+    monkeypatch.setattr("xfcost.torch_models.shared.no_compiler._WRAPPER", None)
+    with no_compiler():
+        assert _analyzed().total("macs") == MACS
+
+
+def test_an_operation_that_torch_lacks_is_in_no_call() -> None:
+    absent = private_torch.aten_operation("_not_in_any_torch")
+    assert str(absent) == "aten._not_in_any_torch"
+    assert private_torch.aten_operations("mm _not_in_any_torch")[0] is torch.ops.aten.mm
+    with pytest.raises(VersionError, match="has no operation aten::_not_in_any_torch"):
+        absent(torch.eye(2))
+
+
+def test_an_operation_that_the_dispatcher_lacks_is_not_made_of_others() -> None:
+    """`prim.device` is the interpreter's own; torch 2.11 has `aten.dim` there too, and raises."""
+    assert private_torch.can_decompose(torch.ops.aten.linear.default)
+    assert not private_torch.can_decompose(torch.ops.prim.device.default)
+    assert not private_torch.can_decompose(torch.ops.higher_order.cond)
+
+
+def test_a_kernel_is_replaced_for_a_while_only_and_again() -> None:
+    def ones(x: torch.Tensor, shape: list[int], *_: object) -> tuple[torch.Tensor, ...]:
+        return x.new_empty(1), x.new_empty(1), x.new_empty(1)
+
+    for _ in range(2):
+        with private_torch.replaced_kernels("Meta", {"native_layer_norm": ones}):
+            assert nn.LayerNorm(3, device="meta")(torch.empty(2, 3, device="meta")).shape == (1,)
+        assert nn.LayerNorm(3, device="meta")(torch.empty(2, 3, device="meta")).shape == (2, 3)
+
+
+def test_a_kernel_is_replaced_where_torch_takes_no_word_for_it(monkeypatch) -> None:
+    """Without `allow_override`, as before torch 2.10: the words that are given are those that it takes."""
+    given = []
+
+    class Library:
+        def __init__(self, *_: object) -> None: ...
+
+        def impl(self, name: str, kernel: object) -> None:
+            given.append(name)
+
+        def _destroy(self) -> None:
+            given.append("restored")
+
+    monkeypatch.setattr(torch.library, "Library", Library)
+    with private_torch.replaced_kernels("Meta", {"mm": min}):
+        assert given == ["mm"]
+    assert given == ["mm", "restored"]
+
+
+def test_branches_run_as_plain_python_and_the_rest_is_compiled() -> None:
+    """`torch.compile` is whole again afterwards, and inside it still compiles what it is given."""
+    real = torch.compile
+    with plain_branches():
+        taken = torch.cond(torch.tensor([True]), lambda x: x + 1, lambda x: x - 1, (torch.zeros(2),))
+        assert isinstance(torch.compile(nn.Linear(1, 1)), nn.Module)
+        assert torch.compile(backend="eager")(torch.sin) is not torch.sin
+    assert taken.tolist() == [1, 1]
+    assert torch.compile is real
+
+
+def _run(words: list[str], path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """`xfcost WORDS` in a process of its own: what a package raises while it is imported stays in a process."""
+    return subprocess.run(
+        [sys.executable, *options, "-m", "xfcost", *words],
+        capture_output=True, text=True, cwd=path, env=environment(PYTHONPATH=str(path)), check=False,
+    )  # fmt: skip
+
+
+BROKEN = '__version__ = "0.1"\n\nraise RuntimeError("operator torchvision::nms does not exist")\n'
+USER = "from transformers import DetrConfig, DetrModel\n\n\ndef build():\n    return DetrModel(DetrConfig())\n"
+WHY = "importing torchvision raised RuntimeError: operator torchvision::nms does not exist"
+
+
+@pytest.mark.parametrize("target", ["detr.json", "transformers:DetrModel", "own.py:build"])
+def test_a_torchvision_that_does_not_fit_torch_is_named(target: str, tmp_path: Path) -> None:
+    """transformers says only that it can't import a class; torchvision's own error is the cause."""
+    pytest.importorskip("transformers")
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text(BROKEN)
+    (tmp_path / "torchvision-0.1.dist-info").mkdir()
+    (tmp_path / "torchvision-0.1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: torchvision\nVersion: 0.1\n"
+    )
+    (tmp_path / "detr.json").write_text('{"model_type": "detr"}')
+    (tmp_path / "own.py").write_text(USER)
+    done = _run(["analyze", target, "--input", "1x3x64x64"], tmp_path)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {target}: ")
+    assert "Could not import module 'DetrModel': " + WHY in last
+    assert f"; install a torchvision that fits torch {torch.__version__}, or uninstall it" in last
+    assert "Traceback" not in done.stderr
+
+
+def test_warnings_as_errors_leave_a_trace_as_it_is(tmp_path: Path) -> None:
+    done = _run(["analyze", "vit", "--format", "json"], tmp_path, "-W", "error")
+    assert done.returncode == 0, done.stderr
