@@ -145,11 +145,11 @@ def test_a_mask_among_the_inputs_counts_like_one_that_is_built() -> None:
 
 def test_a_number_that_grows_on_no_line_is_not_known_at_a_larger_size() -> None:
     def chunks(q: nn.Linear, x: Tensor) -> Tensor:
-        side = int(x.shape[1] ** 0.5)  # 3 of 12 tokens, 4 of 24, 6 of 36, 20 of 400
+        side = int(x.shape[1] ** 0.5)  # 3 of 12 tokens, 4 of 24, 6 of 36, 21 of 480; a line through two says 42
         places = torch.arange(x.shape[1]) // side
         return scores(q, x).masked_fill(places[:, None] != places, INF).softmax(-1) @ x
 
-    assert [row.reads_tokens for row in products(chunks, torch.randn(1, 400, D))] == [None] * 2
+    assert [row.reads_tokens for row in products(chunks, torch.randn(1, 480, D))] == [None] * 2
 
 
 def test_a_mask_out_of_the_scores_reads_all_that_is_computed() -> None:

@@ -131,7 +131,7 @@ def random_synthesizer(self: Any, x: Tensor) -> Tensor:
 
 def latents(self: Any, x: Tensor) -> Tensor:
     """Jaegle et al. 2021: learned queries, and keys and values out of the tokens."""
-    return (self.left.weight @ x.mT).softmax(-1) @ x
+    return (self.queries(self.left.weight) @ x.mT).softmax(-1) @ x
 
 
 def depend_on_content(weighted: Callable[..., Any], self: Any, x: Tensor) -> bool:
@@ -145,7 +145,7 @@ def depend_on_content(weighted: Callable[..., Any], self: Any, x: Tensor) -> boo
     ("weighted", "expected"), [(dense_synthesizer, True), (random_synthesizer, False), (latents, True)]
 )
 def test_weights_depend_on_content_unless_all_of_them_is_learned(weighted: Callable[..., Any], expected: bool) -> None:
-    maps = {"weights": nn.Linear(D, 40), "left": nn.Embedding(40, D), "right": nn.Embedding(40, D)}
+    maps = {"weights": nn.Linear(D, 40), "queries": linear(), "left": nn.Embedding(40, D), "right": nn.Embedding(40, D)}
     module = Module(weighted, **maps)
     last = [row for row in analyzed(module, TOKENS).rows if row.macs][-1]
     assert (last.mixing, last.reads_tokens, last.content_dependent) == ("global", 40, expected)

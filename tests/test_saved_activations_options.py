@@ -82,7 +82,8 @@ SPECS = {
     "a grid averaged to one vector": """
         input: {kind: image, size: 24, channels: 3}
         embed: [{kind: patch, size: 4}]
-        stages: [{dim: 16, depth: 1, block: [{kind: spatial_reduction, heads: 2, pooled: 1}, {kind: mlp}]}]
+        stages: [{dim: 16, depth: 1, block: [{kind: mlp}]}]
+        head: {kind: flatten_classifier, pooled: 1, hidden: [5], classes: 10}
         """,
     "merged patches of an odd grid": f"""
         input: {{kind: image, size: 36}}
