@@ -79,8 +79,8 @@ class TestCharacters:
     def test_columns_stay_columns(self):
         # `O(N²)` grows by one in ASCII and takes one of the two blanks behind it; √ grows by four, and takes three.
         stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors=HANDLER)
-        assert written_columns("O(N²)  1 a\nO(N)   1 a\n√N     1 a\n╭─ N₁ ──╮\n╰───────╯", stream) == (
-            "O(N^2) 1 a\nO(N)   1 a\nsqrt N 1 a\n+- N_1 -+\n+-------+"
+        assert written_columns("O(N²)  1  a\nO(N)   1  a\n√N     1  a\n╭─ N₁ ──╮\n╰───────╯", stream) == (
+            "O(N^2) 1  a\nO(N)   1  a\nsqrt N 1  a\n+- N_1 -+\n+-------+"
         )
 
     def test_json_takes_its_own_escapes(self):
