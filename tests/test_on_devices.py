@@ -284,6 +284,15 @@ def _rows(*words):
     return list(csv.DictReader(io.StringIO(xf(*words, "--format", "csv").stdout)))
 
 
+def test_of_mixing_operations_of_a_decode_step_that_read_a_state_no_bytes_are_known():
+    words = ["analyze", "mamba-130m", "--mode", "decode", "--dtype", "bf16", "--no-trace", "--on", "h100-sxm"]
+    rows = _rows(*words)
+    mixing = [row for row in rows if row["mixing"] != "per-token"]
+    assert any(int(row["params"]) for row in mixing)  # a convolution's kernels
+    assert {row["least_bytes"] for row in mixing} == {""}
+    assert sum(bool(row["least_bytes"]) for row in rows) > 3
+
+
 def test_the_first_six_lines_answer():
     words = [*LLAMA, "--on", "h100-sxmx8", "--N", "128k", "--batch", "8", "--mbu", "60%"]
     lines = xf(*words).stdout.splitlines()
