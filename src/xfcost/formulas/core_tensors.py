@@ -159,7 +159,7 @@ class CoreTensors(NamedTuple):
         if self.bias is not None and not self.gathered:
             copies = tuple(Exchanged(each.shape, (self.groups, self.heads)) for each in reads)
         saves = tuple(Saved(each.name, copied=copy) for each, copy in zip(reads, copies, strict=True))
-        makes: tuple[Tensor, ...] = (Tensor("statistics", (self.groups, self.heads, self.queries), "float32"),)
+        makes: tuple[Tensor, ...] = (Tensor("statistics", (self.groups, self.heads, self.queries), "statistic"),)
         if self.mask_kind == "groups":  # repeated for every sample
             reads = (*reads, Tensor("masks", self._pairs, "bool", held=True))
             makes = (*makes, Tensor("masks", self._pairs))

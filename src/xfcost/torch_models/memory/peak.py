@@ -16,7 +16,7 @@ from xfcost.ledger.errors import NoRoomError
 from xfcost.ledger.units import size
 from xfcost.torch_models.memory.limits import Limit, tightest
 from xfcost.torch_models.shared.private_torch import TorchDispatchMode, pytree, storage_identity
-from xfcost.torch_models.tracing.kernels import attention_operands, laid_out, runs_in_kernel
+from xfcost.torch_models.tracing.kernels import attention_operands, laid_out, runs_in_kernel, statistics
 
 # The usable share of an accelerator's free memory; the rest is allocator rounding.
 _SHARE_OF_DEVICE: Final = 0.9
@@ -49,9 +49,9 @@ class FusedOnMeta(TorchFunctionMode):
         q, v = operands["query"], operands["value"]
         if not runs_in_kernel(q) or operands.get("attn_mask") is not None:
             return func(*args, **options)  # kernels differ for masks: torch's plain formula is the worst case
-        statistics = q.new_empty(q.shape[:-1], dtype=torch.float32)
+        beside = statistics(q)
         output = laid_out(q, v)
-        del statistics
+        del beside
         return output
 
 

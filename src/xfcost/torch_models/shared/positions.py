@@ -5,6 +5,8 @@ B batch, N tokens, H heads, K head width, T = 2N-1 distances between two tokens,
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -90,7 +92,7 @@ def bucket_rows(distance_T: Tensor, buckets: Buckets, *, causal: bool) -> Tensor
     side = buckets.count if causal else buckets.count // 2
     exact = side // 2
     away = (-distance_T).clamp(min=0) if causal else distance_T.abs()
-    share = torch.log(away.clamp(min=1).double() / exact) / torch.log(torch.tensor(buckets.distance / exact).double())
+    share = torch.log(away.clamp(min=1).double() / exact) / math.log(buckets.distance / exact)
     further = exact + (share * (side - exact)).long()
     row_T = torch.where(away < exact, away, further.clamp(max=side - 1))
     return row_T if causal else row_T + side * (distance_T > 0)

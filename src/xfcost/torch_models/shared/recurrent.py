@@ -37,8 +37,9 @@ class RecurrentLayer(nn.Module):
         self.last: tuple[State, ...] = ()
         attends = config.attend is not None
         self.state = None if cache_batch is None or attends else zero_state(config, place, cache_batch)
-        one_way = Attending(config, place, cache_batch) if attends else Direction(config, place)
-        self.core = None if config.bidirectional else one_way
+        self.core: Attending | Direction | None = None
+        if not config.bidirectional:
+            self.core = Attending(config, place, cache_batch) if attends else Direction(config, place)
         self.forwards = Direction(config, place) if config.bidirectional else None
         self.backwards = Direction(config, place, reverse=True) if config.bidirectional else None
         self.join = Join() if config.bidirectional else None

@@ -74,7 +74,7 @@ class Kernel(Function):
             k_all, v_all = (_for_every_head(part, q) for part in (k, v))
             _ = (q @ k_all.transpose(-2, -1)) @ v_all
         output = laid_out(q, v)
-        ctx.save_for_backward(q, k, v, bias, output, q.new_empty(q.shape[:-1], dtype=torch.float32))
+        ctx.save_for_backward(q, k, v, bias, output, statistics(q))
         return output
 
     @staticmethod
@@ -90,6 +90,11 @@ class Kernel(Function):
             _ = to_scores.transpose(-2, -1) @ q
         to_bias = torch.empty_like(bias) if ctx.needs_input_grad[3] else None
         return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), to_bias, None
+
+
+def statistics(q: Tensor) -> Tensor:
+    """A log-sum-exp per query and head, in float32 or wider."""
+    return q.new_empty(q.shape[:-1], dtype=torch.promote_types(q.dtype, torch.float32))
 
 
 def laid_out(q: Tensor, v: Tensor) -> Tensor:
