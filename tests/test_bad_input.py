@@ -242,7 +242,11 @@ class TestGrammar:
                 "8 stages[0].block[0].kind: unknown kind 'ful'; did you mean 'full' or 'funnel'?",
             ),
             ("kind: patch", "kind: path", "4 embed[0].kind: unknown kind 'path'; did you mean 'patch'?"),
-            ("kind: image", "kind: picture", "3 input.kind: unknown kind 'picture'; expected one of image, tokens"),
+            (
+                "kind: image",
+                "kind: picture",
+                "3 input.kind: unknown kind 'picture'; expected one of feature_maps, image, tokens",
+            ),
             (
                 "kind: classifier",
                 "kind: clasifier",

@@ -32,6 +32,8 @@ UNREAD = {
     "common-funnel": "letters that differ from layer to layer; closed-forms.csv has them written out",
     "bytenet-lm": "a function b(D) of its own; closed-forms.csv has it put in",
     "bytenet-translation": "a function b(D) of its own; closed-forms.csv has it put in",
+    "deformable-detr-encoder": "the source of the counts says what they are: heads, tokens and points",
+    "deformable-detr-encoder-single-scale": "the source of the counts says what they are: heads, tokens and points",
     "gpt3-175b-banded": "tells the keys per query too",
     "linear-transformer-mnist": "tells how many tokens the padding makes",
     "longformer-char-small": "sums over windows; closed-forms.csv has them written out",

@@ -63,7 +63,19 @@ def test_every_row_has_every_cell(report: str) -> None:
         assert len(re.findall(r"(?<!\\)&", row)) == len(columns[1]) - 1, row
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_an_ogonek_is_left_out_since_a_plain_document_has_none() -> None:
+    assert latex("Zając, ę\u0328") == "Zajac, e"
+
+
+WITHOUT_LATEX = (
+    shutil.which("kpsewhich") is None
+    or not subprocess.run(["kpsewhich", "booktabs.sty"], capture_output=True, text=True, check=False).stdout
+)
+
+
+@pytest.mark.skipif(
+    WITHOUT_LATEX, reason="pdflatex with booktabs is not installed (texlive-latex-recommended of Debian)"
+)
 def test_pdflatex_compiles_every_table(tmp_path: Path) -> None:
     bodies = [REPORTS[name]() for name in REPORTS] + [latex("".join(map(chr, range(33, 0x3000))))]
     file = tmp_path / "tables.tex"

@@ -44,8 +44,10 @@ _SET: Final = (
 )
 _ACCENTS: Final = {
     "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u", "\u0307": ".",
-    "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c", "\u0328": "k",
+    "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c",
 }  # fmt: skip
+# No command of a plain document (OT1) sets it: the letter stands without.
+_OGONEK: Final = "\u0328"
 _MATH_SPECIAL: Final = {
     "%": r"\%", "#": r"\#", "&": r"\&", "$": r"\$", "{": r"\{", "}": r"\}", "_": r"\_", "\\": r"\backslash ",
     "^": r"\wedge ", "~": r"\sim ",
@@ -131,8 +133,8 @@ def _written(character: str) -> str:
 
 def _accented(character: str) -> str:
     r"""`é` -> `\'{e}`; a character that pdflatex may not know, as its code point."""
-    base, *marks = list(unicodedata.normalize("NFD", character))
-    if marks and base.isascii() and all(mark in _ACCENTS for mark in marks):
+    base, *marks = list(unicodedata.normalize("NFD", character).replace(_OGONEK, "")) or [""]
+    if character != base and base.isascii() and all(mark in _ACCENTS for mark in marks):
         for mark in marks:
             base = rf"\{_ACCENTS[mark]}{{{base}}}"
         return base

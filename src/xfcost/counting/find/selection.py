@@ -137,7 +137,7 @@ def _different(rows: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 def _nearer(budget: Budget, one: Any, other: Any) -> tuple[int, int, Candidate | None]:
     both = [candidate for candidate in (one[2], other[2]) if candidate is not None]
-    nearest = min(both, key=lambda row: row.figures[limited(budget)], default=None)
+    nearest = min(both, key=lambda row: (row.figures[limited(budget)], row.number), default=None)
     return one[0] + other[0], one[1] + other[1], nearest
 
 
