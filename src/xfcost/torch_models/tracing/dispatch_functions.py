@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.torch_models.tracing.dispatch_costs import Costs
+from xfcost.torch_models.tracing.elementwise_costs import Costs
 from xfcost.torch_models.tracing.kernels import attention_operands
 
 
@@ -70,11 +70,3 @@ WHOLE: Final[dict[Any, Callable[[tuple[Any, ...], dict[str, Any], Tensor], Costs
     torch.repeat_interleave: _repeated,
     Tensor.repeat_interleave: _repeated,
 }
-# Their element-wise parts, in addition to the operations of the general formulas.
-PARTS: Final = frozenset(
-    (
-        torch.ops.aten._fft_r2c,  # noqa: SLF001
-        torch.ops.aten._fft_c2r,  # noqa: SLF001
-        torch.ops.aten._fused_rms_norm,  # noqa: SLF001
-    )
-)

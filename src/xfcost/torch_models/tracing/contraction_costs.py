@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.torch_models.tracing.dispatch_costs import Costs, Formula, first
+from xfcost.torch_models.tracing.elementwise_costs import Costs, Formula, first
 
 aten: Final = torch.ops.aten
 ADD: Final = FLOPS_PER_ELEMENT["add"]
