@@ -25,6 +25,7 @@ from xfcost.mechanisms import MECHANISMS
 from xfcost.torch_models.probing.hints import hints_for
 from xfcost.torch_models.tracing.rows import row_path
 
+
 def declared(case: Case) -> dict[str, int]:
     """Path -> pairs, of the rows that have them."""
     return {row.path: row.pairs for row in case.component.operations(case.place) if row.pairs is not None}
