@@ -172,6 +172,9 @@ def run_lstm(x_BNG: Tensor, weight_GH: Tensor) -> Tensor:
         # n/2 complex numbers: 5 · 8/2 · log₂ 8; the filling up is the transform's
         (lambda x: torch.fft.rfft(x, n=8), [(5,)], {"flops": 60}),
         (lambda x: x.topk(2), [(3, 5)], {"comparisons": 45}),
+        (lambda x: x.floor(), [(3, 4)], {"flops": 12}),
+        # one per element of the output, 3·4
+        (torch.maximum, [(1, 4), (3, 4)], {"comparisons": 12}),
         (lambda x: F.max_pool2d(x, 2), [(1, 1, 4, 4)], {"comparisons": 16}),
         # 3·5 points, 4 channels: 60 samples of 4 neighbours, a product and a sum each, 15·4 weights of 4 FLOPs
         (

@@ -8,10 +8,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.any_model.contraction_costs import is_sparse
 from xfcost.torch_models.any_model.costs import operation_costs, operation_name
 from xfcost.torch_models.shared.private_torch import aten_operation
 from xfcost.torch_models.tracing.backward import CORRECTED
+from xfcost.torch_models.tracing.contraction_costs import is_sparse
 from xfcost.torch_models.tracing.dispatch_costs import FLOPS_PER_MAC
 
 aten: Final = torch.ops.aten

@@ -12,19 +12,12 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import flop_registry
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.torch_models.any_model.contraction_costs import (
-    CONTRACTIONS,
-    SPARSE_PRODUCTS,
-    complex_corrected,
-    is_sparse,
-    recurrent,
-    sparse_costs,
-)
-from xfcost.torch_models.any_model.elementwise_costs import ELEMENTWISE
 from xfcost.torch_models.any_model.registry import registered_costs
 from xfcost.torch_models.shared.private_torch import can_decompose, qualified_name
-from xfcost.torch_models.tracing.dispatch_costs import Costs, costs_of
+from xfcost.torch_models.tracing.contraction_costs import CONTRACTIONS, recurrent
+from xfcost.torch_models.tracing.dispatch_costs import costs_of
 from xfcost.torch_models.tracing.dispatch_functions import WHOLE
+from xfcost.torch_models.tracing.elementwise_costs import Costs
 
 # Namespaces whose operations without a float result cost nothing by convention; another's are named.
 _OF_TORCH: Final = frozenset(("aten", "prim", "prims", "profiler", "c10d_functional", "_c10d_functional"))
@@ -67,15 +60,9 @@ def operation_costs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
     packet = getattr(func, "overloadpacket", None)
     if packet is None:  # a higher-order operator: flex attention, a loop, a branch
         return _of_higher_order(func, args, kwargs, result)
-    if packet in SPARSE_PRODUCTS and any(is_sparse(arg) for arg in args):
-        return sparse_costs(packet, args, result)
-    table = CONTRACTIONS.get(packet) or ELEMENTWISE.get(packet)
-    if table is not None:
-        return table(args, result)
-    if func.namespace not in _OF_TORCH:
+    if func.namespace not in _OF_TORCH and packet not in CONTRACTIONS:
         return None
-    found = costs_of(packet, args, kwargs, result)
-    return None if found is None else complex_corrected(found, result)
+    return costs_of(packet, args, kwargs, result)
 
 
 def _of_higher_order(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Costs | None:

@@ -47,8 +47,7 @@ from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.shared.running_modules import running_modules
 from xfcost.torch_models.tracing import kernels
 from xfcost.torch_models.tracing.dispatch import Watch
-from xfcost.torch_models.tracing.dispatch_costs import Costs
-from xfcost.torch_models.tracing.dispatch_functions import PARTS
+from xfcost.torch_models.tracing.elementwise_costs import Costs
 from xfcost.torch_models.tracing.kernels import attention_operands
 
 _LOOKING: Final = threading.RLock()  # what it replaces, all threads see
@@ -161,10 +160,9 @@ class Recorder(TorchDispatchMode):
 
     def _count_inside(self, work: Work, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Of a function's parts, count contractions; and name those that nothing is known of."""
-        packet = getattr(func, "overloadpacket", None)
         found = operation_costs(func, args, kwargs, result)
         work.sequence.append(self.ran)
-        if found is None and packet not in PARTS:
+        if found is None:
             work.uncounted[operation_name(func)] += 1
         elif found:
             work.costs.update(macs=found["macs"], flops=2 * found["macs"])

@@ -29,7 +29,8 @@ from xfcost.torch_models.shared.private_torch import (
 )
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.shared.reversible import ReversibleRun
-from xfcost.torch_models.tracing.dispatch_costs import CONTRACTIONS, FLOPS_PER_MAC
+from xfcost.torch_models.tracing.contraction_costs import CONTRACTIONS
+from xfcost.torch_models.tracing.dispatch_costs import FLOPS, FLOPS_PER_MAC
 from xfcost.torch_models.tracing.kernels import KernelOnMeta
 from xfcost.torch_models.tracing.saved_activations import SavedActivations, differentiate
 
@@ -46,9 +47,7 @@ def _convolution_backward(gradient: Tensor, x: Tensor, weight: Tensor, *others: 
 
 
 # Formulas that torch's table lacks or has wrong.
-CORRECTED: Final[dict[Any, Callable[..., int]]] = CONTRACTIONS | {
-    torch.ops.aten.convolution_backward: _convolution_backward
-}
+CORRECTED: Final[dict[Any, Callable[..., int]]] = FLOPS | {torch.ops.aten.convolution_backward: _convolution_backward}
 
 
 class Walked(NamedTuple):
@@ -103,6 +102,8 @@ class _Walk(TorchDispatchMode):
             return result
         if packet in CORRECTED:
             self.macs[self._owner()] += CORRECTED[packet](*args, **given) // FLOPS_PER_MAC
+        elif packet in CONTRACTIONS:
+            self.macs[self._owner()] += CONTRACTIONS[packet](args, result)["macs"]
         elif packet in flop_registry:
             self.macs[self._owner()] += flop_registry[packet](*args, **given, out_val=result) // FLOPS_PER_MAC
         return result

@@ -69,11 +69,6 @@ def every_pair(inputs: list[Value], outputs: list[Value]) -> Counts:
     return counts(0, prod(shape(outputs[0])) * MULTIPLY)
 
 
-def added_pairs(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """added + the product of each pair: `addr`."""
-    return counts(0, prod(shape(outputs[0])) * (ADD + MULTIPLY))
-
-
 def vector_dots(inputs: list[Value], outputs: list[Value]) -> Counts:
     """`linalg.vecdot`: torch multiplies element-wise, and sums."""
     pairs = prod(broadcast(shape(inputs[0]), shape(inputs[1])))
@@ -198,7 +193,6 @@ CONTRACTIONS: Final[dict[str, Handle]] = {
     **{f"aten::{name}": added_product for name in ["addmm", "addmm_", "baddbmm", "baddbmm_", "addmv", "addmv_"]},
     **{f"aten::{name}": added_products for name in ["addbmm", "addbmm_"]},
     **{f"aten::{name}": every_pair for name in ["outer", "ger", "kron"]},
-    **{f"aten::{name}": added_pairs for name in ["addr", "addr_"]},
     "aten::inner": inner,
     "aten::linalg_vecdot": vector_dots,
     "aten::tensordot": tensordot,

@@ -20,8 +20,9 @@ from xfcost.ledger.operation import Operation
 from xfcost.torch_models.shared.private_torch import TorchDispatchMode, disable_current_modes
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.shared.running_modules import running_modules
-from xfcost.torch_models.tracing.dispatch_costs import Costs, costs_of
-from xfcost.torch_models.tracing.dispatch_functions import PARTS, WHOLE
+from xfcost.torch_models.tracing.dispatch_costs import costs_of
+from xfcost.torch_models.tracing.dispatch_functions import WHOLE
+from xfcost.torch_models.tracing.elementwise_costs import Costs
 from xfcost.torch_models.tracing.meta import quick_layer_norm
 from xfcost.torch_models.tracing.outside import handed_to_numpy
 from xfcost.torch_models.tracing.rows import rows_by_path
@@ -92,7 +93,7 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         found = costs_of(func.overloadpacket, args, kwargs or {}, result)
-        if found is None and not (self.contractions_alone and func.overloadpacket in PARTS):
+        if found is None:
             self.unknown[str(func.overloadpacket)] += 1
         elif found:
             self.add(_contractions(found) if self.contractions_alone else found)

@@ -15,8 +15,7 @@ from torch.nn import functional as F
 
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.torch_models.shared.private_torch import aten_operations
-from xfcost.torch_models.tracing.dispatch_costs import Costs
+from xfcost.torch_models.tracing.elementwise_costs import Costs
 from xfcost.torch_models.tracing.kernels import attention_operands
 
 
@@ -71,5 +70,3 @@ WHOLE: Final[dict[Any, Callable[[tuple[Any, ...], dict[str, Any], Tensor], Costs
     torch.repeat_interleave: _repeated,
     Tensor.repeat_interleave: _repeated,
 }
-# Their element-wise parts, in addition to the operations of the general formulas.
-PARTS: Final = frozenset(aten_operations("_fft_r2c _fft_c2r _fused_rms_norm"))

@@ -19,25 +19,26 @@ from xfcost.torch_models.tracing.graph import (
     not_counted,
     shape,
 )
+from xfcost.torch_models.tracing.operation_names import NEIGHBOURS, PER_INPUT, PER_OUTPUT
 
 # Complex numbers: a sum adds two parts; the convention has no other complex work.
 _OF_BOTH_PARTS: Final = ("add", "sum", "mean", "cumsum")
 
 
-def elementwise(work: str) -> Handle:
-    """`work` per element of the output."""
+def elementwise(*works: str) -> Handle:
+    """These works per element of the output."""
 
     def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
-        return _work(work, inputs, outputs, outputs[0])
+        return sum((_work(work, inputs, outputs, outputs[0]) for work in works), counts(0))
 
     return handle
 
 
-def reduction(work: str) -> Handle:
-    """`work` per input element."""
+def reduction(*works: str) -> Handle:
+    """These works per input element."""
 
     def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
-        return _work(work, inputs, outputs, inputs[0])
+        return sum((_work(work, inputs, outputs, inputs[0]) for work in works), counts(0))
 
     return handle
 
@@ -70,22 +71,6 @@ def batch_norm(inputs: list[Value], outputs: list[Value]) -> Counts:
     """With running statistics two FLOPs per element; a batch's own mean and variance cost more."""
     batch_statistics = inputs[5].toIValue() is True
     return elementwise("group_norm" if batch_statistics else "batch_norm")(inputs, outputs)
-
-
-def weight_norm(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """A weight divided by its length and scaled."""
-    return elementwise("norm")(inputs, outputs) + elementwise("multiply")(inputs, outputs)
-
-
-def blend(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """a + w·(b - a): `lerp`."""
-    works = [elementwise(work)(inputs, outputs) for work in ("add", "multiply", "add")]
-    return sum(works, counts(0))
-
-
-def scaled_sum(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """a + b·c or a + b/c: `addcmul`, `addcdiv`."""
-    return elementwise("add")(inputs, outputs) + elementwise("multiply")(inputs, outputs)
 
 
 def pairs(work: str) -> Handle:
@@ -125,52 +110,12 @@ def grid_sampler(inputs: list[Value], outputs: list[Value]) -> Counts:
     return counts(0, neighbours * (elements * per_element + prod(points[:-1]) * per_point))
 
 
-_BY_WORK: Final = {
-    "layer_norm": "layer_norm",
-    "rms_norm": "rms_norm",
-    "group_norm": "group_norm",
-    "softmax": "softmax",
-    "log_softmax": "log_softmax",
-    "relu": "relu relu_ threshold threshold_ hardshrink",
-    "leaky_relu": "leaky_relu leaky_relu_ prelu rrelu rrelu_",
-    "hardtanh": "hardtanh hardtanh_ relu6 relu6_",
-    "hardsigmoid": "hardsigmoid hardsigmoid_",
-    "hardswish": "hardswish hardswish_",
-    "shrink": "softshrink",
-    "silu": "silu silu_",
-    "elu": "elu elu_",
-    "selu": "selu selu_",
-    "celu": "celu celu_",
-    "mish": "mish mish_",
-    "glu": "glu",
-    "softplus": "softplus log_sigmoid",
-    "sigmoid": "sigmoid sigmoid_",
-    "tanh": "tanh tanh_",
-    "add": "add add_ sub sub_ rsub",
-    "multiply": "mul mul_ div div_ multiply divide true_divide pow pow_ square square_ neg neg_ reciprocal reciprocal_",
-    "exp": """exp exp_ exp2 expm1 log log_ log2 log10 log1p sqrt sqrt_ rsqrt rsqrt_ cos cos_ sin sin_ tan erf erfc acos
-    asin atan atan2 cosh sinh""",
-    "abs": "abs abs_ sign sgn floor floor_ ceil ceil_ round round_ trunc frac",
-    "clamp": "clamp_min clamp_max clamp_min_ clamp_max_",
-    "cumsum": "cumsum cumsum_",
-}
-_REDUCTIONS: Final = {
-    "mean": "mean nanmean",
-    "sum": "sum nansum",
-    "multiply": "prod",
-    "variance": "var std var_mean std_mean",
-    "norm": "linalg_vector_norm norm frobenius_norm norm_except_dim",
-    "logsumexp": "logsumexp",
-}
-_NEIGHBOURS: Final = {2: "linear1d", 4: "bilinear2d", 8: "trilinear3d", 16: "bicubic2d"}
 ELEMENTWISE: Final[dict[str, Handle]] = {
-    **{f"aten::{name}": elementwise(work) for work, names in _BY_WORK.items() for name in names.split()},
-    **{f"aten::{name}": reduction(work) for work, names in _REDUCTIONS.items() for name in names.split()},
-    **{f"aten::upsample_{name}": interpolated(neighbours) for neighbours, name in _NEIGHBOURS.items()},
+    **{f"aten::{name}": elementwise(*works) for works, names in PER_OUTPUT.items() for name in names.split()},
+    **{f"aten::{name}": reduction(*works) for works, names in PER_INPUT.items() for name in names.split()},
+    **{f"aten::upsample_{name}": interpolated(neighbours) for neighbours, name in NEIGHBOURS.items()},
     **{f"aten::{name}": alpha_dropout for name in ["alpha_dropout", "alpha_dropout_", "feature_alpha_dropout"]},
-    **{f"aten::{name}": scaled_sum for name in ["addcmul", "addcmul_", "addcdiv", "addcdiv_"]},
     **{f"aten::{name}": clamp for name in ["clamp", "clamp_"]},
-    **{f"aten::{name}": blend for name in ["lerp", "lerp_"]},
     "aten::grid_sampler": grid_sampler,
     "aten::grid_sampler_2d": grid_sampler,
     "aten::grid_sampler_3d": grid_sampler,
@@ -178,7 +123,6 @@ ELEMENTWISE: Final[dict[str, Handle]] = {
     "aten::gelu_": gelu,
     "aten::batch_norm": batch_norm,
     "aten::instance_norm": batch_norm,
-    "aten::_weight_norm": weight_norm,
     "aten::cosine_similarity": pairs("cosine_similarity"),
     "aten::pairwise_distance": pairs("distance"),
 }

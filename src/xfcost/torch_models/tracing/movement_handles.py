@@ -8,6 +8,7 @@ from typing import Final
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.torch_models.tracing.graph import Counts, Handle, Value, given, is_float, shape
+from xfcost.torch_models.tracing.operation_names import ADDED_WRITES, MOVES, WRITES
 
 
 def moved(inputs: list[Value], outputs: list[Value]) -> Counts:
@@ -53,22 +54,17 @@ def embedding_bag(inputs: list[Value], outputs: list[Value]) -> Counts:
     return Counter(moved=elements, flops=elements * work)
 
 
-_MOVES: Final = """
-cat concat concatenate hstack vstack dstack column_stack stack constant_pad_nd pad reflection_pad1d reflection_pad2d
-reflection_pad3d replication_pad1d replication_pad2d replication_pad3d embedding flip fliplr flipud rot90 gather index
-index_select masked_select take take_along_dim repeat repeat_interleave roll tile im2col pixel_shuffle pixel_unshuffle
-channel_shuffle native_channel_shuffle diag_embed block_diag upsample_nearest1d upsample_nearest2d upsample_nearest3d
-_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d _pack_padded_sequence
-_pad_packed_sequence
-"""
-_WRITES: Final = """
-index_copy index_copy_ scatter scatter_ slice_scatter select_scatter diagonal_scatter masked_scatter masked_scatter_
-"""
+def renormed(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """(table (V, d), indices, …): the length of every row that is looked up."""
+    return Counter(flops=prod(shape(inputs[1])) * shape(inputs[0])[-1] * FLOPS_PER_ELEMENT["norm"])
+
+
 MOVEMENTS: Final[dict[str, Handle]] = {
-    **{f"aten::{name}": moved for name in _MOVES.split()},
-    **{f"aten::{name}": scattered for name in _WRITES.split()},
-    **{f"aten::{name}": scatter_add for name in ["scatter_add", "scatter_add_", "index_add", "index_add_", "col2im"]},
-    **{f"aten::{name}": index_put for name in ["index_put", "index_put_"]},
+    **{f"aten::{name}": moved for name in MOVES.split()},
+    **{f"aten::{name}": scattered for name in WRITES.split()},
+    **{f"aten::{name}": scatter_add for name in ADDED_WRITES.split()},
+    **{f"aten::{name}": index_put for name in ["index_put", "index_put_", "_index_put_impl_"]},
     **{f"aten::{name}": placed for name in ["max_unpool2d", "max_unpool3d"]},
     "aten::embedding_bag": embedding_bag,
+    "aten::embedding_renorm_": renormed,
 }

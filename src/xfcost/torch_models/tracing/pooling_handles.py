@@ -9,6 +9,7 @@ from typing import Final
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.torch_models.tracing.graph import Counts, Handle, Value, counts, shape, whole_numbers
+from xfcost.torch_models.tracing.operation_names import CHOICES
 
 
 def average_pool(inputs: list[Value], outputs: list[Value]) -> Counts:
@@ -69,7 +70,6 @@ def choice(inputs: list[Value], outputs: list[Value]) -> Counts:
     return Counter(comparisons=prod(shape(outputs[0] if two_tensors else inputs[0])))
 
 
-_CHOICES: Final = "argmax argmin amax amin aminmax max min maximum minimum fmax fmin cummax cummin"
 POOLING: Final[dict[str, Handle]] = {
     **{f"aten::avg_pool{rank}d": average_pool for rank in (1, 2, 3)},
     **{f"aten::max_pool{rank}d": max_pool for rank in (1, 2, 3)},
@@ -77,5 +77,5 @@ POOLING: Final[dict[str, Handle]] = {
     **{f"aten::adaptive_avg_pool{rank}d": adaptive_average_pool(rank) for rank in (1, 2, 3)},
     **{f"aten::adaptive_max_pool{rank}d": adaptive_max_pool(rank) for rank in (1, 2, 3)},
     **{f"aten::{name}": sort for name in ["sort", "argsort", "topk"]},
-    **{f"aten::{name}": choice for name in _CHOICES.split()},
+    **{f"aten::{name}": choice for name in CHOICES.split()},
 }

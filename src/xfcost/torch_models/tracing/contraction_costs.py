@@ -15,7 +15,7 @@ from torch import Tensor
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.torch_models.shared.private_torch import aten_operations, elements_stored
-from xfcost.torch_models.tracing.dispatch_costs import Costs, Formula, first
+from xfcost.torch_models.tracing.elementwise_costs import Costs, Formula, first
 
 aten: Final = torch.ops.aten
 ADD: Final = FLOPS_PER_ELEMENT["add"]
