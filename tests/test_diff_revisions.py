@@ -143,6 +143,126 @@ def test_specs_are_compared_and_checked_without_torch(inside):
     assert done.stdout.strip() == "False"
 
 
+# What a repository may not do ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_no_filter_hook_or_monitor_of_the_repository_runs(here, monkeypatch):
+    """Everything that git would run for `checkout` writes a line to a file; the commands of the diff write none."""
+    marker = here / "ran"
+    folder = repository(here / "repo", {"toy.yaml": spec(), "model.py": MODEL, "layers.py": LAYERS.format(width=16)})
+    commit(folder, {".gitattributes": "* filter=loud text eol=crlf\n"})
+    loud = f"echo ran >> {marker}"
+    for key, value in {"filter.loud.smudge": f"{loud}; cat", "core.fsmonitor": f"{loud}; :"}.items():
+        git(folder, "config", key, value)
+    hooks = folder / ".git" / "hooks"
+    for hook in ("post-index-change", "post-checkout", "reference-transaction"):
+        (hooks / hook).write_text(f"#!/bin/sh\n{loud}\n", encoding="utf-8")
+        (hooks / hook).chmod(0o755)
+    git(folder, "checkout", "-q", "HEAD", "--", "toy.yaml")
+    assert marker.exists()  # they do run
+    marker.unlink()
+    monkeypatch.chdir(folder)
+    assert diff("HEAD:toy.yaml", "toy.yaml").operations == []
+    assert diff("HEAD:model.py:build", "model.py:build").operations == []
+    assert not marker.exists()
+
+
+def test_what_a_partial_clone_lacks_is_not_fetched(here, monkeypatch):
+    """The program of ssh in a repository's configuration would run, from its own address for a fetch."""
+    marker = here / "ran"
+    folder = repository(here / "repo", {"toy.yaml": spec()})
+    for key, value in {
+        "core.sshCommand": f"echo ran >> {marker}; false",
+        "remote.origin.url": "ssh://example.org/repo",
+        "remote.origin.promisor": "true",
+        "extensions.partialClone": "origin",
+        "core.repositoryFormatVersion": "1",
+    }.items():
+        git(folder, "config", key, value)
+    lost = git(folder, "rev-parse", "HEAD:toy.yaml").strip()
+    (folder / ".git" / "objects" / lost[:2] / lost[2:]).unlink()
+    with pytest.raises(subprocess.CalledProcessError):
+        git(folder, "cat-file", "-p", lost)
+    assert marker.exists()  # git itself fetches
+    marker.unlink()
+    monkeypatch.chdir(folder)
+    with pytest.raises(UsageError, match=f"^git cat-file: {lost[:10]} of that revision is not in this repository"):
+        diff("HEAD:toy.yaml", "toy.yaml")
+    assert not marker.exists()
+
+
+@pytest.fixture
+def linked(here, monkeypatch):
+    """A repository with links, beside a spec that is not in it."""
+    write(here, {"secret.yaml": spec(depth=7)})
+    folder = repository(here / "repo", {"specs/toy.yaml": spec(depth=1), "child.yaml": "extends: ./base.yaml\n"})
+    for name, target in {
+        "inside.yaml": "specs/../specs/toy.yaml",
+        "chain.yaml": "./inside.yaml",
+        "folder": "specs",
+        "through.yaml": "folder/toy.yaml",
+        "base.yaml": "../secret.yaml",
+        "out.yaml": "../secret.yaml",
+        "absolute.yaml": str(here / "secret.yaml"),
+        "round.yaml": "round.yaml",
+        "nowhere.yaml": "none.yaml",
+        "up": ".",
+        "crooked.yaml": "up/../secret.yaml",  # without its links it would be secret.yaml
+        "to_folder.yaml": "specs",
+    }.items():
+        (folder / name).symlink_to(target)
+    commit(folder, {})
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["inside.yaml", "chain.yaml", "through.yaml"])
+def test_a_link_inside_a_revision_is_followed_there(linked, name):
+    write(linked, {"specs/toy.yaml": spec(depth=5)})
+    assert (
+        totals(diff(f"HEAD:{name}", "HEAD:specs/toy.yaml"))["macs"]
+        == (totals(diff("HEAD:specs/toy.yaml", "specs/toy.yaml"))["macs"][0],) * 2
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["out.yaml", "absolute.yaml", "round.yaml", "nowhere.yaml", "crooked.yaml", "to_folder.yaml"]
+)
+def test_a_link_out_of_a_revision_is_refused(linked, name):
+    target = os.readlink(linked / name)
+    with pytest.raises(UsageError, match=f"^HEAD:{name}: is a link to {target}, which is no file of that revision"):
+        diff(f"HEAD:{name}", "specs/toy.yaml")
+
+
+@pytest.mark.parametrize("outside", [[], ["--allow-outside"]])
+def test_a_spec_of_a_revision_extends_nothing_outside_by_a_link(linked, outside):
+    done = xf(*outside, "diff", "HEAD:child.yaml", "specs/toy.yaml", cwd=linked)
+    assert done.returncode == 2
+    assert "HEAD:base.yaml: no such file" in done.stderr
+
+
+def test_a_commit_whose_paths_lead_out_of_a_folder_is_refused(here, monkeypatch):
+    """git itself makes no such commit, but it may be fetched: a tree with an entry `..`."""
+    folder = repository(here / "repo", {"toy.yaml": spec()})
+    blob = git(folder, "rev-parse", "HEAD:toy.yaml").strip()
+    inner = made(folder, "tree", b"100644 planted\0" + bytes.fromhex(blob))
+    entries = b"40000 ..\0" + bytes.fromhex(inner) + b"100644 toy.yaml\0" + bytes.fromhex(blob)
+    tree = made(folder, "tree", entries)
+    git(folder, "update-ref", "refs/heads/bad", git(folder, "commit-tree", "-m", "bad", tree).strip())
+    monkeypatch.chdir(folder)
+    with pytest.raises(UsageError, match=r"^\.\./planted: no file of a commit may have that name"):
+        diff("bad:toy.yaml", "toy.yaml")
+
+
+def made(folder, kind, content):
+    """The name of an object that is stored as it is given."""
+    done = subprocess.run(
+        ["git", "hash-object", "-w", "--literally", "-t", kind, "--stdin"],
+        cwd=folder, input=content, capture_output=True, check=True,
+    )  # fmt: skip
+    return done.stdout.decode().strip()
+
+
 # Code of a revision ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 

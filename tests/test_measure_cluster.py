@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -153,6 +154,30 @@ def test_a_scheduler_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
     error = refused(tmp_path, ("--scheduler", address), f"--scheduler {address}: no scheduler answers there (")
     assert "start one with `dask scheduler`, and `dask worker ADDRESS` on every machine" in error
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds", "message"),
+    [
+        (b"", 0.1, "nothing within 0.1 s"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", 600, "what answers speaks another protocol"),
+    ],
+    ids=["silent", "http"],
+)
+def test_what_accepts_and_is_no_scheduler_is_refused(said: bytes, seconds: float, message: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as threads:
+        held = threads.submit(lambda: [greeted(server, said) for _ in range(2)])  # a look, then Dask's handshake
+        with pytest.raises(UsageError, match=rf"no scheduler answers there \({message}\)"):
+            Cluster(f"tcp://127.0.0.1:{server.getsockname()[1]}", seconds)
+        for connection in held.result():
+            connection.close()
+
+
+def greeted(server: socket.socket, said: bytes) -> socket.socket:
+    """A connection that is accepted, told `said`, and held open."""
+    connection, _ = server.accept()
+    connection.sendall(said)
+    return connection
 
 
 def refused(folder: Path, words: tuple[str, ...], message: str) -> str:

@@ -253,18 +253,31 @@ def _connected(address: str, seconds: float) -> Client:
     """
     try:
         from distributed import Client
+        from distributed import TimeoutError as LateError  # not Python's own before 3.11
         from distributed.comm.addressing import get_address_host_port
+        from distributed.core import rpc
+        from distributed.utils import LoopRunner
     except ImportError as error:
         raise UsageError(f"--scheduler: needs Dask ({_text(error)}); pip install 'xfcost[cluster]'") from None
     for name in logging.root.manager.loggerDict:
         if name.startswith("distributed"):  # this command reports an error once
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+    async def answer() -> None:
+        async with rpc(address) as scheduler:
+            await scheduler.identity()
+
     try:
         socket.create_connection(get_address_host_port(address), timeout=seconds).close()
+        LoopRunner().run_sync(answer, callback_timeout=seconds)  # a client's own timeout doesn't bound its handshake
         return Client(address, timeout=seconds, set_as_default=False)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - what is no scheduler answers anything
+        known = isinstance(error, (OSError, ValueError, TypeError))
+        why = _text(error) if known else "what answers speaks another protocol"
+        if isinstance(error, LateError):
+            why = f"nothing within {seconds:g} s"
         raise UsageError(
-            f"--scheduler {printable(address, 100)}: no scheduler answers there ({_text(error)}); expected its "
+            f"--scheduler {printable(address, 100)}: no scheduler answers there ({why}); expected its "
             "address, as in tcp://10.0.0.1:8786; start one with `dask scheduler`, and `dask worker ADDRESS` on every "
             "machine"
         ) from None

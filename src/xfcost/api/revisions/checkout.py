@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from xfcost.api.revisions.git import check_out, commit_of, files_at, repository
+from xfcost.api.revisions.git import commit_of, repository, tree_at
 from xfcost.api.revisions.named import Revised
-from xfcost.ledger.errors import AbsentError, near_names, printable
+from xfcost.ledger.errors import AbsentError, UsageError, near_names, printable
 from xfcost.spec.allowed_folders import outside_allowed
 
 
@@ -36,16 +36,21 @@ def checked_out(given: Revised) -> Iterator[CheckedOut]:
     """Inside it, the files of a revision: of code all of them, of a spec those of its folder, which it may extend.
 
     Raises:
-        UsageError: no git, no repository, no such revision, no such file at it.
+        UsageError: no git, no repository, no such revision, no such file at it, or a link that leads out of it.
     """
     found = repository()
     commit = commit_of(given.revision)
-    files = files_at(found.top, commit)
-    path = _path(given, found.prefix, files, commit)
+    tree = tree_at(found.top, commit)
+    path = _path(given, found.prefix, list(tree.files), commit)
+    if path in tree.links and tree.followed(path) not in tree.files:
+        raise UsageError(
+            f"{printable(given.text, 200)}: is a link to {printable(tree.links[path], 120)}, which is no file of that "
+            "revision; name the file itself"
+        )
     folder = "" if given.is_code or outside_allowed() else str(PurePosixPath(path).parent)
     inside = "" if folder in ("", ".") else f"{folder}/"
     with tempfile.TemporaryDirectory(prefix="xfcost-") as temporary:
-        check_out(found.top, commit, [file for file in files if file.startswith(inside)], Path(temporary))
+        tree.check_out((file for file in tree.files if file.startswith(inside)), Path(temporary))
         yield CheckedOut(Path(temporary), found.top, _target(given, path))
 
 
