@@ -143,6 +143,15 @@ class SinkhornTensors(NamedTuple):
             tensors = msgspec.structs.replace(row.tensors, saves=saves)
         return msgspec.structs.replace(row, tensors=tensors)
 
-    def joined(self, row: Operation) -> Operation:
-        """The core's last row: its heads are joined, of the tokens without padding."""
-        return reading(row, rearranged=Exchanged((self.tokens, self.inner), (self.heads, self.tokens)))
+    def joined(self, row: Operation, *, masked: bool) -> Operation:
+        """The core's last row: its heads are joined, of the tokens without padding.
+
+        A fused kernel writes them as the queries lie: of all tokens beside each other, of blocks apart where the batch
+        and the heads, or a mask's blocks and the heads, were merged.
+        """
+        shape, axes = (self.tokens, self.inner), (self.heads, self.tokens)
+        if not row.fused:
+            return reading(row, rearranged=Exchanged(shape, axes))
+        if self.cut:
+            return reading(row, rearranged=None)
+        return reading(row, rearranged=Exchanged(shape, axes) if masked else Merged(shape, *axes))

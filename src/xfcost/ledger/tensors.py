@@ -194,7 +194,7 @@ class Tensors(msgspec.Struct, frozen=True, gc=False):
     """Those of the tensors named above that are saved."""
     makes: tuple[Tensor, ...] = ()
     """Tensors made inside it that are saved: statistics, masks, copies."""
-    rearranged: Exchanged | None = None
+    rearranged: Exchanged | Merged | None = None
     """After it, and outside all rows, its output is copied in another order (heads joined)."""
     between: tuple[Tensor, ...] = ()
     """Copies made before it, outside all rows, which it is given in place of others."""

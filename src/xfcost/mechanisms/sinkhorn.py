@@ -91,7 +91,7 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
                 yield move(f"null_{tensor}", f"Null block of {tensor}", moved, params=inner, tensors=t.null)
         yield from self._sorted(place.grid, inner, t)
         *rows, last = self._attended(place, blocks, inner, t)
-        yield from [*rows, t.joined(last)]
+        yield from [*rows, t.joined(last, masked=bool(self.causal) or self.padded(place.grid))]
         out = linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
         # one head's tokens lie as they are, cropped; several are copied beside each other
         yield of_cropped(out, n, padded, inner) if self.heads == 1 else out
