@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -67,10 +67,6 @@ class Deformable(NonCausalMixer, frozen=True, kw_only=True, tag="deformable"):
     def maps(self, grid: Grid) -> tuple[tuple[Number, ...], ...]:
         """The sides of every feature map."""
         return grid.levels or (grid.sides,)
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """All candidates: an offset can be of any length."""
-        return super().reads(grid, token, memory)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner, bias = place.grid.tokens, place.dim, self.inner(place.dim), self.projection_bias

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import nn
 
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.torch_models.any_model.user_errors import raised
+from xfcost.torch_models.build import MOST_BLOCKS
 
 
 def configured(path: str, device: str) -> nn.Module:
@@ -22,14 +23,12 @@ def configured(path: str, device: str) -> nn.Module:
     shown = printable(path, 200)
     try:
         import transformers
-    except ModuleNotFoundError as error:
-        if error.name != "transformers":
-            raise UsageError(f"{shown}: importing transformers raised {raised(error)}") from error
-        raise UsageError(
-            f"{shown}: no spec can be made of it, and its own code is in transformers, which is not installed: "
-            "pip install transformers"
-        ) from None
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "transformers":
+            raise UsageError(
+                f"{shown}: no spec can be made of it, and its own code is in transformers, which is not installed: "
+                "pip install transformers"
+            ) from None
         raise UsageError(f"{shown}: importing transformers raised {raised(error)}") from error
     with open(path, encoding="utf-8-sig") as file:
         values = json.load(file)
@@ -45,10 +44,6 @@ def configured(path: str, device: str) -> nn.Module:
         raise UsageError(f"{shown}: transformers refuses it: {raised(error)}") from error
 
 
-# A block takes some milliseconds to build, also on `meta`.
-_MOST_LAYERS: Final = 10_000
-
-
 def _check_depth(values: Any, shown: str, place: str = "") -> None:
     """Refuse numbers of layers that would be built without end.
 
@@ -59,9 +54,9 @@ def _check_depth(values: Any, shown: str, place: str = "") -> None:
         if isinstance(value, dict):
             _check_depth(value, shown, f"{place}{key}.")
         counts = value if isinstance(value, list) else [value]
-        if ("layer" in key or "depth" in key) and any(type(one) is int and one > _MOST_LAYERS for one in counts):
+        if ("layer" in key or "depth" in key) and any(type(one) is int and one > MOST_BLOCKS for one in counts):
             raise UsageError(
-                f"{shown}: {place}{key}: expected at most {_MOST_LAYERS:,} layers, which are built one by one, got "
+                f"{shown}: {place}{key}: expected at most {MOST_BLOCKS:,} layers, which are built one by one, got "
                 f"{max(one for one in counts if type(one) is int):,}"
             )
 

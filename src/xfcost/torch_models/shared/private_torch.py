@@ -22,20 +22,20 @@ from torch import Tensor, nn
 
 from xfcost.ledger.errors import VersionError
 
+# The versions of torch that the tests were run with.
+OLDEST: Final = "2.11.0"
+NEWEST: Final = "2.14.1"
+
 try:
     from torch.utils import _pytree as pytree
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
 except ImportError as error:
     raise VersionError(
-        f"torch {torch.__version__} lacks what every run of a model needs ({error}); install torch 2.11 to 2.14.1"
+        f"torch {torch.__version__} lacks what every run of a model needs ({error}); install torch {OLDEST} to {NEWEST}"
     ) from None
 
 __all__ = ["TorchDispatchMode", "disable_current_modes", "pytree"]
-
-# The versions of torch that the tests were run with.
-OLDEST: Final = "2.11.0"
-NEWEST: Final = "2.14.1"
 
 
 class Name(NamedTuple):
