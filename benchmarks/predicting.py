@@ -43,12 +43,11 @@ from xfcost.torch_models.memory.batch_statistics import batch_statistics
 from xfcost.torch_models.memory.limits import tightest
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.memory.training_step import Stepping, peak_of_steps
-from xfcost.torch_models.predicting.calls import Recorded, recorded
+from xfcost.torch_models.predicting.calls import Recorded, recorded, recorded_step
 from xfcost.torch_models.predicting.features import features_of
 from xfcost.torch_models.predicting.networks import NETWORKS
 from xfcost.torch_models.predicting.pace import Pace
 from xfcost.torch_models.predicting.predict import Predictor, Seconds
-from xfcost.torch_models.predicting.training_calls import recorded_step
 from xfcost.torch_models.predicting.training_networks import TRAINED
 
 TOKENS = {"forward": (196, 784, 3136), "train": (196, 784)}

@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_iter
 
 from xfcost.formulas.component import Mixer, Place
 from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.leaves import Fused
-from xfcost.torch_models.tracing.kernels import KernelOnMeta
 from xfcost.torch_models.tracing.rows import row_path
 
 KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -106,7 +106,7 @@ class Saved:
             leaf.register_forward_pre_hook(self._entering)
             leaf.register_forward_hook(self._leaving(path))
         hooks = torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor)
-        with KernelOnMeta(products=True), hooks:
+        with Recorder(calls=False).modes(), hooks:
             module(*(tensor.requires_grad_() for tensor in inputs))
 
     def of(self, path: str) -> int:

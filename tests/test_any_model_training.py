@@ -23,7 +23,7 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.build import build
-from xfcost.torch_models.tracing.backward import walk
+from xfcost.torch_models.running.by_row import train
 
 
 class Calls(nn.Module):
@@ -284,7 +284,7 @@ SAMPLE = sorted(set(WHOLE))[::3]
 def test_a_preset_looked_at_without_its_spec(name):
     live = build(thinned(place(load(name), Run(attention="fused" if len(name) % 2 else "eager"))))
     live.model.train().requires_grad_()
-    declared = walk(live.model, live.inputs)
+    declared = train(live.model, live.inputs)
     found = module_ledger(live.model, tuple(live.inputs), plan=Plan(), trace=False)
     totals = [found.total(quantity) for quantity in ("macs", "backward_macs", "kept_bytes")]
     assert totals == [sum(part.values()) for part in (declared.forward, declared.backward, declared.saved)]

@@ -15,8 +15,9 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
+from xfcost.torch_models.running.by_row import dispatch, dispatched_rows
+from xfcost.torch_models.running.loops import MOST_STEPS
 from xfcost.torch_models.shared import leaves, recurrence
-from xfcost.torch_models.tracing.dispatch import MOST_STEPS, dispatch, dispatched_rows
 
 
 class Call(nn.Module):
@@ -201,7 +202,7 @@ def test_costs_by_hand(function, shapes, expected):
 
 def test_an_operation_that_no_formula_knows_is_named():
     found = dispatch(Call(lambda x: torch.special.i0(x) + x), (meta(3),))
-    assert found.unknown == {"aten.i0": 1}
+    assert found.unknown == {"aten::i0": 1}
     _, loose = dispatched_rows(nn.Sequential(Call(torch.special.i0)), (meta(3),), {"0": "x"})
     assert any("no formula knows it" in line for line in loose)
 

@@ -30,8 +30,7 @@ from xfcost.spec.architecture import Part
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.tracing.backward import walk
-from xfcost.torch_models.training import costs_by_row
+from xfcost.torch_models.running.by_row import train, trained_rows
 
 every_case = pytest.mark.parametrize("case", LAYER_CASES, ids=str)
 LAYERS = dict.fromkeys(layer for kinds in (EMBEDS, ENTERS, SUBLAYERS, HEADS) for layer in kinds.values())
@@ -118,7 +117,9 @@ def test_backward_macs_of_every_row_are_the_walk_s(case: LayerCase, *, input_lea
     )
     live = BuiltModel(module, inputs, {"it": "it"})
     metadata = Metadata(name="one", tokens="", grid_tokens=case.place.grid.tokens)
-    ledger = with_backward(Ledger(metadata=metadata, rows=rows), *costs_by_row(live, walk(module, inputs)))
+    ledger = with_backward(
+        Ledger(metadata=metadata, rows=rows), *trained_rows(module, train(module, inputs), live.rows)
+    )
     assert ledger.agreement is not None
     assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
 

@@ -21,9 +21,8 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.spec.architecture import Part
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.modules import ModuleMaker
+from xfcost.torch_models.running.by_row import train, trained_rows
 from xfcost.torch_models.sublayer import SubLayerModel
-from xfcost.torch_models.tracing.backward import walk
-from xfcost.torch_models.training import costs_by_row
 
 BATCH = 2
 every_example = pytest.mark.parametrize(
@@ -59,7 +58,7 @@ def joined(component: Mixer, place: Place, residual: Joining, *, learned: bool) 
         if place.memory:
             inputs.append(torch.randn(BATCH, place.memory.total, place.memory_dim, requires_grad=True))
     live = BuiltModel(model, tuple(inputs), {"it": "it"})
-    return with_backward(ledger, *costs_by_row(live, walk(live.model, live.inputs)))
+    return with_backward(ledger, *trained_rows(live.model, train(live.model, live.inputs), live.rows))
 
 
 @every_example

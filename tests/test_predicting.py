@@ -28,12 +28,12 @@ from xfcost.torch_models.build import build
 from xfcost.torch_models.predicting.calibrate import Run, at_one_pace, fitted, outside, run_of, steady
 from xfcost.torch_models.predicting.calls import recorded
 from xfcost.torch_models.predicting.features import Features, features
-from xfcost.torch_models.predicting.kernel import FUSED_ATTENTION
 from xfcost.torch_models.predicting.operations import Operations
 from xfcost.torch_models.predicting.overhead import overhead_of
 from xfcost.torch_models.predicting.pace import Pace
 from xfcost.torch_models.predicting.predict import Predictor, interval_of
 from xfcost.torch_models.predicting.regression import Regression, baseline_seconds, joined, samples_of
+from xfcost.torch_models.running.prediction_calls import FUSED_ATTENTION
 
 
 def live(name, device="meta", settings=(), **options):

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from xfcost.torch_models.predicting.calibrate import run_of
-from xfcost.torch_models.predicting.call import Call, Layout
 from xfcost.torch_models.predicting.calls import Recorded, recorded
 from xfcost.torch_models.predicting.features import features, loops
+from xfcost.torch_models.running.prediction_calls import Layout, LayoutCall
 
 
 def layout(*sizes, strides=None, dtype="float32"):
@@ -24,7 +24,7 @@ def layout(*sizes, strides=None, dtype="float32"):
 
 def test_features_of_a_product():
     # (784, 64) · (64, 256), the weight stored transposed: 784·64·256 MACs; (784·64 + 64·256 + 784·256)·4 bytes
-    call = Call("aten.mm", (layout(784, 64), layout(64, 256, strides=(1, 64))), (layout(784, 256),))
+    call = LayoutCall("aten.mm", (layout(784, 64), layout(64, 256, strides=(1, 64))), (layout(784, 256),))
     found = features(call)
     assert (found.operation, found.variant) == ("product", "nt")
     assert found.macs == 784 * 64 * 256
@@ -35,17 +35,17 @@ def test_features_of_a_product():
 def test_small_matrices_of_a_batch_are_of_another_kind():
     # 1·49·8 MACs each: torch's own loops; 1·50·8 are 400
     small, large = (
-        Call("aten.bmm", (layout(90, 1, inner), layout(90, inner, 8)), (layout(90, 1, 8),)) for inner in (49, 50)
+        LayoutCall("aten.bmm", (layout(90, 1, inner), layout(90, inner, 8)), (layout(90, 1, 8),)) for inner in (49, 50)
     )
     assert features(small).variant == "nn small"
     assert features(large).variant == "nn"
-    alone = Call("aten.mm", (layout(1, 49), layout(49, 8)), (layout(1, 8),))
+    alone = LayoutCall("aten.mm", (layout(1, 49), layout(49, 8)), (layout(1, 8),))
     assert features(alone).variant == "nn"
 
 
 def test_the_steps_of_a_recurrence_find_their_weights_in_the_caches():
-    step = Call("aten.addmm", (layout(64), layout(1, 64), layout(64, 64)), (layout(1, 64),))
-    batch = Call("aten.addmm", (layout(64), layout(5, 64), layout(64, 64)), (layout(5, 64),))
+    step = LayoutCall("aten.addmm", (layout(64), layout(1, 64), layout(64, 64)), (layout(1, 64),))
+    batch = LayoutCall("aten.addmm", (layout(64), layout(5, 64), layout(64, 64)), (layout(5, 64),))
     calls = {("cell", step): 32, ("cell", batch): 32, ("head", step): 1}
     assert loops(calls) == {step}
     assert loops({("cell", step): 31}) == set()
@@ -55,7 +55,7 @@ def test_the_steps_of_a_recurrence_find_their_weights_in_the_caches():
 
 
 def test_features_of_a_depthwise_convolution():
-    call = Call(
+    call = LayoutCall(
         "aten.convolution",
         (layout(2, 32, 14, 14), layout(32, 1, 7, 7), layout(32)),
         (layout(2, 32, 14, 14),),
@@ -70,7 +70,7 @@ def test_features_of_a_depthwise_convolution():
 
 def test_a_broadcast_axis_is_read_once():
     # a bias expanded over 1,024 rows: 8 numbers in memory; with a (1024, 8) input and output
-    call = Call("aten.add", (layout(1024, 8), layout(1024, 8, strides=(0, 1))), (layout(1024, 8),))
+    call = LayoutCall("aten.add", (layout(1024, 8), layout(1024, 8, strides=(0, 1))), (layout(1024, 8),))
     assert features(call).moved_bytes == 4 * (1024 * 8 + 8 + 1024 * 8)
     assert features(call).variant == "c/bc>c"
 
@@ -78,7 +78,7 @@ def test_a_broadcast_axis_is_read_once():
 def test_features_of_an_addition_tell_its_operands_apart():
     # (8, 64, 32) plus a transposed (64, 32): 64 KiB and 8 KiB read, 64 KiB written, lines of 32
     # columns 256 bytes apart
-    call = Call("aten.add", (layout(8, 64, 32), layout(64, 32, strides=(1, 64))), (layout(8, 64, 32),))
+    call = LayoutCall("aten.add", (layout(8, 64, 32), layout(64, 32, strides=(1, 64))), (layout(8, 64, 32),))
     found = features(call)
     assert found.variant == "c/t>c"
     assert found.numbers == (16.0, 13.0, 0.0, 16.0, 5.0, 1.0)
@@ -119,7 +119,9 @@ def test_images_are_channels_last_where_torch_takes_them_so(sizes, order, stride
         strides[0] = stride
     image = torch.empty_strided(sizes, strides)
     pooled = F.max_pool2d(image, 1)  # its result has the memory format that torch sees in its input
-    found = features(Call("aten.avg_pool2d", (layout(*sizes, strides=tuple(strides)),), (layout(*sizes),), ((1, 1),)))
+    found = features(
+        LayoutCall("aten.avg_pool2d", (layout(*sizes, strides=tuple(strides)),), (layout(*sizes),), ((1, 1),))
+    )
     if found.variant == "l":
         assert pooled.is_contiguous(memory_format=torch.channels_last)
     elif found.variant != "c":
@@ -133,7 +135,7 @@ def test_tokens_that_are_looked_at_as_one_image_are_copied():
     variants = []
     for x in (tokens, image):
         given = layout(*x.shape, strides=x.stride())
-        variants.append(features(Call("aten.avg_pool2d", (given,), (layout(1, 8, 7, 7),), ((2, 2),))).variant)
+        variants.append(features(LayoutCall("aten.avg_pool2d", (given,), (layout(1, 8, 7, 7),), ((2, 2),))).variant)
     assert variants == ["t", "l"]
 
 
@@ -141,7 +143,7 @@ def convolution(*weight, groups=1, image=None):
     outer, inner = weight[0], weight[1] * groups
     given = image or layout(1, inner, 28, 28)
     options = ((1, 1), (1, 1), (1, 1), False, groups)
-    return features(Call("aten.convolution", (given, layout(*weight)), (layout(1, outer, 28, 28),), options))
+    return features(LayoutCall("aten.convolution", (given, layout(*weight)), (layout(1, outer, 28, 28),), options))
 
 
 @pytest.mark.parametrize(
@@ -168,5 +170,5 @@ def test_columns_of_tokens_that_share_sets_of_the_cache_are_told(width, number):
     image = layout(*tokens.shape, strides=tokens.stride())
     assert convolution(width, width, 1, 1, image=image).numbers[-1] == number
     assert convolution(width, width, 1, 1).numbers[-1] == 0
-    added = Call("aten.add", (layout(width, 784, strides=(1, width)), layout(width, 784)), (layout(width, 784),))
+    added = LayoutCall("aten.add", (layout(width, 784, strides=(1, width)), layout(width, 784)), (layout(width, 784),))
     assert features(added).numbers[-1] == number

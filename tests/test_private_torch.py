@@ -14,7 +14,7 @@ from torch import nn
 import xfcost
 from helpers import environment
 from xfcost.ledger.errors import UsageError, VersionError
-from xfcost.torch_models.any_model.branches import plain_branches
+from xfcost.torch_models.running.branches import plain_branches
 from xfcost.torch_models.shared import private_torch
 from xfcost.torch_models.shared.no_compiler import no_compiler
 

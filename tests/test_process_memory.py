@@ -15,6 +15,7 @@ from xfcost.torch_models.build import build
 from xfcost.torch_models.memory import limits, shortage
 from xfcost.torch_models.memory import peak as memory
 from xfcost.torch_models.memory.limits import Limit, cgroup_limits
+from xfcost.torch_models.running.recorder import Recorder
 
 MIB = 2**20
 
@@ -28,11 +29,11 @@ def test_a_run_on_the_cpu_needs_a_margin_over_its_live_tensors():
 @pytest.mark.parametrize("mode", ["forward", "decode"])
 def test_weights_and_caches_are_made_in_their_type(mode):
     # no tensor of float32 beside them: the peak of building is what stays, but for a few numbers
-    with memory.LiveBytes() as live:
+    with Recorder(calls=False) as live:
         model = build(place(load("gpt2"), Run(tokens=(16,), dtype="bfloat16", mode=mode)), "cpu").model
     kept = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     assert kept >= 2 * 124_439_808
-    assert live.peak < kept + 1024
+    assert live.run.peak_bytes() < kept + 1024
 
 
 @pytest.mark.parametrize("name", ["transformer-base", "bloom-560m"])

@@ -27,8 +27,8 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.peak import LiveBytes
 from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared import recurrence
 from xfcost.torch_models.tracing.trace import trace
 
@@ -214,12 +214,11 @@ def test_a_trace_is_no_longer_for_more_tokens() -> None:
 
 def test_memory_is_walked_through_the_loop() -> None:
     # Alive at the end: what came in (N·4h), every step's answer and all of them stacked (2·N·h), and a step's own.
-    with torch.device("meta"), torch.no_grad(), LiveBytes() as walk:
+    with torch.device("meta"), torch.no_grad(), Recorder(calls=False) as walk:
         x = torch.randn(1, 1000, 16)
         weight = torch.randn(16, 4)
-        walk.see(x)
         torch.ops.xfcost.lstm(x, weight, None, None, None, False)
-    numbers = walk.peak / 4
+    numbers = walk.run.peak_bytes() / 4
     assert 16_000 + 8_000 <= numbers <= 16_000 + 8_000 + 200
 
 

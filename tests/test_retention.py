@@ -23,9 +23,9 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.mechanisms.retention import decay
 from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.running.by_row import train
 from xfcost.torch_models.shared import scans
 from xfcost.torch_models.shared.recurrence import in_few_steps
-from xfcost.torch_models.tracing.backward import walk
 from xfcost.torch_models.tracing.trace import trace
 
 
@@ -99,14 +99,14 @@ def test_a_loop_of_many_steps_learns_at_the_cost_that_a_few_say(form: str) -> No
         component = Retention(heads=2, form=form, chunk=2 if form == "chunkwise" else None)
         module = MODULES[Retention](component, spot(23))
         x = torch.randn(2, 23, 8, requires_grad=True)
-    quick = walk(module, (x,))
+    quick = train(module, (x,))
 
     class Whole(nn.Module):
         def forward(self, x: Tensor) -> Any:
             with in_few_steps(lambda loop, shapes, args: loop(*args)):
                 return module(x)
 
-    whole = walk(Whole(), (x,))
+    whole = train(Whole(), (x,))
     for quantity in ("forward", "backward"):
         assert sum(getattr(quick, quantity).values()) == sum(getattr(whole, quantity).values()) > 0
 

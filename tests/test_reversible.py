@@ -28,8 +28,8 @@ from xfcost.spec.reversible import check_block
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.peak import watched
 from xfcost.torch_models.model import StageModel
+from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.reversible import ReversibleRun
 
 TOKENS, DIM = 6, 12
@@ -176,12 +176,13 @@ def alive(folder: Path, depth: int, form: str, device: str) -> int:
     data = spec(depth=depth) | {"residual": {"form": form}}
     stage = stage_of(learning(architecture_of(data, folder), device))
     x_BND = torch.empty(2, TOKENS, DIM, dtype=torch.float64, device=device)
-    with watched(stage, (x_BND,)) as live:
-        before = live.now
+    recorder = Recorder(stage, (x_BND,), calls=False)
+    before = len(recorder.run.changes)
+    with recorder.of(stage):
         answer = stage(x_BND, None)
-        after = live.now
+        found = sum(recorder.run.changes[before:])
     assert answer.requires_grad
-    return after - before
+    return found
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

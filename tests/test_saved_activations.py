@@ -15,10 +15,9 @@ from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
+from xfcost.torch_models.running.by_row import train, trained_rows
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.rows import row_bytes
-from xfcost.torch_models.tracing.backward import walk
-from xfcost.torch_models.training import costs_by_row
 
 
 class Bytes(NamedTuple):
@@ -38,8 +37,8 @@ def of_torch(architecture: Architecture) -> Bytes:
         live = build(architecture)
         operands = row_bytes(live)
         live.model.train().requires_grad_()
-        found = walk(live.model, live.inputs)
-    _, saved, _ = costs_by_row(live, found)
+        found = train(live.model, live.inputs)
+    _, saved, _ = trained_rows(live.model, found, live.rows)
     paths = [row.path for row in count(architecture, orders=False).rows]
     each = ({path: bytes_.get(path, 0) for path in paths} for bytes_ in (saved, operands))
     return Bytes(*each, sum(found.saved.values()))

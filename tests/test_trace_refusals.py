@@ -11,8 +11,8 @@ from torch.nn.attention.flex_attention import flex_attention
 import xfcost
 from modules import Call
 from xfcost.ledger.errors import UsageError
+from xfcost.torch_models.running.by_row import dispatch
 from xfcost.torch_models.tracing import trace as live_trace
-from xfcost.torch_models.tracing.dispatch import dispatch
 
 X = torch.zeros(2, 3)
 NUMPY = "Tensor.numpy (work outside torch is not seen)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -37,10 +38,10 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.training_step import Lion, adafactor_states
 from xfcost.torch_models.memory.training_step import optimizer as optimizer_of
+from xfcost.torch_models.running.by_row import train, trained_rows
+from xfcost.torch_models.running.loops import MOST_STEPS
+from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.recurrence import in_few_steps
-from xfcost.torch_models.tracing.backward import walk
-from xfcost.torch_models.tracing.kernels import KernelOnMeta
-from xfcost.torch_models.training import costs_by_row
 
 MLP = {"kind": "mlp", "ratio": 4}
 FULL = {"kind": "full", "heads": 2}
@@ -146,7 +147,7 @@ def test_both_accounts_of_a_backward_pass_agree_in_every_family(name):
     ledger = with_training(count(architecture), architecture, Plan())
     live = build(architecture)
     live.model.requires_grad_()
-    found = with_backward(ledger, *costs_by_row(live, walk(live.model, live.inputs)))
+    found = with_backward(ledger, *trained_rows(live.model, train(live.model, live.inputs), live.rows))
     assert found.agreement.exact, found.agreement
 
 
@@ -154,7 +155,7 @@ def test_both_accounts_of_a_backward_pass_agree_in_every_family(name):
 def test_the_walk_is_torch_s_own_counter_forwards_and_backwards(name):
     live = build(place(load(name), Run(tokens=None)))
     live.model.requires_grad_()
-    found = walk(live.model, live.inputs)
+    found = train(live.model, live.inputs)
     for parameter in live.model.parameters():
         parameter.grad = None
     with FlopCounterMode(display=False) as counter:
@@ -166,12 +167,12 @@ def test_groups_of_a_convolution_are_not_forgotten():
     # 5 positions, 3 taps, 4 channels in 2 groups: 5·3·2·4 = 120 MACs; torch's formula says 240 for the weights
     with torch.device("meta"):
         model, x = nn.Conv1d(4, 4, 3, groups=2, bias=False), torch.randn(1, 4, 7, requires_grad=True)
-    found = walk(nn.Sequential(model), (x,))
+    found = train(nn.Sequential(model), (x,))
     assert (found.forward["0"], found.backward["0"]) == (120, 240)
     with torch.device("meta"):
         model, x = nn.ConvTranspose1d(4, 6, 3, groups=2, bias=False), torch.randn(1, 4, 7, requires_grad=True)
     # 7 positions that enter, 3 taps, 4·3 weights of a tap
-    found = walk(nn.Sequential(model), (x,))
+    found = train(nn.Sequential(model), (x,))
     assert found.backward["0"] == 2 * 7 * 3 * 4 * 3
 
 
@@ -179,7 +180,7 @@ def test_groups_of_a_convolution_are_not_forgotten():
 def test_what_is_kept_is_what_autograd_saves(name):
     live = build(place(load(name), Run()))
     live.model.requires_grad_()
-    assert sum(walk(live.model, live.inputs).saved.values()) == saved_bytes(live.model, live.inputs) > 0
+    assert sum(train(live.model, live.inputs).saved.values()) == saved_bytes(live.model, live.inputs) > 0
 
 
 @pytest.mark.parametrize("name", ["vit-s8", "gpt2", "swin-t"])
@@ -200,9 +201,9 @@ def test_a_loop_of_many_steps_costs_what_a_few_say(kind, tmp_path):
     file = tmp_path / "loop.yaml"
     spec = tokens(name="loop", stages=[{"dim": 4, "depth": 2, "block": [mixer]}], residual="none")
     file.write_text(as_yaml(spec), encoding="utf-8")
-    live = build(place(load(str(file)), Run(tokens=(11,), batch=2)))
+    live = build(place(load(str(file)), Run(tokens=(MOST_STEPS + 7,), batch=2)))
     live.model.requires_grad_()
-    quick = walk(live.model, live.inputs)
+    quick = train(live.model, live.inputs)
 
     class Whole(type(live.model)):
         def forward(self, *inputs):
@@ -210,7 +211,7 @@ def test_a_loop_of_many_steps_costs_what_a_few_say(kind, tmp_path):
                 return super().forward(*inputs)
 
     live.model.__class__ = Whole
-    whole = walk(live.model, live.inputs)
+    whole = train(live.model, live.inputs)
     assert (quick.forward, quick.backward) == (whole.forward, whole.backward)
     assert quick.saved == whole.saved
     assert sum(quick.saved.values()) == saved_bytes(live.model, live.inputs)
@@ -221,12 +222,14 @@ def test_the_kernel_on_meta_costs_what_torch_s_formula_for_flash_attention_says(
     with torch.device("meta"):
         q = torch.randn(2, 4, 8, 16, requires_grad=True)
         k, v = (torch.randn(2, 4 // shared, 12, 16, requires_grad=True) for _ in range(2))
-    with FlopCounterMode(display=False) as counter, KernelOnMeta(products=True):
-        answer = nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=shared > 1)
-        forward = counter.get_total_flops()
-        answer.sum().backward()
-    product = 2 * 2 * 4 * 8 * 12 * 16
-    assert (forward, counter.get_total_flops() - forward) == (2 * product, 5 * product)
+    recorder = Recorder()
+    with recorder.modes():
+        recorder.differentiate(nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=shared > 1))
+    macs = Counter()
+    for call in recorder.run.calls:
+        macs.update({call.phase: call.costs["macs"]} if call.costs["macs"] else {})
+    product = 2 * 4 * 8 * 12 * 16
+    assert macs == {"forward": 2 * product, "backward": 5 * product}
     assert (q.grad.shape, k.grad.shape) == (q.shape, k.shape)
 
 

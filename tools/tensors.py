@@ -22,9 +22,9 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.batch_statistics import batch_statistics
+from xfcost.torch_models.running.by_row import train
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.rows import row_bytes
-from xfcost.torch_models.tracing.backward import walk
 from xfcost.torch_models.training import costs_by_row
 
 
@@ -55,7 +55,7 @@ def compare(architecture: Architecture, *, every: bool) -> None:
         live = build(architecture)
         moved = row_bytes(live)
         live.model.train().requires_grad_()
-        found = walk(live.model, live.inputs)
+        found = train(live.model, live.inputs)
         _, saved, _ = costs_by_row(live, found)
     total = sum(found.saved.values())
     wrong = 0

@@ -305,6 +305,6 @@ def register(operation: str) -> Callable[[Made], Made]:
     Raises:
         UsageError: that is no name of an operation, or it has a count already.
     """
-    from xfcost.torch_models.any_model.registry import register as registered
+    from xfcost.torch_models.running.registry import register as registered
 
     return registered(operation)

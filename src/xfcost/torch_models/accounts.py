@@ -13,9 +13,9 @@ from xfcost.ledger.metadata import Agreement
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.addressable import check_addressable, within_torch
+from xfcost.torch_models.running.by_row import dispatched_rows
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.versions import with_versions
-from xfcost.torch_models.tracing.dispatch import dispatched_rows
 from xfcost.torch_models.tracing.trace import traced_rows
 from xfcost.torch_models.training import walked
 

@@ -1,4 +1,4 @@
-"""The longest chain of ATen operations of which each needs the result of the one before, seen by torch's dispatcher.
+"""The longest chain of ATen operations of which each needs the result of the one before, from the record of a run.
 
 Operations that no chain joins could run at the same time: the length of the longest one is the number of sequential
 operations. Views cost none. Tensors that share memory count as one, as one may write what another reads.
@@ -6,7 +6,7 @@ operations. Views cost none. Tensors that share memory count as one, as one may 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -14,44 +14,35 @@ from torch import Tensor, nn
 from xfcost.counting.layer_types.table import Chain
 from xfcost.formulas.component import Grid, Mixer, Place
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.shared.private_torch import TorchDispatchMode, pytree, storage_identity
+from xfcost.torch_models.running.record import Run
+from xfcost.torch_models.running.recorder import Recorder
+from xfcost.torch_models.shared.private_torch import pytree
 
 # Sizes at which a layer is run: its chain must grow alike between them.
 _TOKENS: Final = (8, 16, 24)
 _WIDTH: Final = 4
 
 
-class _Chains(TorchDispatchMode):
-    """For each piece of memory, the length of the longest chain that ends in it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lengths: dict[int, int] = {}
-        self.held: list[Any] = []  # so that no address is used twice
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        before = self.longest((args, kwargs))
-        result = func(*args, **(kwargs or {}))
-        if func.is_view:
-            return result
-        reads = any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves((args, kwargs)))
-        for leaf in pytree.tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                storage = leaf.untyped_storage()
-                self.held.append(storage)
-                self.lengths[storage_identity(storage)] = before + reads
-        return result
-
-    def longest(self, tensors: Any) -> int:
-        """The longest chain that ends in any of these tensors."""
-        leaves = (leaf for leaf in pytree.tree_leaves(tensors) if isinstance(leaf, Tensor))
-        return max((self.lengths.get(storage_identity(leaf.untyped_storage()), 0) for leaf in leaves), default=0)
-
-
 def longest_chain(module: nn.Module, *inputs: Tensor) -> int:
     """The longest chain of one forward pass that ends in its result."""
-    with torch.no_grad(), _Chains() as chains:
-        return chains.longest(module(*inputs))
+    recorder = Recorder(whole_loops=True)
+    with torch.no_grad(), recorder.of(module):
+        result = module(*inputs)
+        ends = [recorder.storage(leaf) for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
+    lengths = chains(recorder.run)
+    return max((lengths.get(end, 0) for end in ends), default=0)
+
+
+def chains(run: Run) -> dict[int | None, int]:
+    """For each piece of memory, the length of the longest chain that ends in it."""
+    lengths: dict[int | None, int] = {}
+    for call in run.aten_calls():
+        if call.func.is_view:
+            continue
+        before = max((lengths.get(tensor.storage, 0) for tensor in call.inputs), default=0)
+        for tensor in call.outputs:
+            lengths[tensor.storage] = before + bool(call.inputs)
+    return lengths
 
 
 def chain_of(layer: Mixer) -> Chain:

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 from math import prod
 
-from torch import Tensor
-
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix
-from xfcost.torch_models.any_model.lineage import lineage
 from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.running.record import Lineage, TensorRecord
 
 
-def note_softmax(softmax: Work, scores: Tensor, axis: int) -> None:
+def note_softmax(softmax: Work, scores: TensorRecord, lineage: Lineage, axis: int) -> None:
     """If `scores` are a product of two activations, they are attention scores, and the softmax makes the weights."""
-    product: Work | None = lineage(scores).scores
-    if product is None or (lineage(scores).mapped and not _same_matrix(product, scores, axis)):
+    product: Work | None = lineage.scores
+    if product is None or (lineage.mapped and not _same_matrix(product, scores, axis)):
         return
-    entries = scores.numel()
+    entries = scores.numel
     keys = scores.shape[axis]
     product.entries += entries
-    product.heads = softmax.heads = scores.shape[:-2].numel() if scores.ndim > 2 else 1  # noqa: PLR2004
+    product.heads = softmax.heads = scores.shape[:-2].numel() if len(scores.shape) > 2 else 1  # noqa: PLR2004
     product.matrix = _with(product.matrix, entries, alive=entries, saved=0)
     softmax.matrix = _with(softmax.matrix, entries, alive=2 * entries, saved=entries)
     softmax.fused_statistics += entries // keys if keys else 0
 
 
-def _same_matrix(product: Work, scores: Tensor, axis: int) -> bool:
+def _same_matrix(product: Work, scores: TensorRecord, axis: int) -> bool:
     """Do `scores` have the product's elements, queries and keys? Otherwise a map has made something else."""
     made = product.outputs[0]
-    queries, keys = scores.shape[-2:] if axis in (-1, scores.ndim - 1) else (0, 0)
-    return prod(made) == scores.numel() and {queries, keys} == set(made[-2:])
+    queries, keys = scores.shape[-2:] if axis in (-1, len(scores.shape) - 1) else (0, 0)
+    return prod(made) == scores.numel and {queries, keys} == set(made[-2:])
 
 
 def _with(before: Matrix | None, entries: int, *, alive: int, saved: int) -> Matrix:
@@ -40,7 +38,7 @@ def _with(before: Matrix | None, entries: int, *, alive: int, saved: int) -> Mat
     return Matrix(before.entries + entries, max(before.alive, alive), before.saved + saved)
 
 
-def note_fused(attention: Work, q: Tensor, k: Tensor, v: Tensor) -> None:
+def note_fused(attention: Work, q: TensorRecord, k: TensorRecord, v: TensorRecord) -> None:
     """A fused kernel of q (…, N, K), k (…, M, K), v (…, M, V): no matrix, a log-sum-exp per head and query."""
     heads, (queries, width), keys = q.shape[:-2].numel(), q.shape[-2:], k.shape[-2]
     statistics = heads * queries

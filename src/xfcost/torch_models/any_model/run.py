@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from xfcost.ledger.errors import XfcostError
+from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.torch_models.any_model.operations import Operations
 from xfcost.torch_models.any_model.outputs import finished
 from xfcost.torch_models.any_model.parameters import sizes
-from xfcost.torch_models.any_model.recorder import Recorder, recording
 from xfcost.torch_models.any_model.stand_in import (
     How,
     copied_inputs,
@@ -29,9 +28,9 @@ from xfcost.torch_models.any_model.stand_in import (
     shared_parameters,
     stand_in,
 )
-from xfcost.torch_models.any_model.training_recorder import TrainingRecorder
 from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
 from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.private_torch import (
     FAKE_TENSOR_LOGGER,
@@ -43,7 +42,6 @@ from xfcost.torch_models.shared.private_torch import (
     original,
 )
 from xfcost.torch_models.tracing.fast_path import without_fast_path
-from xfcost.torch_models.tracing.kernels import KernelOnMeta
 from xfcost.torch_models.tracing.meta import shapes_on_meta
 from xfcost.torch_models.tracing.outside import handed_to_numpy
 from xfcost.torch_models.tracing.unchanged import unchanged
@@ -73,7 +71,7 @@ def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False,
 
     Code that raises the same on `meta` and on fake tensors looks at no elements: the error is its own.
 
-    With `training` the model is in training mode, and a backward pass follows. `keeps_free`: as `Recorder` takes it.
+    With `training` the model is in training mode, and a backward pass follows. `keeps_free`: as `Operations` takes it.
 
     Raises:
         UsageError: the module does not run on these inputs; an OwnError where real numbers would not help.
@@ -117,34 +115,51 @@ def run_on(  # noqa: PLR0913 - options
     faking = fake_tensor_mode() if how == "fake" else nullcontext()
     with stand_ins(how, model, args, kwargs, faking, training=training) as given, ExitStack() as stack:
         own_args, own_kwargs = given
-        made = partial(TrainingRecorder, model) if training else Recorder
-        recorder = recorder or made(keeps_free=keeps_free)
+        recorder = recorder or Recorder(model if training else None)
         stack.enter_context(no_compiler())
         stack.enter_context(_quiet() if how == "fake" else nullcontext())
         stack.enter_context(faking)
         stack.enter_context(shapes_on_meta() if how == "meta" else nullcontext())
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
-        stack.enter_context(KernelOnMeta(products=True) if training else nullcontext())
-        stack.enter_context(recording(model, recorder))
-        learned = _ran(recorder, model, own_args, own_kwargs, outside.uncounted)
+        stack.enter_context(recorder.of(model))
+        learned = _ran(recorder, model, own_args, own_kwargs, outside.uncounted, training=training)
         elements = sizes(model)
-    outside.uncounted.update(recorder.in_threads)
-    if isinstance(recorder, TrainingRecorder):
-        outside.uncounted.update(recorder.uncounted_backward)
-    works = [*recorder.works.values(), *([outside] if outside.uncounted else [])]
-    return Run(works, how, None, elements, recorder.ran, learned)
+    operations = Operations(recorder.run, keeps_free=keeps_free)
+    outside.uncounted.update(operations.uncounted)
+    works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
+    return Run(works, how, None, elements, recorder.run.ran, learned)
 
 
-def _ran(recorder: Recorder, model: nn.Module, args: Args, kwargs: Kwargs, missing: Counter[str]) -> frozenset[str]:
+def _ran(
+    recorder: Recorder, model: nn.Module, args: Args, kwargs: Kwargs, missing: Counter[str], *, training: bool
+) -> frozenset[str]:  # fmt: skip
     """Run the forward, and in training the backward pass; the names of the parameters that have a gradient then."""
-    if not isinstance(recorder, TrainingRecorder):
+    if not training:
         finished(model(*args, **kwargs), missing)
         return frozenset()
-    with recorder.saved.watched():
+    with recorder.saving():
         outputs = finished(model(*args, **kwargs), missing)
-    recorder.differentiate(outputs)
+    recorder.differentiate(learned_from(outputs))
     return frozenset(name for name, parameter in model.named_parameters() if parameter.grad is not None)
+
+
+def learned_from(outputs: Any) -> list[Tensor]:
+    """The loss, if a model returns one, else everything with a gradient.
+
+    Raises:
+        UsageError: nothing has a gradient.
+    """
+    loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+    is_one = isinstance(loss, Tensor) and loss.requires_grad and loss.numel() == 1
+    tensors: list[Tensor] = [loss] if is_one else reached(outputs)  # type: ignore[list-item]
+    found = {id(one): one for one in tensors if one.requires_grad}
+    if not found:
+        raise UsageError(
+            "--mode train: nothing that the module returns has a gradient: no parameter that requires one leads to it "
+            "by differentiable operations"
+        )
+    return list(found.values())
 
 
 @contextmanager

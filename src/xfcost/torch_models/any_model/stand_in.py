@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from xfcost.torch_models.any_model.lineage import Lineage, note
+from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.shared.private_torch import pytree, tensors_of
 
 How = Literal["meta", "fake", "real"]
@@ -89,7 +89,7 @@ def copied_inputs(given: Any, made: Copy) -> Any:
     except (TypeError, ValueError, RuntimeError, AttributeError):  # a generator, a lock, a file
         result = pytree.tree_map_only(Tensor, made, given)
     for tensor in reached(result):
-        note(tensor, Lineage(varies=True))
+        mark(tensor, Lineage(varies=True))
     return result
 
 
@@ -116,7 +116,7 @@ def stand_in(model: nn.Module, made: Copy, shares: Callable[[Tensor], bool]) -> 
         data = parameter.detach() if shares(parameter) else made(parameter)
         copies[id(parameter)] = parameter_copy = nn.Parameter(data, requires_grad=parameter.requires_grad)
         vars(parameter_copy).update(vars(parameter))
-        note(parameter_copy, Lineage(weights=frozenset((name,))))
+        mark(parameter_copy, Lineage(weights=frozenset((name,))))
     for buffer in model.buffers():
         copies.setdefault(id(buffer), made(buffer))
 

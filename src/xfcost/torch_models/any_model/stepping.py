@@ -10,17 +10,15 @@ import torch
 from torch import nn
 
 from xfcost.torch_models.any_model.inputs import Given
-from xfcost.torch_models.any_model.recorder import recording
-from xfcost.torch_models.any_model.run import stand_ins
+from xfcost.torch_models.any_model.operations import Operations
+from xfcost.torch_models.any_model.run import learned_from, stand_ins
 from xfcost.torch_models.any_model.stand_in import How, reached
-from xfcost.torch_models.any_model.training_recorder import TrainingRecorder, learned_from
-from xfcost.torch_models.memory.peak import on_cpu, watched
+from xfcost.torch_models.memory.peak import on_cpu
 from xfcost.torch_models.memory.training_step import optimizer
+from xfcost.torch_models.running.recorder import Recorder, differentiate
 from xfcost.torch_models.timing.devices import Clock
 from xfcost.torch_models.timing.subjects import UPDATE
-from xfcost.torch_models.tracing.kernels import KernelOnMeta, NumbersOnMeta
 from xfcost.torch_models.tracing.meta import shapes_on_meta
-from xfcost.torch_models.tracing.saved_activations import differentiate
 
 
 class ModuleSteps:
@@ -42,21 +40,22 @@ class ModuleSteps:
 
     def by_operation(self, clock: Clock) -> dict[Any, float]:
         """Seconds of every operation, its backward pass with it, in one step; and of the update."""
-        recorder = TrainingRecorder(self.model, clock)
-        with recording(self.model, recorder):
-            recorder.differentiate(self.model(*self.args, **self.kwargs))
+        recorder = Recorder(clock=clock)
+        with recorder.of(self.model):
+            recorder.differentiate(learned_from(self.model(*self.args, **self.kwargs)))
         began = clock()
         self._update()
-        return recorder.seconds | {UPDATE: clock() - began}
+        update = clock() - began
+        return Operations(recorder.run).seconds | {UPDATE: update}
 
     def peak(self) -> int:
         """Peak bytes of live tensors in two steps, the second with optimizer states. Works on `meta` too."""
         self.optimizer = optimizer(self.name, self.model, lists=self.lists)
-        kernels = (KernelOnMeta(products=False), NumbersOnMeta())
-        with watched(self.model, reached((self.args, self.kwargs))) as live, kernels[0], kernels[1]:
+        recorder = Recorder(self.model, reached((self.args, self.kwargs)), calls=False, numbers_on_meta=True)
+        with recorder.of(self.model):
             self()
             self()
-        return live.peak
+        return recorder.run.peak_bytes()
 
 
 @contextmanager

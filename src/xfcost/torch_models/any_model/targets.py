@@ -26,7 +26,7 @@ from xfcost.torch_models.any_model.options import How
 from xfcost.torch_models.any_model.python_target import Found, as_a_script, built, found
 from xfcost.torch_models.any_model.user_errors import OwnError
 from xfcost.torch_models.any_model.usual_inputs import text_tokens, usual_inputs
-from xfcost.torch_models.memory.peak import WithinRoom, check_room
+from xfcost.torch_models.memory.peak import check_room, within_room
 from xfcost.torch_models.shared.private_torch import fake_tensor_mode
 
 _REAL: Final = "weights with real numbers"
@@ -148,7 +148,7 @@ class NamedModule:
             if device == "cpu" and (held := self._weight_bytes()) is not None:
                 check_room(held, device, self.title, _REAL, _WITHOUT_NUMBERS)
             elif device == "cpu":
-                watched = WithinRoom(device, self.title, _REAL, _WITHOUT_NUMBERS)
+                watched = within_room(device, self.title, _REAL, _WITHOUT_NUMBERS)
             with watched:
                 self._built[device] = _made(self.target, self._code, self._arguments, device)
         return self._built[device]

@@ -19,13 +19,14 @@ from xfcost.ledger.metadata import Timing
 from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import OnCPU
-from xfcost.torch_models.any_model.recorder import Recorder, recording
+from xfcost.torch_models.any_model.operations import Operations
 from xfcost.torch_models.any_model.run import Run, stand_ins
 from xfcost.torch_models.any_model.stand_in import How, copied_inputs, copier, reached
 from xfcost.torch_models.any_model.stepping import predicted_peak, steps_on
 from xfcost.torch_models.any_model.user_errors import original, refused
 from xfcost.torch_models.any_model.work import Key, Work, owners
 from xfcost.torch_models.memory.peak import bytes_to_run, check_room, peak_of_call
+from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.private_torch import pytree
 from xfcost.torch_models.timing.devices import Clock, check_device, waiting_clock
 from xfcost.torch_models.timing.refusals import on_device
@@ -196,10 +197,10 @@ def _forwards(model: nn.Module, given: Given, device: str) -> Iterator[Callable[
 
 def _pass(model: nn.Module, call: Callable[[], object], clock: Clock) -> dict[Any, float]:
     """Seconds of every operation in one call."""
-    recorder = Recorder(clock)
-    with recording(model, recorder):
+    recorder = Recorder(clock=clock)
+    with recorder.of(model):
         call()
-    return recorder.seconds
+    return dict(Operations(recorder.run).seconds)
 
 
 def _peak(call: Callable[[], object], model: nn.Module, given: Given, device: str) -> int:

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.torch_models.build import BuiltModel
-from xfcost.torch_models.memory.peak import watched
+from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.private_torch import pytree
-from xfcost.torch_models.tracing.kernels import KernelOnMeta, NumbersOnMeta
 
 # A small learning rate keeps the weights finite. It does not change the work.
 _RATE: Final = 1e-9
@@ -90,10 +89,11 @@ class Stepping:
 def peak_of_steps(live: BuiltModel, name: str, *, lists: bool) -> int:
     """Peak bytes of live tensors in two steps, the second with optimizer states. Works on `meta` too."""
     stepping = Stepping(live, name, lists=lists)
-    with watched(live.model, live.inputs) as alive, KernelOnMeta(products=False), NumbersOnMeta():
+    recorder = Recorder(live.model, live.inputs, calls=False, numbers_on_meta=True)
+    with recorder.of(live.model):
         stepping()
         stepping()
-    return alive.peak
+    return recorder.run.peak_bytes()
 
 
 def adafactor_states(parameters: Iterable[Tensor]) -> int:

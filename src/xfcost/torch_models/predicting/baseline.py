@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.ledger.calibration import Baseline
-from xfcost.torch_models.predicting.calls import Clock, recorded
+from xfcost.torch_models.predicting.calls import recorded
+from xfcost.torch_models.running.recorder import Clock
 
 _PEAK_SIDE: Final = 2048
 _PEAK_BYTES: Final = 2**27

@@ -28,8 +28,7 @@ from xfcost.ledger.calibration import (
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
 from xfcost.torch_models.predicting.baseline import peaks, recording_seconds
-from xfcost.torch_models.predicting.call import Call
-from xfcost.torch_models.predicting.calls import Clock, Recorded, recorded
+from xfcost.torch_models.predicting.calls import Recorded, recorded
 from xfcost.torch_models.predicting.features import Features, features_of
 from xfcost.torch_models.predicting.networks import architectures
 from xfcost.torch_models.predicting.operations import Operations
@@ -38,6 +37,8 @@ from xfcost.torch_models.predicting.pace import Pace
 from xfcost.torch_models.predicting.regression import Regression, joined, samples_of
 from xfcost.torch_models.predicting.runners import Runner, forward_runner, step_runner
 from xfcost.torch_models.predicting.training_networks import training_networks
+from xfcost.torch_models.running.prediction_calls import LayoutCall
+from xfcost.torch_models.running.recorder import Clock
 from xfcost.torch_models.timing.devices import machine, waiting_clock
 
 Placed = tuple[str, Architecture, bool]
@@ -225,7 +226,7 @@ def run_of(name: str, found: Recorded, whole: float, extra: float = 0.0) -> Run:
 
 
 def _medians(
-    seconds: Mapping[Call, Sequence[float]], every: Mapping[Call, Features], extra: float
+    seconds: Mapping[LayoutCall, Sequence[float]], every: Mapping[LayoutCall, Features], extra: float
 ) -> dict[Features, float]:
     together: dict[Features, list[float]] = defaultdict(list)
     for call, times in seconds.items():

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import gcd, log2, prod
 from typing import Any, Final, NamedTuple
 
-from xfcost.torch_models.predicting.call import Call, Layout
-from xfcost.torch_models.predicting.kernel import FLASH_ATTENTION, FUSED_ATTENTION, INDICES
+from xfcost.torch_models.running.prediction_calls import FLASH_ATTENTION, FUSED_ATTENTION, INDICES, Layout, LayoutCall
 from xfcost.torch_models.shared.memory_format import seen_as_channels_last
 
 _BYTES: Final = {
@@ -53,20 +52,20 @@ class Features(NamedTuple):
     """Bytes of inputs and outputs, each element in memory once."""
 
 
-def features(call: Call, *, looped: bool = False) -> Features:
+def features(call: LayoutCall, *, looped: bool = False) -> Features:
     """The features of a call; `looped`: it runs again and again on the same weights, which stay in the caches."""
     moved = sum(map(_bytes, (*call.inputs, *call.outputs)))
     found = _KINDS.get(call.operation, _elementwise)(call, moved)
     return found._replace(variant=f"{found.variant} looped") if looped else found
 
 
-def features_of(calls: Mapping[tuple[Any, Call], int]) -> dict[Call, Features]:
+def features_of(calls: Mapping[tuple[Any, LayoutCall], int]) -> dict[LayoutCall, Features]:
     """The features of every call of a run; `calls` says how often each place makes it."""
     looped = loops(calls)
     return {call: features(call, looped=call in looped) for call in {call for _, call in calls}}
 
 
-def loops(calls: Mapping[tuple[Any, Call], int]) -> Collection[Call]:
+def loops(calls: Mapping[tuple[Any, LayoutCall], int]) -> Collection[LayoutCall]:
     """The products of few rows that one place makes again and again: steps of a recurrence."""
     return {
         call
@@ -75,7 +74,7 @@ def loops(calls: Mapping[tuple[Any, Call], int]) -> Collection[Call]:
     }
 
 
-def _elementwise(call: Call, moved: int) -> Features:
+def _elementwise(call: LayoutCall, moved: int) -> Features:
     """Operands one by one: a transposed one costs more than a small one that is broadcast."""
     formats = "/".join(map(_memory_format, call.inputs[:_OPERANDS]))
     variant = formats + ">" + _memory_format((*call.outputs, *call.inputs)[0])
@@ -88,20 +87,20 @@ def _elementwise(call: Call, moved: int) -> Features:
     return Features(call.operation, variant, (*_logs(*read[:_OPERANDS], written, line), aligned), 0, moved)
 
 
-def _along_lines(call: Call, moved: int) -> Features:
+def _along_lines(call: LayoutCall, moved: int) -> Features:
     first = call.inputs[0]
     variant = "/".join(map(_memory_format, call.inputs[:_OPERANDS])) + ">" + _memory_format(call.outputs[0])
     return Features(call.operation, variant, _logs(prod(first.sizes), first.sizes[-1] if first.sizes else 1), 0, moved)
 
 
-def _pool(call: Call, moved: int) -> Features:
+def _pool(call: LayoutCall, moved: int) -> Features:
     image, pooled = call.inputs[0], call.outputs[0]
     numbers = _logs(prod(image.sizes[:2]), prod(pooled.sizes[2:]), prod(call.options[0]))
     found = _image_format(image)
     return Features(call.operation, found, (*numbers, _alignment(image) if found == "t" else 0.0), 0, moved)
 
 
-def _lookup(call: Call, moved: int) -> Features:
+def _lookup(call: LayoutCall, moved: int) -> Features:
     """Elements chosen by indices: runs of neighbours are copied together."""
     source, result = call.inputs[0], call.outputs[0]
     (indexed,) = call.options
@@ -111,7 +110,7 @@ def _lookup(call: Call, moved: int) -> Features:
     return Features(call.operation, f"{len(chosen)} of {_memory_format(source)}", numbers, 0, moved)
 
 
-def _product(call: Call, moved: int) -> Features:
+def _product(call: LayoutCall, moved: int) -> Features:
     """B products of (M, K) by (K, N)."""
     left, right = call.inputs[-2:]
     batch = left.sizes[0] if len(left.sizes) > 2 else 1  # noqa: PLR2004 - rank of a matrix
@@ -123,12 +122,12 @@ def _product(call: Call, moved: int) -> Features:
     return Features("product", turned, numbers, batch * rows * inner * columns, moved)
 
 
-def _convolution(call: Call, moved: int) -> Features:
+def _convolution(call: LayoutCall, moved: int) -> Features:
     image, weight = call.inputs[:2]
     return _convolved("convolution", "", (image, weight, call.outputs[0]), call, moved)
 
 
-def _convolution_backward(call: Call, moved: int) -> Features:
+def _convolution_backward(call: LayoutCall, moved: int) -> Features:
     """One product for the gradient of the image, one for that of the kernels, as they are needed."""
     gradient, image, weight = call.inputs[:3]
     *_, (of_image, of_weight, _of_bias) = call.options
@@ -137,7 +136,7 @@ def _convolution_backward(call: Call, moved: int) -> Features:
 
 
 def _convolved(
-    name: str, more: str, tensors: tuple[Layout, Layout, Layout], call: Call, moved: int, products: int = 1
+    name: str, more: str, tensors: tuple[Layout, Layout, Layout], call: LayoutCall, moved: int, products: int = 1
 ) -> Features:
     image, weight, output = tensors
     stride, _padding, _dilation, _transposed, groups, *_ = call.options
@@ -153,19 +152,19 @@ def _convolved(
     return Features(name, f"{variant} few" if places < _LANES else variant, numbers, macs, moved)
 
 
-def _attention(call: Call, moved: int) -> Features:
+def _attention(call: LayoutCall, moved: int) -> Features:
     queries, _keys, values = call.inputs[:3]
     return _attended(FUSED_ATTENTION, call.inputs[:3], call, moved, queries.sizes[-1] + values.sizes[-1])
 
 
-def _attention_backward(call: Call, moved: int) -> Features:
+def _attention_backward(call: LayoutCall, moved: int) -> Features:
     """Five products: the scores again, and the gradients of values, weights, queries and keys."""
     _gradient, queries, _keys, values = call.inputs[:4]
     macs_per_pair = 3 * queries.sizes[-1] + 2 * values.sizes[-1]
     return _attended("attention backward", call.inputs[1:4], call, moved, macs_per_pair)
 
 
-def _attended(name: str, operands: Sequence[Layout], call: Call, moved: int, macs_per_pair: int) -> Features:
+def _attended(name: str, operands: Sequence[Layout], call: LayoutCall, moved: int, macs_per_pair: int) -> Features:
     queries, keys, _ = operands
     masked = len(call.inputs) > (3 if name == FUSED_ATTENTION else 6)
     heads, width = prod(queries.sizes[:-2]), queries.sizes[-1]
@@ -175,7 +174,7 @@ def _attended(name: str, operands: Sequence[Layout], call: Call, moved: int, mac
     return Features(name, variant, numbers, pairs * macs_per_pair, moved)
 
 
-_KINDS: Final[Mapping[str, Callable[[Call, int], Features]]] = {
+_KINDS: Final[Mapping[str, Callable[[LayoutCall, int], Features]]] = {
     **dict.fromkeys(_PRODUCTS, _product),
     **dict.fromkeys(_ALONG_LINES, _along_lines),
     **dict.fromkeys(_POOLS, _pool),

@@ -18,11 +18,10 @@ from xfcost.ledger.prediction import Prediction
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.batch_statistics import batch_statistics
 from xfcost.torch_models.memory.training_step import Stepping
-from xfcost.torch_models.predicting.call import Call
-from xfcost.torch_models.predicting.calls import recorded
+from xfcost.torch_models.predicting.calls import OUTSIDE, recorded, recorded_step
 from xfcost.torch_models.predicting.features import Features, features_of
 from xfcost.torch_models.predicting.regression import Regression, joined
-from xfcost.torch_models.predicting.training_calls import OUTSIDE, recorded_step
+from xfcost.torch_models.running.prediction_calls import LayoutCall
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.subjects import DECODE, PREFILL, UPDATE
 from xfcost.torch_models.timing.systems import System
@@ -72,7 +71,7 @@ class Predictor:
         return Seconds(_by_row(places, live.rows), sum(places.values()), unknown)
 
     def by_place(
-        self, calls: Mapping[tuple[Place, Call], int], views: Mapping[Place, int], modules: Mapping[Place, int]
+        self, calls: Mapping[tuple[Place, LayoutCall], int], views: Mapping[Place, int], modules: Mapping[Place, int]
     ) -> tuple[dict[Place, float], dict[str, float]]:
         """Seconds of every place of a forward, a module or an operation; and of operations that were never measured.
 
@@ -123,7 +122,7 @@ class Predictor:
 
 
 def _spent(
-    calls: Mapping[tuple[Place, Call], int], views: Mapping[Place, int], modules: Mapping[Place, int], fit: _Fit
+    calls: Mapping[tuple[Place, LayoutCall], int], views: Mapping[Place, int], modules: Mapping[Place, int], fit: _Fit
 ) -> tuple[dict[Place, float], dict[str, float]]:
     """Seconds of each place where calls were recorded, and those of operations that were never measured."""
     places: dict[Place, float] = defaultdict(float)

@@ -9,8 +9,8 @@ import torch
 
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.memory.training_step import Stepping
-from xfcost.torch_models.predicting.calls import Clock, Recorded, recorded
-from xfcost.torch_models.predicting.training_calls import recorded_step
+from xfcost.torch_models.predicting.calls import Recorded, recorded, recorded_step
+from xfcost.torch_models.running.recorder import Clock
 
 
 class Runner(NamedTuple):

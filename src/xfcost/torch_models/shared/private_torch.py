@@ -239,6 +239,11 @@ def running_node() -> int | None:
     return None if node is None else node_number(node)
 
 
+def learning_parameter() -> Any:
+    """The parameter whose gradient the autograd node that runs now adds up, if it does that."""
+    return getattr(_private("torch._C._current_autograd_node")(), "variable", None)
+
+
 def node_number(node: Any) -> int:
     """The number of an autograd node: they are numbered as they are made."""
     return int(_attribute(node, "torch.autograd.graph.Node._sequence_nr")())

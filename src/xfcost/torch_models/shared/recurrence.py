@@ -44,7 +44,7 @@ _INSTEAD: ContextVar[Instead | None] = ContextVar("instead", default=None)
 
 @contextmanager
 def in_few_steps(instead: Instead) -> Iterator[None]:
-    """On `meta`, `instead` replaces a recurrence: it walks a few of its equal steps."""
+    """On `meta`, `instead` replaces a recurrence: it runs a few of its equal steps."""
     before = _INSTEAD.set(instead)
     try:
         yield

@@ -17,6 +17,7 @@ def running_modules(
     running: list[str],
     in_threads: Counter[str] | None = None,
     others: dict[int, list[str]] | None = None,
+    called: Callable[[str], None] | None = None,
 ) -> Iterator[None]:
     """While it lasts, `running` ends with the path of the innermost running module; the model itself is "".
 
@@ -25,12 +26,15 @@ def running_modules(
         running: of this thread.
         in_threads: counts the modules that other threads run.
         others: such lists of other threads, by their numbers; their modules are not counted in `in_threads`.
+        called: gets the path of every module that is called.
     """
     elsewhere, stacks = Counter[str]() if in_threads is None else in_threads, {} if others is None else others
     stacks[threading.get_ident()] = running
 
     def entering(name: str) -> Callable[[nn.Module, Any], None]:
         def enter(module: nn.Module, inputs: Any) -> None:
+            if called is not None:
+                called(name)
             stack = stacks.get(threading.get_ident())
             if stack is None:
                 elsewhere[f"{name} in another thread"] += 1

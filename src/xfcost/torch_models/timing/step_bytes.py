@@ -19,11 +19,10 @@ from xfcost.ledger.join import weights_read
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.training_step import Stepping
+from xfcost.torch_models.running.recorder import Recorder, strided_parts
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.private_torch import pytree, storage_identity
 from xfcost.torch_models.timing.rows import leaves, row_bytes, tensor_bytes
-from xfcost.torch_models.tracing.kernels import KernelOnMeta, NumbersOnMeta
-from xfcost.torch_models.tracing.saved_activations import strided_parts
 
 # Steps at which bytes are looked at; where sums take more, rows have none.
 _MOST_STEPS: Final = 512
@@ -37,7 +36,7 @@ def training_bytes(architecture: Architecture, optimizer: str) -> dict[str, int]
     """
     live = build(architecture)
     stepping, moved = Stepping(live, optimizer, lists=False), _Moved()
-    with moved.by_leaves_of(live), KernelOnMeta(products=False), NumbersOnMeta():
+    with moved.by_leaves_of(live), Recorder(calls=False, numbers_on_meta=True).of(live.model):
         stepping.forward().backward()
     shared = {path: tensor_bytes(list(leaf.parameters())) for path, leaf in leaves(live) if path not in moved.bytes}
     return shared | moved.bytes

@@ -16,22 +16,10 @@ from torch.nn import functional as F
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.torch_models.tracing.elementwise_costs import Costs
-from xfcost.torch_models.tracing.kernels import attention_operands
 
 
 def _rms_norm_work(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Costs:
     return Counter(flops=result.numel() * FLOPS_PER_ELEMENT["rms_norm"])
-
-
-def _attention_work(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Costs:
-    """softmax(QKᵀ·scale + bias): queries (…, N, K), keys (…, M, K). Boolean masks cost nothing."""
-    operands = attention_operands(args, kwargs)
-    q, k, bias = operands["query"], operands["key"], operands.get("attn_mask")
-    entries = q.shape[:-1].numel() * k.shape[-2]
-    scaling = 0 if kwargs.get("scale") == 1 else q.numel() * FLOPS_PER_ELEMENT["multiply"]
-    biased = bias is not None and bias.is_floating_point()
-    per_entry = FLOPS_PER_ELEMENT["softmax"] + (FLOPS_PER_ELEMENT["add"] if biased else 0)
-    return Counter(flops=scaling + entries * per_entry)
 
 
 def _to_spectrum_work(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Costs:
@@ -64,7 +52,6 @@ def _repeated(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> 
 WHOLE: Final[dict[Any, Callable[[tuple[Any, ...], dict[str, Any], Tensor], Costs]]] = {
     F.rms_norm: _rms_norm_work,
     torch.rms_norm: _rms_norm_work,
-    F.scaled_dot_product_attention: _attention_work,
     torch.fft.rfft: _to_spectrum_work,
     torch.fft.irfft: _from_spectrum_work,
     torch.repeat_interleave: _repeated,

@@ -56,11 +56,10 @@ def shapes_on_meta() -> Iterator[None]:
 
 
 def _layer_norm(x: Tensor, normalized_shape: Any, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The output, and the mean and 1/σ of each normalised group: shapes only."""
-    statistics = x
-    for axis in range(1, len(normalized_shape) + 1):
-        statistics = statistics.narrow(-axis, 0, 1)
-    return torch.empty_like(x), torch.empty_like(statistics), torch.empty_like(statistics)
+    """The output, and the mean and 1/σ of each normalised group, in float32 or wider: shapes only."""
+    sizes = (*x.shape[: x.ndim - len(normalized_shape)], *[1] * len(normalized_shape))
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    return x.new_empty(x.shape), x.new_empty(sizes, dtype=dtype), x.new_empty(sizes, dtype=dtype)
 
 
 def _grouped_mm(left: Tensor, right: Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Tensor:

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from math import prod
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.any_model.costs import operation_costs, operation_name
+from xfcost.torch_models.running.costs import operation_costs, operation_name
+from xfcost.torch_models.running.on_meta import attention_backward_macs
 from xfcost.torch_models.shared.private_torch import aten_operation
-from xfcost.torch_models.tracing.backward import CORRECTED
 from xfcost.torch_models.tracing.contraction_costs import is_sparse
-from xfcost.torch_models.tracing.dispatch_costs import FLOPS_PER_MAC
+from xfcost.torch_models.tracing.dispatch_costs import FLOPS, FLOPS_PER_MAC
+from xfcost.torch_models.tracing.elementwise_costs import Costs
 
 aten: Final = torch.ops.aten
 
 
+def _convolution_backward(gradient: Tensor, x: Tensor, weight: Tensor, *others: Any, **_: Any) -> int:
+    """The forward's FLOPs for each gradient that is needed. torch's own formula ignores groups."""
+    transposed, needed = others[4], others[7]
+    positions = x if transposed else gradient
+    return FLOPS_PER_MAC * positions.shape[0] * prod(positions.shape[2:]) * prod(weight.shape) * sum(needed[:2])
+
+
+# Formulas that torch's table lacks or has wrong.
+_CORRECTED: Final[dict[Any, Callable[..., int]]] = FLOPS | {torch.ops.aten.convolution_backward: _convolution_backward}
+
+
 def _attention(gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> int:
-    """The scores once more, and the gradients of V, the weights, Q and K: q (…, N, K), k (…, M, K), v (…, M, V)."""
-    return q.shape[:-1].numel() * k.shape[-2] * (3 * k.shape[-1] + 2 * v.shape[-1])
+    return attention_backward_macs(q, k, v)
 
 
 def _recurrent(x: Tensor, *weights: Any, **_: Any) -> int:
@@ -53,14 +66,15 @@ _UNKNOWN: Final = frozenset((
 ))  # fmt: skip
 
 
-def backward_macs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int | None:
+def backward_costs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Costs | None:
     """The MACs of one call; element-wise kernels have none."""
     packet, name = getattr(func, "overloadpacket", None), operation_name(func)
     if packet in _MACS:
-        return _MACS[packet](*args, **kwargs)
-    if packet in CORRECTED and not any(is_sparse(arg) for arg in args):
-        return CORRECTED[packet](*args, **kwargs) // FLOPS_PER_MAC
+        return Counter(macs=_MACS[packet](*args, **kwargs))
+    if packet in _CORRECTED and not any(is_sparse(arg) for arg in args):
+        return Counter(macs=_CORRECTED[packet](*args, **kwargs) // FLOPS_PER_MAC)
     costs = operation_costs(func, args, kwargs, result)
     if costs is not None:
-        return costs["macs"]
-    return 0 if name.startswith("aten::") and "backward" in name and name not in _UNKNOWN else None
+        return Counter(macs=costs["macs"])
+    is_elementwise = name.startswith("aten::") and "backward" in name and name not in _UNKNOWN
+    return Counter() if is_elementwise else None

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import flop_registry
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.torch_models.any_model.registry import registered_costs
+from xfcost.torch_models.running.registry import registered_costs
 from xfcost.torch_models.shared.private_torch import can_decompose, qualified_name
 from xfcost.torch_models.tracing.contraction_costs import CONTRACTIONS, recurrent
 from xfcost.torch_models.tracing.dispatch_costs import costs_of

@@ -1,0 +1,168 @@
+"""The operations of a run: its calls by module and place in the source, with their backward passes.
+
+What runs with gradients enabled during the backward pass is a forward that runs again (checkpointing, reversible
+residuals).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Final
+
+from xfcost.torch_models.any_model.attention import note_fused, note_softmax
+from xfcost.torch_models.any_model.work import Key, Work
+from xfcost.torch_models.running.lineage import SOFTMAXES, Lineages
+from xfcost.torch_models.running.on_meta import attention_operands
+from xfcost.torch_models.running.record import ATTENTION, Call, Lineage, NodeOwners, Run, TensorRecord
+
+# What no forward operation has caused, such as a hook on a parameter's gradient.
+_NOBODY: Final[Key] = ("", "backward", None, None)
+
+
+class Operations:
+    """The operations of `run`, in the order in which each first ran.
+
+    An operation is a call in the source: a loop that runs it again adds to it. With `keeps_free` those without costs
+    are kept too, but for views.
+    """
+
+    def __init__(self, run: Run, *, keeps_free: bool = False) -> None:
+        self.works: dict[Key, Work] = {}
+        self.uncounted = Counter(run.missing)
+        """What ran outside all operations, or in the backward pass, and that no table knows."""
+        self.seconds: dict[Key, float] = {}
+        self.keys: dict[int, Key] = {}
+        """`id` of a call -> its operation; functions' parts included."""
+        self._keeps_free = keeps_free
+        self._lineages = Lineages()
+        self._owners = NodeOwners()
+        self._calls: dict[Key, list[Key]] = defaultdict(list)
+        for call in run.calls:
+            if call.phase == "forward":
+                self._forward(call)
+        for key in self.works:
+            self._calls[key[2:]].append(key)
+        for call in run.calls:
+            if call.phase != "forward":
+                self._again(call) if call.phase == "again" else self._backward(call)
+        for one in run.first_saved():
+            self._work(self._maker(one.newest_node)).kept_bytes += one.nbytes
+
+    def _work(self, key: Key) -> Work:
+        if key not in self.works:
+            self.works[key] = Work(key[0], key[1], key)
+        return self.works[key]
+
+    def _charge(self, key: Key, call: Call) -> None:
+        self.keys[id(call)] = key
+        if call.does_work and call.seconds:
+            self.seconds[key] = self.seconds.get(key, 0.0) + call.seconds
+
+    def _forward(self, call: Call) -> None:
+        """Add a call to its operation, and note what its results come from."""
+        key = _key(call)
+        self._charge(key, call)
+        for part in call.parts:
+            self._charge(key, part)
+            self._owners.own(part.next_node, key, has_costs=True)
+            self._note(part, self._lineages.inherited(part))
+        found = self._lineages.inherited(call)
+        counted = call.costs is None or any(call.costs.values()) or bool(call.uncounted)
+        kept = counted or (self._keeps_free and (bool(call.parts) if call.is_function else call.does_work))
+        if not call.is_function:
+            self._owners.own(call.next_node, key, has_costs=kept)
+        if not kept:
+            if not call.is_function:
+                self._note(call, found)
+            return
+        work = self._work(key)
+        self._add(work, call)
+        if call.is_function:
+            work.sequence += [part.number for part in call.parts]
+            if call.operation == ATTENTION:
+                operands = attention_operands(call.args, call.kwargs)
+                note_fused(work, operands["query"], operands["key"], operands["value"])
+            return
+        if call.func is None:  # a loop over tokens
+            self._note(call, Lineage(varies=True))
+            return
+        work.sequence.append(call.number)
+        if getattr(call.func, "overloadpacket", None) in SOFTMAXES:
+            scores = call.args[0]
+            note_softmax(work, scores, self._lineages[scores], call.args[1])
+            found = found._replace(scores=None)
+        elif call.costs and call.costs["macs"]:
+            found = self._lineages.after_contraction(found, call, work)
+        self._note(call, found)
+
+    def _note(self, call: Call, lineage: Lineage) -> None:
+        for tensor in call.outputs:
+            self._lineages[tensor] = lineage
+
+    def _add(self, work: Work, call: Call) -> None:
+        """Add one call: its costs, its shapes if it is the first, the parameters it takes."""
+        if call.costs is None:
+            work.uncounted[work.operation] += 1
+        else:
+            work.costs.update(call.costs)
+        work.uncounted.update(call.uncounted)
+        work.called([tuple(one.shape) for one in call.inputs], [tuple(one.shape) for one in call.outputs])
+        work.operand_bytes += _operand_bytes(work.name, call.inputs, call.outputs)
+        for tensor in call.inputs:
+            work.weights.update(dict.fromkeys(sorted(self._lineages[tensor].weights)))
+
+    def _maker(self, node: int | None) -> Key:
+        """The operation that made an autograd node."""
+        return self._owners.owner(node) or _NOBODY
+
+    def _backward(self, call: Call) -> None:
+        key = self._maker(call.node)
+        self._charge(key, call)
+        if call.costs is None:
+            self.uncounted[f"{call.operation} in the backward pass"] += 1
+        elif call.costs["macs"]:
+            self._work(key).backward_macs += call.costs["macs"]
+
+    def _again(self, call: Call) -> None:
+        """A forward operation that runs again."""
+        key = self._original(call)
+        for part in call.parts or (call,):
+            self._charge(key, part)
+            self._owners.own(part.next_node, key, has_costs=bool(call.costs and any(call.costs.values())))
+        if call.costs is None:
+            self.uncounted[f"{call.operation}, recomputed in the backward pass"] += 1
+        elif key in self.works or call.costs["macs"]:  # not the parts of a function that costs nothing
+            work = self._work(key)
+            work.recomputed = True
+            work.backward_macs += call.costs["macs"]
+            work.recomputed_macs += call.costs["macs"]
+
+    def _original(self, call: Call) -> Key:
+        """The operation that ran first at this call: in the module that runs again, or around the node in need."""
+        inside = call.module or None
+        around = self._maker(call.node)[0]
+
+        def fits(path: str) -> bool:
+            return path == inside if inside is not None else _is_inside(around, path)
+
+        found = [key for key in self._calls.get(call.place, ()) if fits(key[0])]
+        if not found:
+            return (around if inside is None else inside, call.operation, *call.place)
+        return max(found, key=lambda key: (len(key[0]), key[1] == call.operation))
+
+
+def _key(call: Call) -> Key:
+    return call.module, call.operation, *call.place
+
+
+def _is_inside(path: str, module: str) -> bool:
+    return not module or path == module or path.startswith(f"{module}.")
+
+
+def _operand_bytes(name: str, given: list[TensorRecord], results: list[TensorRecord]) -> int:
+    """Bytes of inputs, outputs and weights, each tensor once; of a table those of its rows that are read."""
+    held = {(one.tensor, one.shape, one.strides): one.nbytes for one in (*given, *results)}
+    if name == "embedding" and given and results:
+        table, rows = ((one.tensor, one.shape, one.strides) for one in (given[0], results[0]))
+        held[table] = min(held[table], held[rows])
+    return sum(held.values())

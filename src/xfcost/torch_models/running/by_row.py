@@ -1,0 +1,154 @@
+"""What the record of a spec's model says of its rows: their costs, backward passes and saved activations."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.ledger.accounts import RUN
+from xfcost.ledger.operation import Operation
+from xfcost.torch_models.running.record import NodeOwners, Run
+from xfcost.torch_models.running.recorder import Recorder
+from xfcost.torch_models.shared.reversible import ReversibleRun
+from xfcost.torch_models.tracing.elementwise_costs import Costs
+from xfcost.torch_models.tracing.meta import shapes_on_meta
+from xfcost.torch_models.tracing.outside import handed_to_numpy
+from xfcost.torch_models.tracing.rows import row_path, rows_by_path
+
+
+class Dispatched(NamedTuple):
+    """The costs of a model, as seen by the dispatcher."""
+
+    modules: dict[str, Costs]
+    """Dotted module path -> the costs of what ran in it, and not in its children; the model itself is ""."""
+    unknown: Counter[str]
+    """Operations that no table knows, with how often they ran. Nothing of theirs is counted."""
+
+
+def dispatch(model: nn.Module, inputs: tuple[Any, ...]) -> Dispatched:
+    """One forward of `model(*inputs)`; each operation counts for the module that runs it.
+
+    A graph contains only what its result needs, and shows a loop as one node. The dispatcher sees all operations, also
+    those with unused results, and each step of a loop. Nothing is allocated on `meta`.
+    """
+    recorder = Recorder()
+    with ExitStack() as stack:
+        if any(isinstance(tensor, Tensor) and tensor.is_meta for tensor in inputs):
+            stack.enter_context(shapes_on_meta())
+        stack.enter_context(handed_to_numpy(recorder.run.missing))
+        stack.enter_context(recorder.of(model))
+        stack.enter_context(torch.no_grad())
+        model(*inputs)
+    return costs_by_module(recorder.run)
+
+
+def costs_by_module(run: Run) -> Dispatched:
+    """The costs of every module, and what no table knows."""
+    found = Dispatched({}, Counter(run.missing))
+    for call in run.calls:
+        found.unknown.update(call.uncounted)
+        if call.costs is None:
+            found.unknown[call.operation] += 1
+        elif call.costs:
+            found.modules.setdefault(call.module, Counter()).update(call.costs)
+    return found
+
+
+def dispatched_rows(
+    model: nn.Module, inputs: tuple[Any, ...], rows: Mapping[str, str]
+) -> tuple[list[Operation], list[str]]:
+    """The dispatched account of a model built from a spec: rows by path, and work outside all rows.
+
+    `rows` maps the path of a component's module to the path of its row.
+    """
+    found = dispatch(model, inputs)
+    leaves = [name for name, module in model.named_modules() if next(module.children(), None) is None]
+    ran = {name: found.modules.get(name, Counter()) for name in dict.fromkeys((*leaves, *found.modules))}
+    costs = {name: {quantity: each[quantity] for quantity in RUN} for name, each in ran.items()}
+    rows_found, outside = rows_by_path(costs, leaves, rows)
+    unknown = [
+        f"the dispatcher saw {name} {times} time(s), and no formula knows it" for name, times in found.unknown.items()
+    ]
+    return rows_found, [*unknown, *outside]
+
+
+class Trained(NamedTuple):
+    """One forward and backward pass, by the dotted paths of the leaves; "" is work outside all leaves."""
+
+    forward: Counter[str]
+    """MACs."""
+    backward: Counter[str]
+    """MACs, recomputed forwards included."""
+    saved: Counter[str]
+    """Bytes of saved activations, by the first leaf that saves them; parameters and buffers excluded."""
+
+
+def train(model: nn.Module, inputs: tuple[Any, ...]) -> Trained:
+    """One forward of `model`, and the backward pass of the sum of its outputs."""
+    recorder = Recorder(model)
+    leaves = {
+        name
+        for name, module in model.named_modules()
+        if next(module.children(), None) is None or isinstance(module, ReversibleRun)
+    }
+    with ExitStack() as stack:
+        if any(isinstance(tensor, Tensor) and tensor.is_meta for tensor in inputs):
+            stack.enter_context(shapes_on_meta())
+        stack.enter_context(recorder.of(model))
+        stack.enter_context(torch.enable_grad())
+        with recorder.saving():
+            outputs = model(*inputs)
+        recorder.differentiate(outputs)
+    return trained(recorder.run, leaves)
+
+
+def trained(run: Run, leaves: set[str]) -> Trained:
+    """The passes by leaf. A reversible run saves its tensors outside its leaves."""
+    found = Trained(Counter(), Counter(), Counter())
+    owners = NodeOwners()
+    for call in run.aten_calls():
+        if call.phase != "backward":
+            owners.own(call.next_node, _leaf(call.module, leaves), has_costs=True)
+    for call in run.calls:
+        macs = call.costs["macs"] if call.costs else 0
+        if call.phase == "forward":
+            found.forward[_leaf(call.module, leaves)] += macs
+        else:
+            inside = _leaf(call.module, leaves) if call.phase == "again" else ""
+            found.backward[inside or owners.owner(call.node) or ""] += macs
+    for one in run.first_saved():
+        found.saved[_leaf(one.module, leaves)] += one.nbytes
+    return found
+
+
+def _leaf(module: str, leaves: set[str]) -> str:
+    """The innermost leaf that runs: a module in whose children nothing runs is none itself."""
+    return module if module in leaves else ""
+
+
+def trained_rows(
+    model: nn.Module, found: Trained, rows: Mapping[str, str]
+) -> tuple[dict[str, list[int]], dict[str, int], list[str]]:
+    """By row: backward MACs of each block, and bytes saved by all blocks; and texts about work outside all rows."""
+    blocks: dict[str, list[int]] = defaultdict(list)
+    saved: dict[str, int] = defaultdict(int)
+    owned = set()
+    for name, module in model.named_modules():
+        path = row_path(name, rows)
+        if path is not None and next(module.children(), None) is None:
+            owned.add(name)
+            blocks[path].append(found.backward[name])
+            saved[path] += found.saved[name]
+    outside = [
+        f"{name or 'the model itself'}: {macs} backward_macs outside the leaves of any mechanism"
+        for name, macs in found.backward.items()
+        if macs and name not in owned
+    ]
+    for name in found.saved.keys() & rows.keys() - owned:  # the two streams of a reversible stage
+        saved[rows[name]] += found.saved[name]
+    return blocks, saved, outside

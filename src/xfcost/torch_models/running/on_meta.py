@@ -1,0 +1,134 @@
+"""Results on `meta` as kernels make them, where torch's own shape formulas make others.
+
+Fused attention is one operation with a kernel's output, layout and saved tensors; torch would decompose it.
+
+H heads of queries, N queries, M keys, K width of keys, V width of values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.torch_models.shared.private_torch import aten_operation
+from xfcost.torch_models.tracing.elementwise_costs import Costs
+
+_KERNEL_RANK: Final = 4
+
+
+def attention_operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """`query`, `key`, `value` and, if given, `attn_mask` of a call of `scaled_dot_product_attention`."""
+    return dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)) | kwargs
+
+
+def attention_costs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Costs:
+    """QKᵀ, softmax(QKᵀ·scale + bias) and AV: queries (…, N, K), keys (…, M, K). Boolean masks cost nothing."""
+    operands = attention_operands(args, kwargs)
+    q, k, v, bias = *(operands[name] for name in ("query", "key", "value")), operands.get("attn_mask")
+    entries = q.shape[:-1].numel() * k.shape[-2]
+    macs = entries * (k.shape[-1] + v.shape[-1])
+    scaling = 0 if kwargs.get("scale") == 1 else q.numel() * FLOPS_PER_ELEMENT["multiply"]
+    biased = bias is not None and bias.is_floating_point()
+    per_entry = FLOPS_PER_ELEMENT["softmax"] + (FLOPS_PER_ELEMENT["add"] if biased else 0)
+    return Counter(macs=macs, flops=2 * macs + scaling + entries * per_entry)
+
+
+def attention_backward_macs(q: Tensor, k: Tensor, v: Tensor) -> int:
+    """The scores once more, and the gradients of V, the weights, Q and K (Dao et al. 2022, algorithm 4)."""
+    return q.shape[:-1].numel() * k.shape[-2] * (3 * k.shape[-1] + 2 * v.shape[-1])
+
+
+def attention(args: tuple[Any, ...], kwargs: dict[str, Any], differentiated: Callable[[int], None]) -> Any:
+    """`scaled_dot_product_attention`, on `meta` as a kernel does it; `differentiated` gets the backward pass's MACs.
+
+    All kernels take (B, H, N, K) alone: others are decomposed on every device.
+    """
+    operands = attention_operands(args, kwargs)
+    q, k, v, bias = *(operands[name] for name in ("query", "key", "value")), operands.get("attn_mask")
+    if not q.is_meta or q.ndim != _KERNEL_RANK:
+        return F.scaled_dot_product_attention(*args, **kwargs)
+    if bias is not None and bias.dtype == torch.bool:  # torch gives kernels zeros and -∞ in its place
+        bias = torch.zeros_like(bias, dtype=q.dtype)
+    return _Kernel.apply(q, k, v, bias, differentiated)
+
+
+class _Kernel(Function):
+    """Saves queries, keys, values, the output and a log-sum-exp per query. Only shapes are correct."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, differentiated: Callable[[int], None]
+    ) -> Tensor:
+        ctx.differentiated = differentiated
+        statistics = q.new_empty(q.shape[:-1], dtype=torch.promote_types(q.dtype, torch.float32))
+        output = _laid_out(q, v)
+        ctx.save_for_backward(q, k, v, bias, output, statistics)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, bias, *_ = ctx.saved_tensors
+        ctx.differentiated(attention_backward_macs(q, k, v))
+        to_bias = torch.empty_like(bias) if ctx.needs_input_grad[3] else None
+        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), to_bias, None
+
+
+def _laid_out(q: Tensor, v: Tensor) -> Tensor:
+    """The kernels' output: it lies in memory as the queries do; of values of another width, (B, N, H, V).
+
+    torch's kernels for the CPU and flash attention make it like the queries, memory-efficient attention, which alone
+    takes other widths, token by token (torch/_meta_registrations.py).
+    """
+    if q.shape[-1] == v.shape[-1]:
+        return torch.empty_like(q)
+    by_token = q.transpose(1, -2)
+    return q.new_empty(*by_token.shape[:-1], v.shape[-1]).transpose(1, -2)
+
+
+def attention_on_cpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`scaled_dot_product_attention` with a gradient as the CPU runs it: in its kernel where that takes the tensors."""
+    operands = attention_operands(args, kwargs)
+    q, k, v, mask = *(operands[name] for name in ("query", "key", "value")), operands.get("attn_mask")
+    if not q.is_meta or not _has_kernel(q, k, v, mask, operands.get("dropout_p", 0.0)):
+        return F.scaled_dot_product_attention(*args, **kwargs)
+    kernel = aten_operation("_scaled_dot_product_flash_attention_for_cpu")
+    return kernel(q, k, v, 0.0, operands.get("is_causal", False), attn_mask=mask, scale=operands.get("scale"))[0]
+
+
+def _has_kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> bool:
+    """Does the CPU compute such attention, with a gradient, in one kernel?"""
+    alike = q.ndim == k.ndim == v.ndim == _KERNEL_RANK and q.shape[0] == k.shape[0] == v.shape[0]
+    dense = all(one.stride(-1) == 1 and one.numel() for one in (q, k, v))
+    masked = mask is None or (
+        mask.dtype is not torch.bool and not mask.requires_grad and mask.ndim in (2, _KERNEL_RANK)
+    )
+    return alike and dense and masked and q.shape[-1] == k.shape[-1] == v.shape[-1] and not dropout
+
+
+# On the CPU their first result is contiguous, also where the input is not.
+_DENSE: Final = frozenset((
+    "aten.native_batch_norm", "aten.native_batch_norm_backward", "aten.native_layer_norm",
+    "aten.native_layer_norm_backward",
+))  # fmt: skip
+_IMAGE: Final = 4  # axes: batch, channels, height, width
+
+
+def as_on_cpu(name: str, args: Sequence[Any], result: Any) -> Any:
+    """Results on `meta` in the memory format of the CPU, where torch's own shape formulas have another."""
+    if name == "aten.softplus_backward" and result.is_meta:
+        return torch.empty_like(args[0])
+    if name not in _DENSE or not isinstance(result[0], Tensor) or not result[0].is_meta:
+        return result
+    first = result[0]
+    last = first.ndim == _IMAGE and first.is_contiguous(memory_format=torch.channels_last)
+    memory_format = torch.channels_last if last and not first.is_contiguous() else torch.contiguous_format
+    return torch.empty(first.shape, dtype=first.dtype, device="meta", memory_format=memory_format), *result[1:]

@@ -1,0 +1,194 @@
+"""What ran: the calls of a run, in order, without the values of their tensors."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Final, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from xfcost.torch_models.tracing.elementwise_costs import Costs
+
+Phase = Literal["forward", "backward", "again"]
+"""`again`: a forward that a backward pass runs again, as checkpointing and reversible residuals do."""
+Place = tuple[Any, Any]
+"""A call in the source: the code object that makes it, and the instruction."""
+
+
+ATTENTION: Final = "scaled_dot_product_attention"
+_MARK: Final = "_xfcost_lineage"
+
+
+class Lineage(NamedTuple):
+    """What a tensor comes from."""
+
+    varies: bool = False
+    """Does it depend on the model's input?"""
+    weights: frozenset[str] = frozenset()
+    """The parameters that it is a view of, or computed from alone."""
+    scores: Any = None
+    """The operation that made it, if that is a product of two activations; views and element-wise work keep it."""
+    mapped: bool = False
+    """Did a learned map of the same size follow, such as one that mixes heads?"""
+
+
+def mark(tensor: Tensor, lineage: Lineage) -> None:
+    """Say what a tensor comes from, before a run."""
+    setattr(tensor, _MARK, lineage)
+
+
+def marked(tensor: Tensor) -> Lineage | None:
+    """What was said of it."""
+    return getattr(tensor, _MARK, None)
+
+
+class TensorRecord(NamedTuple):
+    """A tensor of a call, without its values."""
+
+    shape: torch.Size
+    """Of a nested tensor, which has none, empty."""
+    strides: tuple[int, ...]
+    """As it lies in memory; of a sparse one as if it were dense."""
+    dtype: torch.dtype
+    numel: int
+    tensor: int
+    """The same number for the same tensor, in every run of this process."""
+    storage: int | None
+    """The same number for the same memory, in this run; None of sparse and nested tensors."""
+    is_nested: bool
+    source: Lineage | None
+    """What is known of it from before the run: an input, a parameter."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return self.numel * self.dtype.itemsize
+
+
+@dataclass(slots=True)
+class Call:
+    """An ATen call, or a function of torch that counts as one operation by convention."""
+
+    operation: str
+    """`aten::addmm`, `mylib::scan`, `scaled_dot_product_attention`."""
+    func: Any
+    module: str
+    """Path of the running module; the model itself is ""."""
+    place: Place
+    args: tuple[Any, ...]
+    """With records in place of tensors."""
+    kwargs: dict[str, Any]
+    inputs: list[TensorRecord]
+    outputs: list[TensorRecord]
+    costs: Costs | None
+    """None: no table knows it."""
+    does_work: bool
+    """Is it more than another view, or memory taken?"""
+    phase: Phase
+    next_node: int
+    """The number that autograd's next node gets once the call has begun: its own is the one before."""
+    node: int | None
+    """The autograd node that runs it, in a backward pass."""
+    number: int
+    """How many ATen calls ran before it."""
+    weight: str | None = None
+    """In a backward pass: the parameter whose gradient it adds up."""
+    is_function: bool = False
+    """Does it stand for its parts?"""
+    seconds: float = 0.0
+    parts: list[Call] = field(default_factory=list)
+    """The ATen calls of a function."""
+    uncounted: Counter[str] = field(default_factory=Counter)
+    """Those of them that no table knows."""
+    steps: Any = None
+    """Of a loop over tokens that ran a few of its steps: the calls of all steps, for a prediction."""
+
+
+class Saved(NamedTuple):
+    """Memory that autograd saves for the backward pass."""
+
+    storage: int | None
+    """Its number; None where a few steps of a loop stand for many."""
+    nbytes: int
+    module: str
+    """The running module."""
+    newest_node: int
+    """The node that saves it: the one that was made last."""
+
+
+@dataclass(slots=True)
+class Run:
+    """The record of one run."""
+
+    calls: list[Call] = field(default_factory=list)
+    saved: list[Saved] = field(default_factory=list)
+    weights: set[int | None] = field(default_factory=set)
+    """Storages of parameters and buffers."""
+    changes: list[int] = field(default_factory=list)
+    """Bytes of storages in the order in which they were made, and, below 0, freed."""
+    modules: Counter[str] = field(default_factory=Counter)
+    """How often each module was called."""
+    missing: Counter[str] = field(default_factory=Counter)
+    """What ran and was not recorded."""
+    repeats: list[list[float]] = field(default_factory=list)
+    """Seconds of every call of `dispatched` that is not free, in runs that repeated this one."""
+    ran: int = 0
+    """How many ATen calls ran."""
+
+    def dispatched(self) -> Iterator[Call]:
+        """ATen calls, and fused attention as one; other functions in their parts."""
+        for call in self.calls:
+            if call.is_function and call.operation != ATTENTION:
+                yield from call.parts
+            else:
+                yield call
+
+    def aten_calls(self) -> Iterator[Call]:
+        """ATen calls alone, those of functions included."""
+        for call in self.calls:
+            yield from call.parts if call.is_function else (call,)
+
+    def peak_bytes(self) -> int:
+        """The most bytes of live storages at once."""
+        return max(accumulate(self.changes), default=0)
+
+    def first_saved(self) -> Iterator[Saved]:
+        """What is saved, each storage where it is saved first; parameters and buffers left out."""
+        seen = set(self.weights)
+        for one in self.saved:
+            if one.storage is None or one.storage not in seen:
+                yield one
+            if one.storage is not None:
+                seen.add(one.storage)
+
+
+class NodeOwners:
+    """Which forward call made an autograd node.
+
+    Autograd numbers its nodes in the order in which they are made, and makes a node before its operation runs. The
+    nodes made since the last call are a call's; of a custom function, its first part's that has costs.
+    """
+
+    def __init__(self) -> None:
+        self._next: list[int] = []
+        self._owners: list[tuple[Any, bool]] = []
+
+    def own(self, next_node: int, owner: Any, *, has_costs: bool) -> None:
+        """A call has run."""
+        if not self._next or self._next[-1] != next_node:
+            self._next.append(next_node)
+            self._owners.append((owner, has_costs))
+        elif has_costs and not self._owners[-1][1]:
+            self._owners[-1] = (owner, has_costs)
+
+    def owner(self, node: int | None) -> Any:
+        """Of a node; None where no call has made it."""
+        if node is None:
+            return None
+        place = bisect_left(self._next, node + 1)
+        return self._owners[place][0] if place < len(self._owners) else None

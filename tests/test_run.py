@@ -1,0 +1,186 @@
+"""The folds over a record, on calls made by hand: no model runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+
+import torch
+
+from xfcost.torch_models.any_model.operations import Operations
+from xfcost.torch_models.chains import chains
+from xfcost.torch_models.running.by_row import costs_by_module, trained
+from xfcost.torch_models.running.prediction_calls import StepCalls, calls_of, in_all_steps
+from xfcost.torch_models.running.record import Call, Lineage, NodeOwners, Run, Saved, TensorRecord
+
+CODE = compile("", "model.py", "exec")
+
+
+def tensor(number, *shape, storage=None, source=None):
+    shape = torch.Size(shape)
+    strides = torch.empty(shape, device="meta").stride()
+    storage = number if storage is None else storage
+    return TensorRecord(shape, strides, torch.float32, shape.numel(), number, storage, is_nested=False, source=source)
+
+
+def call(func, inputs, outputs, *, module="", macs=0, line=0, phase="forward", next_node=0, node=None, **more):
+    packet = getattr(func, "overloadpacket", None)
+    return Call(
+        operation=str(packet).replace(".", "::"), func=func, module=module, place=(CODE, line), args=tuple(inputs),
+        kwargs={}, inputs=list(inputs), outputs=list(outputs), costs=Counter(macs=macs, flops=2 * macs),
+        does_work=not func.is_view, phase=phase, next_node=next_node, node=node, number=0, **more,
+    )  # fmt: skip
+
+
+MM, ADD, VIEW, RELU = (
+    torch.ops.aten.mm.default, torch.ops.aten.add.Tensor, torch.ops.aten.view.default, torch.ops.aten.relu.default,
+)  # fmt: skip
+
+
+class TestMemory:
+    def test_the_peak_is_the_most_bytes_at_once(self):
+        # 100, 150, 130, 230, 30
+        assert Run(changes=[100, 50, -20, 100, -200]).peak_bytes() == 230
+
+    def test_a_run_without_storages_has_none(self):
+        assert Run().peak_bytes() == 0
+
+    def test_a_storage_is_saved_once_and_weights_are_not(self):
+        saved = [
+            Saved(1, 8, "a", 0),
+            Saved(2, 4, "a", 0),
+            Saved(1, 8, "b", 1),
+            Saved(None, 3, "b", 1),
+            Saved(None, 3, "c", 2),
+        ]
+        found = Run(saved=saved, weights={2}).first_saved()
+        assert [(one.module, one.nbytes) for one in found] == [("a", 8), ("b", 3), ("c", 3)]
+
+
+class TestNodeOwners:
+    def test_nodes_made_since_the_last_call_are_a_call_s(self):
+        owners = NodeOwners()
+        owners.own(3, "first", has_costs=True)  # made nodes 0, 1 and 2
+        owners.own(4, "second", has_costs=True)  # made node 3
+        assert [owners.owner(node) for node in (0, 2, 3, 4, None)] == ["first", "first", "second", None, None]
+
+    def test_of_a_custom_function_the_first_part_with_costs_owns_it(self):
+        # the node is made before its parts run, none of which makes one
+        owners = NodeOwners()
+        owners.own(1, "view", has_costs=False)
+        owners.own(1, "product", has_costs=True)
+        owners.own(1, "sum", has_costs=True)
+        assert owners.owner(0) == "product"
+
+
+class TestByModule:
+    def test_costs_are_the_module_s_that_runs(self):
+        x = tensor(0, 2, 2)
+        run = Run(calls=[call(MM, [x, x], [x], module=name, macs=8) for name in ("a", "a.b", "a")])
+        found = costs_by_module(run)
+        assert {name: costs["macs"] for name, costs in found.modules.items()} == {"a": 16, "a.b": 8}
+
+    def test_what_no_table_knows_is_named(self):
+        x = tensor(0, 2, 2)
+        unknown, part = call(MM, [x, x], [x]), call(MM, [x, x], [x])
+        unknown.costs = None
+        part.uncounted = Counter({"aten::part": 2})
+        found = costs_by_module(Run(calls=[unknown, part], missing=Counter({"a in another thread": 1})))
+        assert found.unknown == {"aten::mm": 1, "aten::part": 2, "a in another thread": 1}
+
+    def test_gradients_are_the_leaf_s_that_made_the_node(self):
+        x = tensor(0, 2, 2)
+        run = Run(
+            calls=[
+                call(MM, [x, x], [x], module="a", macs=8, next_node=1),
+                call(MM, [x, x], [x], module="b", macs=8, next_node=2),
+                call(MM, [x, x], [x], macs=5, phase="backward", node=1),
+                call(MM, [x, x], [x], macs=6, phase="backward", node=0),
+                call(MM, [x, x], [x], macs=7, phase="again", node=1, module="a", next_node=3),
+                call(MM, [x, x], [x], macs=9, phase="backward", node=2),
+            ],
+            saved=[Saved(4, 16, "b", 1), Saved(5, 16, "outside", 1)],
+        )
+        found = trained(run, {"a", "b"})
+        assert found.forward == {"a": 8, "b": 8}
+        # node 2 was made when a ran again
+        assert found.backward == {"a": 6 + 7 + 9, "b": 5}
+        assert found.saved == {"b": 16, "": 16}
+
+
+class TestOperations:
+    def test_equal_calls_in_the_source_are_one_operation(self):
+        x = tensor(0, 2, 2)
+        found = Operations(Run(calls=[call(MM, [x, x], [x], macs=8, line=line) for line in (1, 2, 1)])).works
+        assert [(work.calls, work.costs["macs"]) for work in found.values()] == [(2, 16), (1, 8)]
+
+    def test_free_calls_are_kept_where_they_are_asked_for(self):
+        x = tensor(0, 2, 2)
+        run = Run(calls=[call(ADD, [x, x], [x]), call(VIEW, [x], [x])])
+        assert not Operations(run).works
+        assert [work.name for work in Operations(run, keeps_free=True).works.values()] == ["add"]
+
+    def test_weights_are_followed_through_views(self):
+        weight = tensor(1, 4, source=Lineage(weights=frozenset({"w"})))
+        x, view, out = tensor(2, 2, 2, source=Lineage(varies=True)), tensor(3, 2, 2, storage=1), tensor(4, 2, 2)
+        run = Run(calls=[call(VIEW, [weight], [view]), call(MM, [x, view], [out], macs=8)])
+        assert [[*work.weights] for work in Operations(run).works.values()] == [["w"]]
+
+    def test_softmax_over_a_product_of_activations_makes_scores(self):
+        q, k, scores, weights = (tensor(number, 3, 2, source=Lineage(varies=True)) for number in range(4))
+        scores, weights = (tensor(one.tensor, 3, 3) for one in (scores, weights))
+        softmax = call(torch.ops.aten._softmax.default, [scores, -1], [weights], macs=0)
+        softmax.inputs, softmax.costs = [scores], Counter(flops=45)
+        found = [*Operations(Run(calls=[call(MM, [q, k], [scores], macs=18), softmax])).works.values()]
+        assert [work.entries for work in found] == [9, 0]
+        assert found[1].matrix.entries == 9
+
+    def test_a_forward_that_runs_again_is_its_operation_s(self):
+        x = tensor(0, 2, 2)
+        first = call(MM, [x, x], [x], macs=8, line=1, next_node=1, module="a")
+        again = call(MM, [x, x], [x], macs=8, line=1, phase="again", next_node=2, module="a", node=0)
+        gradient = call(MM, [x, x], [x], macs=16, phase="backward", node=1)
+        (work,) = Operations(Run(calls=[first, again, gradient])).works.values()
+        assert (work.recomputed, work.recomputed_macs, work.backward_macs) == (True, 8, 24)
+
+    def test_seconds_are_the_operation_s(self):
+        x = tensor(0, 2, 2)
+        first = call(MM, [x, x], [x], macs=8, line=1, next_node=1, seconds=1.0)
+        gradient = call(MM, [x, x], [x], macs=16, phase="backward", node=0, seconds=2.0)
+        assert [*Operations(Run(calls=[first, gradient])).seconds.values()] == [3.0]
+
+
+class TestPredictionCalls:
+    def test_views_are_counted_apart(self):
+        x = tensor(0, 2, 2)
+        run = Run(calls=[call(RELU, [x], [x]), call(VIEW, [x], [x]), call(RELU, [x], [x], phase="backward")])
+        forward, backward = (calls_of(run, backward=backward) for backward in (False, True))
+        assert (forward.views, forward.calls.total(), backward.views, backward.calls.total()) == (1, 1, 0, 1)
+
+    def test_further_steps_of_a_loop_add_what_two_lengths_differ_by(self):
+        def steps(number):
+            x, all_tokens = tensor(0, 2, 4), tensor(1, 2, number, 4)
+            calls = [*[call(RELU, [x], [x])] * (3 * number + 1), call(RELU, [all_tokens], [all_tokens])]
+            return calls_of(Run(calls=calls), backward=False)
+
+        found = in_all_steps(steps(17), steps(19), (17, 19), 100)
+        assert found == StepCalls(steps(100).calls, 0)
+
+
+def test_a_chain_is_as_long_as_results_wait_for_results():
+    a, b, c, d = (tensor(number, 2) for number in range(4))
+    seen = tensor(4, 2, storage=2)
+    run = Run(
+        calls=[call(ADD, [a, a], [b]), call(ADD, [b, a], [c]), call(VIEW, [c], [seen]), call(ADD, [seen, b], [d])]
+    )
+    assert chains(run) == {1: 1, 2: 2, 3: 3}
+
+
+def test_parts_of_a_function_are_atens_and_the_function_is_one_call():
+    x = tensor(0, 2, 2)
+    norm = call(ADD, [x], [x], is_function=True, parts=[call(MM, [x, x], [x]), call(ADD, [x], [x])])
+    norm.func = SimpleNamespace(__name__="rms_norm")
+    run = Run(calls=[norm, call(RELU, [x], [x])])
+    assert [one.func for one in run.aten_calls()] == [MM, ADD, RELU]
+    norm.operation = "scaled_dot_product_attention"
+    assert [one.operation for one in run.dispatched()] == ["scaled_dot_product_attention", "aten::relu"]
