@@ -25,7 +25,7 @@ _WIDTH: Final = 4
 
 def longest_chain(module: nn.Module, *inputs: Tensor) -> int:
     """The longest chain of one forward pass that ends in its result."""
-    recorder = Recorder(whole_loops=True)
+    recorder = Recorder(module, whole_loops=True)
     with torch.no_grad(), recorder.of(module):
         result = module(*inputs)
         ends = [recorder.storage(leaf) for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -23,6 +24,7 @@ from xfcost.torch_models.tracing.elementwise_costs import Costs
 _OF_TORCH: Final = frozenset(("aten", "prim", "prims", "profiler", "c10d_functional", "_c10d_functional"))
 
 
+@cache
 def operation_name(func: Any) -> str:
     """`aten::addmm`, `mylib::scan`; a higher-order operator's own name."""
     packet = getattr(func, "overloadpacket", None)
@@ -36,19 +38,16 @@ _NO_WORK: Final = frozenset((
 ))  # fmt: skip
 
 
+@cache
 def does_work(func: Any) -> bool:
     """Does the kernel of an ATen operation do more than make a view or take memory?"""
     return not (getattr(func, "is_view", False) or operation_name(func) in _NO_WORK)
 
 
-_COMPOSITE: dict[Any, bool] = {}
-
-
+@cache
 def is_composite(func: Any) -> bool:
     """Is it made of other operations alone? Under `torch.inference_mode` the dispatcher sees it, and not its parts."""
-    if func not in _COMPOSITE:
-        _COMPOSITE[func] = can_decompose(func)
-    return _COMPOSITE[func]
+    return can_decompose(func)
 
 
 def operation_costs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Costs | None:

@@ -158,7 +158,7 @@ def _first_steps(
             costs.update(call.costs)
         else:
             backward += call.costs["macs"]
-    own = {recorder.storage(arg): place for place, arg in enumerate(args) if isinstance(arg, Tensor)}
+    own = {inner.storage(arg): place for place, arg in enumerate(args) if isinstance(arg, Tensor)}
     kept = list(inner.run.first_saved())
     saved_bytes = sum(one.nbytes for one in kept if one.storage not in own)
     saves = [own[one.storage] for one in kept if one.storage in own]

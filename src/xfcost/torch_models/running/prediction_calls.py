@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from xfcost.torch_models.running.record import ATTENTION, Call, Run, TensorRecord
@@ -80,6 +81,7 @@ def _layout(tensor: TensorRecord) -> Layout:
     return Layout(tuple(tensor.shape), tensor.strides, str(tensor.dtype).removeprefix("torch."))
 
 
+@cache
 def is_free(func: Any) -> bool:
     """Does an ATen operation only make another view? A result shares an argument's memory, unwritten."""
     shares = any(one.alias_info is not None and not one.alias_info.is_write for one in schema_of(func).returns)

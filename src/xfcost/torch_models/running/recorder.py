@@ -31,6 +31,7 @@ from xfcost.torch_models.running.record import ATTENTION, Call, Phase, Place, Ru
 from xfcost.torch_models.running.threads import threads_recorded
 from xfcost.torch_models.shared.private_torch import (
     TorchDispatchMode,
+    aten_operation,
     base_of,
     disable_current_modes,
     learning_parameter,
@@ -55,7 +56,7 @@ _MACHINERY: Final = frozenset((
 ))  # fmt: skip
 # What starts a backward pass.
 _STARTS: Final = frozenset((torch.autograd.backward, torch.autograd.grad, Tensor.backward))
-_READ_NUMBER: Final = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001 - the name of an operation
+_READ_NUMBER: Final = aten_operation("_local_scalar_dense").default
 _BATCH_NORM: Final = ("input", "running_mean", "running_var", "weight", "bias", "training")
 
 
@@ -63,7 +64,7 @@ class Recorder(TorchDispatchMode):
     """Adds what runs inside to a `Run`.
 
     Args:
-        model: its parameters and buffers are there before the run.
+        model: its parameters and buffers are there before the run. With it, storages are numbered.
         inputs: tensors that are there too.
         clock: measures each call.
         calls: record calls; without, the bytes of storages alone.
@@ -92,8 +93,6 @@ class Recorder(TorchDispatchMode):
         self.phase: Phase = "forward"
         self.inside: Call | None = None
         """The function that is running, if it counts as one operation."""
-        self._free: dict[Any, bool] = {}
-        """Operations that a repeated run does not time."""
         self._names: dict[int, str] = {}
         """Parameters, by their addresses."""
         self.loops: dict[Any, Any] = {}
@@ -102,15 +101,16 @@ class Recorder(TorchDispatchMode):
         """Do a loop's first steps run, for a recorder of their own?"""
         self._recomputing = False
         self.is_saving = False
-        self.storages = storages or _Storages(self.run.changes, live)
+        numbered = model is not None or not calls
+        self.storages = storages or (_Storages(self.run.changes, live) if numbered else None)
         self._again: list[float] | None = None
         """Seconds of the calls of a run that repeats the recorded one."""
         if model is not None:
             for tensor in (*model.parameters(), *model.buffers()):
                 for part in strided_parts(tensor):
-                    self.run.weights.add(self.storages.number(part, made=True))
+                    self.run.weights.add(self.storage(part, made=True))
         for tensor in inputs:
-            self.storages.number(tensor, made=True)
+            self.storage(tensor, made=True)
 
     @property
     def takes_functions(self) -> bool:
@@ -144,7 +144,7 @@ class Recorder(TorchDispatchMode):
             else:
                 for tensor in pytree.tree_iter(result):
                     if isinstance(tensor, Tensor):
-                        self.storages.number(tensor, made=True)
+                        self.storage(tensor, made=True)
         return result
 
     def _record(self, func: Any, args: Any, kwargs: Any, result: Any, spent: float) -> None:
@@ -185,7 +185,7 @@ class Recorder(TorchDispatchMode):
                 dtype=value.dtype,
                 numel=value.numel(),
                 tensor=_number_of(value),
-                storage=self.storages.number(value, made=made),
+                storage=self.storage(value, made=made),
                 is_nested=value.is_nested,
                 source=marked(value),
             )
@@ -247,9 +247,9 @@ class Recorder(TorchDispatchMode):
         call.steps = steps
         self.run.calls.append(call)
 
-    def storage(self, tensor: Tensor) -> int | None:
-        """The number of its memory."""
-        return self.storages.number(tensor, made=False)
+    def storage(self, tensor: Tensor, *, made: bool = False) -> int | None:
+        """The number of its memory, if storages are numbered; the bytes of what was just `made` count."""
+        return None if self.storages is None else self.storages.number(tensor, made=made)
 
     def part_of_backward(self, func: Any, args: Any, kwargs: Any) -> Any:
         """With gradients enabled it runs again, and so do its parts, even those without."""
@@ -278,7 +278,7 @@ class Recorder(TorchDispatchMode):
     def save(self, tensor: Tensor) -> Tensor:
         """Autograd saves a tensor."""
         for part in strided_parts(tensor):
-            number, nbytes = self.storages.number(part, made=False), part.untyped_storage().nbytes()
+            number, nbytes = self.storage(part), part.untyped_storage().nbytes()
             self.run.saved.append(Saved(number, nbytes, self.running[-1], next_node() - 1))
         return tensor
 
@@ -325,7 +325,8 @@ class Recorder(TorchDispatchMode):
 
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         with ExitStack() as stack:
-            stack.callback(self.storages.forget)
+            if self.storages is not None:
+                stack.callback(self.storages.forget)
             stack.enter_context(running_modules(model, self.running, self.run.missing, self.stacks, called))
             stack.enter_context(threads_recorded(lambda: self.in_thread(self.running[-1])))
             stack.enter_context(plain_branches())
@@ -358,10 +359,8 @@ class Recorder(TorchDispatchMode):
         self._again = []
 
     def _repeated(self, func: Any, args: Any, kwargs: Any, times: list[float]) -> Any:
-        clock, free = self.clock, self._free.get(func)
-        if free is None:
-            free = self._free[func] = func is not F.scaled_dot_product_attention and is_free(func)
-        if free or clock is None:
+        clock = self.clock
+        if clock is None or (func is not F.scaled_dot_product_attention and is_free(func)):
             return func(*args, **kwargs)
         began = clock()
         result = func(*args, **kwargs)

@@ -235,7 +235,10 @@ def convolution_shape(*args: Any) -> Tensor:
 
 def running_node() -> int | None:
     """The number of the autograd node that runs now, if one does."""
-    node = _private("torch._C._current_autograd_node")()
+    try:
+        node = torch._C._current_autograd_node()
+    except AttributeError:
+        raise _missing("torch._C._current_autograd_node") from None
     return None if node is None else node_number(node)
 
 
@@ -251,7 +254,10 @@ def node_number(node: Any) -> int:
 
 def next_node() -> int:
     """The number that the next autograd node gets."""
-    return int(_private("torch._C._autograd._get_sequence_nr")())
+    try:
+        return torch._C._autograd._get_sequence_nr()
+    except AttributeError:
+        raise _missing("torch._C._autograd._get_sequence_nr") from None
 
 
 def run_backward(outputs: tuple[Tensor, ...], gradients: tuple[Tensor, ...]) -> None:
@@ -307,13 +313,18 @@ def as_written(module: nn.Module) -> None:
 
 def storage_identity(storage: torch.UntypedStorage) -> int:
     """Equal for two storages of the same memory, on `meta` too."""
-    return _attribute(storage, "torch.UntypedStorage._cdata")
+    try:
+        return storage._cdata
+    except AttributeError:
+        raise _missing("torch.UntypedStorage._cdata") from None
 
 
 def base_of(tensor: Tensor) -> Tensor | None:
     """The tensor that `tensor` is a view of, if it is one."""
-    is_view = _attribute(tensor, "torch.Tensor._is_view")()
-    return _attribute(tensor, "torch.Tensor._base") if is_view else None
+    try:
+        return tensor._base if tensor._is_view() else None
+    except AttributeError as error:
+        raise _missing(f"torch.Tensor.{error.name}") from None
 
 
 def times_written(tensor: Tensor) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -84,6 +85,7 @@ def _positional(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
     return (*args, *kwargs.values()) if packet in {aten.gelu, aten.gelu_} else args
 
 
+@cache
 def _is_view(packet: Any) -> bool:
     overload = getattr(packet, packet.overloads()[0])
     return bool(overload.is_view)
