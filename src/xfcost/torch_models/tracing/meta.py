@@ -39,18 +39,12 @@ def traceable_meta() -> Iterator[None]:
 
 
 @contextmanager
-def quick_layer_norm() -> Iterator[None]:
-    """On `meta`, a layer norm returns empty tensors of the right shapes.
-
-    torch runs the decomposition in Python: a third of a trace's time, for shapes equal to the input's.
-    """
-    with replaced_kernels("Meta", {"native_layer_norm": _layer_norm}):
-        yield
-
-
-@contextmanager
 def shapes_on_meta() -> Iterator[None]:
-    """The same, and grouped products of any dtype, of which torch computes shapes only in bfloat16."""
+    """On `meta`, layer norms and grouped products return empty tensors of the right shapes.
+
+    torch runs the decomposition of a layer norm in Python, a third of a run's time, with its input's memory format;
+    kernels make a contiguous result. Of grouped products torch computes shapes only in bfloat16.
+    """
     with replaced_kernels("Meta", {"native_layer_norm": _layer_norm, "_grouped_mm": _grouped_mm}):
         yield
 
