@@ -198,13 +198,13 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
                 yield move(f"memory_{what}", f"Memory {what}", moved + learned, **facts)
 
     def _cluster_pairs(self, clusters: Clusters) -> Number:
-        """Pairs per head of all clusters; None where they depend on the content."""
-        w = clusters.window
+        """Pairs per head of all clusters, memory keys among them; None where they depend on the content."""
+        w, learned = clusters.window, clusters.window * self.memories()
         if not self.shared_qk:
-            return None if self.causal else clusters.count * w * w
+            return None if self.causal else clusters.count * (w * w + learned)
         other_pairs = w * (w - 1) // 2 if self.causal else w * (w - 1)
         self_pairs = 1 if self.causal else 1 - lesser(1, w - 1)
-        return clusters.count * (other_pairs + (0 if self.memories() else self_pairs))
+        return clusters.count * (other_pairs + (learned if self.memories() else self_pairs))
 
     def _local(self, place: Place, width: Number) -> Iterator[Operation]:
         """The local heads: blocks and their neighbours."""
