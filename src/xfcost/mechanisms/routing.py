@@ -63,7 +63,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
     """Tokens w of a cluster, at most N; N/k by default."""
     shared_qk: bool = False
     """Whether keys are the queries, of length 1; a token then reads itself only where it can read nothing else."""
-    memory_keys: Annotated[int, msgspec.Meta(ge=0, le=2**16)] = 0
+    memory_keys: Annotated[int, msgspec.Meta(ge=0, le=2**16), Letter("m")] = 0
     """Learned keys and values of every cluster, which all its queries read."""
     local_heads: Annotated[int, msgspec.Meta(ge=0, le=2**16), Letter("h")] = 0
     """Number of heads that read their block and its neighbours in place of clusters."""
