@@ -73,6 +73,35 @@ def test_every_row_reads_what_it_says(number: int) -> None:
     )
 
 
+@every_example
+def test_a_row_whose_leaf_shows_no_reading_reads_what_another_row_is_seen_to_read(number: int) -> None:
+    component, fused = EXAMPLES[number]
+    rows = {row.path: row for row in component.operations(places_of(component, fused=fused)[1])}
+    seen = {row.path for row in probed(number) if row.agrees}
+    for path in hints_for(component).left_out(component).keys() & rows.keys():
+        row = rows[path]
+        if not row.mixes:
+            continue
+        if row.sequential > 1:  # as many steps are measured below
+            assert (row.mixing, row.reads_tokens) == ("global", row.sequential), f"{path} of {component}"
+            continue
+        other = CASES[type(component)].rows.read_as[path][fused]
+        assert other in seen, f"{path} of {component} reads as {other}, which no leaf was seen to read"
+        found, expected = ((one.mixing, one.reads, one.reads_tokens) for one in (row, rows[other]))
+        assert found == expected, f"{path} of {component}: expected what {other} reads"
+
+
+@every_example
+def test_the_probe_knows_every_mask_of_fused_attention(number: int) -> None:
+    component, fused = EXAMPLES[number]
+    hints = hints_for(component)
+    for grid in CASES[type(component)].grids if fused else ():
+        place = place_for(component, grid, fused=True)
+        masks = {row.path for row in component.operations(place) if row.mixes and row.path.endswith("mask")}
+        known = hints.given_by_position(component, place) | hints.left_out(component).keys()
+        assert masks <= known, f"{component} on {grid}: expected these masks in `probing.hints`"
+
+
 # The text of `reads` is a formula, and gives the number ─────────────────────────────────────────────────────────────
 
 
