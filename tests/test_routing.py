@@ -91,7 +91,7 @@ def test_pairs_of_a_cluster_whose_queries_are_its_keys() -> None:
     assert rows(Routing(heads=2, shared_qk=True), at(16))["scores"].pairs == 4 * 12
     # With a memory key the first reads that, and not itself.
     remembers = Routing(heads=2, shared_qk=True, causal="approximate", memory_keys=1)
-    assert rows(remembers, at(16))["scores"].pairs == 4 * 6
+    assert rows(remembers, at(16))["scores"].pairs == 4 * (6 + 4)
     # Which keys come before a query that is chosen by itself, content decides.
     assert rows(Routing(heads=2, causal="approximate"), at(16))["scores"].pairs is None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -23,12 +24,20 @@ from xfcost.ledger.probe import ProbedRow
 from xfcost.torch_models.probing.compare import Readings, compared, readings
 from xfcost.torch_models.probing.hints import hints_for
 
-EXAMPLES = list(examples())
-every_example = pytest.mark.parametrize(
-    "number",
-    tiered(range(len(EXAMPLES)), lambda number: of_rows(EXAMPLES[number])),
-    ids=lambda number: f"{EXAMPLES[number][0]}-fused" if EXAMPLES[number][1] else str(EXAMPLES[number][0]),
-)
+
+class Example(NamedTuple):
+    """An example of a mechanism; by its number what was probed is remembered."""
+
+    number: int
+    component: Mixer
+    fused: bool
+
+    def __str__(self) -> str:
+        return f"{self.component}-fused" if self.fused else str(self.component)
+
+
+EXAMPLES = [Example(number, *example) for number, example in enumerate(examples())]
+every_example = pytest.mark.parametrize("of", tiered(EXAMPLES, lambda of: of_rows((of.component, of.fused))), ids=str)
 
 
 def places_of(component: Mixer, *, fused: bool) -> tuple[Place, Place]:
@@ -46,7 +55,7 @@ def places_of(component: Mixer, *, fused: bool) -> tuple[Place, Place]:
 @functools.cache
 def probed(number: int) -> tuple[ProbedRow, ...]:
     """The rows of an example beside what their leaves were seen to read."""
-    component, fused = EXAMPLES[number]
+    _, component, fused = EXAMPLES[number]
     places = places_of(component, fused=fused)
     past = hints_for(component).past
     seen = Readings(
@@ -60,17 +69,46 @@ def probed(number: int) -> tuple[ProbedRow, ...]:
 
 
 @every_example
-def test_every_row_reads_what_it_says(number: int) -> None:
-    component, _ = EXAMPLES[number]
-    assert [row for row in probed(number) if row.agrees is False] == []
+def test_every_row_reads_what_it_says(of: Example) -> None:
+    component = of.component
+    assert [row for row in probed(of.number) if row.agrees is False] == []
     known = {
         "it reads one token alone here: a softmax of one number is 1",
         *hints_for(component).left_out(component).values(),
     }
-    not_seen = [row for row in probed(number) if row.found is None and row.reason not in known]
+    not_seen = [row for row in probed(of.number) if row.found is None and row.reason not in known]
     assert [row.path for row in not_seen if row.declared.mixing != "per-token"] == [], (
         "no leaf was seen to run for these"
     )
+
+
+@every_example
+def test_a_row_whose_leaf_shows_no_reading_reads_what_another_row_is_seen_to_read(of: Example) -> None:
+    _, component, fused = of
+    rows = {row.path: row for row in component.operations(places_of(component, fused=fused)[1])}
+    seen = {row.path for row in probed(of.number) if row.agrees}
+    for path in hints_for(component).left_out(component).keys() & rows.keys():
+        row = rows[path]
+        if not row.mixes:
+            continue
+        if row.sequential > 1:  # as many steps are measured below
+            assert (row.mixing, row.reads_tokens) == ("global", row.sequential), f"{path} of {component}"
+            continue
+        other = CASES[type(component)].rows.read_as[path][fused]
+        assert other in seen, f"{path} of {component} reads as {other}, which no leaf was seen to read"
+        found, expected = ((one.mixing, one.reads, one.reads_tokens) for one in (row, rows[other]))
+        assert found == expected, f"{path} of {component}: expected what {other} reads"
+
+
+@every_example
+def test_the_probe_knows_every_mask_of_fused_attention(of: Example) -> None:
+    _, component, fused = of
+    hints = hints_for(component)
+    for grid in CASES[type(component)].grids if fused else ():
+        place = place_for(component, grid, fused=True)
+        masks = {row.path for row in component.operations(place) if row.mixes and row.path.endswith("mask")}
+        known = hints.given_by_position(component, place) | hints.left_out(component).keys()
+        assert masks <= known, f"{component} on {grid}: expected these masks in `probing.hints`"
 
 
 # The text of `reads` is a formula, and gives the number ─────────────────────────────────────────────────────────────
@@ -111,8 +149,8 @@ def test_formulas_are_read() -> None:
 
 
 @every_example
-def test_the_text_of_reads_gives_its_number(number: int) -> None:
-    component, fused = EXAMPLES[number]
+def test_the_text_of_reads_gives_its_number(of: Example) -> None:
+    _, component, fused = of
     for place in places_of(component, fused=fused):
         letters = letters_of(component, place)
         for row in component.operations(place):
@@ -125,8 +163,8 @@ def test_the_text_of_reads_gives_its_number(number: int) -> None:
 
 
 @every_example
-def test_steps_are_as_many_as_the_running_module_waits_for(number: int) -> None:
-    component, fused = EXAMPLES[number]
+def test_steps_are_as_many_as_the_running_module_waits_for(of: Example) -> None:
+    _, component, fused = of
     places = places_of(component, fused=fused)
     small, large = (longest_chain(make(Case(component, place)), example(place, 1)) for place in places)
     told = [sequential_steps(component, place) for place in places]

@@ -28,6 +28,8 @@ LIST: Final = Path(__file__).with_name("planted_errors.yaml")
 # Files that the tests need.
 _COPIED: Final = ("src", "specs", "tests", "tools", "docs", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
 _FIRST_FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+# pytest ends with more where it could not collect or run the tests.
+_TESTS_FAILED: Final = 1
 
 
 class Edit(NamedTuple):
@@ -85,7 +87,7 @@ def caught_by(error: Planted, tree: Path, tier: str) -> str | None:
     """The first test of a tier that fails with the error planted in `tree`, a copy; None if all pass.
 
     Raises:
-        RuntimeError: pytest ran no test, or ended before it could name one.
+        RuntimeError: pytest could not collect or run the tests, or named none that failed.
     """
     texts = error.planted(tree)
     before = {file: (tree / file).read_text(encoding="utf-8") for file in texts}
@@ -108,7 +110,7 @@ def caught_by(error: Planted, tree: Path, tier: str) -> str | None:
     if done.returncode == 0:
         return None
     failure = _FIRST_FAILURE.search(done.stdout)
-    if failure is None:
+    if failure is None or done.returncode != _TESTS_FAILED:
         raise RuntimeError(f"{error.what}: pytest {error.tests} ended with {done.returncode}:\n{done.stdout[-2000:]}")
     return failure[1]
 
@@ -137,20 +139,20 @@ def run(errors: Iterable[Planted], workers: int, tier: str) -> int:
         for number in range(workers):
             trees.put(copied_tree(Path(folder, str(number))))
 
-        def plant(error: Planted) -> tuple[Planted, str | None]:
+        def plant(error: Planted) -> tuple[Planted, str | None, str]:
             tree = trees.get()
             try:
-                return error, caught_by(error, tree, tier)
+                return error, caught_by(error, tree, tier), "**not caught**"
             except (RuntimeError, ValueError) as unusable:
                 print(unusable, file=sys.stderr, flush=True)
-                return error, None
+                return error, None, "**could not be tried**"
             finally:
                 trees.put(tree)
 
         with ThreadPoolExecutor(workers) as pool:
-            for error, test in pool.map(plant, errors):
+            for error, test, otherwise in pool.map(plant, errors):
                 missed += test is None
-                print(f"| {error.kind} | {error.what} | {test or '**not caught**'} |", flush=True)
+                print(f"| {error.kind} | {error.what} | {test or otherwise} |", flush=True)
     return missed
 
 

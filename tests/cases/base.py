@@ -43,6 +43,8 @@ class Rows(NamedTuple):
     """Two grids, the second larger, where its pattern has room; those of `growth` by default."""
     dim: int | None = None
     """Their width, where that of the case is also the length of another axis: a chunk's, say."""
+    read_as: dict[str, tuple[str, str]] = {}  # noqa: RUF012 - never written to
+    """Rows whose leaf shows no reading -> the row that is seen to read the same tokens, eager and fused."""
     own_parts: frozenset[str] = frozenset()
     """Rows that put several parts of a token together, each its own: what every list that it is in gave it."""
 

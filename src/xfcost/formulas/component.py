@@ -277,7 +277,7 @@ def check_class_token(field: str, place: Place) -> None:
         raise ComponentError(field, "there is no class token; add {kind: class_token} to `embed` or `enter` before it")
 
 
-def check_no_special_tokens(grid: Grid, reason: str, *, field: str = "kind", hint: str = "") -> None:
+def check_no_special_tokens(grid: Grid, reason: str, *, field: str = "kind", hint: str = "; leave them out") -> None:
     """Raise ComponentError where special tokens ([CLS], global tokens) come with the grid."""
     if grid.special:
         raise ComponentError(field, f"{reason}: expected no special tokens, got {grid.special}{hint}")

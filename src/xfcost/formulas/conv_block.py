@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import Grid, Mixer, Number, Operation, Place, Side
+from xfcost.formulas.component import Grid, Letter, Mixer, Number, Operation, Place, Side
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.receptive_field import pointwise_kernel, receptive_field
 from xfcost.formulas.rows import convolution, elementwise, norm, on_raw_input
@@ -24,7 +24,7 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
 
     residual: Literal["none"] = "none"
     """Only `none`: the block has its own shortcut."""
-    stride: Side = 1
+    stride: Annotated[Side, Letter(None)] = 1
     """Stride s along every axis."""
 
     @property

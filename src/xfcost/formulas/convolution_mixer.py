@@ -20,7 +20,7 @@ class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
 
     size: Annotated[Side, Letter("W")] = 3
     """Kernel side W, odd unless it is causal."""
-    dilation: Dilation = 1
+    dilation: Annotated[Dilation, Letter(None)] = 1
     """Dilation δ: the distance between the kernel's taps, in tokens."""
     causal: bool | None = None
     """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""

@@ -25,9 +25,9 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
 
     size: Annotated[Sides, Letter("W", least=2)]
     """Kernel size W, one number for all axes or one per axis."""
-    stride: Sides = 1
+    stride: Annotated[Sides, Letter(None)] = 1
     """Stride, one number for all axes or one per axis."""
-    padding: Paddings | None = None
+    padding: Annotated[Paddings | None, Letter(None)] = None
     """Padding on both sides of every axis; by default half the kernel, and none where kernels do not overlap."""
     channels: Width | None = None
     """Output channels d'; the stage's width by default."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.component import Grid, Number, Operation, Place, check_no_special_tokens
+from xfcost.formulas.component import Grid, Letter, Number, Operation, Place, check_no_special_tokens
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
 from xfcost.formulas.tensors import copied
@@ -20,7 +20,7 @@ class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
     spaced: C channels become C + r·(2·bands + 1). No parameters, no FLOPs: the features are constants.
     """
 
-    bands: Annotated[int, msgspec.Meta(ge=1, le=2**12)] = 64
+    bands: Annotated[int, msgspec.Meta(ge=1, le=2**12), Letter(None)] = 64
     """Number of frequencies along each axis."""
 
     def check(self, place: Place) -> None:

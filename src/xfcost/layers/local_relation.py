@@ -22,7 +22,7 @@ class LocalRelationEmbed(Embed, frozen=True, kw_only=True, tag="local_relation")
     """Side W of the window around a position, odd."""
     share: Annotated[Width, Letter("dₖ")] = 8
     """Channels m that share one aggregation weight."""
-    stride: Side = 1
+    stride: Annotated[Side, Letter(None)] = 1
     """Stride s along every axis."""
     norm: NormKind = "none"
     """Norm after the layer."""

@@ -8,7 +8,17 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import ActKind, ComponentError, Grid, Number, Operation, Place, Width, check_class_token
+from xfcost.formulas.component import (
+    ActKind,
+    ComponentError,
+    Grid,
+    Letter,
+    Number,
+    Operation,
+    Place,
+    Width,
+    check_class_token,
+)
 from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, linear, move, on_raw_input
@@ -37,7 +47,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     """Activation function between the two linear maps."""
     bias: bool = True
     """Whether the two linear maps have biases."""
-    chunks: Annotated[int, msgspec.Meta(ge=1, le=2**12)] = 1
+    chunks: Annotated[int, msgspec.Meta(ge=1, le=2**12), Letter(None)] = 1
     """Number k of parts of the sequence that run one after the other, to keep fewer hidden elements in memory."""
     tokens: Literal["all", "class_token"] = "all"
     """Whether all tokens pass through, or the class token alone (CaiT)."""

@@ -32,9 +32,9 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
     """Whether the maximum or the mean of a window is taken."""
     size: Annotated[Sides, Letter("W", least=2)] = 2
     """Window size W, one number for all axes or one per axis."""
-    stride: Sides = 2
+    stride: Annotated[Sides, Letter(None)] = 2
     """Stride, one number for all axes or one per axis."""
-    padding: Paddings | None = None
+    padding: Annotated[Paddings | None, Letter(None)] = None
     """Padding on both sides of every axis; by default half the window, and none where windows do not overlap."""
 
     def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from xfcost.formulas.component import Operation, Place, Rows
+from xfcost.formulas.component import Letter, Operation, Place, Rows
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import elementwise
 from xfcost.ledger.accounts import WeightsRead
@@ -20,7 +20,7 @@ class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):
 
     token_wise: ClassVar[bool] = True
 
-    types: Rows = 2
+    types: Annotated[Rows, Letter(None)] = 2
     """Number of token types (segments), one row of the table each."""
 
     def operations(self, place: Place) -> Iterator[Operation]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Side
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Side
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.rows import elementwise, move
 from xfcost.formulas.tensors import copied
@@ -22,7 +22,7 @@ class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
     are added.
     """
 
-    factor: Side
+    factor: Annotated[Side, Letter(None)]
     """How many times each token is repeated."""
     skip: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
     """Number of the earlier stage whose output is added; 1 is the first."""

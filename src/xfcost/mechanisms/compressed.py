@@ -43,7 +43,7 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
     """Stride c of the convolution: tokens per compressed key."""
     kernel: Annotated[Span | None, Letter("c")] = None
     """Kernel size κ of the convolution, in tokens; c by default."""
-    groups: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 1
+    groups: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter(None)] = 1
     """Number of channel groups g of the convolution."""
     function: Literal["conv", "mean", "max"] = "conv"
     """How tokens are compressed: a convolution, or the mean or maximum of each window."""

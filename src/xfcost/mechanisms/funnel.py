@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Length, Number, Operation, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
 from xfcost.formulas.core_tensors import masked
 from xfcost.formulas.relative_attention import RelativeAttention
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
@@ -42,7 +42,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
         "a pooled query stands for two tokens, and the first must not learn of the second"
     )
 
-    stride: Literal[1, 2] = 1
+    stride: Annotated[Literal[1, 2], Letter(None)] = 1
     """Tokens per query: 2 pools the queries."""
     pool: Literal["mean", "max"] = "mean"
     """Whether the mean or the maximum of two tokens is taken."""

@@ -44,15 +44,15 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
     bits of earlier ones.
     """
 
-    order: Annotated[int, msgspec.Meta(ge=2, le=64)] = 2
+    order: Annotated[int, msgspec.Meta(ge=2, le=64), Letter("o")] = 2
     """Order o of the operator: the number of gates, with o - 1 long convolutions."""
     conv: Annotated[Side, Letter("W")] = 3
     """Kernel size W of the short convolutions, in tokens."""
-    features: Annotated[int, msgspec.Meta(ge=3, le=2**16)] = 33
+    features: Annotated[int, msgspec.Meta(ge=3, le=2**16), Letter(None)] = 33
     """Features K of a position, odd: the time, and as many cosines as sines."""
     filter_hidden: Annotated[Width, Letter("k")] = 64
     """Hidden width F of the network that computes the filters."""
-    filter_layers: Side = 2
+    filter_layers: Annotated[Side, Letter(None)] = 2
     """Hidden linear maps L between the first and the last of that network."""
     positions: Literal["learned", "fixed"] = "learned"
     """Whether the positions' features are learned or fixed."""

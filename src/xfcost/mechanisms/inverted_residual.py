@@ -56,7 +56,7 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
     """Hidden width over width, H/d, where `hidden` is not given."""
     hidden: Width | None = None
     """Hidden width H; `ratio`·d by default."""
-    stride: Literal[1, 2] = 1
+    stride: Annotated[Literal[1, 2], Letter(None)] = 1
     """Stride s of the depthwise convolution."""
     size: Annotated[int, msgspec.Meta(ge=3, le=2**16), Letter("W")] = 3
     """Kernel side W of the depthwise convolution, odd."""

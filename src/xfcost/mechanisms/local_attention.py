@@ -47,7 +47,7 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
     """Number of attention heads h."""
     position: Literal["relative", "none"] = "relative"
     """Whether relative position embeddings are added to the keys."""
-    stride: Side = 1
+    stride: Annotated[Side, Letter(None)] = 1
     """Stride s along every axis, taken by average pooling after the attention."""
 
     def check(self, place: Place) -> None:

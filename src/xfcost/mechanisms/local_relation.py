@@ -40,7 +40,7 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     """Side W of the window around a position, odd."""
     share: Annotated[Width, Letter("dₖ")] = 8
     """Channels m that share one aggregation weight."""
-    stride: Side = 1
+    stride: Annotated[Side, Letter(None)] = 1
     """Stride s along every axis."""
 
     def check(self, place: Place) -> None:

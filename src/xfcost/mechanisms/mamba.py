@@ -17,19 +17,19 @@ from xfcost.ledger.tensors import OUTPUT, Saved, Tensor, Tensors
 class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     """A gated block around a selective scan (Gu and Dao 2023, §3.4 and algorithm 2), causal by its nature.
 
-    N tokens of width d, E = `expand`·d channels, S numbers of state for each, rank R = ⌈d/16⌉ of the step.
+    N tokens of width d, E·d channels with E `expand`, S numbers of state for each, rank R = ⌈d/16⌉ of the step.
 
-        in_proj   N·d·2E MACs: u and the gate z
-        conv      (N + W - 1)·W·E MACs: causal, depthwise; what sticks out behind the tokens is computed and dropped
-        x_proj    N·E·(R + 2S) MACs: Δ, B and C of every token
-        dt_proj   N·R·E MACs, then softplus
-        decay     A = -exp(A_log), E·S numbers, once
-        scan      h_t = exp(Δ_t A)∘h_{t-1} + (Δ_t u_t)⊗B_t, y_t = C_t·h_t: N·E·S MACs of the read-out, and by convention
+        in_proj   N·d·2E·d MACs: u and the gate z
+        conv      (N + W - 1)·W·E·d MACs: causal, depthwise; what sticks out behind the tokens is computed and dropped
+        x_proj    N·E·d·(R + 2S) MACs: Δ, B and C of every token
+        dt_proj   N·R·E·d MACs, then softplus
+        decay     A = -exp(A_log), E·d·S numbers, once
+        scan      h_t = exp(Δ_t A)∘h_{t-1} + (Δ_t u_t)⊗B_t, y_t = C_t·h_t: N·E·d·S MACs of the read-out, by convention
                   5 FLOPs per number of the state and step, which counters of products see nothing of, in N steps
         skip      y + D∘u;  gate  y∘silu(z)
-        out_proj  N·E·d MACs
+        out_proj  N·E·d² MACs
 
-    W `conv`. The scan runs as a loop whose state is E·S numbers, whatever N is.
+    W `conv`. The scan runs as a loop whose state is E·d·S numbers, whatever N is.
     """
 
     short_name = "Mamba"
@@ -38,13 +38,13 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     """State size S per channel."""
     conv: Annotated[Side, Letter("W")] = 4
     """Kernel size W of the causal depthwise convolution, in tokens."""
-    expand: Side = 2
-    """Inner channels over width, E/d."""
+    expand: Annotated[Side, Letter("E")] = 2
+    """Expansion E: inner channels over width."""
     rank: Width | None = None
     """Rank R of the step size Δ; ⌈d/16⌉ by default."""
 
     def inner(self, width: Number) -> Number:
-        """E."""
+        """E·d."""
         return self.expand * width
 
     def step_rank(self, width: Number) -> Number:

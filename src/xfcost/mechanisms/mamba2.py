@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
+import msgspec
+
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer
 from xfcost.formulas.chunks import chunk_mixing, pad_to_chunks, pairs_in_chunks
 from xfcost.formulas.component import Grid, Heads, Length, Letter, Number, Operation, Place, Side, Width, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.formulas.lettered import with_form_of
 from xfcost.formulas.mamba2_tensors import Mamba2Sizes
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
@@ -31,19 +34,19 @@ from xfcost.ledger.tensors import BEFORE
 class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     """Structured state space duality (Dao and Gu 2024, §6 and listing 1; the block of §7.1), causal by its nature.
 
-    N tokens of width d, E = `expand`·d channels in h = E/P heads of P = `head_dim`, S numbers of state for each, B and
-    C of S numbers for each of G `groups` of heads; N is padded to P' = C·Q tokens, C chunks of Q.
+    N tokens of width d, E·d channels with E `expand`, in h = E·d/P heads of P = `head_dim`, S numbers of state for
+    each, B and C of S numbers for each of G `groups` of heads; N is padded to P' = C·Q tokens, C chunks of Q.
 
-        in_proj             N·d·(2E + 2GS + h) MACs: the gate z, u, B, C and the step Δ
-        conv                (N + W - 1)·W·(E + 2GS) MACs: causal, depthwise; what sticks out is computed and dropped
+        in_proj             N·d·(2E·d + 2GS + h) MACs: the gate z, u, B, C and the step Δ
+        conv                (N + W - 1)·W·(E·d + 2GS) MACs: causal, depthwise; what sticks out is computed and dropped
         local_scores        P'·Q·h·S MACs: CBᵀ inside the chunks, for every head; P'·Q·h entries kept
-        local_weighted_sum  P'·Q·E MACs, behind the decays exp(Σ ΔA) from token to token
-        state               P'·S·E MACs: what every chunk adds to the state
-        carry               (C + 1)²·S·E MACs: the state before every chunk, by the decays from chunk to chunk
-        read                P'·S·E MACs
-        out_proj            N·E·d MACs, behind the skip D∘u, the gate and an RMS norm
+        local_weighted_sum  P'·Q·E·d MACs, behind the decays exp(Σ ΔA) from token to token
+        state               P'·S·E·d MACs: what every chunk adds to the state
+        carry               (C + 1)²·S·E·d MACs: the state before every chunk, by the decays from chunk to chunk
+        read                P'·S·E·d MACs
+        out_proj            N·E·d² MACs, behind the skip D∘u, the gate and an RMS norm
 
-    The same numbers as h_t = exp(Δ_t A)·h_{t-1} + (Δ_t u_t)⊗B_t, y_t = C_t·h_t, A one number per head: S·E numbers
+    The same numbers as h_t = exp(Δ_t A)·h_{t-1} + (Δ_t u_t)⊗B_t, y_t = C_t·h_t, A one number per head: S·E·d numbers
     carry all that was read.
     """
 
@@ -57,13 +60,13 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     """Number of groups of heads G that share B and C."""
     conv: Annotated[Side, Letter("W")] = 4
     """Kernel size W of the causal depthwise convolution, in tokens."""
-    expand: Side = 2
-    """Inner channels over width, E/d."""
+    expand: Annotated[Side, Letter("E")] = 2
+    """Expansion E: inner channels over width."""
     chunk: Annotated[Length, Letter("b")] = 256
     """Tokens Q of a chunk."""
 
     def inner(self, width: Number) -> Number:
-        """E."""
+        """E·d."""
         return self.expand * width
 
     def head_count(self, width: Number) -> Number:
@@ -81,6 +84,12 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     def chunks(self, grid: Grid) -> Number:
         """C."""
         return ceil_div(grid.total, self.chunk)
+
+    def in_letters(self, place: Place) -> tuple[Mamba2, Place]:
+        """h heads share the E·d channels."""
+        component, lettered_place = super().in_letters(place)
+        head_dim = with_form_of(self.head_dim, component.expand * component.head_dim)
+        return msgspec.structs.replace(component, head_dim=head_dim), lettered_place
 
     def check(self, place: Place) -> None:
         super().check(place)

@@ -51,7 +51,7 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
     """Number of landmarks m, each the mean of a segment of tokens."""
     conv: Annotated[Annotated[int, msgspec.Meta(ge=1, le=2**16)] | None, Letter("w")] = 65
     """Kernel size w of the depthwise convolution over the values, in tokens, odd; null leaves it out."""
-    iterations: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 6
+    iterations: Annotated[int, msgspec.Meta(ge=1, le=1000), Letter("i")] = 6
     """Steps of the iteration that computes the pseudo-inverse (equation 11)."""
 
     def check(self, place: Place) -> None:

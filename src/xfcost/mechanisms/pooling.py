@@ -53,7 +53,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
 
     q_size: Annotated[PerAxis, Letter("W", least=2)] = 3
     """Kernel size of the query pooling, one number for all axes or one per axis."""
-    q_stride: PerAxis = 1
+    q_stride: Annotated[PerAxis, Letter(None)] = 1
     """Stride of the query pooling, one number for all axes or one per axis."""
     kv_size: Annotated[PerAxis, Letter("W", least=2)] = 3
     """Kernel size of the key and value pooling, one number for all axes or one per axis."""

@@ -63,7 +63,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
     """Tokens w of a cluster, at most N; N/k by default."""
     shared_qk: bool = False
     """Whether keys are the queries, of length 1; a token then reads itself only where it can read nothing else."""
-    memory_keys: Annotated[int, msgspec.Meta(ge=0, le=2**16)] = 0
+    memory_keys: Annotated[int, msgspec.Meta(ge=0, le=2**16), Letter("m")] = 0
     """Learned keys and values of every cluster, which all its queries read."""
     local_heads: Annotated[int, msgspec.Meta(ge=0, le=2**16), Letter("h")] = 0
     """Number of heads that read their block and its neighbours in place of clusters."""
@@ -198,13 +198,13 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
                 yield move(f"memory_{what}", f"Memory {what}", moved + learned, **facts)
 
     def _cluster_pairs(self, clusters: Clusters) -> Number:
-        """Pairs per head of all clusters; None where they depend on the content."""
-        w = clusters.window
+        """Pairs per head of all clusters, memory keys among them; None where they depend on the content."""
+        w, learned = clusters.window, clusters.window * self.memories()
         if not self.shared_qk:
-            return None if self.causal else clusters.count * w * w
+            return None if self.causal else clusters.count * (w * w + learned)
         other_pairs = w * (w - 1) // 2 if self.causal else w * (w - 1)
         self_pairs = 1 if self.causal else 1 - lesser(1, w - 1)
-        return clusters.count * (other_pairs + (0 if self.memories() else self_pairs))
+        return clusters.count * (other_pairs + (learned if self.memories() else self_pairs))
 
     def _local(self, place: Place, width: Number) -> Iterator[Operation]:
         """The local heads: blocks and their neighbours."""

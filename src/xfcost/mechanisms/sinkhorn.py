@@ -48,7 +48,7 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
 
     block: Annotated[Length, Letter("b")] = 64
     """Tokens b of a block."""
-    iterations: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 5
+    iterations: Annotated[int, msgspec.Meta(ge=0, le=10_000), Letter("i")] = 5
     """Sinkhorn iterations over rows and columns; the causal form has none."""
     temperature: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 0.75
     """Temperature of the sorting; lower is closer to a permutation."""

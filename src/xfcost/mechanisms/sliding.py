@@ -54,7 +54,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
     """`rope` rotates queries and keys by their positions."""
     window: Annotated[int, msgspec.Meta(ge=2, le=2**31), Letter("w")]
     """Window w, even: w/2 tokens on each side; in the causal form w tokens, the token itself included."""
-    dilation: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
+    dilation: Annotated[int, msgspec.Meta(ge=1, le=2**16), Letter(None)] = 1
     """Dilation δ: the distance between the tokens that are read."""
     global_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**31), Letter("g")] = 0
     """Number of global tokens g, the first of the sequence; none in the causal form."""

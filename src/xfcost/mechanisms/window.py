@@ -47,7 +47,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     """Number of attention heads h."""
     size: Annotated[Side, Letter("W")] = 7
     """Side W of a window, in tokens."""
-    shift: Annotated[int, msgspec.Meta(ge=0, le=2**16)] = 0
+    shift: Annotated[int, msgspec.Meta(ge=0, le=2**16), Letter(None)] = 0
     """Tokens by which windows are shifted along each axis (SW-MSA); 0 for none."""
     score: Literal["dot", "cosine"] = "dot"
     """`dot` QKᵀ/√d_k, or `cosine` cos(q, k)/τ with a learned temperature per head (Swin V2)."""

@@ -132,7 +132,7 @@ _READER: Final = Hints(left_out=lambda component: dict.fromkeys(_ASKING if compo
 HINTS: Final[dict[str, Hints]] = {
     "axial": Hints(masks=_names("mask", "row_mask", "column_mask")),
     "basic": Hints(left_out=lambda component: dict.fromkeys(("add", "act2") if component.stride > 1 else (), _STRIDED)),
-    "block_sparse": Hints(masks=_names("mask")),
+    "block_sparse": Hints(masks=_names("mask", "edge_mask", "global_mask")),
     "blockwise": Hints(masks=_names("mask"), at_most=_names("scores", "mask", "softmax", "weighted_sum", "attention")),
     "bottleneck": Hints(
         more={"squeeze_scale": _dropped_by_stride},
