@@ -14,7 +14,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.options import OPTION_TYPES, Option, spelled_out
 from xfcost.ledger.timing_options import TIMING_TYPES
-from xfcost.ledger.visible import json_written, visible
+from xfcost.ledger.visible import json_written, one_line, visible
 from xfcost.report.messages import say
 from xfcost.report.output import Format, ending_of, write_whole
 
@@ -221,16 +221,21 @@ def deliver_report(
         deliver(content, output, force=force)
 
 
+def deliver_lines(lines: Iterable[str]) -> None:
+    """Lines to stdout, each of them one line whatever names are in it."""
+    deliver("\n".join(map(one_line, lines)), None, force=False)
+
+
 def deliver(content: str | bytes, output: Path | None, *, force: bool) -> None:
     """Text to stdout; text or bytes whole to a file (or not at all), with a last line on stderr that says so.
 
-    A terminal gets it with what it would obey written out; a file and a pipe get it as it is.
+    stdout gets it with what a terminal would obey written out; a file gets it as it is.
     """
     if isinstance(content, str):
         content = content if content.endswith("\n") else f"{content}\n"
     if output is None:
         text = str(content)
-        sys.stdout.write(visible(text.replace("\r\n", "\n")) if sys.stdout.isatty() else text)
+        sys.stdout.write(visible(text.replace("\r\n", "\n")))
         sys.stdout.flush()
         return
     write_whole(output, content.encode("utf-8") if isinstance(content, str) else content, force=force)
