@@ -156,6 +156,28 @@ def test_no_name_is_obeyed_in_a_log(loud: Path, words: list[str]) -> None:
         assert not OBEYED.search(written)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="names of files with control characters")
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [
+        *(([verb, FILE], "new.svg") for verb in ("diagram", "plot", "reach", "stream")),
+        (["find", FILE, "--max-macs", "1G"], "new.svg"),
+        (["plot", "--from", RUNS], "new.svg"),
+        (["roofline", FILE, "--on", "h100-sxm"], "new.svg"),
+        (["report", FILE, "plain.yaml"], "new.html"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else " ".join(word for word in given if "::" not in word),
+)
+def test_no_picture_or_page_has_it(loud: Path, words: list[str], target: str) -> None:
+    done = xf(*words, "-o", target, cwd=loud)
+    assert done.returncode == 0, done.stderr
+    text = (loud / target).read_text(encoding="utf-8")
+    assert not OBEYED.search(text)
+    assert r"\u202e" in text
+    if target.endswith("html"):
+        assert LOUD[-12:] not in json.dumps(json.loads(text.partition('id="forms">')[2].partition("</script>")[0]))
+
+
 def test_measurements_of_any_name_are_read_again(loud: Path) -> None:
     for size in ("8", "4:8"):
         done = xf("measure", FILE, "--N", size, "--points", "2", "--save", "new.jsonl", cwd=loud)
@@ -199,7 +221,7 @@ def test_a_name_ends_no_cell_of_markdown_and_begins_no_tag() -> None:
 
 
 def test_a_name_is_no_command_of_latex() -> None:
-    cell = to_markup([{"name": r"\input{x} $y$ 5% a_b & #1"}], "latex").splitlines()[4]
+    cell = to_markup([{"name": r"\input{x} $y$ 5% a_b & #1"}], "latex").splitlines()[5]
     assert cell == r"\textbackslash{}input\{x\} \$y\$ 5\% a\_b \& \#1 \\"
 
 
