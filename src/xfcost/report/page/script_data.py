@@ -52,7 +52,8 @@ def _system(name: str, ledger: Ledger, found: SizeForms) -> dict[str, Any]:
     totals = [(TOTAL, quantity) for quantity in TOTALS]
     whole = {TOTAL: {key[1]: parts.pieces(found.pieces[key]) for key in (*totals, OWN_OPERATIONS)}}
     whole |= {kind: {name: parts.pieces(found.pieces[kind, name]) for name in BY_KIND} for kind in KINDS}
-    return {"name": visible(name), "letters": list(found.letters), "parts": parts.listed(), "rows": rows, "whole": whole}
+    forms = {"letters": list(found.letters), "parts": parts.listed(), "rows": rows, "whole": whole}
+    return {"name": visible(name)} | forms
 
 
 class _Parts:
