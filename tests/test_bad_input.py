@@ -201,7 +201,23 @@ class TestYaml:
         bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n"
         for old, new in zip("abcdefghijkl", "bcdefghijklm", strict=True):
             bomb += f"{new}: &{new} [{', '.join(['*' + old] * 9)}]\n"
-        assert "more than 20,000 values once aliases are followed; write a smaller spec" in refusal(bomb)
+        assert "aliases repeat more than 2,000 values; expected no more" in refusal(bomb)
+
+    def test_a_short_list_of_aliases_that_makes_thousands_of_rows(self, here):
+        def text(aliases: int) -> str:
+            return (
+                "name: toy\ninput: {kind: tokens, vocabulary: 9, length: 4}\nembed: [{kind: token}]\n"
+                "stages:\n  - dim: 8\n    blocks:\n      - &a [{kind: full, heads: 2}, {kind: mlp, ratio: 4}]\n"
+                + "      - *a\n" * aliases
+                + "head: {kind: classifier, pool: mean, classes: 2}\n"
+            )
+
+        Path("toy.yaml").write_text(text(285))  # seven values each: a list, two mappings, and what is in them
+        assert counted("toy.yaml").total("macs") > 0
+        assert refusal(text(286)) == (
+            "toy.yaml:7 stages[0].blocks[286][1].kind: aliases repeat more than 2,000 values; expected no more; "
+            "`depth`, or `repeat` in `blocks`, repeats blocks without aliases"
+        )
 
     @pytest.mark.parametrize("text", ["a: &a [*a]\n", "&x {a: *x}\n", "a: &a {b: [1, *a]}\n"])
     def test_aliases_to_themselves(self, here, text):

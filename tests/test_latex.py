@@ -14,13 +14,16 @@ from helpers import xf
 from xfcost.counting.gallery import gallery_rows
 from xfcost.report.export import comparison_text, ledger_text
 from xfcost.report.latex import formula, latex, latex_table, number, title
+from xfcost.report.latex_width import width
 
 # All commands that the tables may use: those of LaTeX itself, and booktabs' rules.
 KNOWN = {
     *("begin", "end", "toprule", "midrule", "bottomrule", "addlinespace", "multicolumn", "textit", "quad", "mathrm"),
     *("textbackslash", "textasciicircum", "textasciitilde", "ldots", "S", "surd", "sqrt", "cdot", "times", "top"),
     *("log", "Delta", "tau", "phi", "varphi", "circ", "lceil", "rceil", "lfloor", "rfloor", "infty", "delta", "min"),
+    *("usepackage", "raggedright", "tabularnewline"),
     *("Sigma", "omega", "gamma", "sigma", "theta", "pi", "frac", "mbox", "rightarrow", "leq", "max", "otimes"),
+    *("langle", "rangle"),
 }
 REPORTS = {
     "swin": lambda: ledger_text(xfcost.analyze("swin", trace=False), "latex"),
@@ -30,6 +33,11 @@ REPORTS = {
     "compare": lambda: comparison_text(xfcost.compare("vit", "swin", N=784), "latex"),
     "reach": lambda: xf("reach", "swin-t", "t5-small", "--format", "latex").stdout,
     "glance": lambda: xf("glance", "vit", "mamba-130m", "--format", "latex").stdout,
+    "four": lambda: comparison_text(xfcost.compare("vit", "swin", "deit-s", "pvt-tiny", N=784), "latex"),
+    "diff": lambda: xf("diff", "vit", "swin", "--format", "latex").stdout,
+    "stream": lambda: xf("stream", "vit", "--format", "latex").stdout,
+    "survey": lambda: xf("survey", "--format", "latex").stdout,
+    "device": lambda: xf("devices", "h100-sxm", "--format", "latex").stdout,
 }
 
 
@@ -54,13 +62,74 @@ def test_a_table_is_ascii_with_known_commands_and_closed_formulas(report: str) -
 @pytest.mark.parametrize("report", REPORTS)
 def test_every_row_has_every_cell(report: str) -> None:
     text = REPORTS[report]()
-    columns = re.search(r"\\begin\{tabular\}\{([lr]+)\}", text)
-    assert columns
-    body = text.partition(r"\toprule")[2].partition(r"\bottomrule")[0]
-    rows = [line for line in body.splitlines() if line.endswith(r"\\") and r"\multicolumn" not in line]
-    assert rows
-    for row in rows:
-        assert len(re.findall(r"(?<!\\)&", row)) == len(columns[1]) - 1, row
+    found = tables(text)
+    assert found
+    for table in found:
+        columns = re.match(r"\\begin\{tabular\}\{@\{\}((?:[lr]|p\{[\d.]+pt\})+)@\{\}\}", table)
+        assert columns
+        number_of = len(re.findall("[lrp](?!t)", columns[1]))
+        body = table.partition(r"\toprule")[2].partition(r"\bottomrule")[0]
+        rows = [line for line in body.splitlines() if line.endswith(ENDS) and r"\multicolumn" not in line]
+        assert rows
+        for row in rows:
+            assert len(re.findall(r"(?<!\\)&", row)) == number_of - 1, row
+
+
+def tables(text: str) -> list[str]:
+    return re.findall(r"\\begin\{tabular\}.*?\\end\{tabular\}", text, re.DOTALL)
+
+
+ENDS = (r"\\", r"\tabularnewline")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_no_table_is_wider_than_a_page_s_text(tmp_path: Path) -> None:
+    """TeX's own measure of each table in a box, in a plain article, whose text is 345 pt wide."""
+    every = [table for name in REPORTS for table in tables(REPORTS[name]())]
+    boxes = [rf"\setbox0=\hbox{{{table}}}\typeout{{WIDTH \the\wd0}}" for table in every]
+    text = compiled(tmp_path, "\n".join([*boxes, r"\typeout{PAGE \the\textwidth}x"]))
+    widths = [float(width) for width in re.findall(r"^WIDTH ([\d.]+)pt", text, re.MULTILINE)]
+    assert len(widths) == len(every)
+    assert "PAGE 345.0pt" in text
+    assert max(widths) <= 345
+
+
+@pytest.mark.parametrize(
+    ("cell", "points"),
+    [
+        ("Hand", 7.50 + 5.00 + 5.56 + 5.56),  # advances of cmr10 at 10 pt, from its file of metrics
+        (r"22.41\,G", 5 + 5 + 2.78 + 5 + 5 + 1.67 + 7.85),
+        ("$d^{2}$", 5.20 + 4.49),  # d of cmmi10, and 2 of cmr7 at 7 pt, with the space after a script
+    ],
+)
+def test_widths_are_those_of_computer_modern(cell: str, points: float) -> None:
+    assert width(cell) == pytest.approx(points, rel=0.06)
+
+
+def test_columns_are_chosen_by_their_headings() -> None:
+    for form, mark in (("latex", " & "), ("markdown", " | ")):
+        done = xf("analyze", "vit", "--no-trace", "--format", form, "--columns", "FLOPs,operation")
+        assert done.returncode == 0, done.stderr
+        head = next(line for line in done.stdout.splitlines() if "FLOPs" in line and mark in line)
+        assert [word.strip(" |\\") for word in head.strip("| ").split(mark.strip())] == ["FLOPs", "operation"]
+    wide = xf("analyze", "gpt2", "--mode", "train", "--no-trace", "--format", "latex", "--columns",
+              "operation,mixing,order,reads,params,MACs,backward MACs,FLOPs,share")  # fmt: skip
+    assert len(tables(wide.stdout)) > 1  # all that were asked for, in several tables
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--format", "latex", "--columns", "nothing"], "--columns nothing: no table here has it; expected one of"),
+        (["--format", "latex", "--columns", "operatoin"], "--columns operatoin: no table here has it; did you mean"),
+        (["--columns", "operation"], "--columns: are of --format markdown or latex, and this is table"),
+    ],
+)
+def test_columns_that_no_table_has_are_refused(words: list[str], message: str) -> None:
+    done = xf("analyze", "vit", "--no-trace", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {message}")
+    assert done.stderr.count("\n") == 1
 
 
 def test_an_ogonek_is_left_out_since_a_plain_document_has_none() -> None:
@@ -78,26 +147,33 @@ WITHOUT_LATEX = (
 )
 def test_pdflatex_compiles_every_table(tmp_path: Path) -> None:
     bodies = [REPORTS[name]() for name in REPORTS] + [latex("".join(map(chr, range(33, 0x3000))))]
-    file = tmp_path / "tables.tex"
-    file.write_text(document("\n\n".join(bodies)), encoding="ascii")
+    compiled(tmp_path, "\n\n".join(bodies))
+
+
+def compiled(folder: Path, body: str) -> str:
+    """What pdflatex prints of a plain document with this body."""
+    file = folder / "tables.tex"
+    file.write_text(document(body), encoding="ascii")
     done = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", file.name],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        cwd=folder, capture_output=True, text=True, errors="replace", check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:]
+    return done.stdout
 
 
 def test_numbers_stand_right_and_repeated_blocks_once() -> None:
     text = ledger_text(xfcost.analyze("vit", trace=False), "latex")
-    assert r"\begin{tabular}{llllrrrr}" in text
+    assert r"\begin{tabular}{@{}lllr@{}}" in text
+    assert "% needs \\usepackage{booktabs}" in text
     assert text.count("Attention scores") == 1
-    assert r"\multicolumn{8}{l}{\textit{stage 1 $\cdot$ Self-attention $\times$12}} \\" in text
-    assert r"total &  &  &  & 22.06\,M & 22.41\,G & 45.19\,G & 100\,\% \\" in text
+    assert r"\multicolumn{4}{@{}l@{}}{\textit{stage 1 $\cdot$ Self-attention $\times$12}} \\" in text
+    assert r"total &  &  & 22.41\,G \\" in text
     alternating = ledger_text(xfcost.analyze("swin", trace=False), "latex")
     assert r"\textit{stage 1 $\cdot$ W-MSA and stage 1 $\cdot$ SW-MSA}" in alternating
     assert alternating.count("Attention scores") == 4  # one per stage
     traced = ledger_text(xfcost.analyze("vit-ti16"), "latex")
-    assert "traced MACs" in traced
+    assert "traced MACs" in traced.partition(r"\begin")[0]  # among those for which there is no room
     assert "traced MACs" not in text
 
 
@@ -111,6 +187,7 @@ def test_numbers_stand_right_and_repeated_blocks_once() -> None:
         ("e\u0301", r"\'{e}"),
         ("x\u0338", "x[U+0338]"),
         ("1–2…", r"1--2\ldots{}"),
+        ("--N ---", r"-{}-N -{}-{}-"),
         ("注意😀", "[U+6CE8][U+610F][U+1F600]"),
         ("a\nb\x1b", r"a b\textbackslash{}x1b"),
     ],
@@ -147,7 +224,8 @@ def test_numbers_titles_and_tables() -> None:
     assert title("Scale queries 1/√d_k") == r"Scale queries 1/$\sqrt{d_{k}}$"
     assert title("Output projection W_O") == r"Output projection $W_{O}$"
     assert latex_table(["a"], [True], []).splitlines() == [
-        r"\begin{tabular}{r}", r"\toprule", r"a \\", r"\midrule", r"\bottomrule", r"\end{tabular}",
+        r"% needs \usepackage{booktabs}",
+        r"\begin{tabular}{@{}r@{}}", r"\toprule", r"a \\", r"\midrule", r"\bottomrule", r"\end{tabular}",
     ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import xf
+from measured import HEADER, row
 from xfcost.api import analyze
+from xfcost.ledger.runs_file import RunsFile
 from xfcost.ledger.visible import json_visible, markdown, visible
 from xfcost.report.export import ledger_text, to_csv, to_markup
 
 BAD = "\\e]0;owned\\a\\e[2J\\u202Egnp.exe\\u2066\\x7f\\x9b31m\\u200b"
 # What the text above must not leave: controls but for line ends, overrides, characters that are not there.
 OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+# What a runner of continuous integration would execute: GitHub's commands, those of Azure Pipelines and of TeamCity.
+COMMAND = re.compile(r"(?m)^\s*::|##\w*\[")
 
 SPEC = """
 name: plain
@@ -34,21 +39,23 @@ published: [{params: 5, source: "SOURCE BAD", note: "=1+1"}]
 """.replace("BAD", BAD)
 
 
-@given(st.text())
+@given(st.text(st.sampled_from(":#[a \n\t")) | st.text())
 def test_nothing_that_is_obeyed_is_left(text: str) -> None:
     shown = visible(text)
     assert all(character == "\n" or character.isprintable() or character.isspace() for character in shown)
     assert not OBEYED.search(shown)
+    assert not COMMAND.search(shown)
     assert visible(shown) == shown
-    if text.isprintable():
+    if text.isprintable() and not COMMAND.search(text):
         assert shown == text
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"])))
+@given(st.text(st.sampled_from(":#[a ")) | st.text(st.characters(exclude_categories=["Cs"])))
 def test_json_says_what_it_said(text: str) -> None:
     written = json_visible(json.dumps({text: text}, ensure_ascii=False))
     assert json.loads(written) == {text: text}
     assert not OBEYED.search(written)
+    assert not COMMAND.search(written)
 
 
 @pytest.fixture
@@ -78,6 +85,103 @@ def test_no_report_has_it(spec: Path, words: list[str]) -> None:
     assert not OBEYED.search(done.stderr)
     if words == ["analyze", "--no-trace"]:
         assert r"\x1b[2J\u202egnp.exe\u2066\x7f\x9b31m\u200b" in done.stdout
+
+
+# A command at the start of a line, behind a line end in a file's name, and one that runners find anywhere.
+LOUD = "::error::a\n::error title=x::b\u202e ##[error]c"
+
+
+@pytest.fixture
+def loud(tmp_path: Path) -> Path:
+    """Specs, a module, a report and a file of measurements, their names as loud as a system lets them be."""
+    name = LOUD.replace("\n", " ")  # a name is one line
+    (tmp_path / f"{LOUD}.yaml").write_text(SPEC.replace("plain", json.dumps(name)), encoding="utf-8")
+    (tmp_path / "plain.yaml").write_text(SPEC, encoding="utf-8")
+    (tmp_path / f"{LOUD}.py").write_text(
+        "import torch\nexample_inputs = torch.zeros(1, 4, 8)\ndef build(): return torch.nn.Linear(8, 8)\n"
+    )
+    fields = json.loads(analyze(tmp_path / "plain.yaml", trace=False).to_json())
+    (tmp_path / f"{LOUD}.json").write_text(json.dumps(fields | {"name": LOUD}))
+    with closing(RunsFile(tmp_path / f"{LOUD}.jsonl", HEADER, lambda text: None)) as runs:
+        for N in (64, 128):
+            runs.append(row(name, N))
+    return tmp_path
+
+
+FILE, MODULE, REPORT, RUNS = f"{LOUD}.yaml", f"./{LOUD}.py:build", f"./{LOUD}.json", f"./{LOUD}.jsonl"
+TEXTS = ("table", "csv", "markdown", "latex", "json")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names of files with control characters")
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["analyze", "--no-trace", FILE, "--format", form] for form in TEXTS),
+        ["analyze", MODULE],
+        ["analyze", FILE, "--no-trace", "-o", f"new {LOUD}.json"],
+        ["analyze", "plain.yaml", "--no-trace", "--set", f"notes={json.dumps(LOUD)}"],
+        *(["compare", FILE, "plain.yaml", "--format", form] for form in TEXTS),
+        ["compare", "--from", RUNS],
+        ["find", FILE, "--max-macs", "1G"],
+        ["plot", FILE, "plain.yaml", "--N", "16:64"],
+        ["plot", "--from", RUNS],
+        ["report", FILE, "plain.yaml", "-o", "new.html"],
+        ["report", FILE, "-o", f"new {LOUD}.html"],
+        ["measure", FILE, "--N", "8", "--save", f"new {LOUD}.jsonl"],
+        *([verb, FILE] for verb in ("diagram", "glance", "reach", "stream", "show")),
+        ["glance", FILE, "--format", "markdown"],
+        ["show", FILE, "--file"],
+        *(["diff", FILE, "plain.yaml", "--format", form] for form in TEXTS),
+        ["diff", REPORT, FILE],
+        ["diff", RUNS, RUNS],
+        ["diff", MODULE, "plain.yaml"],
+        *(["check", FILE, MODULE, "--max-macs", "1", "--format", form] for form in TEXTS),
+        ["check", FILE, "--max-macs", "1", "--against", REPORT],
+        # and what is refused
+        ["diff", RUNS, FILE],
+        ["analyze", f"none {FILE}"],
+        ["analyze", FILE, f"--{LOUD}"],
+        ["analyze", FILE, "--set", f"{LOUD}=1"],
+        ["check", FILE, "--max-macs", "1", "--against", RUNS],
+        ["import", FILE],
+        [LOUD],
+    ],
+    ids=lambda words: " ".join(word for word in words if "::" not in word),
+)
+def test_no_name_is_obeyed_in_a_log(loud: Path, words: list[str]) -> None:
+    done = xf(*words, cwd=loud)
+    assert done.returncode in (0, 1, 2), done.stderr
+    for written in (done.stdout, done.stderr):
+        assert not COMMAND.search(written)
+        assert not OBEYED.search(written)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names of files with control characters")
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [
+        *(([verb, FILE], "new.svg") for verb in ("diagram", "plot", "reach", "stream")),
+        (["find", FILE, "--max-macs", "1G"], "new.svg"),
+        (["plot", "--from", RUNS], "new.svg"),
+        (["roofline", FILE, "--on", "h100-sxm"], "new.svg"),
+        (["report", FILE, "plain.yaml"], "new.html"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else " ".join(word for word in given if "::" not in word),
+)
+def test_no_picture_or_page_has_it(loud: Path, words: list[str], target: str) -> None:
+    done = xf(*words, "-o", target, cwd=loud)
+    assert done.returncode == 0, done.stderr
+    text = (loud / target).read_text(encoding="utf-8")
+    assert not OBEYED.search(text)
+    assert r"\u202e" in text
+    if target.endswith("html"):
+        assert LOUD[-12:] not in json.dumps(json.loads(text.partition('id="forms">')[2].partition("</script>")[0]))
+
+
+def test_measurements_of_any_name_are_read_again(loud: Path) -> None:
+    for size in ("8", "4:8"):
+        done = xf("measure", FILE, "--N", size, "--points", "2", "--save", "new.jsonl", cwd=loud)
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("key", ["kind", "name", "foo", "extends", "set"])
@@ -117,7 +221,7 @@ def test_a_name_ends_no_cell_of_markdown_and_begins_no_tag() -> None:
 
 
 def test_a_name_is_no_command_of_latex() -> None:
-    cell = to_markup([{"name": r"\input{x} $y$ 5% a_b & #1"}], "latex").splitlines()[4]
+    cell = to_markup([{"name": r"\input{x} $y$ 5% a_b & #1"}], "latex").splitlines()[5]
     assert cell == r"\textbackslash{}input\{x\} \$y\$ 5\% a\_b \& \#1 \\"
 
 

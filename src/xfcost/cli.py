@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from xfcost.ledger.errors import XfcostError, printable
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.substitutes import written
+from xfcost.ledger.visible import one_line
 from xfcost.report.messages import discard, open_stderr, say, settle
 from xfcost.report.standard_streams import leave_stdout, own_stdout, substitute
 
@@ -90,7 +91,8 @@ def _errors_before_typer() -> Iterator[None]:
     except Exception as error:
         message = getattr(error, "message", None)
         if hasattr(error, "format_message") and isinstance(message, str):
-            vars(error)["message"] = written(re.sub(r"\S{61,}", lambda word: printable(word[0]), message), sys.stderr)
+            said = re.sub(r"\S{61,}", lambda word: printable(word[0]), one_line(message))
+            vars(error)["message"] = written(said, sys.stderr)
         raise
 
 
@@ -195,5 +197,6 @@ _LONGEST: Final = 300
 
 
 def _refuse(message: str, code: int = XfcostError.exit_code) -> NoReturn:
-    say(f"error: {message}")
+    for line in f"error: {message}".split("\n"):
+        say(line)
     sys.exit(code)

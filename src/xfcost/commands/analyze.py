@@ -44,6 +44,7 @@ def run(  # noqa: PLR0913 - options
     predict: shared.Predict = False,
     probe: shared.Probe = False,
     format_: shared.FormatOption = None,
+    columns: shared.Columns = None,
     verbose: shared.Verbose = False,
     output: shared.Output = None,
     force: shared.Force = False,

@@ -57,6 +57,7 @@ def run(  # noqa: PLR0913 - options
     build: shared.Build = None,
     trace: shared.Trace = False,
     format_: shared.FormatOption = None,
+    columns: shared.Columns = None,
     output: shared.Output = None,
     force: shared.Force = False,
     **options: Any,

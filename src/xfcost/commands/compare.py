@@ -26,6 +26,7 @@ def run(  # noqa: PLR0913 - options
     device: shared.Device = None,
     predict: shared.Predict = False,
     format_: shared.FormatOption = None,
+    columns: shared.Columns = None,
     verbose: shared.Verbose = False,
     output: shared.Output = None,
     force: shared.Force = False,

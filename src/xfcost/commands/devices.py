@@ -25,6 +25,7 @@ Names = Annotated[
 def run(
     names: Names = None,
     format_: shared.FormatOption = None,
+    columns: shared.Columns = None,
     output: shared.Output = None,
     force: shared.Force = False,
 ) -> None:

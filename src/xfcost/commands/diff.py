@@ -38,6 +38,7 @@ def run(  # noqa: PLR0913 - options
     predict: shared.Predict = False,
     sort: Sort = "macs",
     format_: shared.FormatOption = None,
+    columns: shared.Columns = None,
     verbose: Verbose = False,
     output: shared.Output = None,
     force: shared.Force = False,

@@ -101,6 +101,7 @@ def run(  # noqa: PLR0913 - options
     scheduler: Scheduler = None,
     settings: shared.Settings = None,
     format_: shared.FormatOption = None,
+    columns: shared.Columns = None,
     output: Output = None,
     force: shared.Force = False,
     **options: Any,

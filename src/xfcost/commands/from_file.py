@@ -189,7 +189,7 @@ def plot_file(given: Given) -> None:
     check_target(target, force=force)
     found = _found(given)
     chart = measured_chart(found, metric, _mark(options.get("mark"), found))
-    shared.deliver("\n".join(chart.summary), None, force=force)
+    shared.deliver_lines(chart.summary)
     shared.deliver(points_csv(found) if form == ".csv" else chart_bytes(chart, form), target, force=force)
 
 

@@ -17,6 +17,7 @@ def run(  # noqa: PLR0913 - options
     strict: shared.Strict = False,
     mixing: shared.FindMixing = True,
     format_: shared.FormatOption = None,
+    columns: shared.Columns = None,
     output: shared.Output = None,
     force: shared.Force = False,
     **options: Any,

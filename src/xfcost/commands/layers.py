@@ -20,6 +20,7 @@ def run(  # noqa: PLR0913 - options
         ),
     ] = None,
     format_: shared.FormatOption = None,
+    columns: shared.Columns = None,
     output: shared.Output = None,
     force: shared.Force = False,
 ) -> None:

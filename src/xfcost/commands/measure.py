@@ -114,6 +114,7 @@ def run(  # noqa: PLR0913 - options
     jobs: Jobs = _DEFAULT_JOBS,
     scheduler: Scheduler = None,
     format_: shared.FormatOption = None,
+    columns: shared.Columns = None,
     output: shared.Output = None,
     force: shared.Force = False,
     **options: Any,

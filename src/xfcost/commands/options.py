@@ -10,11 +10,13 @@ from typing import Annotated, Any, Final, TypeVar, get_args
 
 import typer
 
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.options import OPTION_TYPES, Option, spelled_out
 from xfcost.ledger.timing_options import TIMING_TYPES
-from xfcost.ledger.visible import json_written, visible
+from xfcost.ledger.visible import json_written, one_line, visible
+from xfcost.report.columns import check_chosen, choosing, is_chosen
 from xfcost.report.messages import say
 from xfcost.report.output import Format, ending_of, write_whole
 
@@ -112,6 +114,24 @@ Probe = Annotated[
     typer.Option("--probe", help="Also run each component on small grids: does it mix tokens as its rows declare?"),
 ]
 FormatOption = Annotated[str | None, format_option(FORMATS)]
+
+
+def _choose_columns(context: typer.Context, text: str | None) -> str | None:
+    if text is not None:
+        context.with_resource(choosing(text))
+    return text
+
+
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="NAME,…",
+        callback=_choose_columns,
+        help="Columns of the tables of markdown and latex, by their headings. Without it, latex leaves out those for "
+        "which a page has no room.",
+    ),
+]
 Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", help="Write the report to a file; its ending says the format."),
@@ -175,13 +195,16 @@ def chosen_format(name: str | None, output: Path | None = None, formats: Sequenc
     """The one of `formats` that `--format` names, else the one of the file's ending, else a table.
 
     Raises:
-        UsageError: an unknown format or ending.
+        UsageError: an unknown format or ending, or `--columns` of one that has none to choose.
     """
+    form: Format = "table"
     if name is not None:
-        return one_of("--format", formats)(name)  # type: ignore[return-value]
-    if output is None:
-        return "table"
-    return ENDINGS[ending_of(output, ENDINGS, ", or give --format")]
+        form = one_of("--format", formats)(name)  # type: ignore[assignment]
+    elif output is not None:
+        form = ENDINGS[ending_of(output, ENDINGS, ", or give --format")]
+    if is_chosen() and form not in ("markdown", "latex"):
+        raise UsageError(f"--columns: are of --format markdown or latex, and this is {form}")
+    return form
 
 
 def default_target(specs: Sequence[str], what: str) -> Path:
@@ -216,21 +239,27 @@ def deliver_report(
         show(render)
     else:
         content = text()
+        check_chosen()
         if form == "json" and output is None:
             content = json_written(content, sys.stdout)
         deliver(content, output, force=force)
 
 
+def deliver_lines(lines: Iterable[str]) -> None:
+    """Lines to stdout, each of them one line whatever names are in it."""
+    deliver("\n".join(map(one_line, lines)), None, force=False)
+
+
 def deliver(content: str | bytes, output: Path | None, *, force: bool) -> None:
     """Text to stdout; text or bytes whole to a file (or not at all), with a last line on stderr that says so.
 
-    A terminal gets it with what it would obey written out; a file and a pipe get it as it is.
+    stdout gets it with what a terminal would obey written out; a file gets it as it is.
     """
     if isinstance(content, str):
         content = content if content.endswith("\n") else f"{content}\n"
     if output is None:
         text = str(content)
-        sys.stdout.write(visible(text.replace("\r\n", "\n")) if sys.stdout.isatty() else text)
+        sys.stdout.write(visible(text.replace("\r\n", "\n")))
         sys.stdout.flush()
         return
     write_whole(output, content.encode("utf-8") if isinstance(content, str) else content, force=force)

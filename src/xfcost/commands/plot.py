@@ -129,7 +129,7 @@ def run(  # noqa: PLR0913 - options
     lines = [_predicted(one, how, device or "cpu", timing) for one in sweeps] if predict else []
     chart = scaling_chart(sweeps, live, metric, mark=at, predicted=lines)
     content = _csv(sweeps, lines or live) if form == ".csv" else chart_bytes(chart, form)
-    shared.deliver("\n".join(chart.summary), None, force=force)
+    shared.deliver_lines(chart.summary)
     shared.deliver(content, target, force=force)
 
 

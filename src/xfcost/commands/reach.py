@@ -34,6 +34,7 @@ def run(  # noqa: PLR0913 - options
     inputs: shared.Inputs = None,
     build: shared.Build = None,
     format_: shared.FormatOption = None,
+    columns: shared.Columns = None,
     output: Output = None,
     force: shared.Force = False,
     **options: Any,

@@ -64,6 +64,6 @@ def run(  # noqa: PLR0913 - options
     content = page_content(systems, how, Wanted(trace, device, predict, timing, strict, mixing, span), say)
     comparison = content.comparison
     lines = [*comparison_lines(comparison), *crossover_lines(comparison)] or system_lines(comparison, 0)
-    shared.deliver("\n".join(lines), None, force=force)
+    shared.deliver_lines(lines)
     shared.deliver(page_html(content), target, force=force)
     shared.verdict(comparison.ledgers)

@@ -14,11 +14,12 @@ _PICTURES: Final = "svg, png or pdf draws it; csv, json, md, tex or txt writes t
 
 
 @shared.run_options("N", "size", "dtype", **shared.OF_A_FORWARD)
-def run(
+def run(  # noqa: PLR0913 - options
     spec: Annotated[str, shared.spec_argument("A preset, a path, or a config.json of transformers.")],
     seed: Annotated[str, typer.Option("--seed", metavar="INT", help="Of the weights and the input.")] = "0",
     settings: shared.Settings = None,
     format_: shared.FormatOption = None,
+    columns: shared.Columns = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help=_PICTURES)] = None,
     force: shared.Force = False,
     **options: Any,

@@ -18,9 +18,10 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Explain every order.")
 
 
 @shared.run_options("batch", "dtype", "attention", **shared.OF_A_FORWARD)
-def run(
+def run(  # noqa: PLR0913 - options
     from_: From = None,
     format_: shared.FormatOption = None,
+    columns: shared.Columns = None,
     verbose: Verbose = False,
     settings: shared.Settings = None,
     output: shared.Output = None,

@@ -11,6 +11,7 @@ from xfcost.ledger import notebook
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import json_text, ledger_object
 from xfcost.ledger.time_ratio import TimeRatio
+from xfcost.ledger.units import count, number_of
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +41,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """At which image sizes crossovers were searched for."""
     time_ratios: dict[str, TimeRatio] = {}
     """System -> its seconds over the first system's, turn by turn; {} where nothing was timed."""
+
+    def __repr__(self) -> str:
+        systems = (f"{name}: {count(figures['macs'])} MACs" for name, figures in self.figures.items())
+        return notebook.line(self, f"{number_of(len(self.names), 'system')}; {', '.join(systems)}")
 
     def _repr_html_(self) -> str | None:
         """The table that a notebook shows."""

@@ -14,8 +14,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from xfcost.ledger import units
+from xfcost.ledger import notebook, units
 from xfcost.ledger.errors import OutputError, UsageError, printable
+from xfcost.ledger.units import number_of
 
 FORMAT: Final = "xfcost calibration"
 VERSION: Final = 4
@@ -134,6 +135,10 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
     training: TrainingSteps | None = None
     """None of a calibration that ran no training steps."""
+
+    def __repr__(self) -> str:
+        where = f"{self.machine.device}, {self.machine.dtype}, {number_of(self.machine.threads, 'thread')}"
+        return notebook.line(self, f"{where}: {number_of(len(self.every_network), 'network')}")
 
     @property
     def every_network(self) -> tuple[Network, ...]:

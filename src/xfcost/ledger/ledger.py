@@ -23,7 +23,7 @@ from xfcost.ledger.prediction import Prediction
 from xfcost.ledger.probe import Probe
 from xfcost.ledger.ran import ModuleRun
 from xfcost.ledger.training import Training
-from xfcost.ledger.units import BYTES_PER_ELEMENT
+from xfcost.ledger.units import BYTES_PER_ELEMENT, count, number_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,6 +203,13 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         from xfcost.ledger.objects import json_text, ledger_object
 
         return json_text(ledger_object(self))
+
+    def __repr__(self) -> str:
+        costs = f"{count(self.total('params'))} parameters, {count(self.total('macs'))} MACs"
+        where = self.metadata
+        return notebook.line(
+            self, f"{where.name}, N = {where.tokens}: {costs}; {number_of(len(self.rows), 'operation')}"
+        )
 
     def _repr_html_(self) -> str | None:
         """The table that a notebook shows."""

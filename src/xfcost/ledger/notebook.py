@@ -1,4 +1,4 @@
-"""The HTML of a result in a notebook, rendered by the report that is registered for its class.
+"""How results look at Python's prompt, and in a notebook: by the report that is registered for their class.
 
 Results can't import reports, which are a layer above: `xfcost.api` registers the renderers.
 """
@@ -8,12 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from xfcost.ledger.errors import printable
+
 _HTML: Final[dict[str, Callable[[Any], str]]] = {}
+_MOST_CHARACTERS: Final = 200
 
 
 def register(name: str, renderer: Callable[[Any], str]) -> None:
     """Use `renderer` for every result whose class is called `name`."""
     _HTML[name] = renderer
+
+
+def line(result: object, text: str) -> str:
+    """The `repr` of a result: its class and `text`, on one line of at most 200 characters or so."""
+    return f"<{type(result).__name__} {printable(text, _MOST_CHARACTERS)}>"
 
 
 def html(result: Any) -> str | None:

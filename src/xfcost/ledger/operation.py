@@ -9,11 +9,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from xfcost.ledger import notebook
 from xfcost.ledger.accounts import FIGURES, Cached, Measured, Traffic, TrainingFigures, WeightsRead
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.ran import Ran
 from xfcost.ledger.tensors import Tensors
+from xfcost.ledger.units import count, number_of
 
 Mixing = Literal["per-token", "local", "global", "unknown"]
 """`unknown`: an operation of a module without a spec, whose kind was not found."""
@@ -118,6 +120,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of its inputs, its outputs and the weights that it reads, each tensor once; of a timed forward."""
     predicted_seconds: float | None = None
     """Seconds that a calibration of the device predicts, with `--predict`."""
+
+    def __repr__(self) -> str:
+        macs = f"{count(self.macs * self.times)} MACs in {number_of(self.times, 'block')}"
+        return notebook.line(self, f"{self.path}: {self.title}, {self.mixing}, {macs}")
 
     @property
     def operation(self) -> str:

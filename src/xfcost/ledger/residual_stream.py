@@ -14,6 +14,7 @@ import msgspec
 from xfcost.ledger import notebook
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Mixing
+from xfcost.ledger.units import number_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -179,6 +180,9 @@ class ResidualStream(msgspec.Struct, frozen=True, kw_only=True):
         from xfcost.ledger.objects import json_text
 
         return json_text(stream_object(self))
+
+    def __repr__(self) -> str:
+        return notebook.line(self, f"{self.metadata.name}: {number_of(len(self.steps), 'sub-layer')}, seed {self.seed}")
 
     def _repr_html_(self) -> str | None:
         """The table that a notebook shows."""

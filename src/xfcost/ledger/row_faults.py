@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -15,6 +16,8 @@ from xfcost.ledger.metadata import Timing
 # No clock reads less, and no run lasts longer: ratios of such times are still numbers.
 _SHORTEST: Final = 1e-12
 _LONGEST: Final = 1e12
+# What no spec's name has; anything else is made visible where it is written.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # Counts and bytes above this are no floats in a chart.
 _LARGEST: Final = 10**100
 
@@ -65,7 +68,7 @@ def _faults_of_words(row: Measurement) -> Iterator[str]:
     words |= {"its machine": machine.host, "its processor": machine.processor}
     words |= {f"its {name}": getattr(configuration, name) for name in ("dtype", "attention", "mode", "device")}
     for name, word in words.items():
-        if not word.isprintable():
+        if _CONTROL.search(word):
             yield f"{name} can't be printed: {printable(word)}"
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
@@ -17,7 +18,7 @@ from xfcost.ledger.metadata import Timing
 from xfcost.ledger.objects import ledger_object
 from xfcost.ledger.prediction import Prediction
 from xfcost.ledger.row_faults import faults_of_seconds, faults_of_timing
-from xfcost.ledger.units import BYTES_PER_ELEMENT
+from xfcost.ledger.units import BYTES_PER_ELEMENT, number_of
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 _NO_REPORT: Final = "is no report of `xfcost analyze --format json -o FILE`"
@@ -133,6 +134,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     training: ReportTraining | None = None
     module: ReportModule | None = None
     versions: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return notebook.line(self, f"{self.name}: {number_of(len(self.operations), 'operation')}")
 
     @property
     def element(self) -> int:

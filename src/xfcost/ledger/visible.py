@@ -5,6 +5,7 @@ Text for a terminal passes `visible`; every other format has its own function he
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Final, TextIO
 
@@ -12,17 +13,19 @@ from xfcost.ledger.substitutes import plain
 
 # Spreadsheets read a cell that starts with one of these as a formula.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+# What continuous integration executes in a log: `::error::x` at the start of a line; `##[error]x`, `##vso[…]` anywhere.
+_COMMAND: Final = re.compile(r"^[^\S\n]*:(?=:)|#(?=#\w*\[)", re.MULTILINE)
 _MARKDOWN: Final = {"\\": "\\\\", "|": r"\|", "<": "&lt;", ">": "&gt;", "](": r"]\("}
 
 
 def visible(text: str) -> str:
-    r"""`text` with control characters and changes of the text direction escaped, as `\x1b`.
+    r"""`text` with control characters, changes of the text direction and commands in logs escaped, as `\x1b`.
 
     Line ends and spaces of any kind are unchanged.
     """
-    if text.replace("\n", "").isprintable():
-        return text
-    return "".join(map(_shown, text))
+    if not text.replace("\n", "").isprintable():
+        text = "".join(map(_shown, text))
+    return _COMMAND.sub(lambda found: f"{found[0][:-1]}{_escaped(found[0][-1])}", text)
 
 
 def one_line(text: str) -> str:
@@ -33,13 +36,19 @@ def one_line(text: str) -> str:
 def _shown(character: str) -> str:
     if character == "\n" or character.isprintable() or unicodedata.category(character) == "Zs":
         return character
+    return _escaped(character)
+
+
+def _escaped(character: str) -> str:
     number = ord(character)
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"  # noqa: PLR2004
 
 
 def json_visible(text: str) -> str:
     """JSON text with these characters as JSON escapes; its meaning is the same."""
-    return "".join(map(_json_shown, text)) if visible(text) != text else text
+    if visible(text) == text:
+        return text
+    return "".join(map(_json_shown, text)).replace("#", r"\u0023")
 
 
 def _json_shown(character: str) -> str:
@@ -68,7 +77,7 @@ def csv_cell(value: object) -> object:
     """
     if not isinstance(value, str):
         return value
-    return visible("'" + value if plain(value[:1]).startswith(_FORMULA) else value)
+    return one_line("'" + value if plain(value[:1]).startswith(_FORMULA) else value)
 
 
 def markdown(text: str) -> str:

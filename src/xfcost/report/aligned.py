@@ -10,6 +10,8 @@ from rich.console import Console, ConsoleOptions
 from rich.segment import Segment
 from rich.text import Text
 
+from xfcost.ledger.visible import one_line
+
 _INDENT = 2
 
 
@@ -43,7 +45,8 @@ class Aligned(NamedTuple):
         return widths
 
     def _lines(self, console: Console, row: Row, widths: Sequence[int]) -> Iterator[str]:
-        cells = [_wrapped(console, *cell) for cell in zip(row.cells, widths, self.right, strict=True)]
+        texts = map(one_line, row.cells)
+        cells = [_wrapped(console, *cell) for cell in zip(texts, widths, self.right, strict=True)]
         for number in range(max(map(len, cells))):
             line = " " * _INDENT
             for lines, width, right in zip(cells, widths, self.right, strict=True):
@@ -53,6 +56,6 @@ class Aligned(NamedTuple):
 
 
 def _wrapped(console: Console, text: str, width: int, right: bool) -> list[str]:
-    if cell_len(text) <= width and "\n" not in text:
+    if cell_len(text) <= width:
         return [text]
     return [line.plain for line in Text(text).wrap(console, width, overflow="ellipsis", no_wrap=right)]

@@ -32,7 +32,7 @@ def report(comparison: Comparison, width: int, *, verbose: bool = False) -> Grou
         from xfcost.report.overview import overview
 
         return overview(comparison, width, verbose=verbose)
-    parts: list[RenderableType] = [header(comparison), Text(), *answer_texts(comparison)]
+    parts: list[RenderableType] = [*header(comparison), Text(), *answer_texts(comparison)]
     parts += compared_prediction_texts(comparison)
     parts += [*crossover_texts(comparison, verbose=verbose), *size_crossover_texts(comparison, verbose=verbose)]
     parts += [Text(), figures_table(comparison, width, verbose=verbose)]
@@ -40,24 +40,21 @@ def report(comparison: Comparison, width: int, *, verbose: bool = False) -> Grou
     return Group(*parts)
 
 
-def header(comparison: Comparison) -> Text:
+def header(comparison: Comparison) -> list[Text]:
     """One line per system, then the run, and a warning where inputs differ."""
-    text = Text()
+    lines = []
     width = max(map(len, comparison.names))
     metadata = [ledger.metadata for ledger in comparison.ledgers]
     for name, system in zip(comparison.names, metadata, strict=True):
-        text.append(f"{name:<{width}}", style="bold")
-        text.append(f"   {input_text(system) if system.inputs is None else circumstances(system)}\n")
+        seen = input_text(system) if system.inputs is None else circumstances(system)
+        lines.append(Text.assemble((f"{name:<{width}}", "bold"), f"   {seen}"))
     if specs := [one for one in metadata if one.inputs is None]:
         of_specs = "specs: " if len(specs) < len(metadata) else ""
-        text.append(of_specs + run_text(specs[0]))
-    else:
-        text.rstrip()
+        lines += map(Text, f"{of_specs}{run_text(specs[0])}".split("\n"))
     if all(ledger.agreement is None for ledger in comparison.ledgers):
-        text.append(f"   {COUNTED_ONLY}", style="dim")
-    for warning in input_warnings(dict(zip(comparison.names, metadata, strict=True))):
-        text.append(f"\n{warning}", style="bold yellow")
-    return text
+        lines[-1].append(f"   {COUNTED_ONLY}", style="dim")
+    warnings = input_warnings(dict(zip(comparison.names, metadata, strict=True)))
+    return [*lines, *(Text(warning, style="bold yellow") for warning in warnings)]
 
 
 def endnotes(comparison: Comparison, *, verbose: bool) -> Iterator[Text]:

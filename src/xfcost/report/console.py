@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from xfcost.ledger.substitutes import written_columns
-from xfcost.ledger.visible import visible
+from xfcost.ledger.visible import one_line, visible
 from xfcost.report.html import html
 from xfcost.report.style import PLAIN_WIDTH
 
@@ -44,6 +44,11 @@ def note_texts(notes: Iterable[str], *, verbose: bool) -> Iterator[Text]:
         yield Text(f"{hidden} more note{'s' if hidden > 1 else ''}: --verbose", style="dim")
 
 
+def stacked(text: str) -> Group:
+    """A cell of several lines."""
+    return Group(*map(Text, text.split("\n")))
+
+
 class Visible(msgspec.Struct, frozen=True):
     """A report as the terminal may get it: its colours are ours, and its text is only read."""
 
@@ -54,10 +59,21 @@ class Visible(msgspec.Struct, frozen=True):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
+class _Lines(Console):
+    """A console on which a text is one line: a line end in it, as a file's name may have, is a blank."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        if isinstance(renderable, str):
+            renderable = one_line(renderable)
+        elif isinstance(renderable, Text) and "\n" in renderable.plain:
+            renderable = Text(" ").join(renderable.split("\n", allow_blank=True))
+        return super().render(renderable, options)
+
+
 def show(render: Callable[[int], RenderableType]) -> None:
     """Print to stdout, as wide as the terminal; a pipe gets 100 columns (or COLUMNS) and no trailing blanks."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
-    console = Console(width=width, **_PLAIN)
+    console = _Lines(width=width, **_PLAIN)
     if console.is_terminal:
         console.print(Visible(render(console.width)))
         return
@@ -71,12 +87,12 @@ def show(render: Callable[[int], RenderableType]) -> None:
 def plain_text(render: Callable[[int], RenderableType]) -> str:
     """Text without colour, 100 columns wide, without trailing blanks."""
     stream = io.StringIO()
-    console = Console(file=stream, width=PLAIN_WIDTH, color_system=None, **_PLAIN)
+    console = _Lines(file=stream, width=PLAIN_WIDTH, color_system=None, **_PLAIN)
     console.print(Visible(render(PLAIN_WIDTH)))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
 def rich_html(render: Callable[[int], RenderableType]) -> str:
     """A coloured <pre> for notebooks."""
-    console = Console(file=io.StringIO(), width=PLAIN_WIDTH + 20, **_PLAIN)
+    console = _Lines(file=io.StringIO(), width=PLAIN_WIDTH + 20, **_PLAIN)
     return html(console.render(Visible(render(PLAIN_WIDTH + 20))))

@@ -65,12 +65,12 @@ def _band(diagram: Diagram, columns: range, across: int) -> RenderableType:
 
 def _cell(lines: list[str], box: Box | None, height: int, across: int) -> RenderableType:
     """A box, made as high as its row by the line that runs on below it."""
+    from rich.console import Group
     from rich.text import Text
 
-    cell = Text("\n".join(lines), style=TERMINAL[box.mixing] if box and box.mixing else "")
-    if missing := height - len(lines):
-        cell.append(("\n" if lines else "") + "\n".join(["│".center(across)] * missing), style="")
-    return cell
+    style = TERMINAL[box.mixing] if box and box.mixing else ""
+    below = ["│".center(across)] * (height - len(lines))
+    return Group(*(Text(line, style=style) for line in lines), *map(Text, below))
 
 
 def _lines(box: Box | None, across: int, mark: str | None, *, last: bool) -> list[str]:

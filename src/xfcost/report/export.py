@@ -12,6 +12,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import AnyView, grouped, records
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.visible import csv_cell, markdown
+from xfcost.report.columns import chosen
 from xfcost.report.header import active_params, at_least
 from xfcost.report.input_description import circumstances, image_cell
 from xfcost.report.on_devices import plain_answers
@@ -47,7 +48,7 @@ def _counts(ledger: Ledger, *, traced: bool) -> dict[str, str]:
 
 
 def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
-    """Names, runs and totals above the table; in LaTeX as comments, with the package that the table needs."""
+    """Names, runs and totals above the table; in LaTeX as comments."""
     from xfcost.report.latex import latex
     from xfcost.report.table import CONVENTION
 
@@ -61,7 +62,7 @@ def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
         )
         text = f"{ledger.metadata.name}: {' '.join(circumstances(ledger.metadata).split())}; {totals}"
         lines += [latex(one) if form == "latex" else markdown(one) for one in (text, *plain_answers(ledger))]
-    lines += [latex(CONVENTION), "needs the package booktabs"] if form == "latex" else [CONVENTION]
+    lines.append(latex(CONVENTION) if form == "latex" else CONVENTION)
     start, end = ("% ", "\n") if form == "latex" else ("", "  \n")
     return "".join(f"{start}{line}{end}" for line in lines) + "\n"
 
@@ -143,7 +144,11 @@ def to_markdown(rows: Iterable[dict[str, str]]) -> str:
     """A Markdown table of rows that are text already."""
     from tabulate import tabulate
 
-    written = [{markdown(key): markdown(cell) for key, cell in row.items()} for row in rows]
+    every = list(rows)
+    heads = list(every[0]) if every else []
+    if (places := chosen(heads)) is not None:
+        heads = [heads[place] for place in places]
+    written = [{markdown(head): markdown(row[head]) for head in heads} for row in every]
     return str(tabulate(written, headers="keys", tablefmt="github", disable_numparse=True)) + "\n"
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from xfcost.ledger.visible import visible
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -34,7 +36,13 @@ def look() -> Iterator[None]:
 
 
 def to_bytes(figure: Figure, form: str) -> bytes:
-    """The figure as a file of the format `form` (an ending)."""
+    """The figure as a file of the format `form` (an ending), with no control characters in its texts and ids."""
+    from matplotlib.text import Text
+
+    for artist in figure.findobj():
+        if isinstance(artist, Text):
+            artist.set_text(visible(artist.get_text()))
+        artist.set_gid(visible(artist.get_gid() or "") or None)
     stream = io.BytesIO()
     figure.savefig(stream, format=form[1:], dpi=160, metadata=_METADATA[form])
     return stream.getvalue()

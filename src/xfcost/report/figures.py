@@ -11,7 +11,7 @@ from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.time_ratio import TimeRatio
-from xfcost.report.console import bare_table
+from xfcost.report.console import bare_table, stacked
 from xfcost.report.decoding import cache_name, intensity_number
 from xfcost.report.header import at_least
 from xfcost.report.style import TERMINAL
@@ -217,5 +217,5 @@ def figures_table(comparison: Comparison, width: int, *, verbose: bool) -> Table
             f"{figure:>{wide}}{' ' if wider else ''}{ratio}" if beside else f"{figure}\n{ratio}".rstrip()
             for (figure, ratio), (wide, wider) in zip(cells, widths, strict=True)
         ]
-        table.add_row(words, *texts, style=_LINES[quantity][1])
+        table.add_row(words, *map(stacked, texts), style=_LINES[quantity][1])
     return table

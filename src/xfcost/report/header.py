@@ -18,13 +18,14 @@ from xfcost.report.training import training_answers
 from xfcost.report.training_plan import plan_answers
 
 
-def header(ledger: Ledger) -> Text:
+def header(ledger: Ledger) -> list[Text]:
     """Name and run; what the mode asks; parameters, MACs, FLOPs; attention memory; how the accounts agree."""
     metadata = ledger.metadata
     title = Text(metadata.name, style="bold")
     if metadata.paper:
         title.append(f"   {metadata.paper}", style="not bold dim")
-    return Text("\n").join([title, Text(circumstances(metadata)), *_answers(ledger), *agreement_texts(ledger)])
+    run = map(Text, circumstances(metadata).split("\n"))
+    return [title, *run, *_answers(ledger), *agreement_texts(ledger)]
 
 
 def active_params(ledger: Ledger) -> int | None:

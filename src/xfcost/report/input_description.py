@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.visible import one_line
 from xfcost.spec.architecture import PROMPTED
 
 # Systems that are named in a list; of more, how many there are.
@@ -17,7 +18,7 @@ _MOST_NAMED: Final = 3
 
 
 def circumstances(metadata: Metadata) -> str:
-    """The input and the run on one line."""
+    """The input and the run on one line; settings below."""
     return f"{input_text(metadata)}   {run_text(metadata)}"
 
 
@@ -50,7 +51,7 @@ def run_text(metadata: Metadata) -> str:
     settings = "   ".join(f"--set {setting}" for setting in metadata.settings)
     if metadata.inputs is not None:
         return f"{metadata.dtype}   {metadata.attention} attention{mode}"
-    return f"{run}\n{settings}" if settings else run
+    return f"{run}\n{one_line(settings)}" if settings else run
 
 
 def default_notes(systems: Iterable[Metadata]) -> list[str]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from xfcost.ledger.visible import one_line
+from xfcost.report.columns import chosen
+from xfcost.report.latex_width import Part, parts, width
 
 _SPECIAL: Final = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
@@ -63,20 +65,56 @@ class Group(NamedTuple):
 
 
 def latex_table(heads: Sequence[str], right: Sequence[bool], groups: Iterable[Group], total: Sequence[str] = ()) -> str:
-    """A `tabular` with the rules of booktabs: headings in italics, the total below a rule."""
-    columns = "".join("r" if one else "l" for one in right)
-    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _line(map(latex, heads)), r"\midrule"]
-    for number, group in enumerate(groups):
-        lines += [r"\addlinespace"] if number else []
-        if group.heading:
-            lines.append(rf"\multicolumn{{{len(heads)}}}{{l}}{{\textit{{{group.heading}}}}} \\")
-        lines += map(_line, group.rows)
-    lines += [r"\midrule", _line(total)] if total else []
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    r"""A `tabular` with the rules of booktabs: headings in italics, the total below a rule.
+
+    It is no wider than the text of a page: columns for which there is no room are left out, unless `--columns` chooses
+    them, text is wrapped, and what is still too wide becomes several tables.
+    """
+    groups, titles, picked = list(groups), list(map(latex, heads)), chosen(heads)
+    rows = [titles, *(row for group in groups for row in group.rows), *([total] if total else [])]
+    widths = [max(width(row[place]) for row in rows) for place in range(len(heads))]
+    found = parts(heads, widths, right, picked)
+    tables = ["\n".join(_tabular(part, part.points(widths), right, rows[0], groups, total)) for part in found]
+    shown = {place for part in found for place in part.places}
+    left_out = [title for place, title in enumerate(titles) if place not in shown]
+    notes = [r"% needs \usepackage{booktabs}"]
+    if left_out and picked is None:
+        notes.append(f"% no room for {', '.join(left_out)}: --columns chooses the columns")
+    return "\n".join([*notes, "\n\n".join(tables)]) + "\n"
 
 
-def _line(cells: Iterable[str]) -> str:
-    return f"{' & '.join(cells)} \\\\"
+def _tabular(
+    part: Part,
+    points: float,
+    right: Sequence[bool],
+    titles: Sequence[str],
+    groups: Sequence[Group],
+    total: Sequence[str],
+) -> Iterator[str]:
+    headings = [rf"\textit{{{group.heading}}}" if group.heading else "" for group in groups]
+    narrow = part.wrapped or any(width(heading) > points for heading in headings)
+    end = r"\tabularnewline" if narrow else r"\\"  # behind \raggedright, \\ is another command
+
+    def line(cells: Sequence[str]) -> str:
+        texts = (rf"\raggedright {cells[place]}" if place in part.wrapped else cells[place] for place in part.places)
+        return f"{' & '.join(texts)} {end}"
+
+    kinds = (
+        f"p{{{part.wrapped[place]:.1f}pt}}" if place in part.wrapped else "r" if right[place] else "l"
+        for place in part.places
+    )
+    yield rf"\begin{{tabular}}{{@{{}}{''.join(kinds)}@{{}}}}"
+    yield from (r"\toprule", line(titles), r"\midrule")
+    for number, (group, heading) in enumerate(zip(groups, headings, strict=True)):
+        if number:
+            yield r"\addlinespace"
+        if heading:
+            kind = "l" if width(heading) <= points else rf"p{{{points:.1f}pt}}"
+            yield rf"\multicolumn{{{len(part.places)}}}{{@{{}}{kind}@{{}}}}{{{heading}}} {end}"
+        yield from map(line, group.rows)
+    if total:
+        yield from (r"\midrule", line(total))
+    yield from (r"\bottomrule", r"\end{tabular}")
 
 
 def number(text: str) -> str:
@@ -86,7 +124,8 @@ def number(text: str) -> str:
 
 def latex(text: str) -> str:
     r"""`text` in LaTeX, whatever its characters: `QKᵀ` is `QK$^{\top}$`."""
-    return "".join(map(_written, unicodedata.normalize("NFC", one_line(text))))
+    pieces = re.split("(?<=-)(?=-)", unicodedata.normalize("NFC", one_line(text)))  # two hyphens would be a dash
+    return "{}".join("".join(map(_written, piece)) for piece in pieces)
 
 
 def title(text: str) -> str:

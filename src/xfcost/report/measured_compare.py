@@ -31,7 +31,7 @@ NOT_DETERMINED: Final = "not determined"
 
 def report(found: Measured) -> Group:
     """The report as rich text."""
-    parts: list[RenderableType] = [header(found), Text()]
+    parts: list[RenderableType] = [*header(found), Text()]
     for pair in found.pairs[:_MOST_PAIRS]:
         parts += pair_texts(pair)
     if (more := len(found.pairs) - _MOST_PAIRS) > 0:
@@ -42,12 +42,12 @@ def report(found: Measured) -> Group:
     return Group(*parts, Text(), *(Text(note) for note in notes(found)))
 
 
-def header(found: Measured) -> Text:
+def header(found: Measured) -> list[Text]:
     """The file, how many rows of it, and what all share."""
     rows = sum(len(one.rows) + len(one.missing) for one in found.series)
     without = f", {len(found.missing):,} of them not measured" if found.missing else ""
-    text = Text(f"{found.file}: {units.number_of(rows, 'row')}{without}\n")
-    return text.append("   ".join(shared_words(found.series)))
+    texts = (f"{found.file}: {units.number_of(rows, 'row')}{without}", "   ".join(shared_words(found.series)))
+    return list(map(Text, texts))
 
 
 def series_table(series: Series) -> Table:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import sys
 
-from xfcost.ledger.visible import visible
+from xfcost.ledger.visible import one_line
 
 
 def say(text: str) -> None:
-    """A line on stderr; where stderr is full or closed, nothing."""
+    """A line on stderr, whatever names are in it; where stderr is full or closed, nothing."""
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(f"{visible(text)}\n".encode(errors="backslashreplace").decode())
+        sys.stderr.write(f"{one_line(text)}\n".encode(errors="backslashreplace").decode())
         sys.stderr.flush()
     except (OSError, ValueError):
         settle()

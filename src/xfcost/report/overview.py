@@ -14,7 +14,7 @@ from xfcost.counting.system_crossovers import NamedOrder
 from xfcost.ledger import units
 from xfcost.report.agreement import COUNTED_ONLY, NOT_TRACED, agreement_texts
 from xfcost.report.comparison_answer import exponent_text, no_estimates, on_text
-from xfcost.report.console import bare_table, note_texts
+from xfcost.report.console import bare_table, note_texts, stacked
 from xfcost.report.crossovers import range_text, search_text
 from xfcost.report.figures import bounded, figure_text
 from xfcost.report.input_description import common_input_text, default_notes, input_warnings, names_text, run_text
@@ -125,22 +125,22 @@ def overview(comparison: Comparison, width: int, *, verbose: bool = False) -> Gr
     """The report of `compare` on many systems."""
     metadata = [ledger.metadata for ledger in comparison.ledgers]
     short = _short(comparison)
-    head = Text(f"{len(short)} systems, each against {short[comparison.names[0]]}", style="bold")
+    head = [Text(f"{len(short)} systems, each against {short[comparison.names[0]]}", style="bold")]
     of_specs = next((one for one in metadata if one.inputs is None), metadata[0])
-    head.append(f"\n{common_input_text(metadata)}{run_text(of_specs)}", style="not bold")
+    head += map(Text, f"{common_input_text(metadata)}{run_text(of_specs)}".split("\n"))
     if all(ledger.agreement is None for ledger in comparison.ledgers):
-        head.append(f"   {COUNTED_ONLY}", style="dim")
-    head.append(f"\n{_extremes(comparison, short)}", style="not bold")
+        head[-1].append(f"   {COUNTED_ONLY}", style="dim")
+    head.append(Text(_extremes(comparison, short)))
     if text := on_text(comparison):
-        head.append("\n".join(["", text, *no_estimates(comparison)]), style="not bold")
-    for warning in input_warnings(dict(zip(short.values(), metadata, strict=True))):
-        head.append(f"\n{warning}", style="bold yellow")
+        head += map(Text, [text, *no_estimates(comparison)])
+    warnings = input_warnings(dict(zip(short.values(), metadata, strict=True)))
+    head += (Text(warning, style="bold yellow") for warning in warnings)
     filled = [one for one in COLUMNS if any(one.cell(comparison, name) != units.DASH for name in short)]
     names = min(max(map(len, short.values())), max(24, width // 3))
     fitting = _fitting(filled, width - names)
     hidden = [column.title.replace("\n", " ") for column in filled if column not in fitting]
     notes = endnotes(comparison, short, hidden, verbose=verbose)
-    return Group(head, Text(), _table(comparison, short, fitting, names), Text(), *notes)
+    return Group(*head, Text(), _table(comparison, short, fitting, names), Text(), *notes)
 
 
 def _short(comparison: Comparison) -> dict[str, str]:
@@ -164,7 +164,7 @@ def _table(comparison: Comparison, short: dict[str, str], columns: list[Column],
     result = bare_table()
     result.add_column("", min_width=width, max_width=width, overflow="fold")
     for column in columns:
-        result.add_column(column.title, justify="right", no_wrap=True, min_width=column.width)
+        result.add_column(stacked(column.title), justify="right", no_wrap=True, min_width=column.width)
     for name, line in short.items():
         result.add_row(line, *(Text(column.cell(comparison, name), style=column.style) for column in columns))
     return result

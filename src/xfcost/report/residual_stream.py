@@ -11,7 +11,7 @@ from rich.text import Text
 
 from xfcost.ledger import units
 from xfcost.ledger.residual_stream import ChangedRows, ResidualStream, StreamStep, records
-from xfcost.report.console import bare_table
+from xfcost.report.console import bare_table, stacked
 from xfcost.report.formats import formatted
 from xfcost.report.input_description import input_text
 from xfcost.report.output import Format
@@ -86,7 +86,7 @@ def _table(found: ResidualStream, width: int) -> Table:
             number = "" if step.block == before else str(step.block)
             before = step.block
             cells = _cells(step, columns, "\n" if narrow else " ")
-            table.add_row(number, step.symbol, step.title, *cells, style=TERMINAL[step.mixing])
+            table.add_row(number, step.symbol, step.title, *map(stacked, cells), style=TERMINAL[step.mixing])
     return table
 
 

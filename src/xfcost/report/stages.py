@@ -19,7 +19,8 @@ def stage_parts(comparison: Comparison, width: int) -> Iterator[RenderableType]:
     """Tokens, width and MACs by stage, where a system has several stages."""
     if all(len(ledger.metadata.stages) < 2 for ledger in comparison.ledgers):  # noqa: PLR2004 - one stage is no hierarchy
         return
-    yield Text("\nby stage: output tokens × width, share of MACs", style="bold")
+    yield Text()
+    yield Text("by stage: output tokens × width, share of MACs", style="bold")
     table = _table(comparison)
     columns = [_stages(ledger, long=width > 40 * (1 + len(comparison.names))) for ledger in comparison.ledgers]
     for number in range(max(map(len, columns))):
@@ -55,7 +56,8 @@ def size_parts(comparison: Comparison) -> Iterator[RenderableType]:
     """MACs and attention memory at growing image sizes, of systems that take images."""
     if not comparison.by_size:
         return
-    yield Text("\nby image size: MACs, attention memory of all layers (padding included)", style="bold")
+    yield Text()
+    yield Text("by image size: MACs, attention memory of all layers (padding included)", style="bold")
     table = _table(comparison)
     sides = list(comparison.by_size[comparison.names[0]])
     for side in sides:

@@ -36,7 +36,7 @@ def ledger_plain(ledger: Ledger, by: AnyView | None = None, *, verbose: bool = F
 
 def report(ledger: Ledger, by: AnyView | None, width: int, *, verbose: bool = False, depth: int | None = None) -> Group:
     """The answer first, then the tables, then the notes, with `verbose` all; a tree of modules goes down to `depth`."""
-    parts: list[RenderableType] = [header(ledger), Text()]
+    parts: list[RenderableType] = [*header(ledger), Text()]
     parts += [groups_table(ledger, by, depth)] if by else list(operation_tables(ledger, width, verbose=verbose))
     parts += [Text(), mixing_table(ledger)] if _kinds_known(ledger) else []
     parts += [Text(), memory_text(ledger)]

@@ -13,6 +13,7 @@ from xfcost.counting.differences.result import change_object
 from xfcost.ledger import notebook
 from xfcost.ledger.budgets import BUDGETS, Budget
 from xfcost.ledger.objects import json_text
+from xfcost.ledger.units import number_of
 
 Verdict = Literal["within", "over", "not known"]
 
@@ -71,6 +72,10 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     def within(self) -> bool:
         """Is everything within its budget?"""
         return all(one.within for one in self.checked)
+
+    def __repr__(self) -> str:
+        within = sum(one.within for one in self.checked)
+        return notebook.line(self, f"{within:,} of {number_of(len(self.checked), 'target')} within budget")
 
     def _repr_html_(self) -> str | None:
         """The table that a notebook shows."""

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from xfcost.counting.differences.alignment import aligned
+from xfcost.ledger import notebook
 from xfcost.ledger.saved_report import Report, ReportOperation
 
 ChangeKind = Literal["added", "removed", "changed", "same"]
@@ -38,6 +39,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     after: ReportOperation | None
     differences: dict[str, int | float | None]
     """Quantity -> after less before, over all blocks; of seconds None where one run has none."""
+
+    def __repr__(self) -> str:
+        return notebook.line(self, f"{self.kind}: {self.row.path}")
 
     @property
     def row(self) -> ReportOperation:

@@ -12,6 +12,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.measurements import Configuration, Measurement
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.time_ratio import TimeRatio, time_ratio
+from xfcost.ledger.units import number_of
 
 # Counted costs that are compared.
 COSTS: Final = ("params", "macs", "flops", "attention_bytes")
@@ -50,6 +51,10 @@ class RunsDiff(msgspec.Struct, frozen=True, kw_only=True):
     only_before: int
     only_after: int
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        alone = f"{self.only_before:,} only before, {self.only_after:,} only after"
+        return notebook.line(self, f"{' -> '.join(self.labels)}: {number_of(len(self.rows), 'row')} of both, {alone}")
 
     def _repr_html_(self) -> str | None:
         """The table that a notebook shows."""

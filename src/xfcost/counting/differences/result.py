@@ -14,6 +14,7 @@ from xfcost.ledger.objects import json_text
 from xfcost.ledger.saved_report import Report
 from xfcost.ledger.statistics import Estimate, Interval
 from xfcost.ledger.time_ratio import TimeRatio, time_ratio
+from xfcost.ledger.units import count, number_of
 
 # Totals that are compared, in the order of the report; the last ones are of some modes.
 TOTALS: Final = (
@@ -62,6 +63,11 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
     def operations(self) -> list[Change]:
         """The changes without those rows that cost the same."""
         return [change for change in self.changes if change.kind != "same"]
+
+    def __repr__(self) -> str:
+        totals = ", ".join(f"{one.quantity} {count(one.before)} -> {count(one.after)}" for one in self.totals[:3])
+        changes = f"{number_of(len(self.operations), 'change')}, {self.same:,} the same"
+        return notebook.line(self, f"{' -> '.join(self.labels)}: {changes}; {totals}")
 
     def _repr_html_(self) -> str | None:
         """The table that a notebook shows."""

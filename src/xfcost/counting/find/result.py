@@ -8,6 +8,7 @@ import msgspec
 
 from xfcost.ledger import notebook
 from xfcost.ledger.budgets import Budget
+from xfcost.ledger.units import number_of
 from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
@@ -101,6 +102,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         import pandas as pd
 
         return pd.DataFrame.from_records(records(self))
+
+    def __repr__(self) -> str:
+        return notebook.line(self, f"{number_of(self.searched, 'model')} searched, {self.fits:,} fit")
 
     def _repr_html_(self) -> str | None:
         """The table that a notebook shows."""

@@ -14,6 +14,7 @@ from xfcost.formulas.component import Grid, Mixer, Operation, Place, tag_of
 from xfcost.formulas.lettered import form_of
 from xfcost.formulas.polynomial import Polynomial, exact_quotient
 from xfcost.ledger import notebook
+from xfcost.ledger.units import number_of
 
 # The paper's order of factors: k·n·d².
 _FACTORS: Final = "krnd"
@@ -89,6 +90,10 @@ class LayerTable(msgspec.Struct, frozen=True, kw_only=True):
     k: int
     r: int
     lines: tuple[LayerLine, ...]
+
+    def __repr__(self) -> str:
+        sizes = f"n = {self.n}, d = {self.d}, k = {self.k}, r = {self.r}"
+        return notebook.line(self, f"{sizes}: {number_of(len(self.lines), 'layer type')}")
 
     def _repr_html_(self) -> str | None:
         """The tables that a notebook shows."""

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from xfcost.ledger import notebook
+from xfcost.ledger.units import number_of
 
 
 class InputGrid(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +153,9 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     def input_of(self, stream: str) -> InputGrid:
         """The stream's own input."""
         return next(one for one in self.inputs if one.name == stream)
+
+    def __repr__(self) -> str:
+        return notebook.line(self, f"{self.name}: {number_of(len(self.steps), 'step')}")
 
     def _repr_html_(self) -> str | None:
         """The report, in a notebook."""

@@ -15,6 +15,7 @@ from xfcost.formulas.component import tag_of
 from xfcost.ledger import notebook
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import MIXINGS, Mixing, Operation
+from xfcost.ledger.units import number_of
 from xfcost.spec.load import Loaded, load, presets_with
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -68,6 +69,9 @@ class Survey(NamedTuple):
     lines: list[SurveyLine]
     run: Run
     timed: str | None = None
+
+    def __repr__(self) -> str:
+        return notebook.line(self, number_of(len(self.lines), "system"))
 
     def _repr_html_(self) -> str | None:
         """The tables that a notebook shows."""

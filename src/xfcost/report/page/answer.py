@@ -69,8 +69,8 @@ def _plain(texts: Iterable[Text]) -> Iterator[str]:
 def system_lines(comparison: Comparison, place: int) -> list[str]:
     """One system: its input, what its mode asks, its totals, where its cost sits, how it grows."""
     ledger = comparison.ledgers[place]
-    _, *lines = header(ledger).plain.split("\n")
-    return [*map(spaced, lines), *_where(ledger), *_growth(comparison, place)]
+    _, *lines = header(ledger)
+    return [*(spaced(line.plain) for line in lines), *_where(ledger), *_growth(comparison, place)]
 
 
 def spaced(line: str) -> str:

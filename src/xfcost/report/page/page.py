@@ -16,6 +16,7 @@ from xfcost.counting.diagram import Diagram
 from xfcost.counting.size_forms import TOTALS
 from xfcost.counting.system_crossovers import MOST_PAIRED
 from xfcost.ledger import units
+from xfcost.ledger.visible import visible
 from xfcost.report.input_description import names_text, run_text
 from xfcost.report.page.answer import comparison_lines, crossover_lines, spaced
 from xfcost.report.page.content import PageContent, Sizes
@@ -46,12 +47,18 @@ def page_html(content: PageContent) -> str:
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return environment.get_template("page.html.jinja").render(_values(content))
+
+
+def _shown(value: Any) -> Any:
+    """Text of a name without its control characters."""
+    return visible(value) if type(value) is str else value
 
 
 def _values(content: PageContent) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from xfcost.formulas.exact_form import LETTER, ExactForms, Form
 from xfcost.ledger.grid import near_square, sides_text
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS
+from xfcost.ledger.visible import visible
 from xfcost.report.page.content import PageContent, Sizes
 
 
@@ -51,7 +52,8 @@ def _system(name: str, ledger: Ledger, found: SizeForms) -> dict[str, Any]:
     totals = [(TOTAL, quantity) for quantity in TOTALS]
     whole = {TOTAL: {key[1]: parts.pieces(found.pieces[key]) for key in (*totals, OWN_OPERATIONS)}}
     whole |= {kind: {name: parts.pieces(found.pieces[kind, name]) for name in BY_KIND} for kind in KINDS}
-    return {"name": name, "letters": list(found.letters), "parts": parts.listed(), "rows": rows, "whole": whole}
+    forms = {"letters": list(found.letters), "parts": parts.listed(), "rows": rows, "whole": whole}
+    return {"name": visible(name)} | forms
 
 
 class _Parts:
