@@ -143,7 +143,7 @@ def built(preset: str, settings: list[str], run: Run) -> Built:
     return live.model, Given(tuple(live.inputs), {})
 
 
-# A map along tokens takes them transposed: torch leaves its bias, 256 for each of 512 channels, to an addition of its own,
+# A map along tokens takes them transposed: torch leaves its bias, 256 for each of 512 channels, to an addition,
 # which is per-token. The formulas count a map's bias with the map.
 BIASES_ALONE = {"mixer-s16": 512 * 256}
 
