@@ -12,8 +12,8 @@ from torch.utils.flop_counter import flop_registry
 from modules import Call
 from test_trace_elementwise import work
 from xfcost.torch_models.running.by_row import dispatch
+from xfcost.torch_models.running.costs import FLOPS
 from xfcost.torch_models.tracing.contraction_costs import CONTRACTIONS
-from xfcost.torch_models.tracing.dispatch_costs import FLOPS
 from xfcost.torch_models.tracing.elementwise_costs import ELEMENTWISE
 from xfcost.torch_models.tracing.handles import COUNTED, FREE
 from xfcost.torch_models.tracing.operation_names import CHOICES, PER_INPUT, PER_OUTPUT

@@ -21,9 +21,16 @@ from torch.autograd import function
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from xfcost.torch_models.running.backward_costs import backward_costs
 from xfcost.torch_models.running.branches import plain_branches
-from xfcost.torch_models.running.costs import COMPLETE, OUTER, does_work, is_composite, operation_costs, operation_name
+from xfcost.torch_models.running.costs import (
+    COMPLETE,
+    OUTER,
+    backward_costs,
+    does_work,
+    is_composite,
+    operation_costs,
+    operation_name,
+)
 from xfcost.torch_models.running.loops import extrapolated
 from xfcost.torch_models.running.on_meta import as_on_cpu, attention, attention_costs, attention_on_cpu
 from xfcost.torch_models.running.prediction_calls import is_free
