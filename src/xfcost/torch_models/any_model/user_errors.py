@@ -125,7 +125,7 @@ def own_line(error: BaseException) -> str | None:
         frames.append((error.filename, error.lineno or 1))
     own = [f"{file}:{line}" for file, line in frames if not _is_foreign(file)]
     users = [place for place in own if f"-packages{os.sep}" not in place]  # site-packages; dist-packages of Debian
-    return (users or own or [None])[-1]
+    return (users or own)[-1] if own else None
 
 
 def _forward_line(model: nn.Module) -> str:
