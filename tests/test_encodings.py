@@ -101,8 +101,7 @@ class TestCommands:
         usual = xf(*COMMANDS[name], cwd=tmp_path)
         assert done.returncode == usual.returncode == (name == "check"), done.stderr
         assert words(done.stdout) == words(plain(usual.stdout, encoding))
-        assert "\\x" not in done.stdout + done.stderr
-        assert "\\u" not in done.stdout + done.stderr
+        assert not re.search(r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}", done.stdout + done.stderr)
         assert usual.stdout.count("\n") == done.stdout.count("\n")
 
     @pytest.mark.parametrize("given", [["analyze", "vit", "--no-trace", "--format", "json"], ["schema"]])

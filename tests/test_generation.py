@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from xfcost.api import account, analyze, compare
+from xfcost.counting import decoding
+from xfcost.counting.forward import count
 from xfcost.counting.run_options import make_run
-from xfcost.counting.sums import MAX_EVALUATIONS, sum_over_sizes
+from xfcost.counting.sums import MAX_EVALUATIONS, sum_over_sizes, sum_parts
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
@@ -80,6 +83,38 @@ def test_two_thousand_million_tokens_are_summed_exactly() -> None:
     assert len(asked) < MAX_EVALUATIONS
 
 
+def test_parts_with_periods_of_their_own_are_summed_apart() -> None:
+    """Σ ⌈t/w⌉ over t = 1 … w·m is w·m·(m + 1)/2; the last part has pieces of 102.4 terms."""
+    windows, last = (32, 64, 128, 256, 512), 2**31
+    asked = set()
+
+    def costs(t: int) -> dict[str, tuple[int, ...]]:
+        asked.add(t)
+        return {str(w): (-(-t // w), t) for w in windows} | {"slots": (-(-5 * t // 512),)}
+
+    sums = sum_parts(costs, 1, last, {*windows, 5})
+    for w in windows:
+        m = last // w
+        assert sums[str(w)] == (w * m * (m + 1) // 2, last * (last + 1) // 2)
+    rounded_up = sum(-(-5 * t // 512) for t in range(1, 513))
+    periods = last // 512
+    assert sums["slots"] == (periods * rounded_up + 512 * 5 * periods * (periods - 1) // 2,)
+    assert len(asked) < 4500
+
+
+@given(st.integers(1, 300), st.integers(0, 5000), st.integers(2, 60), st.integers(2, 9), st.integers(1, 700))
+def test_sums_of_parts_are_those_of_all_their_terms(first: int, more: int, w: int, factor: int, kink: int) -> None:
+    def costs(t: int) -> dict[str, tuple[int, ...]]:
+        late = {"late": (t,)} if t > kink else {}
+        return {"a": (-(-t // w) * t,), "b": (-(-t // (w * factor)), min(t, kink)), "c": (factor * t // w,)} | late
+
+    last = first + more
+    found = sum_parts(costs, first, last, {w, factor})
+    for name in ("a", "b", "c", "late"):
+        every = [costs(t)[name] for t in range(first, last + 1) if name in costs(t)]
+        assert found.get(name) == (tuple(map(sum, zip(*every, strict=True))) if every else None)
+
+
 def test_what_changes_everywhere_is_given_up() -> None:
     with pytest.raises(UsageError, match="change in too many places"):
         sum_over_sizes(lambda t: (t * int(str(t)[::-1]),), 1, 2**31)
@@ -96,7 +131,14 @@ def work(ledger: Ledger) -> tuple[int, int]:
 
 @pytest.mark.parametrize(
     ("preset", "prompt", "new"),
-    [("gpt2", 5, 40), ("mistral-7b-sliding", 4080, 30), ("llama3-8b", 1, 25), ("gpt2", 7, 1), ("gpt2", 7, 2)],
+    [
+        ("gpt2", 5, 40),
+        ("mistral-7b-sliding", 4080, 30),
+        ("llama3-8b", 1, 25),
+        ("gpt2", 7, 1),
+        ("gpt2", 7, 2),
+        ("longformer-char-small", 3, 451),
+    ],
 )
 def test_generation_is_a_prefill_and_its_steps_one_by_one(preset: str, prompt: int, new: int) -> None:
     ledger = analyze(preset, N=prompt, mode="generate", new_tokens=new, trace=False)
@@ -114,6 +156,34 @@ def test_generation_is_a_prefill_and_its_steps_one_by_one(preset: str, prompt: i
     assert generation.with_cache.flops == sum(flops for _, flops in [prefill, *steps]) == ledger.total("flops")
     assert generation.without_cache.macs == sum(macs for macs, _ in passes)
     assert generation.without_cache.flops == sum(flops for _, flops in passes)
+
+
+@pytest.mark.parametrize(("preset", "prompt", "new"), [("t-dmca", 1000, 401), ("etc-base", 601, 400)])
+def test_passes_without_a_cache_are_summed_one_by_one(preset: str, prompt: int, new: int) -> None:
+    generation = analyze(preset, N=prompt, mode="generate", new_tokens=new, trace=False).generation
+    assert generation is not None
+    passes = [work(analyze(preset, N=t, mode="prefill", trace=False)) for t in range(prompt, prompt + new)]
+    assert generation.without_cache.macs == sum(macs for macs, _ in passes)
+    assert generation.without_cache.flops == sum(flops for _, flops in passes)
+
+
+@pytest.mark.parametrize(
+    ("preset", "evaluations"), [("etc-base", 800), ("t-dmca", 900), ("longformer-char-small", 2000)]
+)
+def test_the_longest_generation_takes_few_evaluations(
+    preset: str, evaluations: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def counted(*given: Any, **options: Any) -> Ledger:
+        asked.append(given)
+        return count(*given, **options)
+
+    monkeypatch.setattr(decoding, "count", counted)
+    generation = analyze(preset, mode="generate", new_tokens=2**31, trace=False).generation
+    assert generation is not None
+    assert generation.without_cache.macs > 2**60
+    assert len(asked) < evaluations
 
 
 def test_of_an_encoder_decoder_the_decoder_writes_and_the_encoder_reads_once() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from xfcost.counting.forward import count
-from xfcost.counting.sums import Costs, sum_over_sizes
+from xfcost.counting.sums import Costs, sum_parts
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.least_work import least_weights
 from xfcost.ledger.ledger import Ledger
@@ -70,13 +70,14 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
     prompt, last = architecture.streams[-1].grid.tokens, _last(architecture, run)
     encoder = {labelled.part.path for stream in architecture.streams[:-1] for labelled in stream.labelled_parts()}
 
-    def full_pass(tokens: int) -> Costs:
-        """A pass of the decoder over all tokens so far, for the next token."""
+    def full_pass(tokens: int) -> dict[str, Costs]:
+        """A pass of the decoder over all tokens so far, for the next token, by component."""
         counted = count(place(loaded, run_at(tokens, architecture, run, "prefill")), orders=False)
-        return _work(row for row in counted.rows if row.component not in encoder)
+        return {name: _work(rows) for name, rows in _by_component(counted.rows).items() if name not in encoder}
 
     prefill_work, encoder_work = _work(prefill.rows), _work(row for row in prefill.rows if row.component in encoder)
-    passes = sum_over_sizes(full_pass, prompt, last, cost_lengths(architecture))
+    works = sum_parts(full_pass, prompt, last, cost_lengths(architecture)).values()
+    passes = [sum(values) for values in zip(*works, strict=True)]
     generation = Generation(
         prompt=prompt,
         new_tokens=run.new_tokens,
@@ -137,6 +138,13 @@ def with_traced_steps(ledger: Ledger, steps: tuple[int, ...]) -> Ledger:
     return msgspec.structs.replace(ledger, generation=generation)
 
 
+def _by_component(rows: Iterable[Operation]) -> dict[str, list[Operation]]:
+    found: dict[str, list[Operation]] = {}
+    for row in rows:
+        found.setdefault(row.component, []).append(row)
+    return found
+
+
 def _work(rows: Iterable[Operation]) -> Costs:
     """MACs and FLOPs of all blocks."""
     macs = flops = 0
@@ -176,22 +184,30 @@ def _steps(
     if last < first:
         return (), cache_of(final)
 
-    def step_costs(tokens: int) -> Costs:
-        return tuple(getattr(row, quantity) for row in step(tokens).rows for quantity in _SUMMED)
+    def step_costs(tokens: int) -> dict[str, Costs]:
+        return {
+            name: tuple(getattr(row, quantity) for row in rows for quantity in _SUMMED)
+            for name, rows in _by_component(step(tokens).rows).items()
+        }
 
-    sums = sum_over_sizes(step_costs, first, last, cost_lengths(architecture))
+    sums = {
+        name: iter(values) for name, values in sum_parts(step_costs, first, last, cost_lengths(architecture)).items()
+    }
     not_summed: dict[str, Any] = dict.fromkeys(("params", "idle_params", "attention_entries"), 0)
     not_summed |= dict.fromkeys(("matrix", "pairs"))
     rows = []
-    for number, row in enumerate(final.rows):
-        row_sums = sums[number * len(_SUMMED) : (number + 1) * len(_SUMMED)]
-        if row.cached or any(row_sums):
-            rows.append(msgspec.structs.replace(row, **dict(zip(_SUMMED, row_sums, strict=True)), **not_summed))
+    for row in final.rows:
+        row_sums = {quantity: next(sums[row.component]) for quantity in _SUMMED}
+        if row.cached or any(row_sums.values()):
+            rows.append(msgspec.structs.replace(row, **row_sums, **not_summed))
     return tuple(rows), cache_of(final)
 
 
 def cost_lengths(architecture: Architecture) -> set[int]:
-    """Lengths that costs may depend on: whole numbers in the fields of components, and powers of two (defaults)."""
+    """Lengths that costs may depend on.
+
+    Whole numbers in the fields of components, these plus 1 (a band's blocks), and powers of two (defaults).
+    """
     fields = (msgspec.structs.astuple(part.component) for part, *_ in architecture.parts())
-    numbers = (value for values in fields for value in values if isinstance(value, int))
-    return {*numbers, *(1 << power for power in range(1, 13))}
+    numbers = {value for values in fields for value in values if isinstance(value, int)}
+    return {*numbers, *(number + 1 for number in numbers), *(1 << power for power in range(1, 13))}

@@ -8,7 +8,7 @@ polynomial, and so do the sums of whole periods, which are summed the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from math import comb
 from typing import Final
@@ -25,6 +25,8 @@ MAX_EVALUATIONS: Final = 10_000
 _POINTS: Final = 6
 _DISTANCES: Final = (1, 7, 61, 1021, 1_000_003)
 _MAX_PERIOD: Final = 2**24
+# In ranges of no more terms, pieces are found one after the other.
+_MAX_WALKED: Final = 1024
 
 
 def sum_over_sizes(costs: Callable[[int], Costs], first: int, last: int, lengths: Iterable[int] = ()) -> Costs:
@@ -58,6 +60,22 @@ def sum_over_sizes(costs: Callable[[int], Costs], first: int, last: int, lengths
     return _sum(counted, first, last, _periods(lengths))
 
 
+def sum_parts(
+    costs: Callable[[int], dict[str, Costs]], first: int, last: int, lengths: Iterable[int]
+) -> dict[str, Costs]:
+    """The sums of several parts, each by itself: where one has a period of 512, another may have one of 32, or none."""
+    counted = cache(costs)
+    names = counted(first) | counted(last)
+    return {
+        name: sum_over_sizes(partial(_of_part, counted, name, (0,) * len(values)), first, last, lengths)
+        for name, values in names.items()
+    }
+
+
+def _of_part(costs: Callable[[int], dict[str, Costs]], name: str, nothing: Costs, size: int) -> Costs:
+    return costs(size).get(name, nothing)
+
+
 def _periods(lengths: Iterable[int]) -> list[int]:
     """The lengths and the products of two of them, in ascending order."""
     factors = sorted({length for length in lengths if length > 1})
@@ -76,8 +94,24 @@ def _sum(costs: Callable[[int], Costs], first: int, last: int, periods: Sequence
         for number, period in enumerate(periods):
             if (_POINTS + 3) * period <= last - first and _is_periodic(costs, first, last, period):
                 return _sum_of_periods(costs, first, last, period, periods[:number])
+    if last - first < _MAX_WALKED:
+        end = _piece_end(costs, first, last)
+        return _added([_sum(costs, first, end, ()), _sum(costs, end + 1, last, periods)])
     pieces = [_sum(costs, first, middle - 1, periods), costs(middle), _sum(costs, middle + 1, last, periods)]
     return _added(pieces)
+
+
+def _piece_end(costs: Callable[[int], Costs], first: int, last: int) -> int:
+    """The last term on the cubic through the first four, by bisection."""
+    differences = _differences([costs(first + offset) for offset in range(4)])
+    end, beyond = 3, last - first
+    while beyond - end > 1:
+        middle = (end + beyond) // 2
+        if _extrapolated(differences, middle) == costs(first + middle):
+            end = middle
+        else:
+            beyond = middle
+    return first + end
 
 
 def _cubic_sum(costs: Callable[[int], Costs], first: int, last: int) -> Costs | None:

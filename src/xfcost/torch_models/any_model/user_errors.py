@@ -119,12 +119,13 @@ def _failed_import(error: ImportError) -> str:
 
 
 def own_line(error: BaseException) -> str | None:
-    """`file:line` of the innermost frame outside torch, Python and this package, if there is one."""
+    """`file:line` of the innermost frame outside torch, Python and this package, in no library where there is one."""
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename:
         frames.append((error.filename, error.lineno or 1))
     own = [f"{file}:{line}" for file, line in frames if not _is_foreign(file)]
-    return own[-1] if own else None
+    users = [place for place in own if f"-packages{os.sep}" not in place]  # site-packages; dist-packages of Debian
+    return (users or own)[-1] if own else None
 
 
 def _forward_line(model: nn.Module) -> str:
