@@ -31,7 +31,8 @@ def defined(node: ast.AST) -> Iterator[str]:
 def known() -> set[str]:
     """All names that the code defines, and the names of its files and of the docs'."""
     nodes = (node for file in FILES for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
-    return {name for node in nodes for name in defined(node)} | {file.name for file in ROOT.glob("docs/*.md")} | {file.stem for file in FILES}
+    pages = {file.name for file in ROOT.glob("docs/*.md")}
+    return {name for node in nodes for name in defined(node)} | pages | {file.stem for file in FILES}
 
 
 def named(page: str) -> set[str]:
