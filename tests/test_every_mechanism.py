@@ -189,7 +189,7 @@ def test_pairs_in_closed_form_are_those_that_reads_lists(case: Case) -> None:
     listed = [case.component.reads(grid, token, memory) for token in range(outputs)]
     readable = (memory or grid).total
     assert all(len(set(tokens)) == len(tokens) and set(tokens) <= set(range(readable)) for tokens in listed)
-    assert sum(map(len, listed)) == case.component.pairs(grid, memory)
+    assert sum(map(len, listed)) == case.component.pairs(grid, memory), "tokens that reads lists, and pairs"
 
 
 @every_mechanism
@@ -201,7 +201,7 @@ def test_pairs_in_closed_form_on_any_grid(mechanism: type[Mixer], data: st.DataO
     outputs = component.out(place)[0].total
     listed = [component.reads(grid, token, MEMORY) for token in range(min(outputs, 200))]
     if outputs <= 200:
-        assert sum(map(len, listed)) == component.pairs(grid, MEMORY)
+        assert sum(map(len, listed)) == component.pairs(grid, MEMORY), "tokens that reads lists, and pairs"
 
 
 def test_pairs_of_a_shifted_window_by_hand() -> None:
@@ -248,7 +248,7 @@ def test_params_of_every_row_are_those_of_its_leaf(case: Case) -> None:
         if next(leaf.children(), None) is None
     }
     rows = {f"it.{row.path}": row.params for row in case.component.operations(case.place)}
-    assert rows == leaves
+    assert rows == leaves, "parameters: row by row, and leaf by leaf"
 
 
 @every_case
@@ -276,7 +276,7 @@ def test_macs_are_half_of_what_torch_s_own_counter_says(case: Case) -> None:
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         module(*inputs)
     ours = sum(batched(row, 2).macs for row in case.component.operations(case.place))
-    assert counter.get_total_flops() == 2 * ours
+    assert counter.get_total_flops() == 2 * ours, "FLOPs that torch counts, and twice the MACs of all rows"
     assert (ours > 0) == CASES[type(case.component)].contracts
 
 
@@ -342,7 +342,7 @@ def test_the_probed_pattern_is_reads(case: Case) -> None:
             read | ({token} & found if read else set())
             for token, (read, found) in enumerate(zip(told, seen.reads, strict=True))
         )
-    assert seen.reads == told
+    assert seen.reads == told, "tokens that the running module reads, and those that reads lists"
 
 
 @pytest.mark.parametrize(
@@ -408,14 +408,17 @@ def test_rows_that_are_called_per_token_mix_none(component: Mixer, *, fused: boo
             continue
         name = named[f"it.{row.path}"]
         if name not in calls:  # kept and not used: then it is parameters and no work
-            assert row.params
+            assert row.params, f"{row.path}: expected its leaf to run, for it has no parameters; it didn't"
             assert not any((row.macs, row.flops, row.comparisons, row.moved)), row.path
             continue
         inputs, output = calls[name]
         for which, tensor in enumerate(inputs):
-            if not (isinstance(tensor, Tensor) and tensor.is_floating_point() and output.is_floating_point()):
+            if not (isinstance(tensor, Tensor) and tensor.is_floating_point()):
                 continue
-            if tensor.ndim <= 2:  # work on weights: it has no axis that numbers tokens
+            assert isinstance(output, Tensor), f"{row.path}: expected a tensor of its leaf, got {type(output).__name__}"
+            if (
+                not output.is_floating_point() or tensor.ndim <= 2
+            ):  # work on weights: it has no axis that numbers tokens
                 continue
             # all axes but batch and width number tokens
             first = CASES[type(component)].channels_first(name)

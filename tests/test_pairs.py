@@ -15,12 +15,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from cases import CASES
 from cases.base import Case
 from compared import scattered
+from strategies import place_for
 from test_every_mechanism import example, make
 from test_references import drawn
 from tiers import tiered_cases
 from xfcost.formulas.component import Mixer, tag_of
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import MECHANISMS
 from xfcost.torch_models.probing.hints import hints_for
 from xfcost.torch_models.tracing.rows import row_path
@@ -105,3 +109,35 @@ def test_pairs_of_every_row_on_any_grid(mechanism: type[Mixer], data: st.DataObj
     case = drawn(data, mechanism)
     rows = declared(case)
     assert rows == (kept_pairs(case) if rows else {}), "pairs of the row: declared, then found in the running module"
+
+
+@pytest.mark.parametrize("mechanism", list(MECHANISMS.values()), ids=tag_of)
+def test_only_scores_of_what_is_no_token_have_no_pairs(mechanism: type[Mixer]) -> None:
+    without, pooled = [], mechanism.content_selects_tokens
+    for component in CASES[mechanism].examples:
+        place = place_for(component, CASES[mechanism].growth(component)[1])
+        for row in component.operations(place):
+            if row.core is None or row.pairs is not None:
+                continue
+            without.append(f"{row.path} of {component}")
+            entries = row.attention_entries // (row.heads or 1)
+            # in some example a key stands for several tokens, or a query for several
+            pooled |= component.pairs(place.grid, place.memory) > entries or component.out(place)[0] != place.grid
+    assert pooled or not without, f"expected pairs, for every key is a token and every query one; None of {without}"
+
+
+@pytest.mark.parametrize("mechanism", list(MECHANISMS.values()), ids=tag_of)
+def test_decode_steps_have_the_pairs_of_all_tokens_together(mechanism: type[Mixer]) -> None:
+    for component in CASES[mechanism].examples:
+        tokens = CASES[mechanism].growth(component)[0].total
+        places = [place_for(component, Grid((count,))) for count in range(1, tokens + 1)]
+        try:
+            steps = [{row.path: row.pairs for row in component.decoding(place)} for place in places]
+        except ComponentError:  # there is no step
+            continue
+        for path, pairs in declared(Case(component, places[-1])).items():
+            found = sum(step[path] or 0 for step in steps if path in step)
+            # a recurrent step has no such row
+            assert all(path not in step for step in steps) or found == pairs, (
+                f"{path} of {component}: {pairs} pairs of {tokens} tokens, {found} of as many steps"
+            )

@@ -71,7 +71,10 @@ def probed(number: int) -> tuple[ProbedRow, ...]:
 @every_example
 def test_every_row_reads_what_it_says(of: Example) -> None:
     component = of.component
-    assert [row for row in probed(of.number) if row.agrees is False] == []
+    wrong = [
+        f"{row.path}: declared {row.declared}, found {row.found}" for row in probed(of.number) if row.agrees is False
+    ]
+    assert not wrong, f"{component}: {'; '.join(wrong)}"
     known = {
         "it reads one token alone here: a softmax of one number is 1",
         *hints_for(component).left_out(component).values(),
@@ -156,7 +159,8 @@ def test_the_text_of_reads_gives_its_number(of: Example) -> None:
         for row in component.operations(place):
             assert (row.reads is None) == (row.reads_tokens is None) == (not row.mixes), row.path
             if row.reads is not None:
-                assert row.reads_tokens == evaluated(row.reads, letters), (row.path, row.reads, row.reads_tokens)
+                found = evaluated(row.reads, letters)
+                assert row.reads_tokens == found, f"{row.path}: reads {row.reads} = {found}, reads_tokens differs"
 
 
 # Steps that wait for each other ──────────────────────────────────────────────────────────────────────────────────────
