@@ -13,7 +13,7 @@ from torch.utils.flop_counter import flop_registry
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.torch_models.any_model.registry import registered_costs
-from xfcost.torch_models.shared.private_torch import can_decompose, qualified_name
+from xfcost.torch_models.shared.private_torch import can_decompose
 from xfcost.torch_models.tracing.contraction_costs import CONTRACTIONS, recurrent
 from xfcost.torch_models.tracing.dispatch_costs import costs_of
 from xfcost.torch_models.tracing.dispatch_functions import WHOLE
@@ -26,7 +26,7 @@ _OF_TORCH: Final = frozenset(("aten", "prim", "prims", "profiler", "c10d_functio
 def operation_name(func: Any) -> str:
     """`aten::addmm`, `mylib::scan`; a higher-order operator's own name."""
     packet = getattr(func, "overloadpacket", None)
-    return str(func) if packet is None else qualified_name(packet)
+    return str(func) if packet is None else str(func.name()).partition(".")[0]
 
 
 # Neither views nor work, though torch does not call them views.

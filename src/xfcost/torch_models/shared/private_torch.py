@@ -5,7 +5,8 @@ missing without it: a `VersionError` says so where the name is used. Names of AT
 looked up in `aten_operation`: of one that a version lacks, nothing is counted, because nothing runs.
 
 Read, and not listed in `NAMES` because Python gives no error where they are missing:
-`__dynamo_disable` (`compiler_wrapper`) and the names of two inner functions (`HIGHER_ORDER_WRAPPERS`).
+`__dynamo_disable` (`compiler_wrapper`), the names of two inner functions (`HIGHER_ORDER_WRAPPERS`) and the packages of
+the compiler (`is_compiler_error`).
 """
 
 from __future__ import annotations
@@ -64,13 +65,8 @@ NAMES: Final[dict[str, Name]] = {
     "torch.utils._pytree": Name(_RUN),
     "torch.utils._python_dispatch.TorchDispatchMode": Name(_RUN),
     "torch.utils._python_dispatch._disable_current_modes": Name(_RUN),
-    "torch.utils._python_dispatch.__file__": Name(_RUN),
-    "torch._ops.__file__": Name(_RUN),
-    "torch._ops.OpOverload": Name(_RUN),
     "torch._ops.OpOverload._can_decompose": Name(_RUN),
     "torch._ops.OpOverload._schema": Name("arguments of an operation can't be told apart by name"),
-    "torch._ops.OpOverloadPacket._qualified_op_name": Name(_RUN),
-    "torch._tensor.__file__": Name(_RUN),
     "torch._subclasses.fake_tensor.FakeTensorMode": Name("a model can't be run without its numbers"),
     "torch._C._get_tracing_state": Name(_TRACE),
     "torch._C._get_value_trace": Name(_TRACE),
@@ -155,13 +151,8 @@ def aten_operations(names: str) -> list[Any]:
 
 def torch_files() -> tuple[str, ...]:
     """torch's own source files between a model's call and the dispatcher."""
-    modules = ("torch.utils._python_dispatch", "torch._ops", "torch._tensor")
-    return tuple(_private(f"{module}.__file__") for module in modules)
-
-
-def qualified_name(packet: Any) -> str:
-    """`aten::addmm`, of an overload packet."""
-    return str(_attribute(packet, "torch._ops.OpOverloadPacket._qualified_op_name"))
+    of_each = (TorchDispatchMode, type(torch.ops.aten.mm.default), Tensor.backward)
+    return tuple(map(inspect.getfile, of_each))
 
 
 def schema_of(func: Any) -> Any:
@@ -171,7 +162,7 @@ def schema_of(func: Any) -> Any:
 
 def can_decompose(func: Any) -> bool:
     """Has torch a decomposition of this operation? Higher-order operators have none."""
-    if not isinstance(func, _private("torch._ops.OpOverload")):
+    if not isinstance(func, type(torch.ops.aten.mm.default)):
         return False
     try:
         return bool(_attribute(func, "torch._ops.OpOverload._can_decompose")())
@@ -274,6 +265,11 @@ def compiler_wrapper() -> Any:
 def compiler_is_loaded() -> bool:
     """Was torch's compiler imported? It is not imported for this: that takes seconds."""
     return "torch._dynamo" in sys.modules
+
+
+def is_compiler_error(error: BaseException) -> bool:
+    """Did torch's compiler fail?"""
+    return type(error).__module__.startswith(("torch._dynamo.", "torch._inductor."))
 
 
 def is_compiled(module: nn.Module) -> bool:
