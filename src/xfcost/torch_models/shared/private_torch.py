@@ -151,8 +151,8 @@ def aten_operations(names: str) -> list[Any]:
 
 def torch_files() -> tuple[str, ...]:
     """torch's own source files between a model's call and the dispatcher."""
-    of_each = (TorchDispatchMode, type(torch.ops.aten.mm.default), Tensor.backward)
-    return tuple(map(inspect.getfile, of_each))
+    operation = type(torch.ops.aten.mm.default)
+    return inspect.getfile(TorchDispatchMode), inspect.getfile(operation), inspect.getfile(Tensor.backward)
 
 
 def schema_of(func: Any) -> Any:
