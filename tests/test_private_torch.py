@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import xfcost
 from helpers import environment
 from xfcost.ledger.errors import UsageError, VersionError
 from xfcost.torch_models.running.branches import plain_branches
+from xfcost.torch_models.running.costs import is_composite
 from xfcost.torch_models.shared import private_torch
 from xfcost.torch_models.shared.no_compiler import no_compiler
 
@@ -35,8 +37,25 @@ def _own(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in {"self", "cls", "super"}
 
 
+# Attributes that instances of torch's classes have, and torch's private packages.
+TORCHS = {
+    *(
+        name
+        for one in (nn.Module(), torch.eye(1), torch.eye(1).untyped_storage(), torch.ops.aten.mm)
+        for name in dir(one)
+    ),
+    *(path.name for path in Path(torch.__file__).parent.iterdir()),
+    *(path.rpartition(".")[2] for path in private_torch.NAMES if not hasattr(torch.ops.aten, path.rpartition(".")[2])),
+}
+
+
+def _named(text: str) -> bool:
+    """Is a string a private name of torch? Names of ATen operations are torch's serialised format, and stay."""
+    return text.startswith("torch._") or (_private(text) and text in TORCHS)
+
+
 def private_names(source: str) -> list[str]:
-    """Each private name of torch that a file takes: out of an import, or as an attribute of another's object."""
+    """Each private name of torch that a file takes: out of an import, as another object's attribute, or as a string."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":
@@ -46,7 +65,7 @@ def private_names(source: str) -> list[str]:
             found += [f"{node.lineno}: {one.name}" for one in node.names if "torch._" in one.name]
         elif isinstance(node, ast.Attribute) and _private(node.attr) and node.attr not in PYTHONS:
             found += [] if _own(node.value) else [f"{node.lineno}: {ast.unparse(node)}"]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("torch._"):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _named(node.value):
             found.append(f"{node.lineno}: {node.value!r}")
     return found
 
@@ -60,9 +79,15 @@ torch._C.f()
 aten._softmax
 tensor._base
 sys.modules["torch._dynamo"]
+vars(module)["_parameters"]
+{"_forward_hooks": 1}
+getattr(tensor, "_base")
+names = {"_inductor"}
+compiled, "_orig_mod"
+aten, "_softmax"
 self._own, cls._own, super()._own, struct._replace(a=1), torch.public, torch.__version__
 """
-    assert {int(one.partition(": ")[0]) for one in private_names(source)} == {2, 3, 4, 5, 6, 7, 8}
+    assert {int(one.partition(": ")[0]) for one in private_names(source)} == set(range(2, 14))
 
 
 def test_one_file_has_every_private_name() -> None:
@@ -88,7 +113,6 @@ def _owner(path: str) -> object:
     assert graph_node is not None
     instances = {
         "torch._ops.OpOverload": torch.ops.aten.mm.default,
-        "torch._ops.OpOverloadPacket": torch.ops.aten.mm,
         "torch.autograd.graph.Node": graph_node,
         "torch.UntypedStorage": torch.ones(1).untyped_storage(),
         "torch.Tensor": torch.eye(2).to_sparse(),
@@ -143,24 +167,139 @@ def _trained() -> xfcost.Ledger:
     return _analyzed(mode="train")
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "command", "without"),
-    [
-        ("torch._C", "_current_autograd_node", _trained, "can't be attributed to modules"),
-        ("torch._C._autograd", "_get_sequence_nr", _trained, "can't be attributed to modules"),
-        ("torch.autograd.graph", "_engine_run_backward", _trained, "a backward pass can't be recorded"),
-        ("torch._C", "_get_value_trace", _traced, "a model can't be traced"),
-        ("torch._meta_registrations", "meta_conv", _traced, "a model with convolutions can't be traced"),
-        ("torch.library.Library", "_destroy", _traced, "a kernel of `meta` can't be replaced"),
-    ],
+class Sparse(nn.Module):
+    """Multiplies its input by a sparse matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(5).to_sparse())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sparse.mm(self.weight, x.mT)
+
+
+def _sparse(**how) -> xfcost.Ledger:
+    return xfcost.analyze(Sparse(), example_inputs=torch.ones(2, 5), **how)
+
+
+def _sparse_training() -> xfcost.Ledger:
+    return _sparse(mode="train")
+
+
+class Asks(nn.Module):
+    """Looks at a number of its input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * int(x[0])
+
+
+def _without_numbers() -> xfcost.Ledger:
+    return xfcost.analyze(Asks(), example_inputs=torch.ones(2))
+
+
+def _view() -> torch.Tensor | None:
+    return private_torch.base_of(torch.eye(2)[0])
+
+
+def _compiled() -> xfcost.Ledger:
+    return xfcost.analyze(torch.compile(Net()), example_inputs=torch.empty(1, 2, 5))
+
+
+# What ends without each name. Without those of None figures are the same; a test of its own says what differs.
+COMMANDS = {
+    "torch._ops.OpOverload._can_decompose": _analyzed,
+    "torch._ops.OpOverload._schema": None,
+    "torch._subclasses.fake_tensor.FakeTensorMode": _without_numbers,
+    "torch._C._get_tracing_state": _traced,
+    "torch._C._get_value_trace": _traced,
+    "torch._convolution": _traced,
+    "torch._meta_registrations.meta_conv": _traced,
+    "torch.library.Library._destroy": _traced,
+    "torch._C._current_autograd_node": _trained,
+    "torch._C._autograd._get_sequence_nr": _trained,
+    "torch.autograd.graph.Node._sequence_nr": _trained,
+    "torch.autograd.graph._engine_run_backward": _trained,
+    "torch._disable_dynamo": None,
+    "torch.UntypedStorage._cdata": _trained,
+    "torch.Tensor._base": _view,
+    "torch.Tensor._is_view": _view,
+    "torch.Tensor._version": _analyzed,
+    "torch.Tensor._indices": _sparse_training,
+    "torch.Tensor._values": _sparse_training,
+    "torch.Tensor._nnz": _sparse,
+    "torch.nn.Module._parameters": _analyzed,
+    "torch.nn.Module._buffers": _analyzed,
+    "torch.nn.Module._modules": _analyzed,
+    "torch.nn.Module._compiled_call_impl": _traced,
+    "torch._dynamo.eval_frame.OptimizedModule._orig_mod": _compiled,
+}
+# Without these private_torch itself can't be imported.
+AT_IMPORT = (
+    "torch.utils._pytree",
+    "torch.utils._python_dispatch.TorchDispatchMode",
+    "torch.utils._python_dispatch._disable_current_modes",
 )
-def test_a_missing_name_is_told_with_what_it_is_for(owner, name, command, without, monkeypatch) -> None:
-    value = torch
-    for part in owner.split(".")[1:]:
-        value = getattr(value, part)
-    monkeypatch.delattr(value, name)
-    with pytest.raises((VersionError, UsageError), match=rf"torch \S+ has no {owner}\.{name}, .*{without}"):
-        command()
+
+
+def test_every_name_is_missing_in_a_test() -> None:
+    assert {*COMMANDS, *AT_IMPORT} == set(private_torch.NAMES)
+
+
+def _hide(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide a name from private_torch, which takes each by `getattr`; torch would not run without most of them."""
+    missing = path.rpartition(".")[2]
+
+    def lacks_it(value: object, name: str, *default: object) -> object:
+        return getattr(object() if name == missing else value, name, *default)
+
+    monkeypatch.setattr(private_torch, "getattr", lacks_it, raising=False)
+
+
+@pytest.mark.parametrize("path", [path for path, command in COMMANDS.items() if command])
+def test_a_missing_name_is_told_with_what_it_is_for(path: str, monkeypatch) -> None:
+    _hide(path, monkeypatch)
+    is_composite.cache_clear()
+    with pytest.raises((VersionError, UsageError)) as raised:
+        COMMANDS[path]()
+    told = str(raised.value)
+    assert f"torch {torch.__version__} has no {path}, " in told
+    assert f"have: {private_torch.NAMES[path].without}; install one of these versions" in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize("path", AT_IMPORT)
+def test_without_a_name_that_every_run_needs_the_import_is_refused(path: str, monkeypatch) -> None:
+    owner, _, missing = path.rpartition(".")
+    monkeypatch.delattr(sys.modules[owner], missing)
+    if path in sys.modules:
+        monkeypatch.setitem(sys.modules, path, None)
+    with pytest.raises(VersionError, match=rf"lacks what every run of a model needs \(.*{missing}.*\); install torch "):
+        runpy.run_path(str(FILE))
+
+
+def test_without_all_other_names_every_file_is_imported(tmp_path: Path) -> None:
+    script = """
+import pkgutil, importlib
+import xfcost.torch_models
+from xfcost.torch_models.shared import private_torch
+
+last = {path.rpartition(".")[2] for path in private_torch.NAMES}
+private_torch.getattr = lambda value, name, *default: getattr(object() if name in last else value, name, *default)
+for one in pkgutil.walk_packages(xfcost.torch_models.__path__, "xfcost.torch_models."):
+    importlib.import_module(one.name)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, env=environment(), check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_the_names_of_arguments_mixing_kinds_are_unknown_and_a_note_says_why(monkeypatch) -> None:
+    _hide("torch._ops.OpOverload._schema", monkeypatch)
+    ledger = _analyzed(mixing=True)
+    assert ledger.total("macs") == MACS
+    assert {row.mixing for row in ledger.rows} == {"unknown"}
+    assert "has no torch._ops.OpOverload._schema, which torch " in " ".join(ledger.metadata.notes)
 
 
 def test_without_its_wrapper_the_compiler_is_imported_and_the_figures_are_the_same(monkeypatch) -> None:

@@ -32,8 +32,8 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.memory.limits import Limit
 from xfcost.torch_models.memory.peak import bytes_to_run
+from xfcost.torch_models.shared.private_torch import is_compiler_error
 from xfcost.torch_models.timing import in_turns
-from xfcost.torch_models.timing.compiled import is_compiler_error
 from xfcost.torch_models.timing.refusals import on_device
 from xfcost.torch_models.timing.systems import System, timed_in_turns
 

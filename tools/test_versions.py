@@ -169,7 +169,7 @@ def main() -> int:
             code |= not given.smoke
             continue
         failed = smoke(python) if given.smoke else _tested(python, given.tests)
-        print("\n".join(failed) or "passed", flush=True)
+        print("\n".join(f"{_named(versions)}: {one}" for one in failed or ["passed"]), flush=True)
         code |= bool(failed)
     return code
 

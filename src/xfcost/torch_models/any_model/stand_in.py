@@ -6,7 +6,7 @@ On `meta` and as fake tensors nothing is computed and nothing allocated; real co
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -131,17 +131,17 @@ def stand_in(model: nn.Module, made: Copy, shares: Callable[[Tensor], bool]) -> 
 
 def _take(module: nn.Module, copied: Callable[[Tensor], Any]) -> None:
     """Put copies in the place of a module's parameters, buffers, and tensors in its attributes."""
-    for tensors in tensors_of(module):
+    own = tensors_of(module)
+    for tensors in own:
         tensors.update({name: copied(one) for name, one in tensors.items() if one is not None})
     values = vars(module)
     for name, value in list(values.items()):
-        if isinstance(value, Tensor) or (isinstance(value, dict | list | tuple) and name not in _KEPT):
+        if any(value is tensors for tensors in own):
+            continue
+        if isinstance(value, Tensor | dict | list | tuple):
             leaves = pytree.tree_leaves(value)
             if any(isinstance(leaf, Tensor) for leaf in leaves):
                 values[name] = pytree.tree_map_only(Tensor, copied, value)
-
-
-_KEPT = frozenset(("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks"))
 
 
 def needs_elements(model: nn.Module, inputs: Any) -> str | None:
@@ -151,12 +151,6 @@ def needs_elements(model: nn.Module, inputs: Any) -> str | None:
             return f"tensors are {str(tensor.layout).removeprefix('torch.')}"
         if tensor.is_quantized:
             return "tensors are quantised"
-    if any(isinstance(value, torch.ScriptObject) for module in model.modules() for value in _objects(module)):
+    if any(isinstance(value, torch.ScriptObject) for module in model.modules() for value in vars(module).values()):
         return "weights are packed"
     return None
-
-
-def _objects(module: nn.Module) -> Iterator[Any]:
-    for value in vars(module).values():
-        yield value
-        yield getattr(value, "_packed_params", None)

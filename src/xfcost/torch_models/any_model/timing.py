@@ -27,7 +27,7 @@ from xfcost.torch_models.any_model.user_errors import original, refused
 from xfcost.torch_models.any_model.work import Key, Work, owners
 from xfcost.torch_models.memory.peak import bytes_to_run, check_room, peak_of_call
 from xfcost.torch_models.running.recorder import Recorder
-from xfcost.torch_models.shared.private_torch import pytree
+from xfcost.torch_models.shared.private_torch import is_compiled_in_place, pytree
 from xfcost.torch_models.timing.devices import Clock, check_device, waiting_clock
 from xfcost.torch_models.timing.refusals import on_device
 from xfcost.torch_models.timing.result import timing_of
@@ -219,7 +219,7 @@ def _give_seconds(works: list[Work], seconds: dict[Key, float]) -> None:
 
 
 def _notes(built: nn.Module, model: nn.Module, on: OnDevice) -> Iterator[str]:
-    if built is not model or any(vars(module).get("_compiled_call_impl") for module in model.modules()):
+    if built is not model or any(map(is_compiled_in_place, model.modules())):
         yield "timed uncompiled, as it is counted"
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         yield "timed with random weights: its own are on `meta`, and have no numbers (buffers of whole numbers are 0)"

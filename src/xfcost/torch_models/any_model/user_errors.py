@@ -52,8 +52,10 @@ def check_initialised(model: nn.Module) -> None:
     Raises:
         UsageError: it has no place for its parts.
     """
-    if "_modules" not in vars(model):
-        raise UsageError(f"{type(model).__name__}: its __init__ does not call super().__init__()")
+    try:
+        list(nn.Module.children(model))
+    except AttributeError:
+        raise UsageError(f"{type(model).__name__}: its __init__ does not call super().__init__()") from None
 
 
 class OwnError(UsageError):

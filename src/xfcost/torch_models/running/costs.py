@@ -23,7 +23,7 @@ from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.torch_models.running.on_meta import attention_backward_macs
 from xfcost.torch_models.running.registry import registered_costs
-from xfcost.torch_models.shared.private_torch import aten_operation, can_decompose, qualified_name
+from xfcost.torch_models.shared.private_torch import aten_operation, can_decompose
 from xfcost.torch_models.tracing.contraction_costs import (
     CONTRACTIONS,
     SPARSE_PRODUCTS,
@@ -110,7 +110,7 @@ _OF_TORCH: Final = frozenset(("aten", "prim", "prims", "profiler", "c10d_functio
 def operation_name(func: Any) -> str:
     """`aten::addmm`, `mylib::scan`; a higher-order operator's own name."""
     packet = getattr(func, "overloadpacket", None)
-    return str(func) if packet is None else qualified_name(packet)
+    return str(func) if packet is None else str(func.name()).partition(".")[0]
 
 
 # Neither views nor work, though torch does not call them views.

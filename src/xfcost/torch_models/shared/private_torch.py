@@ -5,7 +5,8 @@ missing without it: a `VersionError` says so where the name is used. Names of AT
 looked up in `aten_operation`: of one that a version lacks, nothing is counted, because nothing runs.
 
 Read, and not listed in `NAMES` because Python gives no error where they are missing:
-`__dynamo_disable` (`compiler_wrapper`) and the names of two inner functions (`HIGHER_ORDER_WRAPPERS`).
+`__dynamo_disable` (`compiler_wrapper`), the names of two inner functions (`HIGHER_ORDER_WRAPPERS`) and the packages of
+the compiler (`is_compiler_error`).
 """
 
 from __future__ import annotations
@@ -64,13 +65,8 @@ NAMES: Final[dict[str, Name]] = {
     "torch.utils._pytree": Name(_RUN),
     "torch.utils._python_dispatch.TorchDispatchMode": Name(_RUN),
     "torch.utils._python_dispatch._disable_current_modes": Name(_RUN),
-    "torch.utils._python_dispatch.__file__": Name(_RUN),
-    "torch._ops.__file__": Name(_RUN),
-    "torch._ops.OpOverload": Name(_RUN),
     "torch._ops.OpOverload._can_decompose": Name(_RUN),
     "torch._ops.OpOverload._schema": Name("arguments of an operation can't be told apart by name"),
-    "torch._ops.OpOverloadPacket._qualified_op_name": Name(_RUN),
-    "torch._tensor.__file__": Name(_RUN),
     "torch._subclasses.fake_tensor.FakeTensorMode": Name("a model can't be run without its numbers"),
     "torch._C._get_tracing_state": Name(_TRACE),
     "torch._C._get_value_trace": Name(_TRACE),
@@ -155,13 +151,8 @@ def aten_operations(names: str) -> list[Any]:
 
 def torch_files() -> tuple[str, ...]:
     """torch's own source files between a model's call and the dispatcher."""
-    modules = ("torch.utils._python_dispatch", "torch._ops", "torch._tensor")
-    return tuple(_private(f"{module}.__file__") for module in modules)
-
-
-def qualified_name(packet: Any) -> str:
-    """`aten::addmm`, of an overload packet."""
-    return str(_attribute(packet, "torch._ops.OpOverloadPacket._qualified_op_name"))
+    operation = type(torch.ops.aten.mm.default)
+    return inspect.getfile(TorchDispatchMode), inspect.getfile(operation), inspect.getfile(Tensor.backward)
 
 
 def schema_of(func: Any) -> Any:
@@ -171,7 +162,7 @@ def schema_of(func: Any) -> Any:
 
 def can_decompose(func: Any) -> bool:
     """Has torch a decomposition of this operation? Higher-order operators have none."""
-    if not isinstance(func, _private("torch._ops.OpOverload")):
+    if not isinstance(func, type(torch.ops.aten.mm.default)):
         return False
     try:
         return bool(_attribute(func, "torch._ops.OpOverload._can_decompose")())
@@ -235,10 +226,7 @@ def convolution_shape(*args: Any) -> Tensor:
 
 def running_node() -> int | None:
     """The number of the autograd node that runs now, if one does."""
-    try:
-        node = torch._C._current_autograd_node()
-    except AttributeError:
-        raise _missing("torch._C._current_autograd_node") from None
+    node = _private("torch._C._current_autograd_node")()
     return None if node is None else node_number(node)
 
 
@@ -254,10 +242,7 @@ def node_number(node: Any) -> int:
 
 def next_node() -> int:
     """The number that the next autograd node gets."""
-    try:
-        return torch._C._autograd._get_sequence_nr()
-    except AttributeError:
-        raise _missing("torch._C._autograd._get_sequence_nr") from None
+    return int(_private("torch._C._autograd._get_sequence_nr")())
 
 
 def run_backward(outputs: tuple[Tensor, ...], gradients: tuple[Tensor, ...]) -> None:
@@ -287,6 +272,11 @@ def compiler_is_loaded() -> bool:
     return "torch._dynamo" in sys.modules
 
 
+def is_compiler_error(error: BaseException) -> bool:
+    """Did torch's compiler fail?"""
+    return type(error).__module__.startswith(("torch._dynamo.", "torch._inductor."))
+
+
 def is_compiled(module: nn.Module) -> bool:
     """Is it the result of torch.compile?"""
     compiler = sys.modules.get("torch._dynamo.eval_frame")
@@ -313,18 +303,13 @@ def as_written(module: nn.Module) -> None:
 
 def storage_identity(storage: torch.UntypedStorage) -> int:
     """Equal for two storages of the same memory, on `meta` too."""
-    try:
-        return storage._cdata
-    except AttributeError:
-        raise _missing("torch.UntypedStorage._cdata") from None
+    return _attribute(storage, "torch.UntypedStorage._cdata")
 
 
 def base_of(tensor: Tensor) -> Tensor | None:
     """The tensor that `tensor` is a view of, if it is one."""
-    try:
-        return tensor._base if tensor._is_view() else None
-    except AttributeError as error:
-        raise _missing(f"torch.Tensor.{error.name}") from None
+    is_view = _attribute(tensor, "torch.Tensor._is_view")()
+    return _attribute(tensor, "torch.Tensor._base") if is_view else None
 
 
 def times_written(tensor: Tensor) -> int:

@@ -9,8 +9,3 @@ from torch import nn
 def compiled(model: nn.Module) -> nn.Module:
     """`model` compiled by torch.compile; it compiles at the first call."""
     return torch.compile(model)  # type: ignore[return-value]
-
-
-def is_compiler_error(error: BaseException) -> bool:
-    """Did torch's compiler fail?"""
-    return type(error).__module__.partition(".")[2].partition(".")[0] in {"_dynamo", "_inductor"}

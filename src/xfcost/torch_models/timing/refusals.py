@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from xfcost.ledger.errors import DeviceError
-from xfcost.torch_models.timing.compiled import is_compiler_error
+from xfcost.torch_models.shared.private_torch import is_compiler_error
 
 _NO_KERNEL: Final = re.compile(r'"(\w+)" not implemented for \'(\w+)\'')
 _LOST: Final = re.compile(r"CUDA error|CUDA driver|HIP error|no longer available|device-side assert", re.IGNORECASE)
