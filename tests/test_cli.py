@@ -401,14 +401,15 @@ class TestRefusals:
             (["analyze", "vit", "--set", "stages.0.heads"], "key=value"),
             (["analyze", "vit", "--no-such-option"], "No such option"),
             (["analyse", "vit"], "No such command"),
-            (["analyze"], "SPEC"),
+            (["analyze"], "spec"),
             (["list", "--format", "latex"], "expected one of csv, json, markdown, table"),
             (["show", "nothing"], "there is no preset"),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, list) else None,
     )
     def test_says_what_was_expected(self, arguments, words):
-        assert words in refused(*arguments)
+        # versions of typer write the name of an argument in capitals or in braces
+        assert words.lower() in refused(*arguments).lower()
 
     def test_a_bad_spec_names_file_and_line(self, tmp_path):
         spec = tmp_path / "toy.yaml"

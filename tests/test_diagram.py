@@ -103,7 +103,7 @@ def test_a_core_with_per_token_steps_tells_what_its_mixing_costs():
     assert core.mixing_macs == 1536 * (515 * 4 + 512 * 16)
     assert core.macs == core.mixing_macs + 512 * 1536 * (80 + 48)
     text = xf("diagram", "mamba-130m", COLUMNS="60").stdout
-    assert "global mixing · O(N·k·d)" in text
+    assert "global mixing · O(N·k·E·d)" in text
     assert "116.4 M MACs, 15.75 M of them mixing" in text
     for step in ("Causal depthwise convolution", "Projections to Δ, B, C", "Skip D∘u"):
         assert step in text

@@ -67,6 +67,8 @@ every_example_either_way = pytest.mark.parametrize(
     tiered_examples(),
     ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}",
 )
+# torch 2.11 makes numbers of symbols where 2.13 keeps them.
+OLD_TORCH = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
 in_one_folder = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -312,8 +314,11 @@ def symbolic_flops(component: SubLayer, place: Place, letters: tuple[sympy.Symbo
         inputs = [mode.from_tensor(tensor, symbolic_context=context) for tensor in tensors]
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             module(*inputs)
-    names = {tensor.shape[1].node.expr: letter for tensor, letter in zip(inputs, letters, strict=False)}
-    return sympy.sympify(counter.get_total_flops().node.expr).subs(names)
+    flops = counter.get_total_flops()
+    found = sympy.sympify(flops.node.expr if isinstance(flops, torch.SymInt) else flops)
+    if not found.free_symbols and OLD_TORCH:
+        pytest.skip("this version of torch makes a number of N in this module's shapes")
+    return found.subs({tensor.shape[1].node.expr: letter for tensor, letter in zip(inputs, letters, strict=False)})
 
 
 # 5 ── what is really read ────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,6 @@ from xfcost.ledger.least_work import least_macs
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.on_devices import TimeBound
 from xfcost.report.compare import comparison_plain
-from xfcost.report.console import plain_text
 from xfcost.report.header import header
 from xfcost.report.table import ledger_plain
 
@@ -520,7 +519,7 @@ def test_a_price_is_per_million_tokens_at_the_bound(tmp_path, monkeypatch):
     (tmp_path / "devices.yaml").write_text("devices: {h100-sxm: {price_per_hour: 2.5}}")
     found = decode().on
     assert found.price_per_output == pytest.approx(8 * 2.5 * found.seconds / 3600 / 8)
-    assert "price: 20 per hour, at least 12.3 per million tokens" in plain_text(lambda width: header(decode()))
+    assert "price: 20 per hour, at least 12.3 per million tokens" in [line.plain for line in header(decode())]
     (tmp_path / "devices.yaml").unlink()
     assert decode().on.price_per_output is None
 
