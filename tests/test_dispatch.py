@@ -113,6 +113,14 @@ class TestLoops:
         assert {quantity for _, quantity in differing(ledger)} == {"macs", "flops"}
         assert not any("traced" in each for each in ledger.agreement.differences)  # the loop is one node there
 
+    def test_loops_of_other_sizes_are_not_taken_for_equal(self):
+        # 70 steps of 4 hidden units: 3 and 1 samples, which lie alike in memory
+        def two_loops(x, weight):
+            return [torch.ops.xfcost.rnn_tanh(one, weight, None, None, False) for one in (x, x[:1])]
+
+        found = dispatch(Call(two_loops), (meta(3, 70, 4), meta(4, 4)))
+        assert found.modules[""]["macs"] == 70 * 4 * 4 * (3 + 1)
+
     def test_one_step_that_does_more_than_the_others_is_seen(self, monkeypatch):
         before = recurrence.in_order
 

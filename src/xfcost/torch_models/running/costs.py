@@ -189,7 +189,7 @@ def _repeated(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> 
     return Counter(moved=result.numel() if result.is_floating_point() else 0)
 
 
-# Functions that count as one operation; their contractions are counted as they run.
+# Functions that count as one operation, without contractions; parts that no table knows are named.
 OUTER: Final[dict[Any, Whole]] = {
     F.rms_norm: _rms_norm_work,
     torch.rms_norm: _rms_norm_work,
@@ -226,7 +226,7 @@ def _each_pair(work: str) -> Whole:
     return costs
 
 
-# Functions that count as one operation, contractions included: nothing inside counts.
+# Functions that count as one operation, contractions included; their parts may be unknown.
 COMPLETE: Final[dict[Any, Whole]] = {
     torch.lstm: recurrent(4, FLOPS_PER_ELEMENT["lstm"]),
     torch.gru: recurrent(3, FLOPS_PER_ELEMENT["gru"]),

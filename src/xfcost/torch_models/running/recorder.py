@@ -209,9 +209,9 @@ class Recorder(TorchDispatchMode):
         return frame and frame.f_code, frame and frame.f_lasti
 
     def function(
-        self, func: Any, run: Callable[[], Any], args: Any, kwargs: Any, costs: Any, *, contractions: bool = False
+        self, func: Any, run: Callable[[], Any], args: Any, kwargs: Any, costs: Any, *, names_unknown: bool = False
     ) -> Any:  # fmt: skip
-        """Run a function of torch that counts as one operation; `contractions` inside it may count beside `costs`."""
+        """Run a function of torch that counts as one operation; parts of it that no table knows may be named."""
         inside = self.inside = self._made(func.__name__, func, args, kwargs, None, None)
         inside.is_function = True
         try:
@@ -222,11 +222,8 @@ class Recorder(TorchDispatchMode):
             self._seen(result, inside.outputs, made=True)
             inside.costs, inside.next_node = Counter(costs(args, kwargs, result)), next_node()
             inside.phase = "again" if self.phase == "backward" else "forward"
-            for part in inside.parts if contractions else ():
-                if part.costs is None:
-                    inside.uncounted[part.operation] += 1
-                elif part.costs:
-                    inside.costs.update(macs=part.costs["macs"], flops=2 * part.costs["macs"])
+            if names_unknown:
+                inside.uncounted.update(part.operation for part in inside.parts if part.costs is None)
             self.run.calls.append(inside)
         return result
 
@@ -438,7 +435,7 @@ class _Functions(TorchFunctionMode):
         if costs is None or not recorder.takes_functions:
             return func(*args, **given)
         run = partial(func, *args, **given)
-        return recorder.function(func, run, args, given, costs, contractions=func in OUTER)
+        return recorder.function(func, run, args, given, costs, names_unknown=func in OUTER)
 
 
 @contextmanager
