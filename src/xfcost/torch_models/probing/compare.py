@@ -94,8 +94,7 @@ def _reason(component: Component, hints: Hints, small: Operation, large: Operati
         return left_out[small.path]
     if small.path not in seen.small or small.path not in seen.large:
         return "its leaf did not run, or gives no floats"
-    leaves = seen.small[small.path], seen.large[small.path]
-    if max(small.reads_tokens or 0, large.reads_tokens or 0) == 1 and all(leaf.number <= 1 for leaf in leaves):
+    if max(small.reads_tokens or 0, large.reads_tokens or 0) == 1:
         return "it reads one token alone here: a softmax of one number is 1"
     return None
 
