@@ -66,6 +66,29 @@ def test_two_maps():
     assert step.total_bytes == 128 + 128 + 256 + 96
 
 
+def test_the_gradients_of_a_bilinear_map():
+    # 8 pairs of 5 and 7 numbers to 3. Forward: 8·3·5·7 products, and 8·3·7 with the second vector. The gradients of the
+    # vectors and of the weights: 840 + 8·5·7, 840 + 8·3·7, and 8·5·3 + 840.
+    given = tuple(torch.zeros(8, width, requires_grad=True) for width in (5, 7))
+    ledger = trained(nn.Bilinear(5, 7, 3, bias=False), given)
+    assert ledger.total("macs") == 840 + 168
+    assert ledger.total("backward_macs") == (840 + 280) + (840 + 168) + (120 + 840)
+
+
+def test_a_tensor_in_a_list_learns_as_it_does_outside():
+    class Kept(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.maps = [torch.zeros(4, 4, requires_grad=True)]
+
+        def forward(self, x):
+            return x @ self.maps[0]
+
+    # the input has no gradient: one product of 3 tokens for that of the map
+    ledger = trained(Kept())
+    assert ledger.total("backward_macs") == 3 * 4 * 4
+
+
 def test_attention_and_its_repeated_blocks():
     ledger = trained(Model(), TOKENS)
     rows = {row.path: row for row in ledger.rows}

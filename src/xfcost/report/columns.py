@@ -22,7 +22,7 @@ _CHOSEN: ContextVar[_Chosen | None] = ContextVar("_CHOSEN", default=None)
 @contextmanager
 def choosing(text: str) -> Iterator[None]:
     """Inside the block, tables show the columns whose headings `text` names, with commas between."""
-    token = _CHOSEN.set(_Chosen([name.strip() for name in text.split(",")]))
+    token = _CHOSEN.set(_Chosen([*dict.fromkeys(name.strip() for name in text.split(","))]))
     try:
         yield
     finally:

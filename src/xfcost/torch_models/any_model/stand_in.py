@@ -122,7 +122,7 @@ def stand_in(model: nn.Module, made: Copy, shares: Callable[[Tensor], bool]) -> 
 
     def copied(tensor: Tensor) -> Any:
         if id(tensor) not in copies:
-            copies[id(tensor)] = made(tensor)
+            copies[id(tensor)] = learning(made)(tensor) if tensor.is_leaf else made(tensor)
         return copies[id(tensor)]
 
     for module in model.modules():

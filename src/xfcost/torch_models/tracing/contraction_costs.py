@@ -106,9 +106,20 @@ def _attention(args: tuple[Any, ...], result: Any) -> Costs:
 
 
 def _trilinear(args: tuple[Any, ...], result: Tensor) -> Costs:
-    """x₁ (…, i), x₂ (…, j), weight (o, i, j): for each of o, x₁ · weight, then · x₂, added up."""
-    _, i, j = args[1].shape[-3:]
-    return counted(result.numel() * j * (i + 1), result.numel() * ADD)
+    """The product of two of three tensors, summed over what the third lacks, then that with the third, added up.
+
+    `nn.Bilinear`: x₁ (B, i) · weight (o, i, j), summed over i, then · x₂ (B, j). Its gradients are such products too.
+    """
+    *tensors, expanded_1, expanded_2, expanded_3, summed = args[:7]
+    axes, sizes = [], {}
+    for tensor, expanded in zip(tensors, (expanded_1, expanded_2, expanded_3), strict=True):
+        own = [axis for axis in range(tensor.ndim + len(expanded)) if axis not in expanded]
+        axes.append(set(own))
+        sizes |= dict(zip(own, tensor.shape, strict=True))
+    first = axes[0] | axes[1]
+    second = first - (set(summed) - axes[2]) | axes[2]
+    macs = sum(prod(sizes[axis] for axis in each) for each in (first, second))
+    return counted(macs, result.numel() * ADD)
 
 
 def _euclidean(args: tuple[Any, ...], result: Tensor) -> Costs:
