@@ -111,7 +111,8 @@ def _trilinear(args: tuple[Any, ...], result: Tensor) -> Costs:
     `nn.Bilinear`: x₁ (B, i) · weight (o, i, j), summed over i, then · x₂ (B, j). Its gradients are such products too.
     """
     *tensors, expanded_1, expanded_2, expanded_3, summed = args[:7]
-    axes, sizes = [], {}
+    axes: list[set[int]] = []
+    sizes: dict[int, int] = {}
     for tensor, expanded in zip(tensors, (expanded_1, expanded_2, expanded_3), strict=True):
         own = [axis for axis in range(tensor.ndim + len(expanded)) if axis not in expanded]
         axes.append(set(own))
