@@ -253,6 +253,7 @@ def _hide(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return getattr(object() if name == missing else value, name, *default)
 
     monkeypatch.setattr(private_torch, "getattr", lacks_it, raising=False)
+    private_torch._private.cache_clear()
 
 
 @pytest.mark.parametrize("path", [path for path, command in COMMANDS.items() if command])

@@ -16,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -100,6 +101,7 @@ def _missing(path: str) -> VersionError:
     )
 
 
+@cache
 def _private(path: str) -> Any:
     """The function or class at `path`."""
     value: Any = torch
