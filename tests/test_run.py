@@ -28,7 +28,7 @@ def call(func, inputs, outputs, *, module="", macs=0, line=0, phase="forward", n
     return Call(
         operation=str(packet).replace(".", "::"), func=func, module=module, place=(CODE, line), args=tuple(inputs),
         kwargs={}, inputs=list(inputs), outputs=list(outputs), costs=Counter(macs=macs, flops=2 * macs),
-        does_work=not func.is_view, phase=phase, next_node=next_node, node=node, number=0, **more,
+        phase=phase, next_node=next_node, node=node, number=0, **more,
     )  # fmt: skip
 
 

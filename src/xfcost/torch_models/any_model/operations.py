@@ -11,6 +11,7 @@ from typing import Final
 
 from xfcost.torch_models.any_model.attention import note_fused, note_softmax
 from xfcost.torch_models.any_model.work import Key, Work
+from xfcost.torch_models.running.costs import does_work
 from xfcost.torch_models.running.lineage import SOFTMAXES, Lineages
 from xfcost.torch_models.running.on_meta import attention_operands
 from xfcost.torch_models.running.record import ATTENTION, Call, Lineage, NodeOwners, Run, TensorRecord
@@ -55,7 +56,7 @@ class Operations:
 
     def _charge(self, key: Key, call: Call) -> None:
         self.keys[id(call)] = key
-        if call.does_work and call.seconds:
+        if call.seconds and does_work(call.func):
             self.seconds[key] = self.seconds.get(key, 0.0) + call.seconds
 
     def _forward(self, call: Call) -> None:
@@ -68,7 +69,7 @@ class Operations:
             self._note(part, self._lineages.inherited(part))
         found = self._lineages.inherited(call)
         counted = call.costs is None or any(call.costs.values()) or bool(call.uncounted)
-        kept = counted or (self._keeps_free and (bool(call.parts) if call.is_function else call.does_work))
+        kept = counted or (self._keeps_free and (bool(call.parts) if call.is_function else does_work(call.func)))
         if not call.is_function:
             self._owners.own(call.next_node, key, has_costs=kept)
         if not kept:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -11,13 +10,11 @@ from torch import nn
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.torch_models.any_model.inputs import Given
-from xfcost.torch_models.any_model.operations import Operations
 from xfcost.torch_models.any_model.run import Run, run_on
 from xfcost.torch_models.any_model.stand_in import How
 from xfcost.torch_models.any_model.work import Key, owners
 from xfcost.torch_models.predicting.predict import Predictor, Seconds, with_prediction
-from xfcost.torch_models.running.prediction_calls import LayoutCall, every_layout
-from xfcost.torch_models.running.record import Run as Record
+from xfcost.torch_models.running.prediction_calls import calls_by_place
 from xfcost.torch_models.running.recorder import Recorder
 
 # What belongs to no operation.
@@ -43,8 +40,10 @@ def predicted_calls(found: Run, model: nn.Module, given: Given, predictor: Predi
     """
     recorder = Recorder(for_prediction=True)
     try:
-        run_on(found.how, model, given.args, given.kwargs, recorder=recorder)
-        places, unknown = predictor.by_place(*_by_operation(recorder.run))
+        keys = run_on(found.how, model, given.args, given.kwargs, keeps_free=True, recorder=recorder).keys
+        calls, views = calls_by_place(recorder.run, lambda call: keys[id(call)])
+        modules = recorder.run.modules.total()
+        places, unknown = predictor.by_place(calls, {_OUTSIDE: views.total()}, {_OUTSIDE: modules})
     except (RuntimeError, IndexError, TypeError, ValueError) as error:  # it has run before: the sizes are the matter
         text = str(error).partition("\n")[0]
         raise UsageError(
@@ -56,17 +55,6 @@ def predicted_calls(found: Run, model: nn.Module, given: Given, predictor: Predi
         if (work := owner(key)) is not None:
             work.predicted_seconds = (work.predicted_seconds or 0.0) + spent
     return Foreseen(predictor, sum(places.values()), unknown)
-
-
-def _by_operation(run: Record) -> tuple[Counter[tuple[Key, LayoutCall]], dict[Key, int], dict[Key, int]]:
-    """The calls of every operation; views, and calls of modules, which belong to none."""
-    keys, calls, views = Operations(run, keeps_free=True).keys, Counter[tuple[Key, LayoutCall]](), 0
-    for call, layouts, times in every_layout(run):
-        if layouts is None:
-            views += times
-        elif layouts.inputs or layouts.outputs:  # else nothing is computed: a profiler's mark
-            calls[keys[id(call)], layouts] += times
-    return calls, {_OUTSIDE: views}, {_OUTSIDE: run.modules.total()}
 
 
 def with_predicted_calls(ledger: Ledger, foreseen: Foreseen, how: How) -> Ledger:

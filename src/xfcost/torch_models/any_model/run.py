@@ -29,7 +29,7 @@ from xfcost.torch_models.any_model.stand_in import (
     stand_in,
 )
 from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
-from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.any_model.work import Key, Work
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.private_torch import (
@@ -64,6 +64,8 @@ class Run(NamedTuple):
     """How many ATen operations ran."""
     learned: frozenset[str] = frozenset()
     """In training, the names of the parameters that a gradient reached."""
+    keys: Mapping[int, Key] = {}
+    """`id` of a call of its record -> the operation that it belongs to, while the record lives."""
 
 
 def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False) -> Run:
@@ -128,7 +130,7 @@ def run_on(  # noqa: PLR0913 - options
     operations = Operations(recorder.run, keeps_free=keeps_free)
     outside.uncounted.update(operations.uncounted)
     works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
-    return Run(works, how, None, elements, recorder.run.ran, learned)
+    return Run(works, how, None, elements, recorder.run.ran, learned, operations.keys)
 
 
 def _ran(

@@ -11,12 +11,12 @@ from torch import nn
 
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.memory.training_step import Stepping
-from xfcost.torch_models.running.prediction_calls import LayoutCall, every_layout
-from xfcost.torch_models.running.record import Call, NodeOwners, Run
+from xfcost.torch_models.running.prediction_calls import LayoutCall, calls_by_place, every_layout
+from xfcost.torch_models.running.record import Call, Run
 from xfcost.torch_models.running.recorder import Clock, Recorder
 from xfcost.torch_models.shared.private_torch import disable_current_modes
 from xfcost.torch_models.timing.subjects import UPDATE
-from xfcost.torch_models.tracing.rows import row_path
+from xfcost.torch_models.tracing.rows import leaf_rows, row_path
 
 OUTSIDE: Final = ""
 """Stands for the row of what runs outside all rows."""
@@ -53,9 +53,7 @@ def recorded(
     return _recorded(recorder.run, lambda call: call.module, recorder.run.modules)
 
 
-def _repeated(
-    recorder: Recorder, run: Callable[[], object], times: int, before: Callable[[], object] | None
-) -> None:  # fmt: skip
+def _repeated(recorder: Recorder, run: Callable[[], object], times: int, before: Callable[[], object] | None) -> None:
     for _ in range(1 if recorder.clock is None else times + 1):
         if before is not None:
             with disable_current_modes():
@@ -67,19 +65,14 @@ def _repeated(
 
 def _recorded(run: Run, place_of: Callable[[Call], str], modules: Mapping[str, int]) -> Recorded:
     """The calls of a run, with the seconds of all that were timed."""
-    found = Recorded(Counter(), Counter(), Counter(modules), defaultdict(list))
-    repeats = list(zip(*run.repeats, strict=True))
-    number = 0
-    for call, layouts, times in every_layout(run):
-        if layouts is None:
-            found.views[place_of(call)] += times
-            continue
-        if layouts.inputs or layouts.outputs:  # else nothing is computed: a profiler's mark
-            found.calls[place_of(call), layouts] += times
-            if repeats:
-                found.seconds[layouts] += repeats[number]
-        number += 1
-    return found._replace(calls=dict(found.calls), seconds=dict(found.seconds))
+    calls, views = calls_by_place(run, place_of)
+    seconds: dict[LayoutCall, list[float]] = defaultdict(list)
+    if run.repeats:
+        timed = (call for _, call, _ in every_layout(run) if call is not None)
+        for call, *spent in zip(timed, *run.repeats, strict=True):
+            if call.computes:
+                seconds[call] += spent
+    return Recorded(dict(calls), views, Counter(modules), dict(seconds))
 
 
 def recorded_step(
@@ -126,21 +119,13 @@ def _make_states(stepping: Stepping) -> None:
 
 def _rows_of_calls(live: BuiltModel, run: Run) -> Callable[[Call], str]:
     """The row of a call: of the module that runs it, or that made its autograd node, or whose gradient it adds up."""
-    leaves = {
-        name: path
-        for name, module in live.model.named_modules()
-        if (path := row_path(name, live.rows)) is not None and next(module.children(), None) is None
-    }
-    owners = NodeOwners()
-    for call in run.aten_calls():
-        if call.phase != "backward":
-            owners.own(call.next_node, call.module, has_costs=True)
+    leaves, makers = leaf_rows(live.model, live.rows), run.node_modules()
 
     def row_of(call: Call) -> str:
         if call.phase == "forward" or (call.phase == "again" and call.module):
             return UPDATE if call.module == UPDATE else row_path(call.module, live.rows) or OUTSIDE
         if call.weight is not None:
             return leaves.get(call.weight.rpartition(".")[0], OUTSIDE)
-        return leaves.get(owners.owner(call.node) or "", OUTSIDE)
+        return leaves.get(makers.owner(call.node) or "", OUTSIDE)
 
     return row_of

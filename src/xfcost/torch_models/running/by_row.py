@@ -8,17 +8,17 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.operation import Operation
-from xfcost.torch_models.running.record import NodeOwners, Run
+from xfcost.torch_models.running.record import Run
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.reversible import ReversibleRun
 from xfcost.torch_models.tracing.elementwise_costs import Costs
 from xfcost.torch_models.tracing.meta import shapes_on_meta
 from xfcost.torch_models.tracing.outside import handed_to_numpy
-from xfcost.torch_models.tracing.rows import row_path, rows_by_path
+from xfcost.torch_models.tracing.rows import leaf_rows, rows_by_path
 
 
 class Dispatched(NamedTuple):
@@ -38,8 +38,7 @@ def dispatch(model: nn.Module, inputs: tuple[Any, ...]) -> Dispatched:
     """
     recorder = Recorder()
     with ExitStack() as stack:
-        if any(isinstance(tensor, Tensor) and tensor.is_meta for tensor in inputs):
-            stack.enter_context(shapes_on_meta())
+        stack.enter_context(shapes_on_meta())
         stack.enter_context(handed_to_numpy(recorder.run.missing))
         stack.enter_context(recorder.of(model))
         stack.enter_context(torch.no_grad())
@@ -97,8 +96,7 @@ def train(model: nn.Module, inputs: tuple[Any, ...]) -> Trained:
         if next(module.children(), None) is None or isinstance(module, ReversibleRun)
     }
     with ExitStack() as stack:
-        if any(isinstance(tensor, Tensor) and tensor.is_meta for tensor in inputs):
-            stack.enter_context(shapes_on_meta())
+        stack.enter_context(shapes_on_meta())
         stack.enter_context(recorder.of(model))
         stack.enter_context(torch.enable_grad())
         with recorder.saving():
@@ -110,17 +108,14 @@ def train(model: nn.Module, inputs: tuple[Any, ...]) -> Trained:
 def trained(run: Run, leaves: set[str]) -> Trained:
     """The passes by leaf. A reversible run saves its tensors outside its leaves."""
     found = Trained(Counter(), Counter(), Counter())
-    owners = NodeOwners()
-    for call in run.aten_calls():
-        if call.phase != "backward":
-            owners.own(call.next_node, _leaf(call.module, leaves), has_costs=True)
+    makers = run.node_modules()
     for call in run.calls:
         macs = call.costs["macs"] if call.costs else 0
         if call.phase == "forward":
             found.forward[_leaf(call.module, leaves)] += macs
         else:
             inside = _leaf(call.module, leaves) if call.phase == "again" else ""
-            found.backward[inside or owners.owner(call.node) or ""] += macs
+            found.backward[inside or _leaf(makers.owner(call.node) or "", leaves)] += macs
     for one in run.first_saved():
         found.saved[_leaf(one.module, leaves)] += one.nbytes
     return found
@@ -137,18 +132,15 @@ def trained_rows(
     """By row: backward MACs of each block, and bytes saved by all blocks; and texts about work outside all rows."""
     blocks: dict[str, list[int]] = defaultdict(list)
     saved: dict[str, int] = defaultdict(int)
-    owned = set()
-    for name, module in model.named_modules():
-        path = row_path(name, rows)
-        if path is not None and next(module.children(), None) is None:
-            owned.add(name)
-            blocks[path].append(found.backward[name])
-            saved[path] += found.saved[name]
+    leaves = leaf_rows(model, rows)
+    for name, path in leaves.items():
+        blocks[path].append(found.backward[name])
+        saved[path] += found.saved[name]
     outside = [
         f"{name or 'the model itself'}: {macs} backward_macs outside the leaves of any mechanism"
         for name, macs in found.backward.items()
-        if macs and name not in owned
+        if macs and name not in leaves
     ]
-    for name in found.saved.keys() & rows.keys() - owned:  # the two streams of a reversible stage
+    for name in found.saved.keys() & rows.keys() - leaves.keys():  # the two streams of a reversible stage
         saved[rows[name]] += found.saved[name]
     return blocks, saved, outside

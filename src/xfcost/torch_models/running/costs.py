@@ -48,18 +48,12 @@ def added_matrix_vector_flops(added: Tensor, matrix: Tensor, *_: Any, **__: Any)
     return FLOPS_PER_MAC * matrix.numel()
 
 
-def attention_on_cpu_flops(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> int:
-    """FLOPs of QKᵀ and AV: q (…, N, K), k (…, M, K), v (…, M, V)."""
-    return FLOPS_PER_MAC * q.shape[:-1].numel() * k.shape[-2] * (k.shape[-1] + v.shape[-1])
-
-
 # Contractions missing from torch's table: their FLOPs, without what is added.
 FLOPS: Final[dict[Any, Callable[..., int]]] = {
     aten.mv: matrix_vector_flops,
     aten.dot: matrix_vector_flops,
     aten.vdot: matrix_vector_flops,
     aten.addmv: added_matrix_vector_flops,
-    aten_operation("_scaled_dot_product_flash_attention_for_cpu"): attention_on_cpu_flops,
 }
 # They add their first argument to the product, element-wise; a convolution adds its third.
 _WITH_ADDED: Final = frozenset((aten.addmm, aten.baddbmm, aten.addmv))

@@ -136,7 +136,7 @@ def _first_steps(
     recorder: Recorder, loop: Callable[..., Any], args: tuple[Any, ...], steps: int, *, trained: bool
 ) -> _Steps:
     """The gradient comes from the first output alone: the others are mostly left unused."""
-    inner = recorder.of_loop()
+    inner = recorder.another()
     first = [_first_tokens(arg, steps) for arg in args]
     gradients: list[Tensor | None] = [None] * len(args)
     with inner.modes(), inner.saving() if recorder.is_saving else nullcontext():

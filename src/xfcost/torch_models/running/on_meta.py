@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.torch_models.shared.private_torch import aten_operation
+from xfcost.torch_models.tracing.contraction_costs import attention_macs
 from xfcost.torch_models.tracing.elementwise_costs import Costs
 
 _KERNEL_RANK: Final = 4
@@ -33,8 +34,7 @@ def attention_costs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
     """QKᵀ, softmax(QKᵀ·scale + bias) and AV: queries (…, N, K), keys (…, M, K). Boolean masks cost nothing."""
     operands = attention_operands(args, kwargs)
     q, k, v, bias = *(operands[name] for name in ("query", "key", "value")), operands.get("attn_mask")
-    entries = q.shape[:-1].numel() * k.shape[-2]
-    macs = entries * (k.shape[-1] + v.shape[-1])
+    entries, macs = q.shape[:-1].numel() * k.shape[-2], attention_macs(q, k, v)
     scaling = 0 if kwargs.get("scale") == 1 else q.numel() * FLOPS_PER_ELEMENT["multiply"]
     biased = bias is not None and bias.is_floating_point()
     per_entry = FLOPS_PER_ELEMENT["softmax"] + (FLOPS_PER_ELEMENT["add"] if biased else 0)

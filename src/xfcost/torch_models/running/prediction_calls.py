@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from xfcost.torch_models.running.record import ATTENTION, Call, Run, TensorRecord
 from xfcost.torch_models.shared.private_torch import schema_of
 
+Place = TypeVar("Place", bound=Hashable)
 FUSED_ATTENTION: Final = "xfcost.scaled_dot_product_attention"
 FLASH_ATTENTION: Final = "aten._scaled_dot_product_flash_attention_for_cpu"
 """What fused attention runs on the CPU where a gradient is needed."""
@@ -47,6 +48,11 @@ class LayoutCall(NamedTuple):
     inputs: tuple[Layout, ...]
     outputs: tuple[Layout, ...]
     options: tuple[Any, ...] = ()
+
+    @property
+    def computes(self) -> bool:
+        """Has it tensors? A profiler's mark has none."""
+        return bool(self.inputs or self.outputs)
 
 
 class StepCalls(NamedTuple):
@@ -111,17 +117,24 @@ def every_layout(run: Run) -> Iterator[tuple[Call, LayoutCall | None, int]]:
             yield call, layout_call(call), 1
 
 
+def calls_by_place(
+    run: Run, place_of: Callable[[Call], Place]
+) -> tuple[Counter[tuple[Place, LayoutCall]], Counter[Place]]:
+    """The calls of a run by place, and those that only make another view of a tensor."""
+    calls: Counter[tuple[Place, LayoutCall]] = Counter()
+    views: Counter[Place] = Counter()
+    for call, layouts, times in every_layout(run):
+        if layouts is None:
+            views[place_of(call)] += times
+        elif layouts.computes:
+            calls[place_of(call), layouts] += times
+    return calls, views
+
+
 def calls_of(run: Run, *, backward: bool) -> StepCalls:
     """The calls of a forward, or of a backward pass."""
-    found = StepCalls(Counter(), 0)
-    for call, layouts, times in every_layout(run):
-        if (call.phase == "forward") == backward:
-            continue
-        if layouts is None:
-            found = found._replace(views=found.views + times)
-        elif layouts.inputs or layouts.outputs:  # else nothing is computed: a profiler's mark
-            found.calls[layouts] += times
-    return found
+    calls, views = calls_by_place(run, lambda call: (call.phase != "forward") is backward)
+    return StepCalls(Counter({call: times for (wanted, call), times in calls.items() if wanted}), views[True])
 
 
 def in_all_steps(fewer: StepCalls, more: StepCalls, numbers: tuple[int, int], steps: int) -> StepCalls:

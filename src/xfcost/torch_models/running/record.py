@@ -59,7 +59,7 @@ class TensorRecord(NamedTuple):
     tensor: int
     """The same number for the same tensor, in every run of this process."""
     storage: int | None
-    """The same number for the same memory, in this run; None of sparse and nested tensors."""
+    """The same number for the same memory, in this run; None of sparse tensors."""
     is_nested: bool
     source: Lineage | None
     """What is known of it from before the run: an input, a parameter."""
@@ -87,8 +87,6 @@ class Call:
     outputs: list[TensorRecord]
     costs: Costs | None
     """None: no table knows it."""
-    does_work: bool
-    """Is it more than another view, or memory taken?"""
     phase: Phase
     next_node: int
     """The number that autograd's next node gets once the call has begun: its own is the one before."""
@@ -152,6 +150,14 @@ class Run:
         """ATen calls alone, those of functions included."""
         for call in self.calls:
             yield from call.parts if call.is_function else (call,)
+
+    def node_modules(self) -> NodeOwners:
+        """The module that made each autograd node."""
+        owners = NodeOwners()
+        for call in self.aten_calls():
+            if call.phase != "backward":
+                owners.own(call.next_node, call.module, has_costs=True)
+        return owners
 
     def peak_bytes(self) -> int:
         """The most bytes of live storages at once."""

@@ -26,7 +26,6 @@ from xfcost.torch_models.running.costs import (
     COMPLETE,
     OUTER,
     backward_costs,
-    does_work,
     is_composite,
     operation_costs,
     operation_name,
@@ -75,7 +74,8 @@ class Recorder(TorchDispatchMode):
         inputs: tensors that are there too.
         clock: measures each call.
         calls: record calls; without, the bytes of storages alone.
-        for_prediction: results on `meta` lie in memory as on the CPU; attention is the call that the CPU makes.
+        for_prediction: results on `meta` lie in memory as on the CPU; attention is the call that the CPU makes; costs
+            are left out.
         numbers_on_meta: `item` on `meta` returns 1, so that an optimizer that reads a number can run.
         whole_loops: run all steps of a loop over tokens.
         live: gets the bytes of live storages whenever one is made.
@@ -161,17 +161,18 @@ class Recorder(TorchDispatchMode):
             node = running_node()
             if self._recomputing or torch.is_grad_enabled():
                 phase = "again"
-        count_costs = backward_costs if phase == "backward" else operation_costs
-        call = self._made(operation_name(func), func, args, kwargs, result, count_costs(func, args, kwargs, result))
-        call.does_work, call.phase, call.node, call.seconds = does_work(func), phase, node, spent
-        if phase == "backward" and (learned := learning_parameter()) is not None:
-            call.weight = self._names.get(id(learned))
+        if self.for_prediction:
+            costs: Costs | None = Counter()
+        else:
+            costs = (backward_costs if phase == "backward" else operation_costs)(func, args, kwargs, result)
+        call = self._made(operation_name(func), func, args, kwargs, result, costs)
+        call.phase, call.node, call.seconds = phase, node, spent
+        if self.for_prediction and phase == "backward":
+            call.weight = self._names.get(id(learning_parameter()))
         (self.run.calls if self.inside is None else self.inside.parts).append(call)
         self.run.ran += 1
 
-    def _made(
-        self, name: str, func: Any, args: Any, kwargs: Any, result: Any, costs: Any
-    ) -> Call:  # fmt: skip
+    def _made(self, name: str, func: Any, args: Any, kwargs: Any, result: Any, costs: Costs | None) -> Call:
         inputs: list[TensorRecord] = []
         outputs: list[TensorRecord] = []
         own_args = tuple(self._seen(arg, inputs) for arg in args)
@@ -179,7 +180,7 @@ class Recorder(TorchDispatchMode):
         self._seen(result, outputs, made=True)
         return Call(
             operation=name, func=func, module=self.running[-1], place=self.place(sys._getframe(2)),  # noqa: SLF001
-            args=own_args, kwargs=own_kwargs, inputs=inputs, outputs=outputs, costs=costs, does_work=True,
+            args=own_args, kwargs=own_kwargs, inputs=inputs, outputs=outputs, costs=costs,
             phase=self.phase, next_node=next_node(), node=None, number=self.run.ran,
         )  # fmt: skip
 
@@ -289,7 +290,7 @@ class Recorder(TorchDispatchMode):
     @contextmanager
     def in_thread(self, path: str) -> Iterator[None]:
         """Record in another thread, for the module of this path, which gave it work."""
-        own = self.of_loop()
+        own = self.another()
         own.clock, own.run, own.stacks, own.lock, own.phase = self.clock, self.run, self.stacks, self.lock, self.phase
         own.running = [path]
         own.stacks[threading.get_ident()] = own.running
@@ -301,17 +302,15 @@ class Recorder(TorchDispatchMode):
         finally:
             del own.stacks[threading.get_ident()]
 
-    def of_loop(self) -> Recorder:
+    def another(self) -> Recorder:
         """A recorder like this one, with a record of its own, that knows the same storages."""
         return Recorder(calls=self.calls, for_prediction=self.for_prediction, storages=self.storages)
 
     def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """A loop over tokens: all its steps, or of very many a few, the others alike."""
-        return (
-            loop(*args)
-            if self.whole_loops or not self.calls or self.clock is not None
-            else extrapolated(self, loop, shapes, args)
-        )
+        if self.whole_loops or not self.calls or self.clock is not None:
+            return loop(*args)
+        return extrapolated(self, loop, shapes, args)
 
     @contextmanager
     def modes(self) -> Iterator[None]:
@@ -383,7 +382,7 @@ class _Storages:
 
     def number(self, tensor: Tensor, *, made: bool) -> int | None:
         """Of a tensor's storage; None of a tensor without one. Of one that was just `made` bytes count."""
-        if tensor.layout is not torch.strided or tensor.is_nested:
+        if tensor.layout is not torch.strided:
             return None
         storage = tensor.untyped_storage()
         identity = storage_identity(storage)

@@ -19,15 +19,13 @@ from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.private_torch import pytree
 from xfcost.torch_models.timing.devices import Clock
-from xfcost.torch_models.tracing.rows import row_path
+from xfcost.torch_models.tracing.rows import leaf_rows
 
 
 def leaves(live: BuiltModel) -> Iterator[tuple[str, nn.Module]]:
     """The row path and the module of each leaf of a row."""
-    for name, module in live.model.named_modules():
-        path = row_path(name, live.rows)
-        if path is not None and next(module.children(), None) is None:
-            yield path, module
+    for name, path in leaf_rows(live.model, live.rows).items():
+        yield path, live.model.get_submodule(name)
 
 
 def blocks_of(live: BuiltModel) -> Counter[str]:

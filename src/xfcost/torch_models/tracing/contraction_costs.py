@@ -99,10 +99,14 @@ def _grouped(args: tuple[Any, ...], result: Tensor) -> Costs:
     return counted(result.numel() * left.shape[-1])
 
 
+def attention_macs(q: Tensor, k: Tensor, v: Tensor) -> int:
+    """QKᵀ and AV: q (…, N, K), k (…, M, K), v (…, M, V)."""
+    return q.shape[:-1].numel() * k.shape[-2] * (k.shape[-1] + v.shape[-1])
+
+
 def _attention(args: tuple[Any, ...], result: Any) -> Costs:
-    """QKᵀ and AV of a fused kernel: q (…, N, K), k (…, M, K), v (…, M, V)."""
-    q, k, v = args[:3]
-    return counted(q.shape[:-1].numel() * k.shape[-2] * (k.shape[-1] + v.shape[-1]))
+    """A fused kernel."""
+    return counted(attention_macs(*args[:3]))
 
 
 def _trilinear(args: tuple[Any, ...], result: Tensor) -> Costs:
@@ -164,7 +168,8 @@ CONTRACTIONS: Final[dict[Any, Formula]] = {
     **_of("aten", "_euclidean_dist", _euclidean),
     **_of(
         "aten",
-        "_scaled_dot_product_fused_attention_overrideable _scaled_dot_product_attention_math_for_mps",
+        "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_fused_attention_overrideable "
+        "_scaled_dot_product_attention_math_for_mps",
         _attention,
     ),
     **_of("quantized", "linear linear_relu linear_dynamic linear_relu_dynamic", _quantised_linear),

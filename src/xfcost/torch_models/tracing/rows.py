@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from torch import nn
+
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.operation import Operation
 
@@ -38,6 +40,12 @@ def _row(path: str, repeated: list[Mapping[str, int]]) -> Operation:
     costs: dict[str, Any] = dict(repeated[0])
     cached = costs.pop("cached", 0)
     return Operation(path=path, title=path, times=len(repeated), cache=Cached(cached) if cached else None, **costs)
+
+
+def leaf_rows(model: nn.Module, rows: Mapping[str, str]) -> dict[str, str]:
+    """The dotted path of each leaf that has a row -> the row's path."""
+    leaves = (name for name, module in model.named_modules() if next(module.children(), None) is None)
+    return {name: path for name in leaves if (path := row_path(name, rows)) is not None}
 
 
 # Names of inner modules that are not part of a row's name.
