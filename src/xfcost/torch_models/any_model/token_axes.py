@@ -25,10 +25,17 @@ Axes = dict[str | int, tuple[int, ...]]
 def axes_of(given: Given, names: Sequence[str], works: Sequence[Work]) -> Axes:
     """The token axes of every input; `names` are those of the positional ones."""
     found: Axes = {}
+    tensors: dict[str | int, Tensor] = {}
     for key, value in inputs_of(given):
         name = key if isinstance(key, str) else (names[key] if key < len(names) else str(key))
         tensor = next((leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)), None)
         found[key] = () if tensor is None else _axes(tensor, name, works)
+        if tensor is not None:
+            tensors[key] = tensor
+    samples = {tensors[key].shape[0] for key, own in found.items() if own and 0 not in own}
+    for key, own in found.items():
+        if own == (0,) and tensors[key].shape[0] in samples:  # a vector of each sample conditions its tokens
+            found[key] = ()
     return found
 
 

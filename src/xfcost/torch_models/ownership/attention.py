@@ -19,7 +19,7 @@ def fused(call: Call) -> Outcome:
         owners = query.unsqueeze(-1).expand(call.result.shape).clone()
         return Outcome([owners, *rest], PER_TOKEN if any_owned(query) else None)
     heads = homes.shape[1] // key.shape[1]
-    read = call.places.without_learned(content(key)).repeat_interleave(heads, 1)
+    read = call.places.read_by(homes, content(key)).repeat_interleave(heads, 1)
     read = read.unsqueeze(-2).expand(*homes.shape, key.shape[-1])
     read = torch.where(homes.unsqueeze(-1) >= 0, read, -1)
     kept = torch.where(_hidden(call, read.shape), -1, read)

@@ -29,6 +29,8 @@ class Finding(NamedTuple):
     content_dependent: bool = False
     bounded: bool = False
     """Is the number fixed by the operation's own arguments (a kernel size)?"""
+    latents: bool = False
+    """Do learned queries, whose number does not grow, read each other?"""
     kernel: bool = False
     """Does it slide a kernel of learned weights along the tokens?"""
     merges: bool = False
@@ -82,6 +84,10 @@ class Owned(Protocol):
     def depth(self, tensor: Tensor) -> int: ...
 
     def history(self, tensor: Tensor) -> History: ...
+
+    def settle(self, lines: Tensor, owners: Tensor) -> None: ...
+
+    def settled(self, owners: Tensor) -> Tensor: ...
 
     def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None: ...
 

@@ -73,6 +73,7 @@ class Follower(TorchDispatchMode):
         self._histories: Any = WeakTensorKeyDictionary()
         self._recent: Any = WeakTensorKeyDictionary()
         self._lost = Lost()
+        self._tokens_of: dict[frozenset[int], int] = {}
         self._made: History = {}
         self._ordered: TensorWeakRef | None = None
 
@@ -92,6 +93,10 @@ class Follower(TorchDispatchMode):
         places = torch.cat(numbers) if 0 not in axes else numbers[0]
         self._owners[tensor] = vectors(places.expand(tensor.shape)).clone()
 
+    def condition(self, tensor: Tensor) -> None:
+        """An input without tokens is the same for all of them, as a learned vector is."""
+        self._owners[tensor] = torch.full((), LEARNED).expand(tensor.shape).clone()
+
     def owners(self, tensor: Tensor) -> Tensor:
         """The owners of a tensor's numbers, in its shape."""
         found = self._owners.get(tensor)
@@ -107,6 +112,22 @@ class Follower(TorchDispatchMode):
     def history(self, tensor: Tensor) -> History:
         """What the places of a tensor read one after the other."""
         return self._histories.get(tensor, {})
+
+    def settle(self, lines: Tensor, owners: Tensor) -> None:
+        """Vectors that are put together of several tokens each, (…, numbers), become tokens: `owners` (…)."""
+        rows = [frozenset(row) for row in home(lines).flatten(0, -2).tolist()]
+        if len(set(rows)) == len(rows) > 1:
+            self._tokens_of.update(zip(rows, owners.flatten().tolist(), strict=True))
+
+    def settled(self, owners: Tensor) -> Tensor:
+        """`owners`, or those of the tokens that their vectors have become, where a residual connection reads them."""
+        if not self._tokens_of or not owners.dim() or not varies(home(owners), -1):
+            return owners
+        rows = [self._tokens_of.get(frozenset(row)) for row in home(owners).flatten(0, -2).tolist()]
+        found = [row for row in rows if row is not None]
+        if len(found) < len(rows):
+            return owners
+        return torch.tensor(found).reshape(owners.shape[:-1]).unsqueeze(-1).expand(owners.shape)
 
     def step(self, packet: Any, pairs: list[list[int]], history: History) -> list[int]:
         """(home, place that it reads) pairs: of a recurrence, the number of places that each home has read so far."""
@@ -139,6 +160,7 @@ class Follower(TorchDispatchMode):
         outcome = self._lost.follow(call, [] if packet in _ERASING else given, self._outcome(call, given, packet))
         if outcome.finding is not None and outcome.finding.kept is not None and self._any_chosen(given):
             outcome = outcome._replace(finding=outcome.finding._replace(chosen=True))
+        outcome = self._among_latents(outcome)
         chooses = packet in _SORTING and varies(home(self.owners(args[0])), call.argument("dim", -1))
         if not _makes_floats(results):  # indices and masks
             chooses = chooses or (outcome.finding is not None and outcome.finding.mixes is not False)
@@ -158,6 +180,13 @@ class Follower(TorchDispatchMode):
             Noted(call.sequence, self.running[-1], name, inputs, outputs, outcome.finding, moves(call), chooses)
         )
         self._ordered = TensorWeakRef(results[0]) if packet in _SORTING else None
+
+    def _among_latents(self, outcome: Outcome) -> Outcome:
+        """Learned queries that read each other are a set that does not grow."""
+        finding, latents = outcome.finding, self.places.latents
+        if not latents or finding is None or not finding.mixes or not finding.places <= latents:
+            return outcome
+        return outcome._replace(finding=finding._replace(latents=self.places.all_latent(home(outcome.owners[0]))))
 
     def _forget_order(self) -> None:
         """Where only the order of what was sorted is left, and not its values, tokens are moved as wholes."""

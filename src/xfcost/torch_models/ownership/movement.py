@@ -190,8 +190,32 @@ def _added(call: Call, given: tuple[Any, ...]) -> Outcome:
     owners = torch.where(owners >= 0, owners, target)
     back = owners.index_select(axis, index) if index.dim() == 1 else owners.gather(axis, index)
     meets = (back >= 0) & (source >= 0) & (home(back) != home(source))
-    finding = Finding(mixes=None, reason="several tokens are added at one index") if bool(meets.any()) else PER_TOKEN
-    return Outcome([owners], finding if any_owned(owners) else None)
+    if not bool(meets.any()):
+        return Outcome([owners], PER_TOKEN if any_owned(owners) else None)
+    groups = _groups_at(owners, axis % owners.dim(), index, source)
+    if groups is None:
+        return Outcome([owners], Finding(mixes=None, reason="several tokens are added at one index"))
+    made = [call.places.merged(call.sequence, group, row) if group else CONSTANT for row, group in enumerate(groups)]
+    shape = [-1 if at == axis % owners.dim() else 1 for at in range(owners.dim())]
+    counts = torch.tensor([len(group) for group in groups if group])
+    places = frozenset[int]().union(*groups)
+    return Outcome(
+        [vectors(torch.tensor(made)).reshape(shape).expand(owners.shape).clone()],
+        Finding(mixes=True, computed=counts, places=places),
+    )
+
+
+def _groups_at(owners: Tensor, axis: int, index: Tensor, source: Tensor) -> list[frozenset[int]] | None:
+    """The homes that are added at each row along `axis`; None where rows hold several tokens each."""
+    homes = home(source).movedim(axis, 0).flatten(1)
+    rows = (index if index.dim() == 1 else index.movedim(axis, 0).flatten(1)).reshape(len(homes), -1)
+    if not len(homes) or bool((homes != homes[:, :1]).any()) or bool((rows != rows[:, :1]).any()):
+        return None
+    groups: list[set[int]] = [set() for _ in range(owners.shape[axis])]
+    for row, place in zip(rows[:, 0].tolist(), homes[:, 0].tolist(), strict=True):
+        if place >= 0:
+            groups[row].add(place)
+    return [frozenset(group) for group in groups]
 
 
 def _owners_of_values(call: Call, value: Any) -> Any:

@@ -37,7 +37,7 @@ def pointwise(call: Call) -> Outcome:
         return Outcome([torch.full(shape, CONSTANT)], None)
     held = [one for _, one in operands if any_owned(call.places.without_learned(home(one)))]
     owned = [
-        Operand(value, one, call.run.depth(value), call.run.history(value))
+        Operand(value, call.run.settled(one), call.run.depth(value), call.run.history(value))
         for value, one in operands
         if any_owned(one) and (not held or any(one is other for other in held))
     ]

@@ -70,8 +70,10 @@ def normalised(call: Call, owners: Tensor, axes: list[int]) -> Outcome:
 
 
 def _normalised_lines(call: Call, lines: Tensor) -> tuple[Tensor, Finding | None]:
+    lines = call.run.settled(lines)
     turned = normal(lines)
-    homes, contents = home(turned), call.places.without_learned(content(turned))
+    homes = home(turned)
+    contents = call.places.read_by(homes, content(turned))
     if not varies(homes, -1):
         if not varies(contents, -1):
             return lines, PER_TOKEN

@@ -23,7 +23,7 @@ from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.torch_models.running.on_meta import attention_backward_macs
 from xfcost.torch_models.running.registry import registered_costs
-from xfcost.torch_models.shared.private_torch import aten_operation, can_decompose
+from xfcost.torch_models.shared.private_torch import aten_operation, can_decompose, disable_current_modes
 from xfcost.torch_models.tracing.contraction_costs import (
     CONTRACTIONS,
     SPARSE_PRODUCTS,
@@ -62,7 +62,8 @@ _WITH_ADDED: Final = frozenset((aten.addmm, aten.baddbmm, aten.addmv))
 def costs_of(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Costs | None:
     """The cost of the operation `packet` with these arguments, or None without a formula."""
     if packet in SPARSE_PRODUCTS and any(is_sparse(arg) for arg in args):
-        return sparse_costs(packet, args, result)
+        with disable_current_modes():  # numbers of stored elements are operations too
+            return sparse_costs(packet, args, result)
     if packet in CONTRACTIONS:
         return CONTRACTIONS[packet](args, result)
     if packet in FLOPS:

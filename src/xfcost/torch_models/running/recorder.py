@@ -467,7 +467,10 @@ def _strides(tensor: Tensor) -> tuple[int, ...]:
     """As it lies in memory; of a sparse tensor as if it were dense, of a nested one none."""
     if tensor.is_nested:
         return ()
-    return tensor.stride() if tensor.layout is torch.strided else torch.empty(tensor.shape, device="meta").stride()
+    if tensor.layout is torch.strided:
+        return tensor.stride()
+    with disable_current_modes():
+        return torch.empty(tensor.shape, device="meta").stride()
 
 
 def strided_parts(tensor: Tensor) -> tuple[Tensor, ...]:
