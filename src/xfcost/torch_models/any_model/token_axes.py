@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from math import prod
 from typing import Any, Final
 
 import torch
@@ -16,6 +17,7 @@ from xfcost.torch_models.shared.private_torch import pytree
 
 # Inputs with such a word in their name say something about tokens, and hold none.
 _ABOUT_TOKENS: Final = ("mask", "position", "type", "segment", "label")
+_PRODUCTS: Final = frozenset(("convolution", "mm", "addmm", "bmm", "baddbmm"))
 _WAVES: Final = frozenset(("input_values",))
 
 Axes = dict[str | int, tuple[int, ...]]
@@ -64,8 +66,9 @@ def _axes(tensor: Tensor, name: str, works: Sequence[Work]) -> tuple[int, ...]:
 
 
 def _enters_convolution(shape: tuple[int, ...], works: Sequence[Work]) -> bool:
-    """Is (B, C, N) the input of a convolution, its channels those of the kernel?"""
-    return any(work.name == "convolution" and work.inputs[:1] == (shape,) for work in works)
+    """Is (B, C, N) the input of a convolution, its channels those of the kernel, before that of another product?"""
+    first = next((w for w in works if w.name in _PRODUCTS and any(prod(one) == prod(shape) for one in w.inputs)), None)
+    return first is not None and first.name == "convolution" and first.inputs[0] == shape
 
 
 def resized(given: Given, axes: Axes, sides: Mapping[int, int], batch: int | None) -> Given:
