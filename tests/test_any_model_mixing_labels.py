@@ -181,3 +181,10 @@ def test_a_product_of_a_sparse_matrix_leaves_linear_maps_per_token() -> None:
     module = Module(lambda self, x: torch.sparse.mm(graph, self.first(x)), first=nn.Linear(D, D))
     ledger = xfcost.analyze(module, example_inputs=torch.randn(30, D), mixing=True, trace=False)
     assert {row.path: row.mixing for row in ledger.rows}["first.addmm"] == "per-token"
+
+
+def test_a_jagged_tensor_is_counted_and_its_kinds_are_left_out_with_a_reason() -> None:
+    rows = torch.nested.nested_tensor([torch.randn(5, D), torch.randn(7, D)], layout=torch.jagged)
+    ledger = xfcost.analyze(nn.Linear(D, D), example_inputs=rows, mixing=True, trace=False)
+    assert ledger.total("macs") == 12 * D * D
+    assert any("a nested tensor have lengths of their own" in note for note in ledger.metadata.notes)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
-from torch import nn
+from torch import Tensor, nn
 
 from xfcost.ledger.errors import NoNumbersError, UsageError
 from xfcost.torch_models.any_model.inputs import Given
@@ -23,6 +23,7 @@ from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.ownership.follower import Follower
 from xfcost.torch_models.ownership.run import own_inputs
 from xfcost.torch_models.ownership.verdict import verdicts
+from xfcost.torch_models.shared.private_torch import pytree
 
 MOST_BYTES: Final = 2 * 2**30
 Built = tuple[nn.Module, Given]
@@ -51,6 +52,9 @@ def find_mixing(full: Run, built: Sequence[Built]) -> str | None:
     for model in models:
         _check_device(model)
     (model, given), inputs = (models[0], built[0][1]), [one for _, one in built]
+    if any(isinstance(leaf, Tensor) and leaf.is_nested for leaf in pytree.tree_leaves((given.args, given.kwargs))):
+        _nothing(full, "the rows of a nested tensor have lengths of their own")
+        return None
     axes = axes_of(given, given.places(model), full.works)
     if not any(axes.values()):
         _nothing(full, "no input has an axis of tokens")
