@@ -131,7 +131,7 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
-        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+        if not self.for_prediction and any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a tensor made of others, as a jagged one is: it calls this mode with those
         if not self.for_prediction and is_composite(func):
             with self:
