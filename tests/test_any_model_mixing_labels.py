@@ -85,6 +85,25 @@ class Neighbourhood(nn.Module):
         return attended(query.unsqueeze(3), key[:, :, self.index], value[:, :, self.index])
 
 
+class Windows(nn.Module):
+    """Attention in windows of 4 × 4 tokens on a grid of `side` × `side`."""
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        self.qkv, self.side, self.window_size = nn.Linear(D, 3 * D), side, 4
+
+    def forward(self, x: Tensor) -> Tensor:
+        windows = x.unflatten(1, (self.side // 4, 4, self.side // 4, 4)).transpose(2, 3).reshape(-1, 16, D)
+        return attended(*self.qkv(windows).chunk(3, -1))
+
+
+def shrinking(self: Any, image: Tensor) -> Tensor:
+    """Windows on 16 × 16 tokens, and a single one on the 4 × 4 that are left."""
+    x = self.patches(image).flatten(2).transpose(1, 2) + self.positions[0]
+    x = self.many(x).unflatten(0, (4, 4)).unflatten(2, (4, 4)).transpose(1, 2).reshape(1, 16, 16, D)
+    return self.one(self.merge(x.permute(0, 3, 1, 2)).flatten(2).transpose(1, 2))
+
+
 def finer_and_coarser(self: Any, image: Tensor) -> Tensor:
     return self.along(torch.cat([F.interpolate(self.down(image), scale_factor=2), image], 1))
 
@@ -149,6 +168,18 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
         Neighbourhood(),
         TOKENS,
         [("bmm", "local", 9, True), ("_softmax", "local", 9, True), ("bmm_2", "local", 9, True)],
+    ),
+    "a window that holds all tokens that are left, of a module of one size": (
+        Module(
+            shrinking,
+            patches=nn.Conv2d(3, D, 4, 4),
+            many=Windows(16),
+            merge=nn.Conv2d(D, D, 4, 4),
+            one=Windows(4),
+            positions=nn.ParameterList([torch.randn(1, 256, D)]),
+        ),
+        IMAGE,
+        [(f"{name}.{row}", "local", 16, True) for name in ("many", "one") for row in ("bmm", "_softmax", "bmm_2")],
     ),
     "a convolution over a finer and a coarser map": (  # nine pixels, and four of the map of half the size
         Module(finer_and_coarser, down=nn.Conv2d(3, 3, 2, 2), along=nn.Conv2d(6, 8, 3, padding=1)),

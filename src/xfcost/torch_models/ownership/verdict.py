@@ -157,8 +157,8 @@ def _grows(finding: Finding, run: Follower, numbers: _Numbers, others: _Numbers 
 
 
 def _far_fewer(numbers: _Numbers, places: int) -> bool:
-    """Do inner tokens all read the same number, and at most a quarter of what is read by any?"""
-    return numbers.reads.median == numbers.reads.largest and _MOST_PARTS * numbers.reads.largest <= places
+    """Is the same number computed for all inner tokens, and at most a quarter of what is read by any?"""
+    return numbers.computed.median == numbers.computed.largest and _MOST_PARTS * numbers.computed.largest <= places
 
 
 def _all_of(finding: Finding, run: Follower) -> int:
