@@ -91,11 +91,11 @@ class Follower(TorchDispatchMode):
             first = self.places.add(count, sample)
             numbers.append(torch.arange(first, first + count).reshape(shape))
         places = torch.cat(numbers) if 0 not in axes else numbers[0]
-        self._owners[tensor] = vectors(places.expand(tensor.shape)).clone()
+        self._owners[tensor] = vectors(places.expand(tensor.shape))
 
     def condition(self, tensor: Tensor) -> None:
         """An input without tokens is the same for all of them, as a learned vector is."""
-        self._owners[tensor] = torch.full((), LEARNED).expand(tensor.shape).clone()
+        self._owners[tensor] = torch.full((), LEARNED).expand(tensor.shape)
 
     def owners(self, tensor: Tensor) -> Tensor:
         """The owners of a tensor's numbers, in its shape."""
@@ -171,7 +171,7 @@ class Follower(TorchDispatchMode):
             self._write(args[0], outcome.owners[0])
         else:
             for result, owners in zip(results, outcome.owners, strict=True):
-                self._owners[result] = _laid_like(result, owners, view=func.is_view)
+                self._owners[result] = owners
         self._link(call, given, results, outcome)
         self.queries.follow(call.sequence, given, results, mixes=mixes)
         inputs, outputs = (tuple(tuple(value.shape) for value in values) for values in (given, results))
@@ -258,14 +258,27 @@ class Follower(TorchDispatchMode):
         return any(any_chosen(self.owners(value)) for value in given)
 
     def _write(self, target: Tensor, owners: Tensor) -> None:
-        """Writes through to the owners of what `target` is a view of."""
-        before = self._owners.get(target)
-        if before is None:
-            before = self._owners[target] = self.owners(target).clone()
+        """Writes through to the owners of all that share the memory of `target`."""
+        before = self.owners(target)
         if before.shape != target.shape:  # `transpose_`, `unsqueeze_`: the tensor itself is another view
             self._owners[target] = owners
-        elif before is not owners:
-            before.copy_(owners)
+        elif before is not owners and bool((before != owners).any()):
+            self.laid(target).copy_(owners)
+
+    def laid(self, tensor: Tensor) -> Tensor:
+        """The owners of a tensor, laid out as its numbers are, with those of all tensors of the same memory."""
+        storage, size = tensor.untyped_storage(), tensor.element_size()
+        laid = torch.full((storage.nbytes() // size,), CONSTANT)
+        self._owners.setdefault(tensor, self.owners(tensor))
+        for other in list(self._owners):
+            shared = other.layout is torch.strided and other.untyped_storage().data_ptr() == storage.data_ptr()
+            if shared and other.element_size() == size:
+                part = laid.as_strided(other.shape, other.stride(), other.storage_offset())
+                if all(other.stride()):  # else it is a view of another that is not spread
+                    part.copy_(self._owners[other])
+                self._owners[other] = part
+        found: Tensor = self._owners[tensor]
+        return found
 
     def _link(self, call: Call, given: list[Tensor], results: list[Tensor], outcome: Outcome) -> None:
         """Follows an attention matrix, so that a mask also tells what of its scores is kept."""
@@ -314,11 +327,3 @@ def _fitting(call: Call, outcome: Outcome) -> Outcome:
     if shapes[0] != shapes[1]:
         raise ValueError(f"its outputs have the shapes {shapes[0]}, and their owners {shapes[1]}")
     return outcome
-
-
-def _laid_like(result: Tensor, owners: Tensor, *, view: bool) -> Tensor:
-    """Owners in the strides of the numbers, so that views of both can be taken alike."""
-    if view or owners.stride() == result.stride():
-        return owners
-    laid = torch.empty_strided(result.shape, result.stride(), dtype=owners.dtype)
-    return laid.copy_(owners.broadcast_to(result.shape))

@@ -108,7 +108,7 @@ def adaptively_pooled(call: Call, owners: Tensor, out: list[int]) -> Outcome:
         places = places.index_select(axis, table.flatten()).unflatten(axis, (size, most)).movedim(axis + 1, -1)
     lines = vectors(places.reshape(shape[0], -1, places.shape[1 + len(out) :].numel()))
     made, finding = merged_lines(call, lines, 1, channels=True, overlapping=True)
-    return Outcome([made.reshape(shape[0], 1, *out).expand(shape).clone()], finding)
+    return Outcome([made.reshape(shape[0], 1, *out).expand(shape)], finding)
 
 
 def _placed(call: Call, owners: Tensor, kernel: Kernel, shape: torch.Size) -> Outcome:
@@ -116,7 +116,7 @@ def _placed(call: Call, owners: Tensor, kernel: Kernel, shape: torch.Size) -> Ou
     taps = kernel.taps(call.places.without_learned(home(one)), tuple(shape[2:]))
     counts = distinct(taps, -1)
     if int(counts.max()) <= 1:
-        vector = vectors(taps.amax(-1)).unsqueeze(1).expand(shape).clone()
+        vector = vectors(taps.amax(-1)).unsqueeze(1).expand(shape)
         return Outcome([vector], PER_TOKEN)
     batch = shape[0]
     lines = vectors(taps.reshape(batch, -1, taps.shape[-1]))
@@ -130,7 +130,7 @@ def _placed(call: Call, owners: Tensor, kernel: Kernel, shape: torch.Size) -> Ou
     else:
         places = vectors(_home_of(taps, kernel))
         finding = Finding(mixes=True, computed=counts.flatten(), places=ids(taps), bounded=True)
-    return Outcome([places.unsqueeze(1).expand(shape).clone()], finding._replace(bounded=True))
+    return Outcome([places.unsqueeze(1).expand(shape)], finding._replace(bounded=True))
 
 
 def _home_of(taps: Tensor, kernel: Kernel) -> Tensor:
@@ -178,7 +178,7 @@ def _over_several(call: Call, owners: Tensor, kernel: Kernel, groups: int, *, tr
     finest = max(taps, key=lambda one: len(ids(one)))
     counts = distinct(torch.cat(taps, -1), -1)
     finding = Finding(mixes=True, computed=counts.flatten(), places=ids(homes), bounded=True)
-    return Outcome([vectors(_home_of(finest, kernel)).unsqueeze(1).expand(shape).clone()], finding)
+    return Outcome([vectors(_home_of(finest, kernel)).unsqueeze(1).expand(shape)], finding)
 
 
 def _together(findings: list[Finding]) -> Finding:
