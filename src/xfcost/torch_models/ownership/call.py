@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.ownership.owners import distinct
+from xfcost.torch_models.ownership.owners import distinct, narrow
 from xfcost.torch_models.ownership.places import Places
 from xfcost.torch_models.ownership.single_query import Queries
 from xfcost.torch_models.shared.private_torch import schema_of
@@ -140,7 +140,8 @@ class Call(NamedTuple):
 
 def ids(places: Tensor) -> frozenset[int]:
     """The distinct places."""
-    return frozenset(torch.unique(places[places >= 0]).tolist())
+    one = narrow(places)
+    return frozenset(torch.unique(one[one >= 0]).tolist())
 
 
 def reads(read: Tensor, kept: Tensor, lines: Tensor | slice = slice(None), *, content_dependent: bool) -> Finding:

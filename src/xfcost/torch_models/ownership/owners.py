@@ -28,7 +28,7 @@ _FLAGS: Final = _MASKED | _CHOSEN
 _NO_PLACE: Final = _PLACE
 
 
-def _narrow(owners: Tensor) -> Tensor:
+def narrow(owners: Tensor) -> Tensor:
     """`owners` without axes along which one number is spread: most are the same for all channels of a vector."""
     return owners[tuple(slice(None) if step else slice(1) for step in owners.stride())]
 
@@ -38,7 +38,7 @@ def _of_each(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
 
     @wraps(function)
     def spread(owners: Tensor) -> Tensor:
-        return function(_narrow(owners)).expand(owners.shape)
+        return function(narrow(owners)).expand(owners.shape)
 
     return spread
 
@@ -86,7 +86,7 @@ def with_chosen(owners: Tensor) -> Tensor:
 
 def any_chosen(owners: Tensor) -> bool:
     """Does a mask of any number depend on the input?"""
-    one = _narrow(owners)
+    one = narrow(owners)
     return bool(((one >= 0) & (one & _CHOSEN != 0)).any())
 
 
@@ -98,17 +98,17 @@ def swapped(owners: Tensor) -> Tensor:
 
 def any_owned(owners: Tensor) -> bool:
     """Has any number a place?"""
-    return bool((_narrow(owners) >= 0).any())
+    return bool((narrow(owners) >= 0).any())
 
 
 def any_learned(owners: Tensor) -> bool:
     """Is any number out of parameters alone?"""
-    return bool((_narrow(owners) == LEARNED).any())
+    return bool((narrow(owners) == LEARNED).any())
 
 
 def are_pairs(owners: Tensor) -> bool:
     """Has any number a content other than its home?"""
-    one = _narrow(owners)
+    one = narrow(owners)
     return bool((home(one) != content(one)).any())
 
 
@@ -116,7 +116,7 @@ def varies(places: Tensor, axis: int) -> bool:
     """Does any line along `axis` hold several places?"""
     if places.numel() == 0 or not places.stride(axis):
         return False
-    places = _narrow(places)
+    places = narrow(places)
     largest = places.amax(axis)
     smallest = torch.where(places >= 0, places, _NO_PLACE).amin(axis)
     return bool(((largest != smallest) & (largest >= 0)).any())
@@ -126,7 +126,7 @@ def along(owners: Tensor, axis: int) -> Tensor:
     """One owner for each line along `axis`, where all that are owned are the same; LEARNED before CONSTANT."""
     if owners.shape[axis] == 0:
         return owners.new_full(_without(owners, axis), CONSTANT)
-    one = _narrow(owners)
+    one = narrow(owners)
     largest, smallest = one.amax(axis), one.amin(axis)
     return torch.where(largest >= 0, largest, smallest).expand(_without(owners, axis))
 
@@ -141,7 +141,7 @@ def distinct(places: Tensor, axis: int) -> Tensor:
     """The number of distinct places in each line along `axis`."""
     if places.shape[axis] == 0:
         return places.new_zeros(_without(places, axis))
-    ordered = _narrow(places).sort(axis).values
+    ordered = narrow(places).sort(axis).values
     first = ordered.narrow(axis, 0, 1) >= 0
     steps = (ordered.diff(dim=axis) != 0) & (ordered.narrow(axis, 1, ordered.shape[axis] - 1) >= 0)
     return (first.sum(axis) + steps.sum(axis)).expand(_without(places, axis))
@@ -157,3 +157,9 @@ def varying(owners: Tensor) -> list[int]:
         and homes.stride(axis)
         and bool((homes.narrow(axis, 1, homes.shape[axis] - 1) != homes.narrow(axis, 0, 1)).any())
     ]
+
+
+def distinct_pairs(places: Tensor, others: Tensor) -> Tensor:
+    """The different pairs of a place and the place beside it: (2, pairs)."""
+    found = torch.unique((places << _BITS) | others)
+    return torch.stack([found >> _BITS, found & _PLACE])

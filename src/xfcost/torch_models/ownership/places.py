@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, packed
+from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, distinct_pairs, packed
 
 _NO_SAMPLE: Final = -2
 _NOWHERE: Final = frozenset((CONSTANT, LEARNED))
@@ -75,8 +75,9 @@ class Places:
         births, samples = torch.tensor([*self.births, -1]), torch.tensor([*self.samples, -1])
         ours, theirs = homes[known], read[known]
         same = samples[ours] == samples[theirs]
-        pairs = torch.stack([births[ours][same], births[theirs][same]])
-        met = torch.unique(pairs[:, pairs[0] != pairs[1]], dim=1)
+        one, other = births[ours][same], births[theirs][same]
+        apart = one != other
+        met = distinct_pairs(one[apart] + 1, other[apart] + 1) - 1  # -1 is the birth of an input's token
         for maker, other in zip(met.amax(0).tolist(), met.amin(0).tolist(), strict=True):
             self._combine(maker, other)
 
