@@ -21,13 +21,12 @@ from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
-from xfcost.torch_models.any_model.given_module import GivenModule
-from xfcost.torch_models.any_model.in_turns import ModuleOnDevice
-from xfcost.torch_models.any_model.options import How
-from xfcost.torch_models.any_model.system import ModuleSystem
-from xfcost.torch_models.memory.limits import Limit
-from xfcost.torch_models.timing import in_turns as turns
-from xfcost.torch_models.timing.load import read_system
+from xfcost.torch_models.any_model.ledger import How
+from xfcost.torch_models.any_model.system import ModuleOnDevice, ModuleSystem
+from xfcost.torch_models.any_model.targets import GivenModule
+from xfcost.torch_models.memory.shortage import Limit
+from xfcost.torch_models.timing import systems as turns
+from xfcost.torch_models.timing.devices import read_system
 from xfcost.torch_models.timing.systems import SystemOnDevice
 from xfcost.torch_models.timing.turns import Meters
 

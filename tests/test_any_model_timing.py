@@ -21,14 +21,14 @@ from xfcost.report.table import ledger_plain
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.any_model.timing import OnDevice
-from xfcost.torch_models.memory.limits import Limit
+from xfcost.torch_models.memory.shortage import Limit
 from xfcost.torch_models.timing.turns import Meters
 
 
 def ticking() -> Meters:
     """A clock that goes on by a second each time it is read, and a machine without load."""
     ticks = count()
-    from xfcost.torch_models.timing.load import read_system
+    from xfcost.torch_models.timing.devices import read_system
 
     return Meters(lambda: float(next(ticks)), read_system)
 

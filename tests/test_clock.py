@@ -17,9 +17,8 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.addressable import check_addressable
 from xfcost.torch_models.memory.peak import check_room, peak_bytes
-from xfcost.torch_models.timing.backward import NodeMakers, nodes_clocked
 from xfcost.torch_models.timing.devices import check_device
-from xfcost.torch_models.timing.rows import blocks_of, row_bytes, row_seconds
+from xfcost.torch_models.timing.rows import NodeMakers, blocks_of, nodes_clocked, row_bytes, row_seconds
 from xfcost.torch_models.timing.subjects import Generated, generation
 
 

@@ -17,7 +17,7 @@ from xfcost.ledger.operation import Operation
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
-from xfcost.torch_models.timing.composed import composed, with_distinct_blocks
+from xfcost.torch_models.timing.systems import composed, with_distinct_blocks
 from xfcost.torch_models.timing.turns import Measured
 
 

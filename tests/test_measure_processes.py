@@ -24,7 +24,7 @@ from xfcost.ledger.measurements import Outcome
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.spec.load import load
 from xfcost.torch_models.memory import peak
-from xfcost.torch_models.memory.limits import Limit
+from xfcost.torch_models.memory.shortage import Limit
 
 ONCE = TimingPlan(runs=1, threads=1)
 

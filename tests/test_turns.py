@@ -6,10 +6,17 @@ import torch
 from clocks import Machine
 from xfcost.ledger.metadata import Load
 from xfcost.ledger.timing_options import TimingPlan
-from xfcost.torch_models.timing.load import Reading, load_between, withheld_seconds
-from xfcost.torch_models.timing.result import timing_of
-from xfcost.torch_models.timing.threads import cores, physical_cores, quota, threads_set, usable_cpus
-from xfcost.torch_models.timing.turns import Subject, take_turns, time_calls
+from xfcost.torch_models.timing.devices import (
+    Reading,
+    cores,
+    load_between,
+    physical_cores,
+    quota,
+    threads_set,
+    usable_cpus,
+    withheld_seconds,
+)
+from xfcost.torch_models.timing.turns import Subject, take_turns, time_calls, timing_of
 
 # A call of a second is its own block: torch's timer calls it once to see that, and once more to measure it.
 UNMEASURED = 1

@@ -20,12 +20,12 @@ from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.torch_models.accounts import costs_by_row
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.batch_statistics import batch_statistics
+from xfcost.torch_models.memory.addressable import batch_statistics
 from xfcost.torch_models.running.by_row import train
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.rows import row_bytes
-from xfcost.torch_models.training import costs_by_row
 
 
 def architectures(options: argparse.Namespace) -> Iterator[Architecture]:

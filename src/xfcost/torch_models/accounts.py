@@ -6,18 +6,19 @@ import msgspec
 from torch import Tensor, nn
 
 from xfcost.counting.forward import count
+from xfcost.counting.training import with_saved_activations
 from xfcost.ledger.accounts import RUN
-from xfcost.ledger.join import join
+from xfcost.ledger.join import join, with_backward
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement
 from xfcost.spec.architecture import Architecture
-from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.addressable import check_addressable, within_torch
-from xfcost.torch_models.running.by_row import dispatched_rows
+from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.memory.addressable import batch_statistics, check_addressable, within_torch
+from xfcost.torch_models.memory.training_step import adafactor_states
+from xfcost.torch_models.running.by_row import dispatched_rows, train, trained_rows
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.versions import with_versions
 from xfcost.torch_models.tracing.trace import traced_rows
-from xfcost.torch_models.training import walked
 
 
 def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
@@ -55,3 +56,13 @@ def with_traced(ledger: Ledger, step: Architecture) -> Ledger:
         uncounted=(*ours.uncounted, *uncounted),
     )
     return msgspec.structs.replace(ledger, agreement=agreement)
+
+
+def walked(live: BuiltModel, ledger: Ledger) -> Ledger:
+    """`ledger` joined with the backward pass of the torch model on `meta`, and with its saved activations."""
+    live.model.train().requires_grad_()
+    with batch_statistics(ledger.metadata.name):
+        found = train(live.model, live.inputs)
+    blocks, saved, outside = trained_rows(live.model, found, live.rows)
+    joined = with_backward(ledger, blocks, saved, outside)
+    return with_saved_activations(joined, sum(found.saved.values()), adafactor_states(live.model.parameters()))

@@ -112,8 +112,7 @@ def _described(job: Job) -> Described:
     with memory_may_run_out("torch", "loading it"):
         import psutil
 
-        from xfcost.torch_models.timing.devices import check_device, cpu_name, machine
-        from xfcost.torch_models.timing.threads import cores
+        from xfcost.torch_models.timing.devices import check_device, cores, cpu_name, machine
     check_device(job.device)
     of_row = (job.configuration.dtype,) if job.timing.checks and job.configuration is not None else ()
     for dtype in (*job.calibrated, *of_row):
@@ -168,8 +167,8 @@ def _measured(configuration: Configuration, job: Job, begin: Callable[[], None])
 
 
 def _measured_spec(configuration: Configuration, job: Job, begin: Callable[[], None]) -> tuple[Ledger, Memory | None]:
+    from xfcost.torch_models.timing.devices import threads_set
     from xfcost.torch_models.timing.growth import memory_of
-    from xfcost.torch_models.timing.threads import threads_set
 
     timing, run, on = job.timing, run_of(configuration), configuration.device
     loaded = _loaded(configuration, job.spec)

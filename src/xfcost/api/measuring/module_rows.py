@@ -24,10 +24,10 @@ def measured_module(
     Raises:
         XfcostError: it can't be loaded here, is another one than was counted, or does not fit.
     """
-    from xfcost.torch_models.any_model.growth import memory_of_module
-    from xfcost.torch_models.any_model.options import How
+    from xfcost.torch_models.any_model.ledger import How
     from xfcost.torch_models.any_model.system import lengths_of
-    from xfcost.torch_models.timing.threads import threads_set
+    from xfcost.torch_models.any_model.targets import memory_of_module
+    from xfcost.torch_models.timing.devices import threads_set
 
     target, of = module_target(configuration.target), configuration.module
     if target is None or not isinstance(of, OfModule):

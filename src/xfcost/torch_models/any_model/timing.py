@@ -20,19 +20,17 @@ from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import OnCPU
 from xfcost.torch_models.any_model.operations import Operations
-from xfcost.torch_models.any_model.run import Run, stand_ins
-from xfcost.torch_models.any_model.stand_in import How, copied_inputs, copier, reached
-from xfcost.torch_models.any_model.stepping import predicted_peak, steps_on
+from xfcost.torch_models.any_model.run import Run, TensorKind, copied_inputs, copier, learned_from, reached, stand_ins
 from xfcost.torch_models.any_model.user_errors import original, refused
 from xfcost.torch_models.any_model.work import Key, Work, owners
-from xfcost.torch_models.memory.peak import bytes_to_run, check_room, peak_of_call
-from xfcost.torch_models.running.recorder import Recorder
+from xfcost.torch_models.memory.peak import bytes_to_run, check_room, on_cpu, peak_of_call
+from xfcost.torch_models.memory.training_step import optimizer
+from xfcost.torch_models.running.recorder import Recorder, differentiate
 from xfcost.torch_models.shared.private_torch import is_compiled_in_place, pytree
 from xfcost.torch_models.timing.devices import Clock, check_device, waiting_clock
 from xfcost.torch_models.timing.refusals import on_device
-from xfcost.torch_models.timing.result import timing_of
 from xfcost.torch_models.timing.subjects import UPDATE, Ready, peak_on_cuda
-from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, take_turns
+from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, take_turns, timing_of
 from xfcost.torch_models.tracing.meta import shapes_on_meta
 
 # What a module may raise because of its own code.
@@ -147,7 +145,7 @@ def with_timing(ledger: Ledger, timed_: Timed) -> Ledger:
     return ledger
 
 
-def predicted(model: nn.Module, given: Given, how: How, optimizer: str | None) -> int | None:
+def predicted(model: nn.Module, given: Given, how: TensorKind, optimizer: str | None) -> int | None:
     """Peak bytes of live tensors in what is timed, on `meta`; None where the module does not run there."""
     if how != "meta":
         return None
@@ -226,3 +224,56 @@ def _notes(built: nn.Module, model: nn.Module, on: OnDevice) -> Iterator[str]:
     fast = nn.TransformerEncoderLayer | nn.MultiheadAttention
     if on.optimizer is None and any(isinstance(one, fast) and not one.training for one in model.modules()):
         yield "timed as counted, without the fast path that torch takes for its own encoder layers in evaluation mode"
+
+
+class ModuleSteps:
+    """Steps of `model` on one repeated batch; the loss is the model's own, else the sum of what it returns."""
+
+    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, device: str) -> None:
+        self.model, self.args, self.kwargs = model, args, kwargs
+        self.name, self.lists = name, not on_cpu(device)
+        self.optimizer = optimizer(name, model, lists=self.lists)
+
+    def __call__(self) -> None:
+        """Forward, backward, update."""
+        differentiate(learned_from(self.model(*self.args, **self.kwargs)))
+        self._update()
+
+    def _update(self) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def by_operation(self, clock: Clock) -> dict[Any, float]:
+        """Seconds of every operation, its backward pass with it, in one step; and of the update."""
+        recorder = Recorder(clock=clock)
+        with recorder.of(self.model):
+            recorder.differentiate(learned_from(self.model(*self.args, **self.kwargs)))
+        began = clock()
+        self._update()
+        update = clock() - began
+        return Operations(recorder.run).seconds | {UPDATE: update}
+
+    def peak(self) -> int:
+        """Peak bytes of live tensors in two steps, the second with optimizer states. Works on `meta` too."""
+        self.optimizer = optimizer(self.name, self.model, lists=self.lists)
+        recorder = Recorder(self.model, reached((self.args, self.kwargs)), calls=False, numbers_on_meta=True)
+        with recorder.of(self.model):
+            self()
+            self()
+        return recorder.run.peak_bytes()
+
+
+@contextmanager
+def steps_on(device: str, model: nn.Module, given: Given, name: str) -> Iterator[ModuleSteps]:
+    """Steps with the optimizer `name` on copies of the parameters there."""
+    how: TensorKind = "meta" if device == "meta" else "real"
+    there = None if device == "meta" else device
+    placed = stand_ins(how, model, given.args, given.kwargs, training=True, device=there)
+    with placed as (args, kwargs), torch.enable_grad():
+        yield ModuleSteps(model, args, kwargs, name, device)
+
+
+def predicted_peak(model: nn.Module, given: Given, name: str) -> int:
+    """The same on `meta`, where nothing is allocated."""
+    with steps_on("meta", model, given, name) as steps, shapes_on_meta():
+        return steps.peak()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from xfcost.ledger.errors import NoRoomError
 from xfcost.ledger.units import size
-from xfcost.torch_models.memory.limits import Limit, tightest
+from xfcost.torch_models.memory.shortage import Limit, tightest
 from xfcost.torch_models.running.recorder import Recorder
 
 # The usable share of an accelerator's free memory; the rest is allocator rounding.

@@ -27,7 +27,7 @@ from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import check_room, on_cpu
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.timing.refusals import on_device
-from xfcost.torch_models.timing.room import room_for
+from xfcost.torch_models.timing.systems import room_for
 
 # The heap hardly grows after so many passes; of slow ones two are enough.
 _PASSES: Final = 4

@@ -6,17 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import torch
+from torch import nn
 
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.memory.training_step import Stepping, peak_of_steps
 from xfcost.torch_models.shared.cache import set_position
-from xfcost.torch_models.timing.backward import NodeMakers, nodes_clocked
-from xfcost.torch_models.timing.compiled import compiled
 from xfcost.torch_models.timing.devices import Clock
-from xfcost.torch_models.timing.rows import leaves_clocked, row_seconds
+from xfcost.torch_models.timing.rows import NodeMakers, leaves_clocked, nodes_clocked, row_seconds
 from xfcost.torch_models.timing.turns import Subject
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    """`model` compiled by torch.compile; it compiles at the first call."""
+    return torch.compile(model)  # type: ignore[return-value]
+
 
 UPDATE: Final = "update"
 """The key of the optimizer's update among a training step's rows."""

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import NamedTuple, Protocol
 
 import msgspec
 
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.modes import Generation
 from xfcost.ledger.timing_options import TimingPlan
-from xfcost.spec.architecture import Architecture
+from xfcost.spec.architecture import Architecture, Stage
+from xfcost.spec.block_order import BlockOrder
+from xfcost.torch_models.build import build
+from xfcost.torch_models.memory.addressable import batch_statistics, check_addressable, within_torch
+from xfcost.torch_models.memory.peak import bytes_to_run, check_room, limit_on, peak_bytes
+from xfcost.torch_models.memory.training_step import peak_of_steps
+from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.versions import with_versions
-from xfcost.torch_models.timing.composed import composed, composed_room, with_distinct_blocks
 from xfcost.torch_models.timing.devices import check_device, waiting_clock
-from xfcost.torch_models.timing.in_turns import Say, in_turns
-from xfcost.torch_models.timing.result import timing_of
-from xfcost.torch_models.timing.room import room_for
+from xfcost.torch_models.timing.refusals import on_device
+from xfcost.torch_models.timing.rows import generation_bytes, row_bytes, training_bytes
 from xfcost.torch_models.timing.subjects import (
     DECODE,
     PREFILL,
@@ -30,7 +36,159 @@ from xfcost.torch_models.timing.subjects import (
     generation,
     training_step,
 )
-from xfcost.torch_models.timing.turns import REAL, Measured, Meters
+from xfcost.torch_models.timing.turns import REAL, Measured, Meters, take_turns, timing_of
+
+Say = Callable[[str], None]
+
+
+class Entrant(Protocol):
+    """What is timed, alone or with others."""
+
+    @property
+    def name(self) -> str:
+        """The system's name."""
+
+    @property
+    def dtype(self) -> str:
+        """Of its tensors."""
+
+    @property
+    def needed(self) -> int:
+        """The bytes that must be free."""
+
+    @property
+    def what(self) -> str:
+        """What is run: `one forward`."""
+
+    def ready(self) -> AbstractContextManager[Ready]:
+        """It is built on the device; at the end it is gone."""
+
+    def ledger(self, measured: Measured, peak: int | None) -> Ledger:
+        """Its ledger with what was measured."""
+
+
+def in_turns(entrants: Sequence[Entrant], device: str, plan: TimingPlan, say: Say, meters: Meters) -> list[Ledger]:
+    """The ledgers with measured seconds.
+
+    Raises:
+        DeviceError: the device fails, one does not fit, a kernel is missing.
+    """
+    for one in entrants:
+        check_room(one.needed, device, one.name, one.what)
+    limit, together = limit_on(device), sum(one.needed for one in entrants)
+    if len(entrants) > 1 and together > limit.left:
+        say(
+            f"timed one after the other, not in turns: all at once would need {together:,} bytes, and {limit.name} "
+            f"leaves {limit.left:,}"
+        )
+        return [ledger for one in entrants for ledger in _timed_group([one], device, plan, say, meters)]
+    return _timed_group(entrants, device, plan, say, meters)
+
+
+def _timed_group(entrants: Sequence[Entrant], device: str, plan: TimingPlan, say: Say, meters: Meters) -> list[Ledger]:
+    """Entrants that are all held at once."""
+    with ExitStack() as held:
+        ready = []
+        for one in entrants:
+            say(f"building {one.name} on {device} …")
+            with on_device(one.name, device, one.dtype):
+                ready.append(held.enter_context(one.ready()))
+        names = " and ".join(one.name for one in entrants)
+        say(f"timing {names} on {device}{' in turns' if len(entrants) > 1 else ''} …")
+        with on_device(names, device, entrants[0].dtype):
+            found = take_turns([one.subject for one in ready], device, plan, meters)
+            peaks = [None if plan.composed else one.peak() for one in ready]
+    return [one.ledger(measured, peak) for one, measured, peak in zip(entrants, found, peaks, strict=True)]
+
+
+class Room(NamedTuple):
+    """Predicted memory, and the bytes of inputs and outputs of each row over all its blocks."""
+
+    predicted: int | None
+    """Peak of live tensors in one call; None of a composed run."""
+    needed: int
+    """Bytes that must be free, of a generation for both phases."""
+    what: str
+    """What is run."""
+    row_bytes: dict[str, int]
+    """Without the weights that a forward reads; in decode steps of a generation with them."""
+
+
+def room_for(architecture: Architecture, ledger: Ledger, step: Architecture | None, device: str) -> Room:
+    """The memory of what the ledger's mode runs.
+
+    Raises:
+        DeviceError: a tensor is too large for torch, or a batch norm has one value per channel.
+    """
+    check_addressable(ledger)
+    name = ledger.metadata.name
+    with within_torch(name):
+        if ledger.training is not None:
+            with batch_statistics(name):
+                return _of_training(architecture, ledger.training.step.optimizer, device)
+        with no_compiler():
+            first = _of_forward(architecture, device)
+            text = ledger.generation
+            if step is None or text is None:
+                return first
+            positions = range(text.prompt, text.prompt + text.new_tokens - 1)
+            held = generation_bytes(first.row_bytes, step, positions)
+            return first._replace(needed=first.needed + _of_forward(step, device).needed, row_bytes=held)
+
+
+def _of_forward(architecture: Architecture, device: str) -> Room:
+    on_meta = build(architecture)
+    predicted = peak_bytes(on_meta.model, on_meta.inputs)
+    return Room(predicted, bytes_to_run(predicted, device), "one forward", row_bytes(on_meta))
+
+
+def _of_training(architecture: Architecture, optimizer: str, device: str) -> Room:
+    predicted = peak_of_steps(build(architecture), optimizer, lists=device.startswith("cuda"))
+    held = training_bytes(architecture, optimizer)
+    return Room(predicted, bytes_to_run(predicted, device), "a step of training", held)
+
+
+def with_distinct_blocks(architecture: Architecture, ledger: Ledger) -> Architecture:
+    """The architecture with every block once.
+
+    Raises:
+        UsageError: the mode runs more than one pass.
+    """
+    if ledger.training is not None or ledger.generation is not None:
+        raise UsageError(f"--composed: of --mode {ledger.metadata.mode}; a forward or a decode step is composed")
+    streams = tuple(
+        msgspec.structs.replace(stream, stages=tuple(map(_once, stream.stages))) for stream in architecture.streams
+    )
+    return msgspec.structs.replace(architecture, streams=streams)
+
+
+def _once(stage: Stage) -> Stage:
+    blocks = tuple(msgspec.structs.replace(block, times=1) for block in stage.blocks)
+    return msgspec.structs.replace(stage, blocks=blocks, order=BlockOrder(tuple(dict.fromkeys(stage.order))))
+
+
+def composed(measured: Measured, ledger: Ledger) -> Measured:
+    """What was measured of the distinct blocks -> what all blocks take.
+
+    What stands between the rows grows as the rows do.
+    """
+    times = _times(ledger)
+    rows = {path: tuple(spent * times.get(path, 1) for spent in each) for path, each in measured.rows.items()}
+    once, whole = (math.fsum(math.fsum(each) for each in one.values()) for one in (measured.rows, rows))
+    factor = whole / once if once else 1.0
+    phases = {name: tuple(spent * factor for spent in spans) for name, spans in measured.phases.items()}
+    return measured._replace(rows=rows, phases=phases)
+
+
+def composed_room(room: Room, ledger: Ledger) -> Room:
+    """The bytes of rows over all blocks; no peak, which was that of the distinct ones."""
+    times = _times(ledger)
+    row_bytes = {path: held * times.get(path, 1) for path, held in room.row_bytes.items()}
+    return room._replace(row_bytes=row_bytes, predicted=None)
+
+
+def _times(ledger: Ledger) -> dict[str, int]:
+    return {row.path: row.times for row in ledger.rows}
 
 
 class System(NamedTuple):

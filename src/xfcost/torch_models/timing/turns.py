@@ -11,12 +11,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from xfcost.ledger.metadata import Load
-from xfcost.ledger.statistics import median, precision
+from xfcost.ledger.metadata import Load, Phase, Timing
+from xfcost.ledger.noise import noise_text
+from xfcost.ledger.statistics import interquartile_range, median, precision
 from xfcost.ledger.timing_options import USUAL, TimingPlan
-from xfcost.torch_models.timing.devices import Clock, waiting_clock
-from xfcost.torch_models.timing.load import Reading, load_between, read_system
-from xfcost.torch_models.timing.threads import cores, threads_set
+from xfcost.torch_models.timing.devices import (
+    Clock,
+    Reading,
+    cores,
+    load_between,
+    machine,
+    read_system,
+    threads_set,
+    waiting_clock,
+)
 
 # Six measurements are the fewest that give an interval; after --max-time three are enough, and are said to be noisy.
 _FEWEST: Final = 6
@@ -169,3 +177,37 @@ class _Session:
         if turns < _FEWEST or measured < plan.min_time * systems:
             return False
         return all(one.precision() <= plan.precision for one in self.timed)
+
+
+def timing_of(
+    measured: Measured, device: str, peak: int | None, predicted: int | None, plan: TimingPlan = USUAL
+) -> Timing:
+    """The statistics of several measurements, and whether they are to be trusted."""
+    times = measured.times
+    found = median(times)
+    threads = measured.threads if device.startswith("cpu") else 1
+    return Timing(
+        device=device,
+        machine=machine(device),
+        seconds=found.value,
+        spread=interquartile_range(times),
+        runs=len(times),
+        threads=measured.threads,
+        peak_bytes=peak,
+        predicted_peak_bytes=predicted,
+        interval=found.interval,
+        precision=precision(found),
+        times=times,
+        in_turns=measured.in_turns,
+        warm_up_seconds=measured.warm_up,
+        compiled=plan.compile,
+        composed=plan.composed,
+        load=measured.load,
+        noisy=noise_text(found, measured.load, threads, plan),
+        phases=tuple(_phase(name, spent) for name, spent in measured.phases.items() if name),
+    )
+
+
+def _phase(name: str, times: tuple[float, ...]) -> Phase:
+    found = median(times)
+    return Phase(name=name, seconds=found.value, interval=found.interval)

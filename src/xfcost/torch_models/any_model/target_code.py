@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import hashlib
 import importlib
 import importlib.util
+import itertools
+import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, printable
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.user_errors import check_initialised, is_own, own_line, raised
+from xfcost.torch_models.build import MOST_BLOCKS
 
 
 class Found(NamedTuple):
@@ -181,3 +188,97 @@ def _told(error: BaseException) -> str:
 
 def _type(value: Any) -> str:
     return type(value).__name__
+
+
+def configured(path: str, device: str) -> nn.Module:
+    """The model of the config at `path`, which has a model_type, without weights.
+
+    Raises:
+        UsageError: transformers isn't installed, or does not know the config.
+    """
+    shown = printable(path, 200)
+    try:
+        import transformers
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "transformers":
+            raise UsageError(
+                f"{shown}: no spec can be made of it, and its own code is in transformers, which is not installed: "
+                "pip install transformers"
+            ) from None
+        raise UsageError(f"{shown}: importing transformers raised {raised(error)}") from error
+    with open(path, encoding="utf-8-sig") as file:
+        values = json.load(file)
+    _check_depth(values, shown)
+    try:
+        make = _class(values.get("architectures"), shown) or transformers.AutoModel.from_config
+        config = transformers.AutoConfig.for_model(**values)
+        with torch.device(device):
+            return make(config).eval()
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{shown}: transformers refuses it: {raised(error)}") from error
+
+
+def _check_depth(values: Any, shown: str, place: str = "") -> None:
+    """Refuse numbers of layers that would be built without end.
+
+    Raises:
+        UsageError: one is too large.
+    """
+    for key, value in values.items() if isinstance(values, dict) else ():
+        if isinstance(value, dict):
+            _check_depth(value, shown, f"{place}{key}.")
+        counts = value if isinstance(value, list) else [value]
+        if ("layer" in key or "depth" in key) and any(type(one) is int and one > MOST_BLOCKS for one in counts):
+            raise UsageError(
+                f"{shown}: {place}{key}: expected at most {MOST_BLOCKS:,} layers, which are built one by one, got "
+                f"{max(one for one in counts if type(one) is int):,}"
+            )
+
+
+def _class(architectures: Any, shown: str) -> Callable[[Any], nn.Module] | None:
+    """The class that the config names first; None where it names none."""
+    import transformers
+
+    names = [architectures] if isinstance(architectures, str) else architectures
+    if not names:
+        return None
+    name = names[0] if isinstance(names, list) and isinstance(names[0], str) else None
+    cls = getattr(transformers, name, None) if name is not None else None
+    if not isinstance(cls, type) or not issubclass(cls, nn.Module):
+        raise UsageError(
+            f"{shown}: transformers {transformers.__version__} has no model {printable(str(name or names), 80)}; "
+            "architectures names the class to look at"
+        )
+    return cls
+
+
+def fingerprint(target: ModuleTarget, model: nn.Module, texts: Sequence[str]) -> str:
+    """16 hexadecimal digits. Comments and the layout of the code do not change them, and what it imports neither.
+
+    `texts` say how it is made and called. Of parameters and buffers names, shapes and dtypes count.
+    """
+    found = hashlib.sha256(_code(target).encode())
+    found.update(repr(tuple(texts)).encode())
+    for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
+        found.update(f"{name} {_shape(tensor)} {tensor.dtype}\n".encode())
+    return found.hexdigest()[:16]
+
+
+def _shape(tensor: Tensor) -> str:
+    return "lazy" if is_lazy(tensor) else "x".join(map(str, tensor.shape))
+
+
+def _code(target: ModuleTarget) -> str:
+    """What the target's file says; of a config also the version of transformers."""
+    if target.kind == "config":
+        return version("transformers") + _text(target.place)
+    place = target.place if target.kind == "file" else getattr(sys.modules.get(target.place), "__file__", None)
+    if place is None or not place.endswith(".py"):  # compiled
+        return str(place)
+    return ast.dump(ast.parse(_text(place)))
+
+
+def _text(place: str) -> str:
+    return Path(place).read_bytes().decode("utf-8", "replace")
