@@ -22,8 +22,9 @@ from xfcost.ledger.timing_options import TimingPlan
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.ledger import How
-from xfcost.torch_models.any_model.system import ModuleOnDevice, ModuleSystem
+from xfcost.torch_models.any_model.system import ModuleSystem
 from xfcost.torch_models.any_model.targets import GivenModule
+from xfcost.torch_models.any_model.timing import ModuleOnDevice
 from xfcost.torch_models.memory.shortage import Limit
 from xfcost.torch_models.timing import systems as turns
 from xfcost.torch_models.timing.devices import read_system
@@ -58,7 +59,7 @@ def ticking() -> Meters:
 
 def module(model: nn.Module, meters: Meters, plan: TimingPlan = PLAN) -> ModuleOnDevice:
     system = ModuleSystem(GivenModule(model, torch.ones(1, 16, 8)))
-    return ModuleOnDevice(system, Run(), How(trace=False, device="cpu", timing=plan), meters)
+    return system.on_device(Run(), How(trace=False, device="cpu", timing=plan, meters=meters))
 
 
 def spec(folder: Path, meters: Meters) -> SystemOnDevice:
@@ -96,7 +97,7 @@ def test_steps_of_training_take_turns(tmp_path: Path) -> None:
     ready = ready_to_time(loaded, run, "cpu", trace=False, orders=False, say=lambda text: None)
     system = ModuleSystem(GivenModule(model, torch.ones(1, 16, 8)))
     how = How(trace=False, plan=run.plan, device="cpu", timing=PLAN)
-    both = [SystemOnDevice(ready, "cpu", PLAN, meters), ModuleOnDevice(system, run, how, meters)]
+    both = [SystemOnDevice(ready, "cpu", PLAN, meters), system.on_device(run, how._replace(meters=meters))]
     ledgers = turns.in_turns(both, "cpu", PLAN, lambda text: None, meters)
     for ledger in ledgers:
         assert ledger.timing is not None

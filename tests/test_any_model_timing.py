@@ -18,9 +18,7 @@ from xfcost.ledger.timing_options import TimingPlan
 from xfcost.ledger.training import Plan
 from xfcost.report.export import ledger_text
 from xfcost.report.table import ledger_plain
-from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.ledger import module_ledger
-from xfcost.torch_models.any_model.timing import OnDevice
 from xfcost.torch_models.memory.shortage import Limit
 from xfcost.torch_models.timing.turns import Meters
 
@@ -34,8 +32,8 @@ def ticking() -> Meters:
 
 
 def timed(model: nn.Module, *inputs, **more):
-    on = OnDevice("cpu", lambda: [(model, Given(inputs, {}))], lambda text: None, TimingPlan(runs=3), ticking())
-    return module_ledger(model, inputs, trace=False, on=on, **more)
+    how = {"device": "cpu", "timing": TimingPlan(runs=3), "meters": ticking()}
+    return module_ledger(model, inputs, trace=False, **how, **more)
 
 
 class Twice(nn.Module):

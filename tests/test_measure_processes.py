@@ -179,10 +179,10 @@ def test_what_does_not_fit_is_skipped_with_its_bytes(tmp_path: Path, monkeypatch
 
 
 def test_an_error_of_torch_is_a_failed_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: object) -> None:
+    def failing(*_: object, **__: object) -> None:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied\n  at …")
 
-    monkeypatch.setattr("xfcost.torch_models.timing.growth.measured_peak", failing)
+    monkeypatch.setattr("xfcost.torch_models.timing.growth.peak_of", failing)
     outcome = answered(Job(device="cpu", configuration=_tiny(tmp_path), timing=ONCE))
     assert outcome == Outcome(status="failed", reason="RuntimeError: mat1 and mat2 shapes cannot be multiplied")
 

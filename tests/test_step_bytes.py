@@ -10,7 +10,7 @@ from xfcost.counting.run_options import make_run
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.spec.load import load
 from xfcost.torch_models.timing import rows as rows_
-from xfcost.torch_models.timing.systems import System, room_for
+from xfcost.torch_models.timing.systems import System, SystemOnDevice
 
 SMALL = ("stages.0.depth=1",)
 
@@ -21,7 +21,7 @@ def system(name: str, **options: object) -> System:
 
 
 def held(found: System) -> dict[str, int | None]:
-    room = room_for(found.architecture, found.ledger, found.step, "cpu")
+    room = SystemOnDevice(found, "cpu")
     return {row.path: row.operand_bytes for row in with_operand_bytes(found.ledger, room.row_bytes).rows}
 
 

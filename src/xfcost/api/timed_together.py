@@ -65,10 +65,9 @@ def _entrant(system: System, run: Run, asked: Asked) -> Entrant:
             ready = foreseen(ready, predictors(asked.predict, asked.timing.threads))
         return SystemOnDevice(ready, asked.device, asked.timing)
     from xfcost.torch_models.any_model.ledger import How
-    from xfcost.torch_models.any_model.system import ModuleOnDevice
 
     closed_form = None if asked.orders else False
     how = How(asked.trace, asked.strict, closed_form, asked.mixing, run.plan, asked.device, asked.timing)
     if asked.predict is not None:
         how = how._replace(predict=predictors(asked.predict, asked.timing.threads))
-    return ModuleOnDevice(cast("ModuleSystem", system), run, how)
+    return cast("ModuleSystem", system).on_device(run, how)

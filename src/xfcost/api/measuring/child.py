@@ -169,6 +169,7 @@ def _measured(configuration: Configuration, job: Job, begin: Callable[[], None])
 def _measured_spec(configuration: Configuration, job: Job, begin: Callable[[], None]) -> tuple[Ledger, Memory | None]:
     from xfcost.torch_models.timing.devices import threads_set
     from xfcost.torch_models.timing.growth import memory_of
+    from xfcost.torch_models.timing.systems import System, SystemOnDevice
 
     timing, run, on = job.timing, run_of(configuration), configuration.device
     loaded = _loaded(configuration, job.spec)
@@ -180,7 +181,8 @@ def _measured_spec(configuration: Configuration, job: Job, begin: Callable[[], N
         begin()
     else:
         with threads_set(configuration.threads):
-            memory = memory_of(place(loaded, run), counted, on, begin)
+            one = SystemOnDevice(System(place(loaded, run), counted), on)
+            memory = memory_of(one, on, begin, backward=counted.training is not None)
     predict = on if timing.checks else None
     return account(loaded, run, trace=False, device=on, predict=predict, timing=timing, orders=False), memory
 

@@ -26,7 +26,6 @@ def measured_module(
     """
     from xfcost.torch_models.any_model.ledger import How
     from xfcost.torch_models.any_model.system import lengths_of
-    from xfcost.torch_models.any_model.targets import memory_of_module
     from xfcost.torch_models.timing.devices import threads_set
 
     target, of = module_target(configuration.target), configuration.module
@@ -39,7 +38,7 @@ def measured_module(
         counted = module.ledger(lengths, how)
         if module.fingerprint() != configuration.spec_hash:
             raise DeviceError(f"{configuration.target}: it was changed after this command had read it; give it again")
-        memory = memory_of_module(module, lengths, counted, device, begin)
+        memory = module.memory(lengths, counted, device, begin)
     checked = timing.checks and run.plan is None  # of a module a forward is predicted
     foresee = predictors(device, timing.threads) if checked else None
     timed = how._replace(mixing=of.mixing, device=device, timing=timing, predict=foresee)

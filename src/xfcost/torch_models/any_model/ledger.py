@@ -1,10 +1,11 @@
-"""The ledger of any `nn.Module` with example inputs."""
+"""The ledger of any `nn.Module` with example inputs: counted, traced beside, timed, predicted; and its closed form."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -18,7 +19,7 @@ from xfcost.counting.training import TrainedParameters, training_step, with_save
 from xfcost.formulas.conventions import STATE_BYTES
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.closed_form import ClosedForm
-from xfcost.ledger.errors import IncompleteError, UsageError, XfcostError, printable
+from xfcost.ledger.errors import IncompleteError, SizeError, UsageError, XfcostError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, Metadata
 from xfcost.ledger.ran import ModuleRun
@@ -27,11 +28,11 @@ from xfcost.ledger.training import Plan, Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
 from xfcost.torch_models.any_model.closed_form import closed_form as with_closed_form
 from xfcost.torch_models.any_model.closed_form import with_form_of_module
-from xfcost.torch_models.any_model.inputs import Given
+from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import OnCPU, find_mixing
 from xfcost.torch_models.any_model.rows import costs_by_module, homes_of, module_rows, names_of
 from xfcost.torch_models.any_model.run import Run, TensorKind, reached, run, run_on, stand_ins
-from xfcost.torch_models.any_model.timing import OnDevice, Taken, timed, with_timing
+from xfcost.torch_models.any_model.timing import ModuleOnDevice, Taken, give_seconds, notes_of, with_timing
 from xfcost.torch_models.any_model.user_errors import original, raised
 from xfcost.torch_models.any_model.work import Key, Work, owners, uncounted
 from xfcost.torch_models.memory.training_step import adafactor_states
@@ -40,6 +41,18 @@ from xfcost.torch_models.running.prediction_calls import calls_by_place
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.private_torch import pytree
 from xfcost.torch_models.timing.devices import check_device
+from xfcost.torch_models.timing.systems import measured_in_turns
+from xfcost.torch_models.timing.turns import REAL, Meters
+
+# A run of more seconds is repeated at other N on demand alone.
+_QUICK: Final = 2.0
+_PATIENCE: Final = 10.0
+# The first run also traces, and loads code: up to so many times the seconds of a bare one, another run tells.
+_COLD: Final = 4
+_STATISTIC_BYTES: Final = 4
+_NOTHING: Final = Counter[str]()
+# What belongs to no operation.
+_OUTSIDE: Final[Key] = ("", "outside", None, None)
 
 
 class How(NamedTuple):
@@ -54,7 +67,7 @@ class How(NamedTuple):
     mixing: bool = False
     """Also find how each operation mixes tokens, in the module on the CPU."""
     plan: Plan | None = None
-    """Count a training step."""
+    """Count a training step: in training mode, with the backward pass of what it returns."""
     device: str | None = None
     """Also time it there, with the numbers that its constructor gives it."""
     timing: TimingPlan = USUAL
@@ -62,59 +75,106 @@ class How(NamedTuple):
     """Called with a line of text before it is timed."""
     taken: Taken | None = None
     """What was measured there already, in turns with other systems."""
-    predict: PredictorOf | None = None
-    """Also predict the seconds of a forward."""
+    predict: Callable[[str], Predictor] | None = None
+    """Also predict the seconds of a forward: dtype -> the predictions of the device's calibration for it."""
+    meters: Meters = REAL
+
+    @property
+    def optimizer(self) -> str | None:
+        """Of a training step."""
+        return None if self.plan is None else self.plan.optimizer
 
 
-_STATISTIC_BYTES: Final = 4
-
-
-def module_ledger(  # noqa: PLR0913 - options
-    module: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, trace: bool = True,
-    strict: bool = False, name: str | None = None, mixing: OnCPU | None = None, plan: Plan | None = None,
-    on: OnDevice | None = None, predict: PredictorOf | None = None,
+def ledger_at_lengths(  # noqa: PLR0913 - options
+    model: nn.Module, given_at: Callable[[Lengths], Given], lengths: Lengths, letters: frozenset[str], how: How,
+    on_cpu: OnCPU, *, name: str | None = None,
 ) -> Ledger:  # fmt: skip
-    """The ledger of one forward of `module(*args, **kwargs)`. The module is left as it was.
+    """The ledger at these lengths, with its closed form where N or the image's size are `letters` in its inputs.
+
+    `on_cpu` gives the module with real numbers.
+    """
+    size = lengths.size
+    has_n = "N" in letters and lengths.tokens is not None
+    images = not has_n and letters >= {"H", "W"} and size is not None and size[0] == size[1]
+    number = math.prod(size) if images and size is not None else lengths.tokens  # the N of closed forms
+
+    def ledger_at(number: int | None, how: How) -> Ledger:
+        at = lengths._replace(tokens=number)
+        if images and number is not None:
+            side = math.isqrt(number)
+            if side * side != number:
+                raise SizeError(f"{number:,} pixels are no square image")
+            at = lengths._replace(size=(side, side))
+        return module_ledger(model, *given_at(at), name=name, on_cpu=on_cpu, **how._asdict())
+
+    if how.device is not None:
+        check_device(how.device)
+    ledger, seconds = _timed(lambda: ledger_at(number, how))
+    if (has_n or images) and number is not None and how.closed_form is not False:
+        bare, asked = How(trace=False, plan=how.plan), how.closed_form is True
+        more = how.device is not None or how.predict is not None or _QUICK < seconds < _COLD * _QUICK
+        if not asked and more:
+            seconds = _timed(lambda: ledger_at(number, bare))[1]
+        if not asked and seconds > _QUICK:
+            reason = f"one run took {seconds:.1f} s; --verbose also counts it at other N"
+            ledger = with_form_of_module(ledger, ClosedForm(N=number, refused=reason))
+        else:
+            slow, patience = not asked and seconds > _QUICK / 2, None if asked else _PATIENCE
+            ledger = with_closed_form(
+                number, ledger, lambda n: ledger_at(n, bare), slow=slow, patience=patience, images=images
+            )
+    known: dict[str, Any] = {"grid_tokens": lengths.tokens} if has_n else {}
+    known |= {"image": size} if letters & {"H", "W"} else {}
+    return msgspec.structs.replace(ledger, metadata=msgspec.structs.replace(ledger.metadata, **known))
+
+
+def _timed(run: Callable[[], Ledger]) -> tuple[Ledger, float]:
+    began = perf_counter()
+    return run(), perf_counter() - began
+
+
+def module_ledger(
+    module: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, name: str | None = None,
+    on_cpu: OnCPU | None = None, **asked: Any,
+) -> Ledger:  # fmt: skip
+    """The ledger of one run of `module(*args, **kwargs)`. The module is left as it was.
 
     Args:
         module: on any device; on `meta` it takes no memory. A compiled one is looked at uncompiled.
         args: its positional inputs, of any structure.
         kwargs: its keyword inputs.
-        trace: also lay fvcore's trace beside.
-        strict: refuse a ledger that leaves an operation uncounted.
         name: what the ledger calls it; its class where there is none.
-        mixing: also find how each operation mixes tokens, in this module with real numbers.
-        plan: count a training step: the module in training mode, and the backward pass of what it returns.
-        on: also time it there.
-        predict: dtype -> predicts the seconds of a forward.
+        on_cpu: gives the module with real numbers, where it is another one; for mixing kinds and times.
+        asked: the fields of `How`.
 
     Raises:
         UsageError: the module is none, is scripted, or does not run on these inputs.
-        IncompleteError: with `strict`, an operation is not counted.
+        IncompleteError: it is strict, and an operation is not counted.
     """
-    model, given = original(module), Given(args, kwargs or {})
-    training = plan is not None
-    found = run(model, given.args, given.kwargs, training=training, keeps_free=on is not None or predict is not None)
-    of_parameters = homes_of(found.elements, found.works)
+    how, model, given = How(**asked), original(module), Given(args, kwargs or {})
+    on_cpu = on_cpu or (lambda: [(module, given)])
+    training, dtype, title = how.plan is not None, _dtype(model, given), name or type(model).__name__
+    keeps_free = how.device is not None or how.predict is not None
+    found = run(model, given.args, given.kwargs, training=training, keeps_free=keeps_free)
+    homes = homes_of(found.elements, found.works)
     missing = dict(sorted(uncounted(found.works).items()))
-    title = name or type(model).__name__
-    if strict and missing:
+    if how.strict and missing:
         raise IncompleteError(title, missing)
-    how = find_mixing(found, mixing()) if mixing is not None else None
-    beside = _beside(model, given, found, training=training) if trace else None
-    agreement = _agreement(found, missing, beside)
-    traced = beside.modules if beside is not None and beside.refused is None else {}
-    dtype = _dtype(model, given)
-    measured = (
-        None
-        if on is None
-        else timed(found, title, dtype, on._replace(optimizer=None if plan is None else plan.optimizer))
-    )
-    foreseen = None if predict is None else predicted_calls(found, model, given, predict(dtype))
+    kinds_from = find_mixing(found, on_cpu()) if how.mixing else None
+    names = tuple(f"{operation} ran {times} time(s), and no formula knows it" for operation, times in missing.items())
+    agreement, compared = Agreement(exact=not names, uncounted=names), "not traced"
+    traced: dict[str, dict[str, int]] = {}
+    if how.trace:
+        traced, agreement, compared = _traced_beside(model, given, found, agreement, training=training)
+    taken = update = None
+    if how.device is not None:
+        taken = how.taken or _taken(found, title, dtype, how, on_cpu)
+        update = give_seconds(found.works, taken.measured)
+    predicted = None if how.predict is None else _predicted(found, model, given, how.predict(dtype))
     eager_bytes, fused_bytes = _attention_bytes(found.works, BYTES_PER_ELEMENT[dtype])
     ledger = Ledger(
         metadata=_metadata(model, title, given, dtype, found),
-        rows=tuple(module_rows(found.works, of_parameters, found.elements, traced, title, training=training)),
+        rows=tuple(module_rows(found.works, homes, found.elements, traced, title, training=training)),
         agreement=agreement,
         module=ModuleRun(
             module=f"{type(model).__module__}.{type(model).__qualname__}",
@@ -122,66 +182,48 @@ def module_ledger(  # noqa: PLR0913 - options
             tensors=found.how,
             reason=found.reason,
             uncounted=missing,
-            uncalled=_uncalled(of_parameters.unused),
-            traced=_traced(beside, agreement),
+            uncalled=tuple(dict.fromkeys(name.rpartition(".")[0] or "the model itself" for name in homes.unused)),
+            traced=compared,
             eager_bytes=eager_bytes,
             fused_bytes=fused_bytes,
         ),
     )
-    ledger = _with_notes(ledger, how)
-    ledger = ledger if plan is None else with_training_step(ledger, model, found, plan)
-    ledger = ledger if foreseen is None else with_predicted_calls(ledger, foreseen, found.how)
-    return ledger if measured is None else with_timing(ledger, measured)
+    ledger = _with_notes(ledger, kinds_from)
+    if how.plan is not None:
+        ledger = _with_training_step(ledger, model, found, how.plan.optimizer)
+    if predicted is not None:
+        ledger = predicted(ledger)
+    if taken is not None:
+        notes = [*notes_of(on_cpu()[0][0], training=training)]
+        ledger = with_timing(ledger, taken, update, str(how.device), how.timing, notes)
+    return ledger
 
 
-def _with_notes(ledger: Ledger, how: str | None) -> Ledger:
-    """The ledger with a note of where kinds were found, and one of the rows without a kind."""
-    missing = Counter(row.ran.kind_missing for row in ledger.rows if row.ran and row.ran.kind_missing)
-    if missing:
-        rows = "1 row has" if missing.total() == 1 else f"{missing.total()} rows have"
-        reasons = "; ".join(f"{reason} ({times})" for reason, times in missing.items())
-        ledger = ledger.with_note(f"{rows} no known mixing kind: {reasons}")
-    return ledger if how is None else ledger.with_note(how)
-
-
-def _beside(model: nn.Module, given: Given, found: Run, *, training: bool) -> Beside:
-    """The trace of a forward, on real tensors where the run needed them, else on `meta`."""
-    how: TensorKind = "real" if found.how == "real" else "meta"
-    with stand_ins(how, model, given.args, given.kwargs, training=training) as (args, kwargs), torch.no_grad():
-        return traced_beside(model, args, kwargs)
+def _taken(found: Run, title: str, dtype: str, how: How, on_cpu: OnCPU) -> Taken:
+    """The module timed alone."""
+    device = str(how.device)
+    check_device(device)
+    own = ModuleOnDevice(
+        title, dtype, found.how, how.optimizer, device, lambda: nullcontext(on_cpu()[0]), plan=how.timing,
+        meters=how.meters,
+    )  # fmt: skip
+    [(measured, peak)] = measured_in_turns([own], device, how.timing, how.say, how.meters)
+    return Taken(measured, peak, own.predicted)
 
 
 def _metadata(model: nn.Module, name: str, given: Given, dtype: str, found: Run) -> Metadata:
+    eager = any(work.fused_statistics for work in found.works)
+    fused = any(work.fused_entries for work in found.works)
     return Metadata(
         name=name,
         tokens=DASH,
         grid_tokens=0,
         inputs=", ".join(names_of(given.named(model))) or "none",
         dtype=dtype,
-        attention=_attention(found.works),
+        attention="eager and fused" if eager and fused else "eager" if eager else "fused" if fused else "no",
         mode="train" if found.learned else "forward",
         source=f"{type(model).__module__}:{type(model).__qualname__}",
         versions={"xfcost": __version__, "torch": version("torch")},
-    )
-
-
-def _agreement(found: Run, missing: dict[str, int], beside: Beside | None) -> Agreement:
-    names = tuple(f"{operation} ran {times} time(s), and no formula knows it" for operation, times in missing.items())
-    if beside is None or beside.refused is not None:
-        return Agreement(exact=not names, uncounted=names)
-    unlike = tuple(differences(costs_by_module(found.works), beside))
-    return Agreement(exact=not names and not unlike, accounts=("traced",), differences=unlike, uncounted=names)
-
-
-def _traced(beside: Beside | None, agreement: Agreement) -> str:
-    """How fvcore's trace compares."""
-    if beside is None:
-        return "not traced" if not agreement.accounts else ""
-    if beside.refused is not None:
-        return f"fvcore can't trace it: {beside.refused}"
-    unknown = ", ".join(f"{name} ({times}×)" for name, times in beside.unsupported.items())
-    return ("differs" if agreement.differences else "agrees") + (
-        f"; the trace does not know {unknown}" if unknown else ""
     )
 
 
@@ -194,37 +236,24 @@ def _dtype(model: nn.Module, given: Given) -> str:
     return "float32"
 
 
-def _attention(works: Sequence[Work]) -> str:
-    """How attention runs: `eager`, `fused`, both or none."""
-    eager = any(work.fused_statistics for work in works)
-    fused = any(work.fused_entries for work in works)
-    return "eager and fused" if eager and fused else "eager" if eager else "fused" if fused else "no"
-
-
 def _attention_bytes(works: Sequence[Work], element: int) -> tuple[int, int]:
     """Bytes saved for training by every attention core: as matrices, and as log-sum-exps."""
-    entries = statistics = 0
-    for work in works:
-        written = work.matrix.saved if work.matrix is not None else 0
-        entries += int(written) + work.fused_entries
-        statistics += work.fused_statistics + (int(work.matrix.statistics) if work.matrix is not None else 0)
+    entries = sum(work.fused_entries + int(work.matrix.saved if work.matrix else 0) for work in works)
+    statistics = sum(work.fused_statistics + int(work.matrix.statistics if work.matrix else 0) for work in works)
     return entries * element, statistics * max(_STATISTIC_BYTES, element)
 
 
-def _uncalled(unused: Sequence[str]) -> tuple[str, ...]:
-    """The modules whose parameters nothing took."""
-    return tuple(dict.fromkeys(name.rpartition(".")[0] or "the model itself" for name in unused))
+def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
+    """The ledger with a note of where kinds were found, and one of the rows without a kind."""
+    missing = Counter(row.ran.kind_missing for row in ledger.rows if row.ran and row.ran.kind_missing)
+    if missing:
+        rows = "1 row has" if missing.total() == 1 else f"{missing.total()} rows have"
+        reasons = "; ".join(f"{reason} ({times})" for reason, times in missing.items())
+        ledger = ledger.with_note(f"{rows} no known mixing kind: {reasons}")
+    return ledger if kinds_from is None else ledger.with_note(kinds_from)
 
 
-Costs = Mapping[str, int]
-
-
-class Beside(NamedTuple):
-    """The trace by module, or the reason why there is none."""
-
-    modules: dict[str, dict[str, int]]
-    unsupported: dict[str, int]
-    refused: str | None = None
+# ── fvcore's trace beside: it has other operations than the dispatcher (`linear`, not `addmm`), but the same modules ──
 
 
 class _Flat(nn.Module):
@@ -245,93 +274,81 @@ class _Flat(nn.Module):
         return self.model(*args, **kwargs)
 
 
-def traced_beside(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Beside:
-    """The trace of `model(*args, **kwargs)`."""
+def _traced_beside(
+    model: nn.Module, given: Given, found: Run, counted: Agreement, *, training: bool
+) -> tuple[dict[str, dict[str, int]], Agreement, str]:
+    """The trace of a forward by module, whether it agrees, and how it compares in words.
+
+    It runs on real tensors where the run needed them, else on `meta`.
+    """
     from xfcost.torch_models.tracing.trace import trace
 
-    tensors = tuple(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
-    if not tensors:  # the tracer needs one
-        tensors = (torch.empty(1, device=_device(model, (args, kwargs))),)
+    how: TensorKind = "real" if found.how == "real" else "meta"
     try:
-        traced = trace(_Flat(model, (args, kwargs)), tensors)
+        with stand_ins(how, model, *given, training=training) as inputs, torch.no_grad():
+            tensors = tuple(leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor))
+            if not tensors:  # the tracer needs one
+                own = (*model.parameters(), *model.buffers(), *reached(inputs))
+                tensors = (torch.empty(1, device=next((tensor.device for tensor in own), "cpu")),)
+            traced = trace(_Flat(model, inputs), tensors)
     except XfcostError as error:
-        return Beside({}, {}, printable(str(error).removeprefix("trace: "), 200))
+        return {}, counted, f"fvcore can't trace it: {printable(str(error).removeprefix('trace: '), 200)}"
     except Exception as error:  # noqa: BLE001 - the dispatched account stands; the trace's failure is reported
-        return Beside({}, {}, raised(error))
+        return {}, counted, f"fvcore can't trace it: {raised(error)}"
     modules = {
         name.removeprefix("model").removeprefix("."): {quantity: getattr(costs, quantity) for quantity in RUN}
         for name, costs in traced.modules.items()
         if name
     }
-    return Beside(modules, traced.unsupported)
+    ours = costs_by_module(found.works)
+    unlike = tuple(
+        {"path": path, "quantity": quantity, "counted": counts, "traced": theirs}
+        for path in dict.fromkeys((*ours, *modules))
+        for quantity in RUN
+        if (counts := ours.get(path, _NOTHING)[quantity]) != (theirs := modules.get(path, _NOTHING).get(quantity, 0))
+    )
+    unknown = ", ".join(f"{name} ({times}×)" for name, times in traced.unsupported.items())
+    text = ("differs" if unlike else "agrees") + (f"; the trace does not know {unknown}" if unknown else "")
+    agreement = Agreement(
+        exact=counted.exact and not unlike, accounts=("traced",), differences=unlike, uncounted=counted.uncounted
+    )
+    return modules, agreement, text
 
 
-def _device(model: nn.Module, inputs: Any) -> torch.device:
-    """Where the model is, or its inputs."""
-    tensors = (*model.parameters(), *model.buffers(), *reached(inputs))
-    return next((tensor.device for tensor in tensors), torch.device("cpu"))
+# ── a step of training, and predicted seconds ──
 
 
-def differences(ours: Mapping[str, Costs], beside: Beside) -> list[dict[str, Any]]:
-    """{path, quantity, counted, traced} of every module where the accounts differ."""
-    found: list[dict[str, Any]] = []
-    for path in dict.fromkeys((*ours, *beside.modules)):
-        counted, traced = ours.get(path, {}), beside.modules.get(path, {})
-        found += [
-            {"path": path, "quantity": quantity, "counted": counted.get(quantity, 0), "traced": traced.get(quantity, 0)}
-            for quantity in RUN
-            if counted.get(quantity, 0) != traced.get(quantity, 0)
-        ]
-    return found
+def _with_training_step(ledger: Ledger, model: nn.Module, found: Run, optimizer: str) -> Ledger:
+    """`ledger`, whose rows have their backward passes, with the step that `found` ran.
 
-
-def with_training_step(ledger: Ledger, model: nn.Module, found: Run, plan: Plan) -> Ledger:
-    """`ledger` with the step that `found` ran. Only parameters that a gradient reached have one, and optimizer states.
-
-    `ledger`'s rows have their backward passes.
+    Only parameters that a gradient reached have one, and optimizer states.
     """
     learned = [parameter for name, parameter in model.named_parameters() if name in found.learned]
+    halves = [one for one in learned if one.is_floating_point() and one.itemsize < STATE_BYTES]
     parameters = TrainedParameters(
         held_bytes=sum(parameter.nbytes for parameter in model.parameters()),
         trained=sum(parameter.numel() for parameter in learned),
         gradients_bytes=sum(parameter.nbytes for parameter in learned),
-        master_bytes=sum(parameter.numel() * STATE_BYTES for parameter in learned if _is_half(parameter)),
+        master_bytes=sum(parameter.numel() * STATE_BYTES for parameter in halves),
         state_bytes=sum(parameter.numel() * max(STATE_BYTES, parameter.itemsize) for parameter in learned),
     )
     again = ledger.total("recomputed_macs") or 0
-    step = training_step(ledger, plan.optimizer, parameters, tokens=None, recomputed=again)
+    step = training_step(ledger, optimizer, parameters, tokens=None, recomputed=again)
     trained = msgspec.structs.replace(ledger, training=Training(step=step))
     return with_saved_activations(trained, ledger.total("kept_bytes") or 0, adafactor_states(learned))
 
 
-def _is_half(parameter: Tensor) -> bool:
-    return parameter.is_floating_point() and parameter.itemsize < STATE_BYTES
-
-
-# What belongs to no operation.
-_OUTSIDE: Final[Key] = ("", "outside", None, None)
-# dtype -> the predictions of the device's calibration for it.
-PredictorOf = Callable[[str], Predictor]
-
-
-class Foreseen(NamedTuple):
-    """The predicted seconds of a module, before its rows are made."""
-
-    predictor: Predictor
-    whole: float
-    unknown: dict[str, float]
-    """Operations that the calibration never measured -> seconds."""
-
-
-def predicted_calls(found: Run, model: nn.Module, given: Given, predictor: Predictor) -> Foreseen:
+def _predicted(found: Run, model: nn.Module, given: Given, predictor: Predictor) -> Callable[[Ledger], Ledger]:
     """Predict one forward: its calls are recorded on the tensors of `found`, whose operations get their seconds.
+
+    What is returned gives the ledger, once its rows are made, those of the whole.
 
     Raises:
         UsageError: it makes calls that can't be told by their sizes, on nested tensors for instance.
     """
     recorder = Recorder(for_prediction=True)
     try:
-        keys = run_on(found.how, model, given.args, given.kwargs, keeps_free=True, recorder=recorder).keys
+        keys = run_on(found.how, model, *given, keeps_free=True, recorder=recorder).keys
         calls, views = calls_by_place(recorder.run, lambda call: keys[id(call)])
         modules = recorder.run.modules.total()
         places, unknown = predictor.by_place(calls, {_OUTSIDE: views.total()}, {_OUTSIDE: modules})
@@ -345,79 +362,13 @@ def predicted_calls(found: Run, model: nn.Module, given: Given, predictor: Predi
     for key, spent in places.items():
         if (work := owner(key)) is not None:
             work.predicted_seconds = (work.predicted_seconds or 0.0) + spent
-    return Foreseen(predictor, sum(places.values()), unknown)
 
+    def with_whole(ledger: Ledger) -> Ledger:
+        rows = {row.path: row.predicted_seconds * row.times for row in ledger.rows if row.predicted_seconds is not None}
+        ledger = with_prediction(ledger, predictor, Seconds(rows, sum(places.values()), unknown))
+        if found.how == "meta":
+            return ledger
+        where = "with real numbers on the CPU" if found.how == "real" else "on fake tensors"
+        return ledger.with_note(f"predicted from calls that were recorded {where}")
 
-def with_predicted_calls(ledger: Ledger, foreseen: Foreseen, how: TensorKind) -> Ledger:
-    """`ledger`, whose rows have their predicted seconds, with those of the whole."""
-    rows = {row.path: row.predicted_seconds * row.times for row in ledger.rows if row.predicted_seconds is not None}
-    ledger = with_prediction(ledger, foreseen.predictor, Seconds(rows, foreseen.whole, foreseen.unknown))
-    if how == "meta":
-        return ledger
-    where = "with real numbers on the CPU" if how == "real" else "on fake tensors"
-    return ledger.with_note(f"predicted from calls that were recorded {where}")
-
-
-# A run of more seconds is repeated at other N on demand alone.
-_QUICK: Final = 2.0
-_PATIENCE: Final = 10.0
-# The first run also traces, and loads code: up to so many times the seconds of a bare one, another run tells.
-_COLD: Final = 4
-
-
-def ledger_in_n(  # noqa: PLR0913 - options
-    model: nn.Module, inputs_at: Callable[[int | None], Given], tokens: int | None, *, has_n: bool, trace: bool,
-    strict: bool, name: str | None = None, closed_form: bool | None = None,
-    mixing: OnCPU | None = None, plan: Plan | None = None,
-    on: OnDevice | None = None, images: bool = False, predict: PredictorOf | None = None,
-) -> Ledger:  # fmt: skip
-    """The ledger at N = `tokens`, and where its inputs have an N (`has_n`) its closed form.
-
-    Args:
-        model: as `module_ledger` takes it.
-        inputs_at: N -> its inputs.
-        tokens: N; None where nothing asks for it.
-        has_n: do the inputs depend on N?
-        trace: also lay fvcore's trace beside.
-        strict: refuse a ledger that leaves an operation uncounted.
-        name: what the ledger calls it.
-        closed_form: None: where one run takes no more than two seconds.
-        mixing: as `module_ledger` takes it.
-        plan: as `module_ledger` takes it.
-        on: as `module_ledger` takes it, at N alone.
-        images: N are the pixels of square images.
-        predict: as `module_ledger` takes it, at N alone.
-    """
-
-    def ledger_at(
-        size: int | None, *, traced: bool = False, refuses: bool = False, kinds: OnCPU | None = None,
-        timed_on: OnDevice | None = None, predicted_by: PredictorOf | None = None,
-    ) -> Ledger:  # fmt: skip
-        given = inputs_at(size)
-        return module_ledger(
-            model, given.args, given.kwargs, trace=traced, strict=refuses, name=name, mixing=kinds, plan=plan,
-            on=timed_on, predict=predicted_by,
-        )  # fmt: skip
-
-    if on is not None:
-        check_device(on.device)
-    own, seconds = _timed(
-        lambda: ledger_at(tokens, traced=trace, refuses=strict, kinds=mixing, timed_on=on, predicted_by=predict)
-    )
-    if not has_n or tokens is None or closed_form is False:
-        return own
-    if closed_form is None and (on is not None or predict is not None or _QUICK < seconds < _COLD * _QUICK):
-        seconds = _timed(lambda: ledger_at(tokens))[1]
-    if closed_form is None and seconds > _QUICK:
-        return _refused(own, tokens, f"one run took {seconds:.1f} s; --verbose also counts it at other N")
-    slow, patience = closed_form is None and seconds > _QUICK / 2, _PATIENCE if closed_form is None else None
-    return with_closed_form(tokens, own, partial(ledger_at), slow=slow, patience=patience, images=images)
-
-
-def _timed(run: Callable[[], Ledger]) -> tuple[Ledger, float]:
-    began = perf_counter()
-    return run(), perf_counter() - began
-
-
-def _refused(own: Ledger, tokens: int, reason: str) -> Ledger:
-    return with_form_of_module(own, ClosedForm(N=tokens, refused=reason))
+    return with_whole

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from time import process_time
 from typing import Final, Protocol
 
@@ -20,21 +20,7 @@ from xfcost.torch_models.any_model.along import Along, patch_of
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.timing import (
-    OWN_ERRORS,
-    Taken,
-    check_plan,
-    needed,
-    predicted,
-    ready_on,
-    told_as_its_own,
-    what_runs,
-)
-from xfcost.torch_models.any_model.user_errors import original
-from xfcost.torch_models.timing.devices import waiting_clock
-from xfcost.torch_models.timing.refusals import on_device
-from xfcost.torch_models.timing.subjects import Ready
-from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject
+from xfcost.torch_models.any_model.timing import ModuleOnDevice, Taken
 
 # Runs on real numbers take their memory: N no larger than so many times the own.
 _MOST_TIMES_ON_NUMBERS: Final = 2
@@ -102,6 +88,25 @@ class ModuleSystem:
             self._own = ledger if how.plan is None else self._at(lengths)
             self._first = lengths._replace(tokens=tokens)
         return ledger
+
+    def on_device(self, run: Run, how: How) -> ModuleOnDevice:
+        """What is timed on a device, in turns with other systems: `account` then makes its ledger with `how`.
+
+        Raises:
+            UsageError: it does not run on these inputs, or can't be timed as the plan says.
+            IncompleteError: an operation is not counted, and `how` is strict.
+        """
+        lengths = lengths_of(run)
+        bare = self.module.ledger(lengths, How(trace=False, strict=how.strict, closed_form=False, plan=how.plan))
+
+        def ledger(taken: Taken) -> Ledger:
+            return self.account(run, how._replace(taken=taken))
+
+        tensors = "real" if bare.module is None else bare.module.tensors
+        return ModuleOnDevice(
+            self.name, bare.metadata.dtype, tensors, how.optimizer, str(how.device),
+            lambda: self.module.on_cpu(lengths), plan=how.timing, meters=how.meters, ledger=ledger,
+        )  # fmt: skip
 
     @property
     def own(self) -> Ledger:
@@ -302,57 +307,3 @@ def lengths_of(run: Run) -> Lengths:
             f"--N {shown(','.join(map(str, run.tokens)))}: expected one number, which stands for N in --input"
         )
     return Lengths(run.tokens[0] if run.tokens else None, run.size)
-
-
-class ModuleOnDevice:
-    """One forward of a module, or a step of its training, as it is timed on a device.
-
-    Args:
-        system: the module with its inputs.
-        run: their size.
-        how: what its ledger holds beside; with a device and a plan.
-        meters: read the time and the system.
-
-    Raises:
-        UsageError: it does not run on these inputs, or can't be timed as the plan says.
-        IncompleteError: an operation is not counted, and `how` is strict.
-    """
-
-    def __init__(self, system: ModuleSystem, run: Run, how: How, meters: Meters = REAL) -> None:
-        self.system, self.run, self.how, self.meters = system, run, how, meters
-        self.device, self.lengths = str(how.device), lengths_of(run)
-        check_plan(how.timing, system.name)
-        self._optimizer = None if how.plan is None else how.plan.optimizer
-        bare = system.module.ledger(self.lengths, How(trace=False, strict=how.strict, closed_form=False, plan=how.plan))
-        self.name, self.dtype, self.what = system.name, bare.metadata.dtype, what_runs(self._optimizer)
-        tensors = "real" if bare.module is None else bare.module.tensors
-        with system.module.on_cpu(self.lengths) as (module, given):
-            model = original(module)
-            self._predicted = predicted(model, given, tensors, self._optimizer)
-            self.needed = needed(model, given, self._predicted, self.device, self._optimizer)
-
-    @contextmanager
-    def ready(self) -> Iterator[Ready]:
-        """It is on the device; what its own code raises there is its error, whoever else takes turns."""
-        with self.system.module.on_cpu(self.lengths) as (module, given):
-            model = original(module)
-
-            def own(call: Callable[[], object]) -> Callable[[], object]:
-                def told() -> object:
-                    try:
-                        return call()
-                    except OWN_ERRORS:
-                        with told_as_its_own(model, self.device), on_device(self.name, self.device, self.dtype):
-                            raise
-
-                return told
-
-            clock = waiting_clock(self.device, self.meters.clock)
-            with ready_on(self.device, model, given, self._optimizer, clock) as ready:
-                calls = {phase: own(call) for phase, call in ready.subject.calls.items()}
-                yield Ready(Subject(calls, ready.subject.rows), ready.peak)
-
-    def ledger(self, measured: Measured, peak: int | None) -> Ledger:
-        """Its ledger with what was measured."""
-        taken = Taken(measured, peak, self._predicted)
-        return self.system.account(self.run, self.how._replace(taken=taken))

@@ -43,46 +43,40 @@ def found(target: ModuleTarget) -> Found:
     Raises:
         UsageError: no such file, package or name, or the code raises.
     """
-    code = _executed(target)
-    value: Any = code
-    for part in target.name.split("."):
-        names = [name for name in vars(value) if not name.startswith("_")]
-        if not _has(value, part, target):
-            raise UsageError(f"{printable(target.text, 200)}: {nearest(part, names)}")
-        value = getattr(value, part)
-    inputs = getattr(code, "example_inputs", None)
-    if callable(inputs) and not signature(inputs).parameters:
-        return Found(value, _called_inputs(inputs, printable(target.text, 200)))
-    return Found(value, inputs)
-
-
-def _has(value: Any, part: str, target: ModuleTarget) -> bool:
-    """Has it this attribute? A package may import it only now, and fail."""
-    try:
-        return hasattr(value, part)
-    except ImportError as error:
-        raise UsageError(f"{printable(target.text, 200)}: importing {part} raised {_told(error)}") from error
-
-
-def _called_inputs(function: Any, shown: str) -> Any:
-    try:
-        return function()
-    except (Exception, SystemExit) as error:
-        raise UsageError(f"{shown}: its example_inputs raised {_told(error)}") from error
-
-
-def _executed(target: ModuleTarget) -> ModuleType:
     shown = printable(target.text, 200)
     if target.kind == "file" and not os.path.isfile(target.place):
         raise UsageError(f"{shown}: there is no file {printable(target.place, 200)}")
     folder, dotted = _imported_as(target)
+    with _raising(f"{shown}: importing it", missing=f"{shown}: there is no module {target.place}", of=target.place):
+        sys.path.insert(0, folder)  # code may import what stands beside it
+        try:
+            code = importlib.import_module(dotted) if dotted else _from_file(target.place)
+        finally:
+            with contextlib.suppress(ValueError):
+                sys.path.remove(folder)
+    value: Any = code
+    for part in target.name.split("."):
+        with _raising(f"{shown}: importing {part}"):  # a package may import it only now
+            has = hasattr(value, part)
+        if not has:
+            raise UsageError(f"{shown}: {nearest(part, [name for name in vars(value) if not name.startswith('_')])}")
+        value = getattr(value, part)
+    inputs = getattr(code, "example_inputs", None)
+    if callable(inputs) and not signature(inputs).parameters:
+        with _raising(f"{shown}: its example_inputs"):
+            inputs = inputs()
+    return Found(value, inputs)
+
+
+@contextlib.contextmanager
+def _raising(what: str, more: str = "", *, missing: str = "", of: str = "") -> Iterator[None]:
+    """Say that `what` raised whatever is raised inside; or that the package `of` is `missing`."""
     try:
-        with _importable(folder):
-            return importlib.import_module(dotted) if dotted else _from_file(target.place)
+        yield
     except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == target.place.partition(".")[0]:
-            raise UsageError(f"{shown}: there is no module {target.place} here or in this environment") from None
-        raise UsageError(f"{shown}: importing it raised {_told(error)}") from error
+        if of and isinstance(error, ModuleNotFoundError) and error.name == of.partition(".")[0]:
+            raise UsageError(f"{missing} here or in this environment") from None
+        raise UsageError(f"{what} raised {_told(error)}{more}") from error
 
 
 def _imported_as(target: ModuleTarget) -> tuple[str, str | None]:
@@ -120,7 +114,11 @@ def as_a_script(target: ModuleTarget) -> Iterator[None]:
     sys.argv = [target.place]
     undo = refuse_sudden_ends()
     try:
-        with contextlib.redirect_stdout(sys.stderr), _folder_kept():
+        folder = os.getcwd()
+    except FileNotFoundError:  # it was deleted
+        folder = ""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
             yield
     except (KeyboardInterrupt, XfcostError, MemoryError):
         raise
@@ -131,31 +129,8 @@ def as_a_script(target: ModuleTarget) -> Iterator[None]:
     finally:
         undo()
         sys.argv, sys.stderr = arguments, errors
-
-
-@contextlib.contextmanager
-def _folder_kept() -> Iterator[None]:
-    try:
-        folder = os.getcwd()
-    except FileNotFoundError:  # it was deleted
-        yield
-        return
-    try:
-        yield
-    finally:
         with contextlib.suppress(OSError):
             os.chdir(folder)
-
-
-@contextlib.contextmanager
-def _importable(folder: str) -> Iterator[None]:
-    """Let code import what stands beside it."""
-    sys.path.insert(0, folder)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError):
-            sys.path.remove(folder)
 
 
 def built(value: Any, arguments: Mapping[str, Any], device: str, shown: str) -> nn.Module:
@@ -170,11 +145,8 @@ def built(value: Any, arguments: Mapping[str, Any], device: str, shown: str) -> 
         return value
     if not callable(value):
         raise UsageError(f"{shown}: expected a torch module, or a class or function that makes one, got {_type(value)}")
-    try:
-        with torch.device(device):
-            made = value(**arguments)
-    except (Exception, SystemExit) as error:
-        raise UsageError(f"{shown}: making it raised {_told(error)}; --build key=value passes arguments") from error
+    with _raising(f"{shown}: making it", "; --build key=value passes arguments"), torch.device(device):
+        made = value(**arguments)
     if not isinstance(made, nn.Module):
         raise UsageError(f"{shown}: expected a torch module from it, got {_type(made)}")
     check_initialised(made)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import Any, Final
 
-import msgspec
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from xfcost.ledger.errors import NoRoomError, SizeError, SpecError, UsageError, printable
+from xfcost.ledger.errors import NoRoomError, SpecError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Memory
 from xfcost.ledger.options import read_option
@@ -30,39 +28,20 @@ from xfcost.torch_models.any_model.inputs import (
     text_tokens,
     usual_inputs,
 )
-from xfcost.torch_models.any_model.ledger import How, ledger_in_n
+from xfcost.torch_models.any_model.ledger import How, ledger_at_lengths
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, check_parameters
 from xfcost.torch_models.any_model.target_code import Found, as_a_script, built, configured, fingerprint, found
-from xfcost.torch_models.any_model.timing import (
-    SMALLER,
-    OnDevice,
-    needed,
-    predicted,
-    ready_on,
-    told_as_its_own,
-    what_runs,
-)
-from xfcost.torch_models.any_model.user_errors import OwnError, original, refused
+from xfcost.torch_models.any_model.timing import ModuleOnDevice
+from xfcost.torch_models.any_model.user_errors import OwnError, refused
 from xfcost.torch_models.memory.peak import check_room, within_room
 from xfcost.torch_models.shared.private_torch import fake_tensor_mode
-from xfcost.torch_models.timing.devices import waiting_clock
-from xfcost.torch_models.timing.growth import peak_of, repeat
-from xfcost.torch_models.timing.refusals import on_device
+from xfcost.torch_models.timing.growth import memory_of
 
-
-def with_shapes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Run a model that has lazy parameters once, on its example inputs; for a model of ours, which may change.
-
-    Raises:
-        UsageError: it does not run on these inputs.
-    """
-    if not any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
-        return
-    try:
-        with torch.no_grad():
-            model(*args, **kwargs)
-    except (Exception, SystemExit) as error:
-        raise refused(model, error) from error
+_REAL: Final = "weights with real numbers"
+_WITHOUT_NUMBERS: Final = (
+    "take a smaller --N, --batch or config, or code that does not look at the numbers in tensors, which is counted on "
+    "`meta`"
+)
 
 
 class GivenModule:
@@ -92,44 +71,6 @@ class GivenModule:
 
     def _given_at(self, lengths: Lengths) -> Given:
         return inputs_at(self.inputs, lengths, self.keywords)
-
-
-def ledger_at_lengths(  # noqa: PLR0913 - options
-    model: nn.Module, given_at: Callable[[Lengths], Given], lengths: Lengths, letters: frozenset[str], how: How,
-    on_cpu: OnCPU, *, name: str | None = None,
-) -> Ledger:  # fmt: skip
-    """The ledger at these lengths, with N or the image's size where these are `letters` in its inputs.
-
-    `on_cpu` gives the module with real numbers.
-    """
-    has_n = "N" in letters and lengths.tokens is not None
-    images = not has_n and letters >= {"H", "W"} and lengths.size is not None and len({*lengths.size}) == 1
-
-    def at_number(number: int | None) -> Given:
-        if not images or number is None:
-            return given_at(lengths._replace(tokens=number))
-        side = math.isqrt(number)
-        if side * side != number:
-            raise SizeError(f"{number:,} pixels are no square image")
-        return given_at(lengths._replace(size=(side, side)))
-
-    number = math.prod(lengths.size) if images and lengths.size is not None else lengths.tokens
-    ledger = ledger_in_n(
-        model, at_number, number, has_n=has_n or images, images=images,
-        trace=how.trace, strict=how.strict, name=name, closed_form=how.closed_form,
-        mixing=on_cpu if how.mixing else None, plan=how.plan, predict=how.predict,
-        on=None if how.device is None else OnDevice(str(how.device), on_cpu, how.say, how.timing, taken=how.taken),
-    )  # fmt: skip
-    known: dict[str, Any] = {"grid_tokens": lengths.tokens} if has_n else {}
-    known |= {"image": lengths.size} if letters & {"H", "W"} else {}
-    return msgspec.structs.replace(ledger, metadata=msgspec.structs.replace(ledger.metadata, **known))
-
-
-_REAL: Final = "weights with real numbers"
-_WITHOUT_NUMBERS: Final = (
-    "take a smaller --N, --batch or config, or code that does not look at the numbers in tensors, which is counted on "
-    "`meta`"
-)
 
 
 class NamedModule:
@@ -197,16 +138,33 @@ class NamedModule:
         with as_a_script(self.target):
             yield self._on_cpu(lengths)()[0]
 
-    @contextmanager
-    def as_counted(self, lengths: Lengths) -> Iterator[Built]:
-        """The module as a ledger counted it before, most often on `meta`, with its inputs."""
-        with as_a_script(self.target):
-            model, given_at, first, _ = self._made(self._devices[0], lengths)
-            yield model, given_at(first)
+    def memory(self, lengths: Lengths, ledger: Ledger, device: str, begin: Callable[[], None]) -> Memory:
+        """Predicted and measured peak of building it and running it, or training steps where `ledger` is of one.
 
-    def forget(self) -> None:
-        """Let go of what was built."""
-        self._built.clear()
+        `begin` is called when it is known to fit, before it is built.
+
+        Raises:
+            NoRoomError: it does not fit; nothing is allocated, unless the module was made on the CPU.
+            UsageError: it does not run there.
+        """
+        optimizer = None if ledger.training is None else ledger.training.step.optimizer
+        tensors = "real" if ledger.module is None else ledger.module.tensors
+
+        @contextmanager
+        def as_counted() -> Iterator[Built]:
+            with as_a_script(self.target):
+                model, given_at, first, _ = self._made(self._devices[0], lengths)
+                yield model, given_at(first)
+
+        def forget_and_begin() -> None:
+            self._built.clear()
+            begin()
+
+        own = ModuleOnDevice(
+            self.title, ledger.metadata.dtype, tensors, optimizer, device, lambda: self.on_cpu(lengths),
+            counted=as_counted,
+        )  # fmt: skip
+        return memory_of(own, device, forget_and_begin, backward=optimizer is not None)
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits: other code, parameters, buffers, inputs or arguments have others. Counted before."""
@@ -318,34 +276,16 @@ def _arguments(texts: Sequence[str]) -> dict[str, Any]:
     return arguments
 
 
-def memory_of_module(
-    module: NamedModule, lengths: Lengths, ledger: Ledger, device: str, begin: Callable[[], None]
-) -> Memory:
-    """Predicted and measured peak of building the module and running it, or training steps where `ledger` is of one.
-
-    `begin` is called when it is known to fit, before it is built.
+def with_shapes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Run a model that has lazy parameters once, on its example inputs; for a model of ours, which may change.
 
     Raises:
-        NoRoomError: it does not fit; nothing is allocated, unless the module was made on the CPU.
-        UsageError: it does not run there.
+        UsageError: it does not run on these inputs.
     """
-    optimizer = None if ledger.training is None else ledger.training.step.optimizer
-    tensors = "real" if ledger.module is None else ledger.module.tensors
-    with module.as_counted(lengths) as (model, given):
-        held = predicted(original(model), given, tensors, optimizer)
-        least = needed(original(model), given, held, device, optimizer)
-    check_room(least, device, module.title, what_runs(optimizer), SMALLER)
-    module.forget()
-    begin()
-
-    def run() -> None:
-        with module.on_cpu(lengths) as (built, given):
-            model = original(built)
-            with (
-                told_as_its_own(model, device),
-                on_device(module.title, device, ledger.metadata.dtype),
-                ready_on(device, model, given, optimizer, waiting_clock(device)) as ready,
-            ):
-                repeat(ready.subject.calls[""])
-
-    return Memory(predicted=held, measured=peak_of(run, device, backward=optimizer is not None))
+    if not any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        return
+    try:
+        with torch.no_grad():
+            model(*args, **kwargs)
+    except (Exception, SystemExit) as error:
+        raise refused(model, error) from error

@@ -1,9 +1,12 @@
-"""Ledgers with the seconds of their models on a device: one system alone, or several in turns."""
+"""Whatever runs on a device, specs and modules, timed in turns; and the systems of specs.
+
+All are held at once; where they do not fit together, they are timed one after the other.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import NamedTuple, Protocol
 
@@ -12,15 +15,13 @@ import msgspec
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Timing
-from xfcost.ledger.modes import Generation
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.spec.architecture import Architecture, Stage
 from xfcost.spec.block_order import BlockOrder
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.addressable import batch_statistics, check_addressable, within_torch
-from xfcost.torch_models.memory.peak import bytes_to_run, check_room, limit_on, peak_bytes
-from xfcost.torch_models.memory.training_step import peak_of_steps
+from xfcost.torch_models.memory.peak import FOR_SPECS, bytes_to_run, check_room, limit_on, peak_bytes
+from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.versions import with_versions
 from xfcost.torch_models.timing.devices import check_device, waiting_clock
@@ -30,7 +31,6 @@ from xfcost.torch_models.timing.subjects import (
     DECODE,
     PREFILL,
     UPDATE,
-    Generated,
     Ready,
     forward,
     generation,
@@ -41,27 +41,27 @@ from xfcost.torch_models.timing.turns import REAL, Measured, Meters, take_turns,
 Say = Callable[[str], None]
 
 
-class Entrant(Protocol):
-    """What is timed, alone or with others."""
+class OnDevice(Protocol):
+    """What runs on a device, timed alone or with others."""
 
-    @property
-    def name(self) -> str:
-        """The system's name."""
-
-    @property
-    def dtype(self) -> str:
-        """Of its tensors."""
-
-    @property
-    def needed(self) -> int:
-        """The bytes that must be free."""
-
-    @property
-    def what(self) -> str:
-        """What is run: `one forward`."""
+    name: str
+    dtype: str
+    """Of its tensors."""
+    needed: int
+    """The bytes that must be free."""
+    predicted: int | None
+    """Peak bytes of live tensors, found on `meta`."""
+    what: str
+    """What is run: `one forward`."""
+    mend: str
+    """What to do where it does not fit."""
 
     def ready(self) -> AbstractContextManager[Ready]:
         """It is built on the device; at the end it is gone."""
+
+
+class Entrant(OnDevice, Protocol):
+    """Such a one with a ledger."""
 
     def ledger(self, measured: Measured, peak: int | None) -> Ledger:
         """Its ledger with what was measured."""
@@ -73,20 +73,34 @@ def in_turns(entrants: Sequence[Entrant], device: str, plan: TimingPlan, say: Sa
     Raises:
         DeviceError: the device fails, one does not fit, a kernel is missing.
     """
+    found = measured_in_turns(entrants, device, plan, say, meters)
+    return [one.ledger(*measured) for one, measured in zip(entrants, found, strict=True)]
+
+
+def measured_in_turns(
+    entrants: Sequence[OnDevice], device: str, plan: TimingPlan, say: Say, meters: Meters
+) -> list[tuple[Measured, int | None]]:
+    """What was measured of each, and its peak bytes; none of composed runs.
+
+    Raises:
+        DeviceError: the device does not exist or fails, one does not fit, a kernel is missing.
+    """
+    check_device(device)
     for one in entrants:
-        check_room(one.needed, device, one.name, one.what)
+        check_room(one.needed, device, one.name, one.what, one.mend)
     limit, together = limit_on(device), sum(one.needed for one in entrants)
     if len(entrants) > 1 and together > limit.left:
         say(
             f"timed one after the other, not in turns: all at once would need {together:,} bytes, and {limit.name} "
             f"leaves {limit.left:,}"
         )
-        return [ledger for one in entrants for ledger in _timed_group([one], device, plan, say, meters)]
-    return _timed_group(entrants, device, plan, say, meters)
+        return [found for one in entrants for found in _measured_at_once([one], device, plan, say, meters)]
+    return _measured_at_once(entrants, device, plan, say, meters)
 
 
-def _timed_group(entrants: Sequence[Entrant], device: str, plan: TimingPlan, say: Say, meters: Meters) -> list[Ledger]:
-    """Entrants that are all held at once."""
+def _measured_at_once(
+    entrants: Sequence[OnDevice], device: str, plan: TimingPlan, say: Say, meters: Meters
+) -> list[tuple[Measured, int | None]]:
     with ExitStack() as held:
         ready = []
         for one in entrants:
@@ -97,98 +111,7 @@ def _timed_group(entrants: Sequence[Entrant], device: str, plan: TimingPlan, say
         say(f"timing {names} on {device}{' in turns' if len(entrants) > 1 else ''} …")
         with on_device(names, device, entrants[0].dtype):
             found = take_turns([one.subject for one in ready], device, plan, meters)
-            peaks = [None if plan.composed else one.peak() for one in ready]
-    return [one.ledger(measured, peak) for one, measured, peak in zip(entrants, found, peaks, strict=True)]
-
-
-class Room(NamedTuple):
-    """Predicted memory, and the bytes of inputs and outputs of each row over all its blocks."""
-
-    predicted: int | None
-    """Peak of live tensors in one call; None of a composed run."""
-    needed: int
-    """Bytes that must be free, of a generation for both phases."""
-    what: str
-    """What is run."""
-    row_bytes: dict[str, int]
-    """Without the weights that a forward reads; in decode steps of a generation with them."""
-
-
-def room_for(architecture: Architecture, ledger: Ledger, step: Architecture | None, device: str) -> Room:
-    """The memory of what the ledger's mode runs.
-
-    Raises:
-        DeviceError: a tensor is too large for torch, or a batch norm has one value per channel.
-    """
-    check_addressable(ledger)
-    name = ledger.metadata.name
-    with within_torch(name):
-        if ledger.training is not None:
-            with batch_statistics(name):
-                return _of_training(architecture, ledger.training.step.optimizer, device)
-        with no_compiler():
-            first = _of_forward(architecture, device)
-            text = ledger.generation
-            if step is None or text is None:
-                return first
-            positions = range(text.prompt, text.prompt + text.new_tokens - 1)
-            held = generation_bytes(first.row_bytes, step, positions)
-            return first._replace(needed=first.needed + _of_forward(step, device).needed, row_bytes=held)
-
-
-def _of_forward(architecture: Architecture, device: str) -> Room:
-    on_meta = build(architecture)
-    predicted = peak_bytes(on_meta.model, on_meta.inputs)
-    return Room(predicted, bytes_to_run(predicted, device), "one forward", row_bytes(on_meta))
-
-
-def _of_training(architecture: Architecture, optimizer: str, device: str) -> Room:
-    predicted = peak_of_steps(build(architecture), optimizer, lists=device.startswith("cuda"))
-    held = training_bytes(architecture, optimizer)
-    return Room(predicted, bytes_to_run(predicted, device), "a step of training", held)
-
-
-def with_distinct_blocks(architecture: Architecture, ledger: Ledger) -> Architecture:
-    """The architecture with every block once.
-
-    Raises:
-        UsageError: the mode runs more than one pass.
-    """
-    if ledger.training is not None or ledger.generation is not None:
-        raise UsageError(f"--composed: of --mode {ledger.metadata.mode}; a forward or a decode step is composed")
-    streams = tuple(
-        msgspec.structs.replace(stream, stages=tuple(map(_once, stream.stages))) for stream in architecture.streams
-    )
-    return msgspec.structs.replace(architecture, streams=streams)
-
-
-def _once(stage: Stage) -> Stage:
-    blocks = tuple(msgspec.structs.replace(block, times=1) for block in stage.blocks)
-    return msgspec.structs.replace(stage, blocks=blocks, order=BlockOrder(tuple(dict.fromkeys(stage.order))))
-
-
-def composed(measured: Measured, ledger: Ledger) -> Measured:
-    """What was measured of the distinct blocks -> what all blocks take.
-
-    What stands between the rows grows as the rows do.
-    """
-    times = _times(ledger)
-    rows = {path: tuple(spent * times.get(path, 1) for spent in each) for path, each in measured.rows.items()}
-    once, whole = (math.fsum(math.fsum(each) for each in one.values()) for one in (measured.rows, rows))
-    factor = whole / once if once else 1.0
-    phases = {name: tuple(spent * factor for spent in spans) for name, spans in measured.phases.items()}
-    return measured._replace(rows=rows, phases=phases)
-
-
-def composed_room(room: Room, ledger: Ledger) -> Room:
-    """The bytes of rows over all blocks; no peak, which was that of the distinct ones."""
-    times = _times(ledger)
-    row_bytes = {path: held * times.get(path, 1) for path, held in room.row_bytes.items()}
-    return room._replace(row_bytes=row_bytes, predicted=None)
-
-
-def _times(ledger: Ledger) -> dict[str, int]:
-    return {row.path: row.times for row in ledger.rows}
+            return [(each, None if plan.composed else one.peak()) for each, one in zip(found, ready, strict=True)]
 
 
 class System(NamedTuple):
@@ -197,7 +120,13 @@ class System(NamedTuple):
     architecture: Architecture
     ledger: Ledger
     step: Architecture | None = None
-    """The last decode step of a generation."""
+    """The last decode step of a generation; without it the prefill runs alone."""
+
+    @property
+    def positions(self) -> range:
+        """The positions of the tokens of a generation's decode steps."""
+        text = self.ledger.generation
+        return range(text.prompt, text.prompt + text.new_tokens - 1) if text is not None else range(0)
 
 
 def timed_in_turns(
@@ -213,16 +142,46 @@ def timed_in_turns(
 
 
 class SystemOnDevice:
-    """A system of a spec, as it is timed on a device, alone or in turns with others."""
+    """A system of a spec on a device: its memory is predicted on `meta` before anything is allocated.
 
-    def __init__(self, system: System, device: str, plan: TimingPlan, meters: Meters = REAL) -> None:
-        self.device, self.plan, self.meters = device, plan, meters
+    Raises:
+        DeviceError: a tensor is too large for torch, or a batch norm has one value per channel.
+        UsageError: a mode that runs more than one pass is to be composed.
+    """
+
+    def __init__(self, system: System, device: str, plan: TimingPlan = USUAL, meters: Meters = REAL) -> None:
+        self.device, self.plan, self.meters, self.mend = device, plan, meters, FOR_SPECS
         if plan.composed:
             system = system._replace(architecture=with_distinct_blocks(system.architecture, system.ledger))
-        self.system = system
-        self._room = room_for(system.architecture, system.ledger, system.step, device)
+        self.system, self.what = system, "one forward"
         self.name, self.dtype = system.ledger.metadata.name, system.ledger.metadata.dtype
-        self.needed, self.what = self._room.needed, self._room.what
+        self.predicted: int | None
+        self.row_bytes: dict[str, int]
+        """Of inputs and outputs, over all blocks, without the weights that a forward reads; in decode steps of a
+        generation with them."""
+        check_addressable(system.ledger)
+        with within_torch(self.name):
+            if system.ledger.training is not None:
+                with batch_statistics(self.name):
+                    self._predict_step(system.ledger.training.step.optimizer)
+            else:
+                with no_compiler():
+                    self._predict_forward()
+
+    def _predict_step(self, optimizer: str) -> None:
+        self.what, architecture = "a step of training", self.system.architecture
+        self.predicted = Stepping(build(architecture), optimizer, lists=self.device.startswith("cuda")).peak()
+        self.needed = bytes_to_run(self.predicted, self.device)
+        self.row_bytes = training_bytes(architecture, optimizer)
+
+    def _predict_forward(self) -> None:
+        system, live = self.system, build(self.system.architecture)
+        self.predicted, self.row_bytes = peak_bytes(live.model, live.inputs), row_bytes(live)
+        self.needed = bytes_to_run(self.predicted, self.device)
+        if system.step is not None and system.ledger.generation is not None:
+            step = build(system.step)
+            self.needed += bytes_to_run(peak_bytes(step.model, step.inputs), self.device)
+            self.row_bytes = generation_bytes(self.row_bytes, system.step, system.positions)
 
     @contextmanager
     def ready(self) -> Iterator[Ready]:
@@ -232,29 +191,62 @@ class SystemOnDevice:
     def _ready(self) -> Ready:
         system, device, compile_ = self.system, self.device, self.plan.compile
         clock = waiting_clock(device, self.meters.clock)
-        text, training = system.ledger.generation, system.ledger.training
+        training = system.ledger.training
         if training is not None:
             return training_step(system.architecture, training.step.optimizer, device, clock, compile_=compile_)
-        if text is None:
-            return forward(system.architecture, device, clock, compile_=compile_)
         if system.step is None:
-            raise TypeError("a generation is timed with its decode step")
-        positions = range(text.prompt, text.prompt + text.new_tokens - 1)
-        return generation(system.architecture, Generated(system.step, positions), device, clock, compile_=compile_)
+            return forward(system.architecture, device, clock, compile_=compile_)
+        return generation(system.architecture, system.step, system.positions, device, clock, compile_=compile_)
 
     def ledger(self, measured: Measured, peak: int | None) -> Ledger:
         """The system's ledger with what was measured."""
-        counted, room = self.system.ledger, self._room
-        if self.plan.composed:
-            measured, room = composed(measured, counted), composed_room(room, counted)
-        timing = timing_of(measured, self.device, peak, room.predicted, self.plan)
+        counted, held, predicted = self.system.ledger, self.row_bytes, self.predicted
+        if self.plan.composed:  # the peak was that of the distinct blocks
+            times = {row.path: row.times for row in counted.rows}
+            measured, predicted = composed(measured, times), None
+            held = {path: nbytes * times.get(path, 1) for path, nbytes in held.items()}
+        timing = timing_of(measured, self.device, peak, predicted, self.plan)
         seconds = measured.row_seconds()
         update = seconds.pop(UPDATE, None)
-        ledger = with_seconds(with_versions(counted), seconds, room.row_bytes, timing, update)
-        return ledger if ledger.generation is None else _with_phases(ledger, ledger.generation, timing)
+        ledger = with_seconds(with_versions(counted), seconds, held, timing, update)
+        if ledger.generation is None:
+            return ledger
+        phases = {phase.name: phase.seconds for phase in timing.phases}
+        text = msgspec.structs.replace(
+            ledger.generation, prefill_seconds=phases[PREFILL], decode_seconds=phases.get(DECODE, 0.0)
+        )
+        return msgspec.structs.replace(ledger, generation=text)
 
 
-def _with_phases(ledger: Ledger, text: Generation, timing: Timing) -> Ledger:
-    phases = {phase.name: phase.seconds for phase in timing.phases}
-    text = msgspec.structs.replace(text, prefill_seconds=phases[PREFILL], decode_seconds=phases.get(DECODE, 0.0))
-    return msgspec.structs.replace(ledger, generation=text)
+# ── a model that is too large to hold: its distinct blocks are timed, and count as often as they run ──
+
+
+def with_distinct_blocks(architecture: Architecture, ledger: Ledger) -> Architecture:
+    """The architecture with every block once.
+
+    Raises:
+        UsageError: the mode runs more than one pass.
+    """
+    if ledger.training is not None or ledger.generation is not None:
+        raise UsageError(f"--composed: of --mode {ledger.metadata.mode}; a forward or a decode step is composed")
+
+    def once(stage: Stage) -> Stage:
+        blocks = tuple(msgspec.structs.replace(block, times=1) for block in stage.blocks)
+        return msgspec.structs.replace(stage, blocks=blocks, order=BlockOrder(tuple(dict.fromkeys(stage.order))))
+
+    streams = tuple(
+        msgspec.structs.replace(stream, stages=tuple(map(once, stream.stages))) for stream in architecture.streams
+    )
+    return msgspec.structs.replace(architecture, streams=streams)
+
+
+def composed(measured: Measured, times: Mapping[str, int]) -> Measured:
+    """What was measured of the distinct blocks -> what all blocks take; a row's blocks are `times`.
+
+    What stands between the rows grows as the rows do.
+    """
+    rows = {path: tuple(spent * times.get(path, 1) for spent in each) for path, each in measured.rows.items()}
+    once, whole = (math.fsum(math.fsum(each) for each in one.values()) for one in (measured.rows, rows))
+    factor = whole / once if once else 1.0
+    phases = {name: tuple(spent * factor for spent in spans) for name, spans in measured.phases.items()}
+    return measured._replace(rows=rows, phases=phases)

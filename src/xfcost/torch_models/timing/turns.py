@@ -61,7 +61,7 @@ class Measured(NamedTuple):
     @property
     def times(self) -> tuple[float, ...]:
         """Seconds of all calls together, by turn."""
-        return tuple(sum(turn) for turn in zip(*self.phases.values(), strict=True))
+        return _together(self.phases)
 
     def row_seconds(self) -> dict[str, float]:
         """The median of every row over all its blocks."""
@@ -78,22 +78,24 @@ class Meters(NamedTuple):
 REAL: Final = Meters()
 
 
-def time_calls(call: Callable[[], object], device: str, plan: TimingPlan = USUAL) -> Measured:
-    """One call, timed alone."""
-    return take_turns([Subject({"": call})], device, plan)[0]
-
-
 def take_turns(
     subjects: Sequence[Subject], device: str, plan: TimingPlan = USUAL, meters: Meters = REAL
 ) -> list[Measured]:
     """All `subjects` timed in turns on `device`, after a call of each that is not measured."""
     threads = plan.threads or cores()
     with threads_set(threads):
-        session = _Session(subjects, waiting_clock(device, meters.clock), plan, threads)
-        start, began = meters.read(), session.clock()
-        session.run()
-        load = load_between(start, meters.read(), session.clock() - began)
-    return [one.measured(load, threads, in_turns=len(subjects) > 1) for one in session.timed]
+        clock = waiting_clock(device, meters.clock)
+        timed = [_Timed(subject, clock, threads) for subject in subjects]
+        start, began = meters.read(), clock()
+        for one in timed:
+            one.warm(clock)
+        turns, turns_began = 0, clock()
+        while not _enough(plan, timed, turns, clock() - turns_began, clock() - began):
+            for one in timed:
+                one.take_turn(plan.min_time / _TURNS)
+            turns += 1
+        load = load_between(start, meters.read(), clock() - began)
+    return [one.measured(load, threads, in_turns=len(subjects) > 1) for one in timed]
 
 
 class _Timed:
@@ -130,11 +132,8 @@ class _Timed:
 
     def precision(self) -> float:
         """The precision reached for all phases together; infinite while there is no interval."""
-        reached = precision(median(self._measured_times()))
+        reached = precision(median(_together(self.phases)))
         return float("inf") if reached is None else reached
-
-    def _measured_times(self) -> tuple[float, ...]:
-        return tuple(sum(turn) for turn in zip(*self.phases.values(), strict=True))
 
     def measured(self, load: Load, threads: int, *, in_turns: bool) -> Measured:
         """All of it."""
@@ -149,34 +148,20 @@ class _Timed:
         )
 
 
-class _Session:
-    """The turns of several subjects."""
+def _together(phases: Mapping[str, Sequence[float]]) -> tuple[float, ...]:
+    """Seconds of all calls, by turn."""
+    return tuple(sum(turn) for turn in zip(*phases.values(), strict=True))
 
-    def __init__(self, subjects: Sequence[Subject], clock: Clock, plan: TimingPlan, threads: int) -> None:
-        self.clock, self.plan = clock, plan
-        self.timed = [_Timed(subject, clock, threads) for subject in subjects]
 
-    def run(self) -> None:
-        """Warm up, then take turns until it is enough."""
-        began = self.clock()
-        for one in self.timed:
-            one.warm(self.clock)
-        turns, turns_began = 0, self.clock()
-        while not self._enough(turns, self.clock() - turns_began, self.clock() - began):
-            for one in self.timed:
-                one.take_turn(self.plan.min_time / _TURNS)
-            turns += 1
-
-    def _enough(self, turns: int, measured: float, spent: float) -> bool:
-        """Are the turns done: as many as asked for, or precise enough, or out of time?"""
-        plan, systems = self.plan, len(self.timed)
-        if plan.runs is not None:
-            return turns >= plan.runs
-        if turns >= _FEWEST_LATE and spent >= plan.max_time * systems:
-            return True
-        if turns < _FEWEST or measured < plan.min_time * systems:
-            return False
-        return all(one.precision() <= plan.precision for one in self.timed)
+def _enough(plan: TimingPlan, timed: Sequence[_Timed], turns: int, measured: float, spent: float) -> bool:
+    """Are the turns done: as many as asked for, or precise enough, or out of time?"""
+    if plan.runs is not None:
+        return turns >= plan.runs
+    if turns >= _FEWEST_LATE and spent >= plan.max_time * len(timed):
+        return True
+    if turns < _FEWEST or measured < plan.min_time * len(timed):
+        return False
+    return all(one.precision() <= plan.precision for one in timed)
 
 
 def timing_of(
@@ -204,10 +189,9 @@ def timing_of(
         composed=plan.composed,
         load=measured.load,
         noisy=noise_text(found, measured.load, threads, plan),
-        phases=tuple(_phase(name, spent) for name, spent in measured.phases.items() if name),
+        phases=tuple(
+            Phase(name=name, seconds=(each := median(spent)).value, interval=each.interval)
+            for name, spent in measured.phases.items()
+            if name
+        ),
     )
-
-
-def _phase(name: str, times: tuple[float, ...]) -> Phase:
-    found = median(times)
-    return Phase(name=name, seconds=found.value, interval=found.interval)
