@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 import torch
@@ -142,23 +142,15 @@ def build(architecture: Architecture, device: str = "meta") -> BuiltModel:
         )
     dtype = getattr(torch, architecture.dtype)
     rows: dict[str, str] = {}
-    with torch.device(device), _made_in(dtype):
+    with torch.device(device), ExitStack() as stack:
+        # made in their type: cast afterwards, weights would stand beside those of float32
+        stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(dtype)
         model = Model(architecture, rows).to(dtype).eval().requires_grad_(False)
         inputs = tuple(example_input(stream, architecture, dtype) for stream in architecture.running)
     if architecture.mode == "decode":
         set_position(model, architecture.running[-1].grid.total - 1)
     return BuiltModel(model, inputs, rows)
-
-
-@contextmanager
-def _made_in(dtype: torch.dtype) -> Iterator[None]:
-    """Weights are made in their type: cast afterwards, they would stand beside those of float32."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def example_input(stream: Stream, architecture: Architecture, dtype: torch.dtype) -> Tensor:

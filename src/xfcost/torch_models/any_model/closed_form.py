@@ -114,18 +114,14 @@ def closed_form(
 def _in_pixels(form: ClosedForm) -> ClosedForm:
     """A form of pixels, with the letter P."""
 
-    def renamed(text: str | None) -> str | None:
-        return None if text is None else text.replace("N", "P")
+    def renamed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: renamed(text) for key, text in value.items()}
+        return value and value.replace("N", "P")
 
+    names = ("macs", "flops", "rows", "others", "refused")
     return msgspec.structs.replace(
-        form,
-        letter="P",
-        counted_in="√P",
-        macs=renamed(form.macs),
-        flops=renamed(form.flops),
-        rows={path: text.replace("N", "P") for path, text in form.rows.items()},
-        others={remainder: text.replace("N", "P") for remainder, text in form.others.items()},
-        refused=renamed(form.refused),
+        form, letter="P", counted_in="√P", **{name: renamed(getattr(form, name)) for name in names}
     )
 
 
@@ -283,15 +279,13 @@ def _growth(counts: Counts) -> dict[str, float | None]:
         size = int(counts.tokens * factor)
         other = counts.ledger(size) if size == counts.tokens * factor else None
         if other is not None:
-            costs = {"macs": _pair(counts.own, other, lambda one: one.total("macs") or 0)}
-            costs["attention_bytes"] = _pair(counts.own, other, lambda one: one.attention_memory()["all_layers"])
-            exponents = {name: growth_exponent(*pair, factor) for name, pair in costs.items()}
+            macs, held = (
+                (each(counts.own), each(other))
+                for each in (lambda one: one.total("macs") or 0, lambda one: one.attention_memory()["all_layers"])
+            )
+            exponents = {"macs": growth_exponent(*macs, factor), "attention_bytes": growth_exponent(*held, factor)}
             return exponents | {"factor": factor}
     return {"macs": None, "attention_bytes": None, "factor": None}
-
-
-def _pair(own: Ledger, other: Ledger, cost: Callable[[Ledger], int]) -> tuple[int, int]:
-    return cost(own), cost(other)
 
 
 def _why(counts: Counts, axis: Axis, fit: Fit) -> str:

@@ -52,15 +52,16 @@ def letters_of(given: Any) -> frozenset[str]:
     """The letters that example inputs are a function of: N, or H and W where its parameters are called so."""
     if not callable(given):
         return frozenset()
-    names = _parameters_of(given)
+    names = _parameters(given).keys()
     return frozenset({"H", "W"} | (names & {"N"}) if names >= {"H", "W"} else {"N"})
 
 
-def _parameters_of(function: Any) -> set[str]:
+def _parameters(function: Any) -> dict[str, inspect.Parameter]:
+    """None of a function that does not say them."""
     try:
-        return set(inspect.signature(function).parameters)
+        return dict(inspect.signature(function).parameters)
     except (TypeError, ValueError):
-        return set()
+        return {}
 
 
 def inputs_at(given: Any, lengths: Lengths, keywords: Mapping[str, Any] | None = None) -> Given:
@@ -89,10 +90,7 @@ def inputs_at(given: Any, lengths: Lengths, keywords: Mapping[str, Any] | None =
 
 def _name(model: nn.Module, place: int) -> str:
     """The name of the parameter that takes the positional input at `place`: `x`, or `*xs` as `xs[1]`."""
-    try:
-        parameters = list(inspect.signature(model.forward).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
+    parameters = list(_parameters(model.forward).values())
     for number, parameter in enumerate(parameters[: place + 1]):
         if parameter.kind is parameter.VAR_POSITIONAL:
             return f"{parameter.name}[{place - number}]"
@@ -248,7 +246,7 @@ def usual_inputs(model: Any, letters: Mapping[str, int | None], device: str) -> 
         raise UsageError(
             f"{type(model).__name__}: its main input is {main}; say its shape by --input {main}=…, and the others"
         )
-    decodes = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in _parameters(model)
+    decodes = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in _parameters(model.forward)
     number = None if decodes and main != "input_ids" else letters.get("N")
     tensors = {main: makers[main](config, batch, number, device)}
     both = {"input_ids", "pixel_values"}
@@ -269,13 +267,9 @@ def text_tokens(model: Any, tokens: int | None) -> int | None:
     return _tokens(model.config, tokens) if main == "input_ids" else tokens
 
 
-def _parameters(model: nn.Module) -> set[str]:
-    return set(inspect.signature(model.forward).parameters)
-
-
 def _takes_both(model: Any) -> bool:
     """Does it take texts and images of one size together? Images as lists of patches need their grid, which is left."""
-    names, config = _parameters(model), model.config
+    names, config = _parameters(model.forward).keys(), model.config
     has_both = hasattr(config, "text_config") or _of(config, "image_size") is not None
     return {"input_ids", "pixel_values"} <= names and has_both and "image_grid_thw" not in names
 

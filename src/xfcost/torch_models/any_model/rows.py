@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from torch import nn
 
 from xfcost.ledger.accounts import RUN, Measured, TrainingFigures, WeightsRead
 from xfcost.ledger.operation import Mixing, Operation
@@ -29,11 +28,6 @@ class Homes(NamedTuple):
     """Parameters that nothing took."""
 
 
-def sizes(model: nn.Module) -> dict[str, int]:
-    """Name of a parameter -> its elements; a shared one under its first name."""
-    return {name: parameter.numel() for name, parameter in model.named_parameters()}
-
-
 def homes_of(elements: Mapping[str, int], works: Iterable[Work]) -> Homes:
     """Every parameter once, where it lives."""
     home: dict[str, Work] = {}
@@ -43,14 +37,13 @@ def homes_of(elements: Mapping[str, int], works: Iterable[Work]) -> Homes:
             taken.add(name)
             if name.rpartition(".")[0] == work.path:
                 home.setdefault(name, work)
-    numbers: dict[int, int] = {}
-    loose: dict[str, int] = {}
+    numbers: Counter[int] = Counter()
+    loose: Counter[str] = Counter()
     for name, number in elements.items():
         if name in home:
-            numbers[id(home[name])] = numbers.get(id(home[name]), 0) + number
+            numbers[id(home[name])] += number
         else:
-            path = name.rpartition(".")[0]
-            loose[path] = loose.get(path, 0) + number
+            loose[name.rpartition(".")[0]] += number
     return Homes(numbers, loose, tuple(name for name in elements if name not in taken))
 
 
@@ -67,9 +60,7 @@ def module_rows(
 
     `traced` has the trace of each module that has one; with `training` every row has its backward pass.
     """
-    rows = [_placed(work, parameters.numbers.get(id(work), 0), elements) for work in works]
-    if training:
-        rows = [one._replace(row=_with_backward(one.row, work)) for one, work in zip(rows, works, strict=True)]
+    rows = [_placed(work, parameters.numbers.get(id(work), 0), elements, training=training) for work in works]
     looked = any(work.mixing != "unknown" or work.kind_missing for work in works)
     for path, number in parameters.loose.items():
         _insert(rows, path, number, "per-token" if looked else "unknown")
@@ -81,11 +72,15 @@ def _parts(path: str) -> tuple[str, ...]:
     return tuple(path.split(".")) if path else ()
 
 
-def _placed(work: Work, params: int, elements: Mapping[str, int]) -> Placed:
+def _placed(work: Work, params: int, elements: Mapping[str, int], *, training: bool) -> Placed:
     costs: dict[str, Any] = {quantity: work.costs[quantity] for quantity in RUN}
     read = sum(elements[name] for name in work.weights)
     if work.name == "embedding" and work.outputs:
         read = min(read, work.costs["moved"])
+    if training:
+        figures = TrainingFigures(recomputed_macs=work.recomputed_macs, kept_bytes=work.kept_bytes)
+        costs |= {"backward_macs": work.backward_macs, "recomputed": work.recomputed, "training": figures}
+    clocked = work.seconds is not None or work.predicted_seconds is not None
     foreign = [name for name in work.weights if name.rpartition(".")[0] != work.path]
     row = Operation(
         path=work.name,
@@ -103,7 +98,7 @@ def _placed(work: Work, params: int, elements: Mapping[str, int]) -> Placed:
         shared=foreign[0] if foreign and not params else None,
         seconds=work.seconds,
         predicted_seconds=work.predicted_seconds,
-        operand_bytes=None if work.seconds is None and work.predicted_seconds is None else work.operand_bytes,
+        operand_bytes=work.operand_bytes if clocked and not training else None,  # a backward pass's are not known
         weights_read=None if read == params else WeightsRead(read),
         ran=Ran(
             aten=work.operation,
@@ -120,13 +115,6 @@ def _placed(work: Work, params: int, elements: Mapping[str, int]) -> Placed:
     here = f"{work.path}." if work.path else ""
     weights = tuple(weight.removeprefix(here) if weight.startswith(here) else "" for weight in work.weights)
     return Placed(_parts(work.path), row, (work.same_as(), params, weights))
-
-
-def _with_backward(row: Operation, work: Work) -> Operation:
-    figures = TrainingFigures(recomputed_macs=work.recomputed_macs, kept_bytes=work.kept_bytes)
-    changed = {"backward_macs": work.backward_macs, "recomputed": work.recomputed, "training": figures}
-    changed |= {"operand_bytes": None}  # those of the backward pass are not known
-    return msgspec.structs.replace(row, **changed)
 
 
 def _insert(rows: list[Placed], path: str, number: int, mixing: Mixing) -> None:

@@ -21,7 +21,6 @@ from torch.overrides import TorchFunctionMode
 
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.torch_models.any_model.operations import Operations
-from xfcost.torch_models.any_model.rows import sizes
 from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
 from xfcost.torch_models.any_model.work import Key, Work
 from xfcost.torch_models.running.record import Lineage, mark
@@ -53,24 +52,22 @@ def finished(outputs: Any, unfinished: Counter[str]) -> Any:
     Raises:
         UsageError: the module is asynchronous, and only an event loop runs it.
     """
-    return pytree.tree_map(lambda leaf: _finished(leaf, unfinished), outputs)
 
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, AsyncIterator) or inspect.iscoroutine(leaf):
+            if inspect.iscoroutine(leaf):
+                leaf.close()
+            raise UsageError("its forward is asynchronous, and nothing runs until it is awaited; give a plain forward")
+        if isinstance(leaf, Future | torch.futures.Future):
+            return finished(leaf.result() if isinstance(leaf, Future) else leaf.wait(), unfinished)
+        if not isinstance(leaf, Iterator):
+            return leaf
+        items = [finished(item, unfinished) for item in islice(leaf, MOST_ITEMS)]
+        if next(leaf, items) is not items:
+            unfinished[f"a generator after {MOST_ITEMS:,} items"] += 1
+        return items
 
-def _finished(leaf: Any, unfinished: Counter[str]) -> Any:
-    if isinstance(leaf, AsyncIterator) or inspect.iscoroutine(leaf):
-        if inspect.iscoroutine(leaf):
-            leaf.close()
-        raise UsageError("its forward is asynchronous, and nothing runs until it is awaited; give a plain forward")
-    if isinstance(leaf, Future):
-        return finished(leaf.result(), unfinished)
-    if isinstance(leaf, torch.futures.Future):
-        return finished(leaf.wait(), unfinished)
-    if not isinstance(leaf, Iterator):
-        return leaf
-    items = [finished(item, unfinished) for item in islice(leaf, MOST_ITEMS)]
-    if next(leaf, items) is not items:
-        unfinished[f"a generator after {MOST_ITEMS:,} items"] += 1
-    return items
+    return pytree.tree_map(one, outputs)
 
 
 TensorKind = Literal["meta", "fake", "real"]
@@ -97,17 +94,6 @@ def learning(made: Copy) -> Copy:
         return own.requires_grad_(tensor.requires_grad)
 
     return copied
-
-
-def shared_parameters(how: TensorKind, device: str | None, *, training: bool) -> Callable[[Tensor], bool]:
-    """Which parameters a run needs no copy of: real ones that are where it runs, and that no training step updates."""
-
-    def shares(parameter: Tensor) -> bool:
-        if how != "real" or device is None:
-            return how == "real"
-        return not training and not parameter.is_meta and parameter.device == torch.empty(0, device=device).device
-
-    return shares
 
 
 def _on_device(tensor: Tensor, device: str) -> Tensor:
@@ -164,9 +150,9 @@ def reached(given: Any, depth: int = 6) -> list[Tensor]:
 
 
 def stand_in(model: nn.Module, made: Copy, shares: Callable[[Tensor], bool]) -> None:
-    """Give `model` copies of its tensors; each parameter's copy knows its name. `unchanged` takes them back.
+    """Give `model` copies of its tensors, those in its attributes too; each parameter's copy knows its name.
 
-    A copy shares a parameter's memory if `shares` says so.
+    A copy shares a parameter's memory if `shares` says so. `unchanged` takes the copies back.
     """
     copies: dict[int, Any] = {}
     for name, parameter in model.named_parameters():
@@ -183,21 +169,13 @@ def stand_in(model: nn.Module, made: Copy, shares: Callable[[Tensor], bool]) -> 
         return copies[id(tensor)]
 
     for module in model.modules():
-        _take(module, copied)
-
-
-def _take(module: nn.Module, copied: Callable[[Tensor], Any]) -> None:
-    """Put copies in the place of a module's parameters, buffers, and tensors in its attributes."""
-    own = tensors_of(module)
-    for tensors in own:
-        tensors.update({name: copied(one) for name, one in tensors.items() if one is not None})
-    values = vars(module)
-    for name, value in list(values.items()):
-        if any(value is tensors for tensors in own):
-            continue
-        if isinstance(value, Tensor | dict | list | tuple):
-            leaves = pytree.tree_leaves(value)
-            if any(isinstance(leaf, Tensor) for leaf in leaves):
+        own, values = tensors_of(module), vars(module)
+        for tensors in own:
+            tensors.update({name: copied(one) for name, one in tensors.items() if one is not None})
+        for name, value in list(values.items()):
+            if not isinstance(value, Tensor | dict | list | tuple) or any(value is tensors for tensors in own):
+                continue
+            if any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value)):
                 values[name] = pytree.tree_map_only(Tensor, copied, value)
 
 
@@ -245,7 +223,8 @@ def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False,
     Raises:
         UsageError: the module does not run on these inputs; an OwnError where real numbers would not help.
     """
-    on_meta = _on_meta(model, (args, kwargs))
+    everything = (*model.parameters(), *model.buffers(), *reached((args, kwargs)))
+    on_meta = any(tensor.is_meta for tensor in everything)
     reason = needs_elements(model, (args, kwargs))
     attempts: list[TensorKind] = ["real"] if reason else ["meta", "fake"] if on_meta else ["meta", "fake", "real"]
     failed: BaseException | None = None
@@ -267,10 +246,6 @@ def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False,
     raise refused(model, failed, hint) from failed
 
 
-def _on_meta(model: nn.Module, inputs: Any) -> bool:
-    return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers(), *reached(inputs)))
-
-
 def run_on(  # noqa: PLR0913 - options
     how: TensorKind, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *,
     training: bool = False, keeps_free: bool = False, recorder: Recorder | None = None,
@@ -282,35 +257,29 @@ def run_on(  # noqa: PLR0913 - options
     """
     outside = Work("", "outside")
     faking = fake_tensor_mode() if how == "fake" else nullcontext()
-    with stand_ins(how, model, args, kwargs, faking, training=training) as given, ExitStack() as stack:
-        own_args, own_kwargs = given
+    learned: frozenset[str] = frozenset()
+    with stand_ins(how, model, args, kwargs, faking, training=training) as (own_args, own_kwargs), ExitStack() as stack:
         recorder = recorder or Recorder(model if training else None)
         stack.enter_context(no_compiler())
-        stack.enter_context(_quiet() if how == "fake" else nullcontext())
+        if how == "fake":  # torch logs what a fake run raises; the next attempt tells whether that matters
+            logger = logging.getLogger(FAKE_TENSOR_LOGGER)
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL + 1)
         stack.enter_context(faking)
         stack.enter_context(shapes_on_meta() if how == "meta" else nullcontext())
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
         stack.enter_context(recorder.of(model))
-        learned = _ran(recorder, model, own_args, own_kwargs, outside.uncounted, training=training)
-        elements = sizes(model)
+        with recorder.saving() if training else nullcontext():
+            outputs = finished(model(*own_args, **own_kwargs), outside.uncounted)
+        if training:
+            recorder.differentiate(learned_from(outputs))
+            learned = frozenset(name for name, one in model.named_parameters() if one.grad is not None)
+        elements = {name: parameter.numel() for name, parameter in model.named_parameters()}
     operations = Operations(recorder.run, keeps_free=keeps_free)
     outside.uncounted.update(operations.uncounted)
     works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
     return Run(works, how, None, elements, recorder.run.ran, learned, operations.keys)
-
-
-def _ran(
-    recorder: Recorder, model: nn.Module, args: Args, kwargs: Kwargs, missing: Counter[str], *, training: bool
-) -> frozenset[str]:  # fmt: skip
-    """Run the forward, and in training the backward pass; the names of the parameters that have a gradient then."""
-    if not training:
-        finished(model(*args, **kwargs), missing)
-        return frozenset()
-    with recorder.saving():
-        outputs = finished(model(*args, **kwargs), missing)
-    recorder.differentiate(learned_from(outputs))
-    return frozenset(name for name, parameter in model.named_parameters() if parameter.grad is not None)
 
 
 def learned_from(outputs: Any) -> list[Tensor]:
@@ -343,22 +312,18 @@ def stand_ins(  # noqa: PLR0913 - options
     """
     with unchanged(model), uncompiled(model), without_fast_path(), torch.set_grad_enabled(training):
         made = copier(how, fake_mode, device)
-        stand_in(model, made, shared_parameters(how, device, training=training))
+        there = None if device is None else torch.empty(0, device=device).device
+
+        def shares(parameter: Tensor) -> bool:
+            """A run needs no copy of real ones that are where it runs, and that no training step updates."""
+            if how != "real" or there is None:
+                return how == "real"
+            return not training and not parameter.is_meta and parameter.device == there
+
+        stand_in(model, made, shares)
         if training and not model.training:
             model.train()
         yield copied_inputs((args, kwargs), learning(made) if training else made)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """torch logs what a fake run raises; the next attempt tells whether that matters."""
-    logger = logging.getLogger(FAKE_TENSOR_LOGGER)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final
 
 import torch
@@ -182,17 +182,43 @@ class NamedModule:
     def _made(
         self, device: str, lengths: Lengths
     ) -> tuple[nn.Module, Callable[[Lengths], Given], Lengths, frozenset[str]]:
-        """The module, its inputs at any lengths, these lengths as they apply to it, and the letters in its inputs."""
+        """The module, its inputs at any lengths, these lengths as they apply to it, and the letters in its inputs.
+
+        Its inputs are those that the command gives, else those beside its code, else the usual ones of transformers.
+        """
         model, beside = self._model(device)
-        letters, tokens = _letters(model, beside, self.texts, lengths.tokens)
+        tokens, usual = lengths.tokens, hasattr(model, "main_input_name") and hasattr(model, "config")
+        if self.texts or beside is not None:
+            letters = letters_in(self.texts) if self.texts else letters_of(beside)
+        elif usual:  # N is the length of its text
+            tokens = text_tokens(model, tokens)
+            letters = frozenset("N" if tokens is not None else "")
+        else:
+            raise UsageError(
+                f"{self.name}: expected its inputs: --input 1x3x224x224, or example_inputs in the file (a tensor, a "
+                "tuple, a dictionary of keyword inputs, or a function that gives one)"
+            )
         if lengths.size is not None and "H" not in letters and "W" not in letters:
             raise UsageError(
                 f"{self.name}: --size is of inputs with the letters H and W, as in --input 1x3xHxW, or of an "
                 "example_inputs that is a function of H and W"
             )
+
+        def given_at(at: Lengths) -> Given:
+            height, width = at.size or (None, None)
+            numbers = {"N": at.tokens, "H": height, "W": width, "B": self.samples}
+            if self.texts:
+                return inputs_from(self.texts, numbers, device)
+            return usual_inputs(model, numbers, device) if beside is None else inputs_at(beside, at)
+
         first = lengths._replace(tokens=tokens)
-        given_at = partial(_inputs, model, beside, self.texts, self.samples, device, self.name)
-        with_shapes(model, *given_at(first))
+        if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+            args, kwargs = given_at(first)  # lazy modules take their shapes from the first inputs that they see
+            try:
+                with torch.no_grad():
+                    model(*args, **kwargs)
+            except (Exception, SystemExit) as error:
+                raise refused(model, error) from error
         return model, given_at, first, letters
 
     def _model(self, device: str) -> tuple[nn.Module, Any]:
@@ -204,58 +230,25 @@ class NamedModule:
             elif device == "cpu":
                 watched = within_room(device, self.title, _REAL, _WITHOUT_NUMBERS)
             with watched:
-                self._built[device] = _made(self.target, self._code, self._arguments, device)
+                self._built[device] = self._new(device)
         return self._built[device]
+
+    def _new(self, device: str) -> tuple[nn.Module, Any]:
+        if self._code is not None:
+            return built(self._code.value, self._arguments, device, self.name), self._code.inputs
+        if self._arguments:
+            raise UsageError(f"{self.name}: --build passes arguments to Python code; change the config's own fields")
+        return configured(self.target.place, device), None
 
     def _weight_bytes(self) -> int | None:
         """Bytes of its weights, found without them; None where its constructor runs with real numbers alone."""
         found = self._built.get("meta")
         try:
             with fake_tensor_mode():
-                model, _ = found or _made(self.target, self._code, self._arguments, "cpu")
+                model, _ = found or self._new("cpu")
                 return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
         except UsageError:
             return None
-
-
-def _made(target: ModuleTarget, code: Found | None, arguments: dict[str, Any], device: str) -> tuple[nn.Module, Any]:
-    """The module, and the example inputs that stand beside it in its file."""
-    name = printable(target.text, 200)
-    if code is not None:
-        return built(code.value, arguments, device, name), code.inputs
-    if arguments:
-        raise UsageError(f"{name}: --build passes arguments to Python code; change the config's own fields")
-    return configured(target.place, device), None
-
-
-def _letters(
-    model: nn.Module, beside: Any, texts: Sequence[str], tokens: int | None
-) -> tuple[frozenset[str], int | None]:
-    """The letters in its inputs, and the number for N; the length of the text of a model of transformers is one."""
-    if texts:
-        return letters_in(texts), tokens
-    if beside is not None:
-        return letters_of(beside), tokens
-    if hasattr(model, "main_input_name") and hasattr(model, "config"):
-        tokens = text_tokens(model, tokens)
-    return frozenset("N" if tokens is not None else ""), tokens
-
-
-def _inputs(  # noqa: PLR0913 - what inputs are made of
-    model: nn.Module, beside: Any, texts: Sequence[str], batch: int, device: str, name: str, lengths: Lengths
-) -> Given:
-    height, width = lengths.size or (None, None)
-    letters: dict[str, int | None] = {"N": lengths.tokens, "H": height, "W": width, "B": batch}
-    if texts:
-        return inputs_from(texts, letters, device)
-    if beside is not None:
-        return inputs_at(beside, lengths)
-    if hasattr(model, "main_input_name") and hasattr(model, "config"):
-        return usual_inputs(model, letters, device)
-    raise UsageError(
-        f"{name}: expected its inputs: --input 1x3x224x224, or example_inputs in the file (a tensor, a tuple, a "
-        "dictionary of keyword inputs, or a function that gives one)"
-    )
 
 
 def _arguments(texts: Sequence[str]) -> dict[str, Any]:
@@ -274,18 +267,3 @@ def _arguments(texts: Sequence[str]) -> dict[str, Any]:
         except SpecError as error:
             raise UsageError(f"--build {printable(text, 200)}: {error}") from None
     return arguments
-
-
-def with_shapes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Run a model that has lazy parameters once, on its example inputs; for a model of ours, which may change.
-
-    Raises:
-        UsageError: it does not run on these inputs.
-    """
-    if not any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
-        return
-    try:
-        with torch.no_grad():
-            model(*args, **kwargs)
-    except (Exception, SystemExit) as error:
-        raise refused(model, error) from error

@@ -13,7 +13,7 @@ import psutil
 
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.units import size
-from xfcost.torch_models.shared.cgroups import Folder, Read, cgroup_folders, read_text
+from xfcost.torch_models.shared.cgroups import Read, cgroup_folders, read_text
 
 # A cgroup of version 1 without a limit reports nearly 2⁶³ bytes, rounded to a memory page.
 _NO_LIMIT: Final = 2**62
@@ -26,18 +26,11 @@ class Limit(NamedTuple):
     name: str
 
 
-class _Files(NamedTuple):
-    """The files of a cgroup version."""
-
-    limit: str
-    usage: str
-    reclaimable: str
-    """The line of memory.stat with the config cache that the system drops before it refuses."""
-
-
+# By version of cgroups: the files of the limit and of the use, and the line of memory.stat with the page cache that the
+# system drops before it refuses.
 _FILES: Final = {
-    1: _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    2: _Files("memory.max", "memory.current", "inactive_file"),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
 }
 
 
@@ -71,17 +64,12 @@ def cgroup_limits(read: Read) -> Iterator[Limit]:
     refuses. Kernel documentation: admin-guide/cgroup-v2 (memory.max, memory.current) and cgroup-v1/memory.
     """
     for folder in cgroup_folders(read, "memory"):
-        yield from _limit_of(read, folder)
-
-
-def _limit_of(read: Read, folder: Folder) -> Iterator[Limit]:
-    files = _FILES[folder.version]
-    maximum, used = _number(read(f"{folder.path}/{files.limit}")), _number(read(f"{folder.path}/{files.usage}"))
-    if maximum is None or used is None or maximum >= _NO_LIMIT:
-        return
-    cache = dict(line.split() for line in (read(f"{folder.path}/memory.stat") or "").splitlines())
-    left = maximum - used + int(cache.get(files.reclaimable, 0))
-    yield Limit(max(left, 0), f"the memory limit of the cgroup {folder.group} ({maximum:,} bytes)")
+        limit, usage, reclaimable = _FILES[folder.version]
+        maximum, used = _number(read(f"{folder.path}/{limit}")), _number(read(f"{folder.path}/{usage}"))
+        if maximum is not None and used is not None and maximum < _NO_LIMIT:
+            cache = dict(line.split() for line in (read(f"{folder.path}/memory.stat") or "").splitlines())
+            left = max(maximum - used + int(cache.get(reclaimable, 0)), 0)
+            yield Limit(left, f"the memory limit of the cgroup {folder.group} ({maximum:,} bytes)")
 
 
 def _number(text: str | None) -> int | None:

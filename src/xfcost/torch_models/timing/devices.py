@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -48,18 +49,13 @@ def available() -> list[str]:
     return devices
 
 
-def waiter(device: str) -> Callable[[], None]:
-    """Waits until `device` has finished its work."""
-    if device.startswith("cuda"):
-        return lambda: torch.cuda.synchronize(device)
-    if device == "mps":
-        return torch.mps.synchronize
-    return lambda: None
-
-
 def waiting_clock(device: str, clock: Clock = time.perf_counter) -> Clock:
     """`clock`, read when `device` has finished its work."""
-    wait = waiter(device)
+    wait: Callable[[], None] = lambda: None  # noqa: E731 - the CPU has finished
+    if device.startswith("cuda"):
+        wait = partial(torch.cuda.synchronize, device)
+    elif device == "mps":
+        wait = torch.mps.synchronize
 
     def waited() -> float:
         wait()

@@ -63,19 +63,14 @@ def peak_of(run: Callable[[], None], device: str, *, backward: bool) -> int | No
 def _growth(run: Callable[[], None]) -> int | None:
     """The growth of the resident set; None where the system has no high-water mark that can start again (Linux)."""
     try:
-        _return_free_memory()
+        if hasattr(library := ctypes.CDLL(None), "malloc_trim"):  # glibc returns the free pages of the heap
+            library.malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the mark starts again from here
     except OSError:
         return None
     before, code = _resident("VmRSS"), _resident("RssFile")
     run()
     return _resident("VmHWM") - before - (_resident("RssFile") - code)
-
-
-def _return_free_memory() -> None:
-    """Return the free pages of the heap to the system, where the C library can (glibc)."""
-    if hasattr(library := ctypes.CDLL(None), "malloc_trim"):
-        library.malloc_trim(0)
 
 
 def _resident(field: str) -> int:

@@ -160,43 +160,34 @@ class SystemOnDevice:
         """Of inputs and outputs, over all blocks, without the weights that a forward reads; in decode steps of a
         generation with them."""
         check_addressable(system.ledger)
-        with within_torch(self.name):
+        with within_torch(self.name), ExitStack() as stack:
+            live = build(system.architecture)
             if system.ledger.training is not None:
-                with batch_statistics(self.name):
-                    self._predict_step(system.ledger.training.step.optimizer)
+                stack.enter_context(batch_statistics(self.name))
+                self.what, optimizer = "a step of training", system.ledger.training.step.optimizer
+                self.predicted = Stepping(live, optimizer, lists=device.startswith("cuda")).peak()
+                self.row_bytes = training_bytes(system.architecture, optimizer)
             else:
-                with no_compiler():
-                    self._predict_forward()
-
-    def _predict_step(self, optimizer: str) -> None:
-        self.what, architecture = "a step of training", self.system.architecture
-        self.predicted = Stepping(build(architecture), optimizer, lists=self.device.startswith("cuda")).peak()
-        self.needed = bytes_to_run(self.predicted, self.device)
-        self.row_bytes = training_bytes(architecture, optimizer)
-
-    def _predict_forward(self) -> None:
-        system, live = self.system, build(self.system.architecture)
-        self.predicted, self.row_bytes = peak_bytes(live.model, live.inputs), row_bytes(live)
-        self.needed = bytes_to_run(self.predicted, self.device)
-        if system.step is not None and system.ledger.generation is not None:
-            step = build(system.step)
-            self.needed += bytes_to_run(peak_bytes(step.model, step.inputs), self.device)
-            self.row_bytes = generation_bytes(self.row_bytes, system.step, system.positions)
+                stack.enter_context(no_compiler())
+                self.predicted, self.row_bytes = peak_bytes(live.model, live.inputs), row_bytes(live)
+            self.needed = bytes_to_run(self.predicted, device)
+            if system.step is not None and system.ledger.generation is not None:
+                step = build(system.step)
+                self.needed += bytes_to_run(peak_bytes(step.model, step.inputs), device)
+                self.row_bytes = generation_bytes(self.row_bytes, system.step, system.positions)
 
     @contextmanager
     def ready(self) -> Iterator[Ready]:
         """The system as its mode runs it."""
-        yield self._ready()
-
-    def _ready(self) -> Ready:
         system, device, compile_ = self.system, self.device, self.plan.compile
         clock = waiting_clock(device, self.meters.clock)
         training = system.ledger.training
         if training is not None:
-            return training_step(system.architecture, training.step.optimizer, device, clock, compile_=compile_)
-        if system.step is None:
-            return forward(system.architecture, device, clock, compile_=compile_)
-        return generation(system.architecture, system.step, system.positions, device, clock, compile_=compile_)
+            yield training_step(system.architecture, training.step.optimizer, device, clock, compile_=compile_)
+        elif system.step is None:
+            yield forward(system.architecture, device, clock, compile_=compile_)
+        else:
+            yield generation(system.architecture, system.step, system.positions, device, clock, compile_=compile_)
 
     def ledger(self, measured: Measured, peak: int | None) -> Ledger:
         """The system's ledger with what was measured."""
