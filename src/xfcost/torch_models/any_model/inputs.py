@@ -142,13 +142,20 @@ def inputs_from(texts: Sequence[str], letters: Mapping[str, int | None], device:
     named: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
+        if equals and not _NAME.match(name):
+            raise _refused(text, _EXPECTED)
         if not equals:
             args.append(_tensor(text, name, letters, device))
-            continue
-        if not _NAME.match(name):
-            raise _unclear(text)
-        found = _tensor(text, value, letters, device) if SHAPE.match(value) else _plain(text, value)
-        _put(named, name.split("."), found, text)
+        elif SHAPE.match(value):
+            _put(named, name.split("."), _tensor(text, value, letters, device), text)
+        else:
+            try:
+                plain = read_value(value)
+            except SpecError:
+                raise _refused(text, _EXPECTED) from None
+            if isinstance(plain, str) and value[0] not in "\"'":
+                raise _refused(text, _EXPECTED)
+            _put(named, name.split("."), plain, text)
     return Given(tuple(args), {name: _sequences(value) for name, value in named.items()})
 
 
@@ -159,52 +166,36 @@ def letters_in(texts: Sequence[str]) -> frozenset[str]:
     return frozenset(side for side in sides if side.isalpha())
 
 
-def _unclear(text: str) -> UsageError:
-    return UsageError(
-        f"--input {printable(text, 200)}: expected a shape, as in 1x3x224x224, with the name of the parameter and the "
-        "dtype where they are needed: input_ids=1xN:int64"
-    )
+_EXPECTED: Final = (
+    "expected a shape, as in 1x3x224x224, with the name of the parameter and the dtype where they are needed: "
+    "input_ids=1xN:int64"
+)
+
+
+def _refused(text: str, why: str) -> UsageError:
+    return UsageError(f"--input {printable(text, 200)}: {why}")
 
 
 def _tensor(text: str, value: str, letters: Mapping[str, int | None], device: str) -> Tensor:
     found = SHAPE.match(value)
     if found is None:
-        raise _unclear(text)
+        raise _refused(text, _EXPECTED)
     dtype = DTYPES.get(found["dtype"] or "float32")
     if dtype is None:
-        raise UsageError(f"--input {printable(text, 200)}: expected a dtype out of {', '.join(DTYPES)}")
-    shape = [int(side) if side.isdigit() else _number(text, side, letters) for side in found["sides"].split("x")]
+        raise _refused(text, f"expected a dtype out of {', '.join(DTYPES)}")
+    shape = []
+    for side in found["sides"].split("x"):
+        if not side.isdigit() and side not in letters:
+            raise _refused(text, f"{side} is no letter; expected one of {', '.join(letters)}")
+        number = int(side) if side.isdigit() else letters[side]
+        if number is None:
+            raise _refused(text, f"{side} has no number; give {'--size' if side in {'H', 'W'} else '--N'}")
+        shape.append(number)
     if math.prod(shape) > _MOST_ELEMENTS:
-        raise UsageError(
-            f"--input {printable(text, 200)}: {math.prod(shape):,} elements are more than any tensor holds"
-        )
+        raise _refused(text, f"{math.prod(shape):,} elements are more than any tensor holds")
     if dtype.is_floating_point or dtype.is_complex:
         return noise(shape, device, dtype)
-    return (
-        torch.ones(shape, dtype=dtype, device=device)
-        if dtype is torch.bool
-        else torch.zeros(shape, dtype=dtype, device=device)
-    )
-
-
-def _number(text: str, letter: str, letters: Mapping[str, int | None]) -> int:
-    if letter not in letters:
-        raise UsageError(f"--input {printable(text, 200)}: {letter} is no letter; expected one of {', '.join(letters)}")
-    number = letters[letter]
-    if number is None:
-        option = "--size" if letter in {"H", "W"} else "--N"
-        raise UsageError(f"--input {printable(text, 200)}: {letter} has no number; give {option}")
-    return number
-
-
-def _plain(text: str, value: str) -> Any:
-    try:
-        found = read_value(value)
-    except SpecError:
-        raise _unclear(text) from None
-    if isinstance(found, str) and value[0] not in "\"'":
-        raise _unclear(text)
-    return found
+    return torch.full(shape, dtype is torch.bool, dtype=dtype, device=device)
 
 
 def _put(named: dict[str, Any], path: list[str], value: Any, text: str) -> None:
@@ -212,9 +203,9 @@ def _put(named: dict[str, Any], path: list[str], value: Any, text: str) -> None:
     for part in path[:-1]:
         named = named.setdefault(part, {})
         if not isinstance(named, dict):
-            raise UsageError(f"--input {printable(text, 200)}: a value stands at {part} already")
+            raise _refused(text, f"a value stands at {part} already")
     if path[-1] in named:
-        raise UsageError(f"--input {printable(text, 200)}: {'.'.join(path)} is given twice")
+        raise _refused(text, f"{'.'.join(path)} is given twice")
     named[path[-1]] = value
 
 
@@ -249,8 +240,10 @@ def usual_inputs(model: Any, letters: Mapping[str, int | None], device: str) -> 
     decodes = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in _parameters(model.forward)
     number = None if decodes and main != "input_ids" else letters.get("N")
     tensors = {main: makers[main](config, batch, number, device)}
-    both = {"input_ids", "pixel_values"}
-    if main in both and _takes_both(model):
+    takes, both = _parameters(model.forward).keys(), {"input_ids", "pixel_values"}
+    sized = hasattr(config, "text_config") or _of(config, "image_size") is not None
+    # texts and images of one size together; images as lists of patches need their grid, and are left
+    if main in both and both <= takes and sized and "image_grid_thw" not in takes:
         other = (both - {main}).pop()
         tensors[other] = makers[other](config, batch, number, device)
         tensors["input_ids"] = _with_images(model, tensors["input_ids"], tensors["pixel_values"])
@@ -265,13 +258,6 @@ def text_tokens(model: Any, tokens: int | None) -> int | None:
     """N of the text that `usual_inputs` makes, or of other inputs where `tokens` are given; None of images alone."""
     main = getattr(model, "main_input_name", "input_ids")
     return _tokens(model.config, tokens) if main == "input_ids" else tokens
-
-
-def _takes_both(model: Any) -> bool:
-    """Does it take texts and images of one size together? Images as lists of patches need their grid, which is left."""
-    names, config = _parameters(model.forward).keys(), model.config
-    has_both = hasattr(config, "text_config") or _of(config, "image_size") is not None
-    return {"input_ids", "pixel_values"} <= names and has_both and "image_grid_thw" not in names
 
 
 def _with_images(model: Any, text: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
