@@ -78,7 +78,7 @@ if live <= max_bytes and macs <= max_macs:
             if mode == "train"
             else forward(architecture, *given, compile_=False)
         )
-        repeat(ready.subject.calls[""])
+        repeat(ready.calls[""])
 
     result["measured"] = peak_of(run, "cpu", backward=mode == "train")
 print(json.dumps(result))

@@ -30,7 +30,7 @@ from xfcost.torch_models.any_model.closed_form import closed_form as with_closed
 from xfcost.torch_models.any_model.closed_form import with_form_of_module
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import OnCPU, find_mixing
-from xfcost.torch_models.any_model.rows import costs_by_module, homes_of, module_rows, names_of
+from xfcost.torch_models.any_model.rows import costs_by_module, module_rows, names_of
 from xfcost.torch_models.any_model.run import Run, TensorKind, reached, run, run_on, stand_ins
 from xfcost.torch_models.any_model.timing import ModuleOnDevice, Taken, give_seconds, notes_of, with_timing
 from xfcost.torch_models.any_model.user_errors import original, raised
@@ -156,7 +156,6 @@ def module_ledger(
     training, dtype, title = how.plan is not None, _dtype(model, given), name or type(model).__name__
     keeps_free = how.device is not None or how.predict is not None
     found = run(model, given.args, given.kwargs, training=training, keeps_free=keeps_free)
-    homes = homes_of(found.elements, found.works)
     missing = dict(sorted(uncounted(found.works).items()))
     if how.strict and missing:
         raise IncompleteError(title, missing)
@@ -171,10 +170,11 @@ def module_ledger(
         taken = how.taken or _taken(found, title, dtype, how, on_cpu)
         update = give_seconds(found.works, taken.measured)
     predicted = None if how.predict is None else _predicted(found, model, given, how.predict(dtype))
+    rows, unused = module_rows(found.works, found.elements, traced, title, training=training)
     eager_bytes, fused_bytes = _attention_bytes(found.works, BYTES_PER_ELEMENT[dtype])
     ledger = Ledger(
         metadata=_metadata(model, title, given, dtype, found),
-        rows=tuple(module_rows(found.works, homes, found.elements, traced, title, training=training)),
+        rows=tuple(rows),
         agreement=agreement,
         module=ModuleRun(
             module=f"{type(model).__module__}.{type(model).__qualname__}",
@@ -182,7 +182,7 @@ def module_ledger(
             tensors=found.how,
             reason=found.reason,
             uncounted=missing,
-            uncalled=tuple(dict.fromkeys(name.rpartition(".")[0] or "the model itself" for name in homes.unused)),
+            uncalled=tuple(dict.fromkeys(name.rpartition(".")[0] or "the model itself" for name in unused)),
             traced=compared,
             eager_bytes=eager_bytes,
             fused_bytes=fused_bytes,

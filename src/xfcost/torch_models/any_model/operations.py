@@ -63,7 +63,7 @@ class Operations:
 
     def _forward(self, call: Call) -> None:
         """Add a call to its operation, and note what its results come from."""
-        key = _key(call)
+        key = (call.module, call.operation, *call.place)
         self._charge(key, call)
         for part in call.parts:
             self._charge(key, part)
@@ -152,10 +152,6 @@ class Operations:
         if not found:
             return (around if inside is None else inside, call.operation, *call.place)
         return max(found, key=lambda key: (len(key[0]), key[1] == call.operation))
-
-
-def _key(call: Call) -> Key:
-    return call.module, call.operation, *call.place
 
 
 def _is_inside(path: str, module: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -17,55 +17,39 @@ from xfcost.torch_models.any_model.work import Work, shapes_text
 PARAMETERS = "parameters"
 
 
-class Homes(NamedTuple):
-    """The parameters of a module: in rows of operations, and those that no operation of the module takes."""
-
-    numbers: dict[int, int]
-    """`id` of an operation -> the parameters that live in its row."""
-    loose: dict[str, int]
-    """Path of a module -> its parameters that need a row of their own."""
-    unused: tuple[str, ...]
-    """Parameters that nothing took."""
-
-
-def homes_of(elements: Mapping[str, int], works: Iterable[Work]) -> Homes:
-    """Every parameter once, where it lives."""
-    home: dict[str, Work] = {}
-    taken = set()
-    for work in works:
-        for name in work.weights:
-            taken.add(name)
-            if name.rpartition(".")[0] == work.path:
-                home.setdefault(name, work)
-    numbers: Counter[int] = Counter()
-    loose: Counter[str] = Counter()
-    for name, number in elements.items():
-        if name in home:
-            numbers[id(home[name])] += number
-        else:
-            loose[name.rpartition(".")[0]] += number
-    return Homes(numbers, loose, tuple(name for name in elements if name not in taken))
-
-
 def module_rows(
     works: Sequence[Work],
-    parameters: Homes,
     elements: Mapping[str, int],
     traced: Mapping[str, Mapping[str, int]],
     name: str,
     *,
     training: bool = False,
-) -> list[Operation]:
-    """A row per operation of a module, repeated blocks as one.
+) -> tuple[list[Operation], list[str]]:
+    """A row per operation of a module, repeated blocks as one; and the names of parameters that nothing took.
 
-    `traced` has the trace of each module that has one; with `training` every row has its backward pass.
+    A parameter lives in the row of the first operation of its own module that takes it; those that none takes have a
+    row of their own. `elements` are theirs by name; `traced` has the trace of each module that has one; with
+    `training` every row has its backward pass.
     """
-    rows = [_placed(work, parameters.numbers.get(id(work), 0), elements, training=training) for work in works]
+    home: dict[str, Work] = {}
+    for work in works:
+        for weight in work.weights:
+            if weight.rpartition(".")[0] == work.path:
+                home.setdefault(weight, work)
+    numbers: Counter[int] = Counter()
+    loose: Counter[str] = Counter()
+    for weight, number in elements.items():
+        if weight in home:
+            numbers[id(home[weight])] += number
+        else:
+            loose[weight.rpartition(".")[0]] += number
+    rows = [_placed(work, numbers[id(work)], elements, training=training) for work in works]
     looked = any(work.mixing != "unknown" or work.kind_missing for work in works)
-    for path, number in parameters.loose.items():
+    for path, number in loose.items():
         _insert(rows, path, number, "per-token" if looked else "unknown")
     rows = _with_trace(_named(rows), traced)
-    return [_labelled(one, name) for one in collapsed(rows)]
+    taken = {weight for work in works for weight in work.weights}
+    return [_labelled(one, name) for one in collapsed(rows)], [one for one in elements if one not in taken]
 
 
 def _parts(path: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
 
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, printable
@@ -144,11 +144,13 @@ def built(value: Any, arguments: Mapping[str, Any], device: str, shown: str) -> 
             raise UsageError(f"{shown}: --build passes arguments to a class or function, and this is a module already")
         return value
     if not callable(value):
-        raise UsageError(f"{shown}: expected a torch module, or a class or function that makes one, got {_type(value)}")
+        raise UsageError(
+            f"{shown}: expected a torch module, or a class or function that makes one, got {type(value).__name__}"
+        )
     with _raising(f"{shown}: making it", "; --build key=value passes arguments"), torch.device(device):
         made = value(**arguments)
     if not isinstance(made, nn.Module):
-        raise UsageError(f"{shown}: expected a torch module from it, got {_type(made)}")
+        raise UsageError(f"{shown}: expected a torch module from it, got {type(made).__name__}")
     check_initialised(made)
     return made.eval()
 
@@ -156,10 +158,6 @@ def built(value: Any, arguments: Mapping[str, Any], device: str, shown: str) -> 
 def _told(error: BaseException) -> str:
     line = own_line(error)
     return f"{raised(error)} ({line})" if line else raised(error)
-
-
-def _type(value: Any) -> str:
-    return type(value).__name__
 
 
 def configured(path: str, device: str) -> nn.Module:
@@ -229,28 +227,18 @@ def _class(architectures: Any, shown: str) -> Callable[[Any], nn.Module] | None:
 def fingerprint(target: ModuleTarget, model: nn.Module, texts: Sequence[str]) -> str:
     """16 hexadecimal digits. Comments and the layout of the code do not change them, and what it imports neither.
 
-    `texts` say how it is made and called. Of parameters and buffers names, shapes and dtypes count.
+    `texts` say how it is made and called. Of parameters and buffers names, shapes and dtypes count; of a config also
+    the version of transformers.
     """
-    found = hashlib.sha256(_code(target).encode())
+    is_path = target.kind in ("file", "config")
+    place = target.place if is_path else getattr(sys.modules.get(target.place), "__file__", None)
+    code = str(place)  # of a compiled module
+    if place is not None and (target.kind == "config" or place.endswith(".py")):
+        text = Path(place).read_bytes().decode("utf-8", "replace")
+        code = version("transformers") + text if target.kind == "config" else ast.dump(ast.parse(text))
+    found = hashlib.sha256(code.encode())
     found.update(repr(tuple(texts)).encode())
     for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
-        found.update(f"{name} {_shape(tensor)} {tensor.dtype}\n".encode())
+        shape = "lazy" if is_lazy(tensor) else "x".join(map(str, tensor.shape))
+        found.update(f"{name} {shape} {tensor.dtype}\n".encode())
     return found.hexdigest()[:16]
-
-
-def _shape(tensor: Tensor) -> str:
-    return "lazy" if is_lazy(tensor) else "x".join(map(str, tensor.shape))
-
-
-def _code(target: ModuleTarget) -> str:
-    """What the target's file says; of a config also the version of transformers."""
-    if target.kind == "config":
-        return version("transformers") + _text(target.place)
-    place = target.place if target.kind == "file" else getattr(sys.modules.get(target.place), "__file__", None)
-    if place is None or not place.endswith(".py"):  # compiled
-        return str(place)
-    return ast.dump(ast.parse(_text(place)))
-
-
-def _text(place: str) -> str:
-    return Path(place).read_bytes().decode("utf-8", "replace")

@@ -29,7 +29,7 @@ from xfcost.torch_models.running.recorder import Recorder, differentiate
 from xfcost.torch_models.shared.private_torch import is_compiled_in_place, pytree
 from xfcost.torch_models.timing.devices import Clock, waiting_clock
 from xfcost.torch_models.timing.refusals import on_device
-from xfcost.torch_models.timing.subjects import UPDATE, Ready
+from xfcost.torch_models.timing.subjects import UPDATE
 from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, timing_of
 from xfcost.torch_models.tracing.meta import shapes_on_meta
 
@@ -92,7 +92,7 @@ class ModuleOnDevice:
         return bytes_to_run(max(self.predicted or 0, least) - there, self.device)
 
     @contextmanager
-    def ready(self) -> Iterator[Ready]:
+    def ready(self) -> Iterator[Subject]:
         """It is on the device; what its own code raises there is its error, whoever else takes turns."""
         device, clock = self.device, waiting_clock(self.device, self.meters.clock)
         with self._built() as (module, given):
@@ -112,11 +112,11 @@ class ModuleOnDevice:
                 with _forwards(model, given, device) as call:
                     rows = own(partial(_seconds, model, call, clock))
                     peak = partial(peak_on, device, call, model, reached((given.args, given.kwargs)))
-                    yield Ready(Subject({"": own(call)}, rows), peak)
+                    yield Subject({"": own(call)}, rows, peak)
                 return
             with _steps_on(device, model, given, self._optimizer) as steps:
                 measure = (lambda: peak_on_cuda(steps, device)) if device.startswith("cuda") else steps.peak
-                yield Ready(Subject({"": own(steps)}, own(partial(steps.by_operation, clock))), measure)
+                yield Subject({"": own(steps)}, own(partial(steps.by_operation, clock)), measure)
 
     def ledger(self, measured: Measured, peak: int | None) -> Ledger:
         """Its ledger with what was measured."""

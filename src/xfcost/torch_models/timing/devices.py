@@ -29,7 +29,7 @@ def check_device(device: str) -> None:
     Raises:
         DeviceError: with the devices that are.
     """
-    devices = available()
+    devices = ["cpu", *["cuda"] * torch.cuda.is_available(), *["mps"] * torch.backends.mps.is_available()]
     kind, _, index = device.partition(":")
     if kind in devices and (
         not index or (kind == "cuda" and index.isdigit() and int(index) < torch.cuda.device_count())
@@ -37,16 +37,6 @@ def check_device(device: str) -> None:
         return
     why = "there is no such device here" if kind in DEVICES else f"expected one of {', '.join(DEVICES)}"
     raise DeviceError(f"--device {printable(device)}: {why}; this machine has {', '.join(devices)}")
-
-
-def available() -> list[str]:
-    """The devices of this machine."""
-    devices = ["cpu"]
-    if torch.cuda.is_available():
-        devices.append("cuda")
-    if torch.backends.mps.is_available():
-        devices.append("mps")
-    return devices
 
 
 def waiting_clock(device: str, clock: Clock = time.perf_counter) -> Clock:

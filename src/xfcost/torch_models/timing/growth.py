@@ -43,8 +43,8 @@ def memory_of(entrant: OnDevice, device: str, begin: Callable[[], None], *, back
     begin()
 
     def run() -> None:
-        with entrant.ready() as ready:
-            for call in ready.subject.calls.values():
+        with entrant.ready() as subject:
+            for call in subject.calls.values():
                 repeat(call)
 
     with on_device(entrant.name, device, entrant.dtype):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 
@@ -22,24 +22,17 @@ PREFILL: Final = "prefill"
 DECODE: Final = "decode"
 
 
-class Ready(NamedTuple):
-    """A subject, and what measures its peak bytes once its times are taken."""
-
-    subject: Subject
-    peak: Callable[[], int]
-
-
-def forward(architecture: Architecture, device: str, clock: Clock, *, compile_: bool) -> Ready:
+def forward(architecture: Architecture, device: str, clock: Clock, *, compile_: bool) -> Subject:
     """A forward without gradients. A compiled model has no operations apart, and no seconds of rows."""
     live = build(architecture, device)
     call = _call_of(live, compile_=compile_)
     rows = None if compile_ else lambda: row_seconds(live, call, clock)
-    return Ready(Subject({"": call}, rows), lambda: _peak(live, device))
+    return Subject({"": call}, rows, lambda: _peak(live, device))
 
 
 def generation(
     prefill: Architecture, step: Architecture, positions: Sequence[int], device: str, clock: Clock, *, compile_: bool
-) -> Ready:
+) -> Subject:
     """A prefill, then all decode steps, of tokens at `positions`; the rows of the two phases apart."""
     lives = {PREFILL: build(prefill, device)}
     calls = {PREFILL: _call_of(lives[PREFILL], compile_=compile_)}
@@ -58,10 +51,10 @@ def generation(
         found = {phase: row_seconds(lives[phase], call, clock) for phase, call in calls.items()}
         return {f"{phase}.{path}": spent for phase, paths in found.items() for path, spent in paths.items()}
 
-    return Ready(Subject(calls, None if compile_ else rows), lambda: _peak(lives[PREFILL], device))
+    return Subject(calls, None if compile_ else rows, lambda: _peak(lives[PREFILL], device))
 
 
-def training_step(architecture: Architecture, optimizer: str, device: str, clock: Clock, *, compile_: bool) -> Ready:
+def training_step(architecture: Architecture, optimizer: str, device: str, clock: Clock, *, compile_: bool) -> Subject:
     """Forward, backward, update by torch's optimizer; a row's seconds are those of its forward and its backward."""
     live, on_cuda = build(architecture, device), device.startswith("cuda")
     stepping = Stepping(live, optimizer, lists=on_cuda)
@@ -80,7 +73,7 @@ def training_step(architecture: Architecture, optimizer: str, device: str, clock
         stepping.call = stepping.model
         return stepping.peak()
 
-    return Ready(Subject({"": stepping}, None if compile_ else rows), peak)
+    return Subject({"": stepping}, None if compile_ else rows, peak)
 
 
 def _call_of(live: BuiltModel, *, compile_: bool) -> Callable[[], object]:

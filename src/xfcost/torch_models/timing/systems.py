@@ -31,12 +31,11 @@ from xfcost.torch_models.timing.subjects import (
     DECODE,
     PREFILL,
     UPDATE,
-    Ready,
     forward,
     generation,
     training_step,
 )
-from xfcost.torch_models.timing.turns import REAL, Measured, Meters, take_turns, timing_of
+from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, take_turns, timing_of
 
 Say = Callable[[str], None]
 
@@ -56,7 +55,7 @@ class OnDevice(Protocol):
     mend: str
     """What to do where it does not fit."""
 
-    def ready(self) -> AbstractContextManager[Ready]:
+    def ready(self) -> AbstractContextManager[Subject]:
         """It is built on the device; at the end it is gone."""
 
 
@@ -110,7 +109,7 @@ def _measured_at_once(
         names = " and ".join(one.name for one in entrants)
         say(f"timing {names} on {device}{' in turns' if len(entrants) > 1 else ''} …")
         with on_device(names, device, entrants[0].dtype):
-            found = take_turns([one.subject for one in ready], device, plan, meters)
+            found = take_turns(ready, device, plan, meters)
             return [(each, None if plan.composed else one.peak()) for each, one in zip(found, ready, strict=True)]
 
 
@@ -177,7 +176,7 @@ class SystemOnDevice:
                 self.row_bytes = generation_bytes(self.row_bytes, system.step, system.positions)
 
     @contextmanager
-    def ready(self) -> Iterator[Ready]:
+    def ready(self) -> Iterator[Subject]:
         """The system as its mode runs it."""
         system, device, compile_ = self.system, self.device, self.plan.compile
         clock = waiting_clock(device, self.meters.clock)

@@ -42,6 +42,8 @@ class Subject(NamedTuple):
     """By phase; the name of a single call is empty."""
     rows: Callable[[], dict[str, float]] | None = None
     """A pass with a clock around every operation -> seconds of each row, over all its blocks."""
+    peak: Callable[[], int | None] = lambda: None
+    """Measures its peak bytes, once its times are taken."""
 
 
 class Measured(NamedTuple):
