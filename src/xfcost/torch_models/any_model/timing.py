@@ -101,10 +101,10 @@ class ModuleOnDevice:
             def own(call: Callable[[], Any]) -> Callable[[], Any]:
                 def told() -> Any:
                     try:
-                        with on_device(self.name, device, self.dtype):
-                            return call()
-                    except _OWN_ERRORS as error:
-                        raise refused(model, error, f" on {device}") from error
+                        return call()
+                    except _OWN_ERRORS:
+                        with self._own_errors(model):
+                            raise
 
                 return told
 
@@ -117,6 +117,14 @@ class ModuleOnDevice:
             with _steps_on(device, model, given, self._optimizer) as steps:
                 measure = (lambda: peak_on_cuda(steps, device)) if device.startswith("cuda") else steps.peak
                 yield Subject({"": own(steps)}, own(partial(steps.by_operation, clock)), measure)
+
+    @contextmanager
+    def _own_errors(self, model: nn.Module) -> Iterator[None]:
+        try:
+            with on_device(self.name, self.device, self.dtype):
+                yield
+        except _OWN_ERRORS as error:
+            raise refused(model, error, f" on {self.device}") from error
 
     def ledger(self, measured: Measured, peak: int | None) -> Ledger:
         """Its ledger with what was measured."""
