@@ -25,6 +25,7 @@ from xfcost.torch_models.any_model.ledger import How
 from xfcost.torch_models.any_model.system import ModuleSystem
 from xfcost.torch_models.any_model.targets import GivenModule
 from xfcost.torch_models.any_model.timing import ModuleOnDevice
+from xfcost.torch_models.memory import peak
 from xfcost.torch_models.memory.shortage import Limit
 from xfcost.torch_models.timing import systems as turns
 from xfcost.torch_models.timing.devices import read_system
@@ -130,6 +131,13 @@ def test_modules_that_do_not_fit_together_are_timed_one_after_the_other(monkeypa
     ledgers = turns.in_turns(both, "cpu", PLAN, said.append, meters)
     assert [ledger.timing.in_turns for ledger in ledgers if ledger.timing] == [False, False]
     assert "one after the other, not in turns" in said[0]
+
+
+def test_a_module_that_does_not_fit_is_told_what_helps_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peak, "limit_on", lambda device: Limit(50, "the test"))
+    meters = ticking()
+    with pytest.raises(DeviceError, match="the test leaves 50 bytes .*; take smaller inputs, or leave --device out"):
+        turns.in_turns([module(Twice(), meters)], "cpu", PLAN, lambda text: None, meters)
 
 
 def test_one_module_with_two_inputs_is_two_systems() -> None:

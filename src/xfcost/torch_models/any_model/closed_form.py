@@ -50,24 +50,21 @@ class Counts:
         self.tokens, self.own, self.slow = tokens, own, slow
         self._ends = None if patience is None else process_time() + patience
         self._ledger_at = ledger_at
-        self._known: dict[int, tuple[Ledger, dict[Series, int]] | None] = {tokens: (own, _series(own))}
+        self._known: dict[int, tuple[Ledger | None, dict[Series, int] | None]] = {tokens: (own, _series(own))}
 
-    def at(self, size: int) -> dict[Series, int] | None:
-        """Every cost there; None where the module does not run."""
+    def both(self, size: int) -> tuple[Ledger | None, dict[Series, int] | None]:
+        """The ledger there, and every cost; None where the module does not run."""
         if size not in self._known:
             try:
                 ledger = self._ledger_at(size)
                 self._known[size] = ledger, _series(ledger)
             except XfcostError:
-                self._known[size] = None
-        found = self._known[size]
-        return None if found is None else found[1]
+                self._known[size] = None, None
+        return self._known[size]
 
-    def ledger(self, size: int) -> Ledger | None:
-        """The whole ledger there."""
-        self.at(size)
-        found = self._known[size]
-        return None if found is None else found[0]
+    def at(self, size: int) -> dict[Series, int] | None:
+        """Every cost there; None where the module does not run."""
+        return self.both(size)[1]
 
     def running(self, sizes: Sequence[int], most: int) -> list[int]:
         """The first `most` of `sizes` at which the module runs."""
@@ -277,7 +274,7 @@ def _growth(counts: Counts) -> dict[str, float | None]:
     """Exponents between this N and twice as many tokens; half as many where that can't be."""
     for factor in (2.0, 4.0, 0.5, 0.25):  # twice on a line, four times on a grid
         size = int(counts.tokens * factor)
-        other = counts.ledger(size) if size == counts.tokens * factor else None
+        other = counts.both(size)[0] if size == counts.tokens * factor else None
         if other is not None:
             macs, held = (
                 (each(counts.own), each(other))

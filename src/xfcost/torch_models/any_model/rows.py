@@ -249,33 +249,21 @@ def _repeated(blocks: Sequence[Placed], depth: int, names: Sequence[str], siblin
         return one
     parts = (*one.parts[:depth], names_text(names, siblings), *one.parts[depth + 1 :])
     rows = [block.row for block in blocks]
-    seconds = _mean([row.seconds for row in rows])
-    predicted = _mean([row.predicted_seconds for row in rows])
-    row = msgspec.structs.replace(
-        one.row, times=one.row.times * len(names), seconds=seconds, predicted_seconds=predicted
-    )
-    return one._replace(parts=parts, row=_trained(row, rows))
-
-
-def _mean(seconds: Sequence[float | None]) -> float | None:
-    """Seconds of one block, such that all blocks together take what was measured or predicted."""
-    known = [one for one in seconds if one is not None]
-    return sum(known) / len(seconds) if known else None
-
-
-def _trained(row: Operation, rows: Sequence[Operation]) -> Operation:
-    """The backward pass of several blocks: that of the dearest one, and what the others save (the first one often)."""
-    if row.backward_macs is None:
-        return row
-    most = max(one.backward_macs or 0 for one in rows)
-    total = sum(one.times_over("backward_macs") or 0 for one in rows)
-    figures = TrainingFigures(
-        saved_macs=most * row.times - total,
-        recomputed_macs=sum(one.figure("recomputed_macs") for one in rows),
-        kept_bytes=sum(one.figure("kept_bytes") for one in rows),
-    )
-    recomputed = any(one.recomputed for one in rows)
-    return msgspec.structs.replace(row, backward_macs=most, training=figures, recomputed=recomputed)
+    times = one.row.times * len(names)
+    changed: dict[str, Any] = {"times": times}
+    for name in ("seconds", "predicted_seconds"):  # of one block, such that all together take what was found
+        known = [spent for spent in (getattr(row, name) for row in rows) if spent is not None]
+        changed[name] = sum(known) / len(rows) if known else None
+    if one.row.backward_macs is not None:  # that of the dearest block, and what the others save (the first one often)
+        most = max(row.backward_macs or 0 for row in rows)
+        figures = TrainingFigures(
+            saved_macs=most * times - sum(row.times_over("backward_macs") or 0 for row in rows),
+            recomputed_macs=sum(row.figure("recomputed_macs") for row in rows),
+            kept_bytes=sum(row.figure("kept_bytes") for row in rows),
+        )
+        recomputed = any(row.recomputed for row in rows)
+        changed |= {"backward_macs": most, "training": figures, "recomputed": recomputed}
+    return one._replace(parts=parts, row=msgspec.structs.replace(one.row, **changed))
 
 
 def names_text(names: Sequence[str], siblings: int) -> str:
