@@ -136,7 +136,7 @@ def test_modules_that_do_not_fit_together_are_timed_one_after_the_other(monkeypa
 def test_a_module_that_does_not_fit_is_told_what_helps_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peak, "limit_on", lambda device: Limit(50, "the test"))
     meters = ticking()
-    with pytest.raises(DeviceError, match="the test leaves 50 bytes .*; take smaller inputs, or leave --device out"):
+    with pytest.raises(DeviceError, match=r"the test leaves 50 bytes .*; take smaller inputs, or leave --device out"):
         turns.in_turns([module(Twice(), meters)], "cpu", PLAN, lambda text: None, meters)
 
 
