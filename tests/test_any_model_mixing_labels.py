@@ -25,6 +25,13 @@ def channel_attention(self: Any, x: Tensor) -> Tensor:
     return self.along(attended(query, key, value))
 
 
+def normalised_by_hand(self: Any, image: Tensor) -> Tensor:
+    """NesT: patches of 4 × 4 pixels lie on the channels, and are normalised by their own mean and variance."""
+    patches = F.pixel_unshuffle(image, 4)
+    patches = (patches - patches.mean(1, keepdim=True)) / (patches.var(1, keepdim=True) + 1e-5).sqrt()
+    return self.map(patches)
+
+
 def over_tokens(self: Any, x: Tensor) -> Tensor:
     return self.along(self.linear(x.transpose(1, 2)))
 
@@ -190,6 +197,11 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
         Module(lambda self, x: self.c(F.pixel_unshuffle(x, 2)), c=nn.Conv2d(12, 8, 3, padding=1)),
         torch.randn(1, 3, 32, 32),
         [("c.convolution", "local", 36, False)],
+    ),
+    "patches whose statistics are taken by hand": (
+        Module(normalised_by_hand, map=nn.Conv2d(48, D, 1)),
+        IMAGE,
+        [],
     ),
     "sums over the edges of a graph": (
         Module(over_edges, first=nn.Linear(D, D), second=nn.Linear(D, D)),

@@ -121,13 +121,14 @@ class Follower(TorchDispatchMode):
 
     def settled(self, owners: Tensor) -> Tensor:
         """`owners`, or those of the tokens that their vectors have become, where a residual connection reads them."""
-        if not self._tokens_of or not owners.dim() or not varies(home(owners), -1):
-            return owners
-        rows = [self._tokens_of.get(frozenset(row)) for row in home(owners).flatten(0, -2).tolist()]
-        found = [row for row in rows if row is not None]
-        if len(found) < len(rows):
-            return owners
-        return torch.tensor(found).reshape(owners.shape[:-1]).unsqueeze(-1).expand(owners.shape)
+        for axis in (-1, 1) if self._tokens_of and owners.dim() > 1 else ():  # channels are last, or those of an image
+            if varies(home(owners), axis):
+                lines = home(owners).movedim(axis, -1)
+                rows = [self._tokens_of.get(frozenset(row)) for row in lines.flatten(0, -2).tolist()]
+                found = [row for row in rows if row is not None]
+                if len(found) == len(rows):
+                    return torch.tensor(found).reshape(lines.shape[:-1]).unsqueeze(axis).expand(owners.shape)
+        return owners
 
     def step(self, packet: Any, pairs: list[list[int]], history: History) -> list[int]:
         """(home, place that it reads) pairs: of a recurrence, the number of places that each home has read so far."""

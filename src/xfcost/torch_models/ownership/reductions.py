@@ -43,9 +43,10 @@ def reduced(call: Call, owners: Tensor, axes: list[int], *, keeps: bool, depende
 def _of_lines(call: Call, lines: Tensor, *, dependent: bool) -> tuple[Tensor, Finding | None]:
     if not any_owned(lines):
         return along(lines, -1), None
-    lines = normal(lines)
+    lines = normal(call.run.settled(lines))
     if varies(home(lines), -1):
         made, finding = merged_lines(call, lines, 1, channels=True)
+        call.run.settle(lines, made.squeeze(-1))
         return made.squeeze(-1), finding._replace(content_dependent=dependent)
     one = along(lines, -1)
     contents = call.places.without_learned(content(lines))
