@@ -15,7 +15,7 @@ from xfcost.ledger.operation import Operation
 from xfcost.torch_models.running.record import Run
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.reversible import ReversibleRun
-from xfcost.torch_models.tracing.elementwise_costs import Costs
+from xfcost.torch_models.tracing.contractions import Costs
 from xfcost.torch_models.tracing.meta import shapes_on_meta
 from xfcost.torch_models.tracing.outside import handed_to_numpy
 from xfcost.torch_models.tracing.rows import leaf_rows, rows_by_path

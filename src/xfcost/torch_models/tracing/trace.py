@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -21,22 +21,17 @@ from xfcost.torch_models.shared.collector import collector_paused
 from xfcost.torch_models.shared.from_fvcore import JitModelAnalysis
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.private_torch import trace_graph, traced_value
+from xfcost.torch_models.tracing.contractions import Costs, Formula
 from xfcost.torch_models.tracing.fast_path import without_fast_path
-from xfcost.torch_models.tracing.graph import (
-    Counts,
-    Handle,
-    ShapeMissingError,
-    Value,
-    is_glue,
-    is_shape_arithmetic,
-    not_counted,
-)
-from xfcost.torch_models.tracing.handles import COUNTED, FREE
+from xfcost.torch_models.tracing.graph import ShapeMissingError, Value, argument, is_glue, is_shape_arithmetic
 from xfcost.torch_models.tracing.meta import traceable_meta
+from xfcost.torch_models.tracing.operation_costs import COSTS, FREE
 from xfcost.torch_models.tracing.outside import handed_to_numpy
 from xfcost.torch_models.tracing.rows import rows_by_path
 from xfcost.torch_models.tracing.traceable import check_traceable, tracer_may_refuse
 from xfcost.torch_models.tracing.unchanged import unchanged
+
+Handle = Callable[[list[Value], list[Value]], Costs]
 
 
 class ModuleCosts(NamedTuple):
@@ -131,19 +126,24 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
     return Traced(_shared_params_once(model, modules), dict(sorted(unsupported.items())), unused)
 
 
-def _or_named(kind: str, handle: Handle) -> Handle:
-    """The result of `handle`, or the operation's name if its shapes are missing; nothing for shape arithmetic."""
+def _handle(kind: str, formula: Formula) -> Handle:
+    """What fvcore calls for a node: its costs, or its name if it can't be counted; nothing for shape arithmetic."""
 
-    def count(inputs: list[Value], outputs: list[Value]) -> Counts:
+    def count(inputs: list[Value], outputs: list[Value]) -> Costs:
+        if is_shape_arithmetic(outputs[0].node()):
+            return Counter()
+        result = tuple(map(argument, outputs))
         try:
-            return Counter() if is_shape_arithmetic(outputs[0].node()) else handle(inputs, outputs)
+            costs = formula(tuple(map(argument, inputs)), result if len(result) > 1 else result[0])
         except ShapeMissingError:
-            return not_counted(f"{kind} without a shape")
+            return Counter({f"{kind} without a shape": 1})
+        return Counter({f"{kind} of complex numbers": 1}) if costs is None else costs
 
     return count
 
 
-_HANDLES: Final = {kind: _or_named(kind, handle) for kind, handle in COUNTED.items()}
+# A graph doesn't show the packed weights of quantised operations.
+_HANDLES: Final = {kind: _handle(kind, formula) for kind, formula in COSTS.items() if not kind.startswith("quantized")}
 
 
 class _Analysis(JitModelAnalysis):  # type: ignore[misc]
