@@ -24,7 +24,7 @@ from xfcost.ledger.statistics import fit_slope, median
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
-from xfcost.torch_models.timing.threads import cores, threads_set
+from xfcost.torch_models.timing.devices import cores, threads_set
 
 PAIRS = 8
 BARE = (("vit-s16", 784), ("swin-t", 3136), ("gpt2", 196))

@@ -39,10 +39,10 @@ from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.batch_statistics import batch_statistics
-from xfcost.torch_models.memory.limits import tightest
+from xfcost.torch_models.memory.addressable import batch_statistics
 from xfcost.torch_models.memory.peak import peak_bytes
-from xfcost.torch_models.memory.training_step import Stepping, peak_of_steps
+from xfcost.torch_models.memory.shortage import tightest
+from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.calls import Recorded, recorded, recorded_step
 from xfcost.torch_models.predicting.device import pace
 from xfcost.torch_models.predicting.features import features_of
@@ -138,7 +138,7 @@ class Step(Forward):
 
     def peak(self) -> int:
         """Bytes that must be free."""
-        return peak_of_steps(build(self.architecture), OPTIMIZER, lists=False)
+        return Stepping(build(self.architecture), OPTIMIZER, lists=False).peak()
 
     def ready(self) -> tuple[Callable[[], object], Callable[[], Recorded]]:
         """What runs it, and what records its calls."""

@@ -32,7 +32,7 @@ def calibration(**changes):
 def keep_calibration(folder, monkeypatch, **changes) -> Path:
     """Keep one of this machine, for one thread, as the user's own; the path of its file."""
     from xfcost.torch_models.predicting.calibrate import this_machine
-    from xfcost.torch_models.timing.threads import threads_set
+    from xfcost.torch_models.timing.devices import threads_set
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
     monkeypatch.setenv("HOME", str(folder))

@@ -1,6 +1,6 @@
 """Clocks and machines that tests hand in: time passes where a call says so, and others are as busy as is said."""
 
-from xfcost.torch_models.timing.load import Reading
+from xfcost.torch_models.timing.devices import Reading
 from xfcost.torch_models.timing.turns import Meters
 
 

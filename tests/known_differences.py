@@ -13,6 +13,7 @@ def reason_for(row: str) -> str | None:
 # Rows of components -> the reason.
 KNOWN: Final = {
     # Differences of convention: what is found is right too.
+    ("Deformable.sample",): "declared is the sum over heads, levels and points; found is what one point reads",
     ("Lsh.scores", "Lsh.mask", "Lsh.logsumexp", "Lsh.softmax", "Lsh.weighted_sum"): (
         "declared is the sum over hashing rounds; found is one round, without the token itself"
     ),

@@ -30,10 +30,10 @@ def causal_mask(n: int) -> Tensor:
     return torch.full((n, n), float("-inf")).triu(1)
 
 
-def window_mask(n: int) -> Tensor:
-    """Each query and the two before it."""
+def window_mask(n: int, width: int = 3) -> Tensor:
+    """Each query and those before it, `width` in all."""
     far = torch.arange(n)[:, None] - torch.arange(n)
-    return torch.where((far >= 0) & (far < 3), 0.0, float("-inf"))
+    return torch.where((far >= 0) & (far < width), 0.0, float("-inf"))
 
 
 def attention(linear: nn.Linear, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -175,9 +175,9 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], list[tuple[str, str, in
     ),
     "maximum pooling": (nn.MaxPool2d(3, 1, 1), (IMAGE,), [("max_pool2d_with_indices", "local", 9, True)]),
     "an unfolded convolution": (
-        lambda linear, x: F.unfold(x, 3, padding=1).transpose(1, 2) @ torch.ones(27, 2),
+        lambda linear, x: F.unfold(x, 3, padding=1)[0].T @ torch.ones(27, 2),
         (IMAGE,),
-        [("bmm", "local", 9, False)],
+        [("mm", "local", 9, False)],
     ),
     "samples at fixed points": (
         lambda linear, x: F.grid_sample(x, middles(x, 0.9), align_corners=False),

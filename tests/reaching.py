@@ -14,8 +14,7 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.inputs import Given
-from xfcost.torch_models.build import build
-from xfcost.torch_models.model import Model, StreamModel
+from xfcost.torch_models.build import Model, StreamModel, build
 from xfcost.torch_models.probing.hints import hints_for
 from xfcost.torch_models.reach.influence import Influences, Units
 from xfcost.torch_models.reach.weights import with_weights

@@ -18,8 +18,7 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.along import Along
 from xfcost.torch_models.any_model.inputs import Lengths
-from xfcost.torch_models.any_model.ledger import module_ledger
-from xfcost.torch_models.any_model.options import How
+from xfcost.torch_models.any_model.ledger import How, module_ledger
 from xfcost.torch_models.any_model.system import ModuleSystem
 from xfcost.torch_models.build import build
 

@@ -19,7 +19,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.closed_form import closed_form_texts
 from xfcost.report.header import at_least
-from xfcost.torch_models.any_model import in_n
+from xfcost.torch_models.any_model import ledger as ledgers
 
 
 class Windows(nn.Module):
@@ -215,7 +215,7 @@ def test_without_the_letter_there_is_none(code: Path) -> None:
 
 
 def test_a_slow_run_is_not_repeated_unless_asked(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_n, "_QUICK", 0.0)
+    monkeypatch.setattr(ledgers, "_QUICK", 0.0)
     found = form(xfcost.analyze(f"{code}:Net", N=16, trace=False))
     assert found.macs is None
     assert "--verbose also counts it at other N" in str(found.refused)
@@ -224,7 +224,7 @@ def test_a_slow_run_is_not_repeated_unless_asked(code: Path, monkeypatch: pytest
 
 def test_a_first_run_that_loads_code_is_timed_again(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([5.0, 0.1])
-    monkeypatch.setattr(in_n, "_timed", lambda run: (run(), next(seconds)))
+    monkeypatch.setattr(ledgers, "_timed", lambda run: (run(), next(seconds)))
     assert form(xfcost.analyze(f"{code}:Net", N=16, trace=False)).macs == "16·N"
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import xfcost
 from xfcost.ledger.errors import UsageError
-from xfcost.torch_models.any_model import outputs
+from xfcost.torch_models.any_model import run as runs
 
 X = torch.ones(2, 4)
 # 2 rows of 4·4 products
@@ -134,7 +134,7 @@ def test_attention_in_two_threads_leaves_torch_as_it_was():
 
 
 def test_a_generator_without_an_end_is_named(monkeypatch):
-    monkeypatch.setattr(outputs, "MOST_ITEMS", 5)
+    monkeypatch.setattr(runs, "MOST_ITEMS", 5)
 
     def endless(given, x):
         while True:

@@ -21,13 +21,14 @@ from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
-from xfcost.torch_models.any_model.given_module import GivenModule
-from xfcost.torch_models.any_model.in_turns import ModuleOnDevice
-from xfcost.torch_models.any_model.options import How
+from xfcost.torch_models.any_model.ledger import How
 from xfcost.torch_models.any_model.system import ModuleSystem
-from xfcost.torch_models.memory.limits import Limit
-from xfcost.torch_models.timing import in_turns as turns
-from xfcost.torch_models.timing.load import read_system
+from xfcost.torch_models.any_model.targets import GivenModule
+from xfcost.torch_models.any_model.timing import ModuleOnDevice
+from xfcost.torch_models.memory import peak
+from xfcost.torch_models.memory.shortage import Limit
+from xfcost.torch_models.timing import systems as turns
+from xfcost.torch_models.timing.devices import read_system
 from xfcost.torch_models.timing.systems import SystemOnDevice
 from xfcost.torch_models.timing.turns import Meters
 
@@ -59,7 +60,7 @@ def ticking() -> Meters:
 
 def module(model: nn.Module, meters: Meters, plan: TimingPlan = PLAN) -> ModuleOnDevice:
     system = ModuleSystem(GivenModule(model, torch.ones(1, 16, 8)))
-    return ModuleOnDevice(system, Run(), How(trace=False, device="cpu", timing=plan), meters)
+    return system.on_device(Run(), How(trace=False, device="cpu", timing=plan, meters=meters))
 
 
 def spec(folder: Path, meters: Meters) -> SystemOnDevice:
@@ -97,7 +98,7 @@ def test_steps_of_training_take_turns(tmp_path: Path) -> None:
     ready = ready_to_time(loaded, run, "cpu", trace=False, orders=False, say=lambda text: None)
     system = ModuleSystem(GivenModule(model, torch.ones(1, 16, 8)))
     how = How(trace=False, plan=run.plan, device="cpu", timing=PLAN)
-    both = [SystemOnDevice(ready, "cpu", PLAN, meters), ModuleOnDevice(system, run, how, meters)]
+    both = [SystemOnDevice(ready, "cpu", PLAN, meters), system.on_device(run, how._replace(meters=meters))]
     ledgers = turns.in_turns(both, "cpu", PLAN, lambda text: None, meters)
     for ledger in ledgers:
         assert ledger.timing is not None
@@ -130,6 +131,13 @@ def test_modules_that_do_not_fit_together_are_timed_one_after_the_other(monkeypa
     ledgers = turns.in_turns(both, "cpu", PLAN, said.append, meters)
     assert [ledger.timing.in_turns for ledger in ledgers if ledger.timing] == [False, False]
     assert "one after the other, not in turns" in said[0]
+
+
+def test_a_module_that_does_not_fit_is_told_what_helps_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peak, "limit_on", lambda device: Limit(50, "the test"))
+    meters = ticking()
+    with pytest.raises(DeviceError, match=r"the test leaves 50 bytes .*; take smaller inputs, or leave --device out"):
+        turns.in_turns([module(Twice(), meters)], "cpu", PLAN, lambda text: None, meters)
 
 
 def test_one_module_with_two_inputs_is_two_systems() -> None:

@@ -161,7 +161,11 @@ def test_totals_by_kind_of_a_preset_without_its_spec_are_the_formulas(preset: st
     architecture = place(load(preset, settings), run)
     live = build(architecture)
     found = module_ledger(
-        live.model, tuple(live.inputs), trace=False, mixing=lambda: [built(preset, settings, one) for one in sizes]
+        live.model,
+        tuple(live.inputs),
+        trace=False,
+        mixing=True,
+        on_cpu=lambda: [built(preset, settings, one) for one in sizes],
     )
     expected = by_kind(count(architecture, orders=False))
     if bias := BIASES_ALONE.get(preset):

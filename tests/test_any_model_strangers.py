@@ -17,9 +17,8 @@ from xfcost.report.export import ledger_text
 from xfcost.report.operations import share_cell
 from xfcost.spec.load import lineage
 from xfcost.spec.targets import module_target
-from xfcost.torch_models.any_model.input_texts import inputs_from
-from xfcost.torch_models.any_model.inputs import Given
-from xfcost.torch_models.any_model.python_target import built
+from xfcost.torch_models.any_model.inputs import Given, inputs_from
+from xfcost.torch_models.any_model.target_code import built
 
 CODE = """
 import argparse

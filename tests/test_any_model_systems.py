@@ -22,8 +22,7 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.inputs import Given, Lengths
-from xfcost.torch_models.any_model.ledger import module_ledger
-from xfcost.torch_models.any_model.options import How
+from xfcost.torch_models.any_model.ledger import How, module_ledger
 from xfcost.torch_models.any_model.system import ModuleSystem
 from xfcost.torch_models.build import build
 
@@ -51,7 +50,9 @@ class Rebuilt:
         if how.mixing:
             real = build(placed, "cpu")
             on_cpu = lambda: [(real.model, given_of(real.inputs))]  # noqa: E731 - the type wants a function
-        ledger = module_ledger(live.model, tuple(live.inputs), trace=False, name=self.title, mixing=on_cpu)
+        ledger = module_ledger(
+            live.model, tuple(live.inputs), trace=False, name=self.title, mixing=on_cpu is not None, on_cpu=on_cpu
+        )
         metadata = msgspec.structs.replace(ledger.metadata, grid_tokens=lengths.tokens)
         return msgspec.structs.replace(ledger, metadata=metadata)
 

@@ -15,13 +15,12 @@ from any_models import GEMMA
 from helpers import xf
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.spec.targets import module_target
-from xfcost.torch_models.any_model.config_target import configured
-from xfcost.torch_models.any_model.input_texts import inputs_from
-from xfcost.torch_models.any_model.inputs import Lengths
-from xfcost.torch_models.any_model.options import How
+from xfcost.torch_models.any_model.inputs import Lengths, inputs_from
+from xfcost.torch_models.any_model.ledger import How
+from xfcost.torch_models.any_model.target_code import configured
 from xfcost.torch_models.any_model.targets import NamedModule
 from xfcost.torch_models.memory import peak
-from xfcost.torch_models.memory.limits import Limit
+from xfcost.torch_models.memory.shortage import Limit
 
 CODE = """
 import torch

@@ -18,24 +18,22 @@ from xfcost.ledger.timing_options import TimingPlan
 from xfcost.ledger.training import Plan
 from xfcost.report.export import ledger_text
 from xfcost.report.table import ledger_plain
-from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.ledger import module_ledger
-from xfcost.torch_models.any_model.timing import OnDevice
-from xfcost.torch_models.memory.limits import Limit
+from xfcost.torch_models.memory.shortage import Limit
 from xfcost.torch_models.timing.turns import Meters
 
 
 def ticking() -> Meters:
     """A clock that goes on by a second each time it is read, and a machine without load."""
     ticks = count()
-    from xfcost.torch_models.timing.load import read_system
+    from xfcost.torch_models.timing.devices import read_system
 
     return Meters(lambda: float(next(ticks)), read_system)
 
 
 def timed(model: nn.Module, *inputs, **more):
-    on = OnDevice("cpu", lambda: [(model, Given(inputs, {}))], lambda text: None, TimingPlan(runs=3), ticking())
-    return module_ledger(model, inputs, trace=False, on=on, **more)
+    how = {"device": "cpu", "timing": TimingPlan(runs=3), "meters": ticking()}
+    return module_ledger(model, inputs, trace=False, **how, **more)
 
 
 class Twice(nn.Module):

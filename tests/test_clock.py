@@ -1,6 +1,7 @@
 """Timing and memory: exact where a clock is handed in, consistent where a real model runs."""
 
 import json
+from collections import Counter
 
 import pytest
 import torch
@@ -17,10 +18,9 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.addressable import check_addressable
 from xfcost.torch_models.memory.peak import check_room, peak_bytes
-from xfcost.torch_models.timing.backward import NodeMakers, nodes_clocked
 from xfcost.torch_models.timing.devices import check_device
-from xfcost.torch_models.timing.rows import blocks_of, row_bytes, row_seconds
-from xfcost.torch_models.timing.subjects import Generated, generation
+from xfcost.torch_models.timing.rows import leaves, row_bytes, row_seconds
+from xfcost.torch_models.timing.subjects import generation
 
 
 class Ticks:
@@ -44,15 +44,15 @@ def test_rows_are_timed_by_hooks_with_the_clock_given():
     # Every leaf looks at the clock before and after: one tick, so one second, in each of 12 blocks.
     assert seconds["stages.0.block.0.scores"] == 12.0
     assert seconds["embed.0.projection"] == 1.0
-    assert {path: float(blocks) for path, blocks in blocks_of(live).items()} == seconds
+    assert Counter(path for path, _ in leaves(live)) == seconds
     assert not hooks_of(live.model)
 
 
 def test_rows_of_a_generation_are_those_of_all_its_decode_steps():
     small = load("gpt2", ["stages.0.depth=2", "stages.0.dim=48"])
     prompt, step = (place(small, Run(tokens=(8,), mode=mode, attention="eager")) for mode in ("prefill", "decode"))
-    ready = generation(prompt, Generated(step, range(8, 11)), "cpu", Ticks(), compile_=False)
-    seconds = ready.subject.rows()
+    ready = generation(prompt, step, range(8, 11), "cpu", Ticks(), compile_=False)
+    seconds = ready.rows()
     # a tick in each of 2 blocks: once in the prefill, in three decode steps thrice
     assert seconds["prefill.stages.0.block.0.scores"] == 2.0
     assert seconds["decode.stages.0.block.0.scores"] == 6.0
@@ -91,18 +91,14 @@ def test_bytes_of_operands_have_the_weights_that_are_read():
 def test_a_backward_pass_is_timed_by_the_rows_that_made_its_nodes():
     live = build(place(load("vit-ti32", ["stages.0.depth=1"]), Run()), "cpu")
     live.model.train().requires_grad_()
-    seconds, makers = {}, NodeMakers(live)
-    with makers.watching():
-        loss = live.model(*live.inputs).sum()
-    with nodes_clocked(loss, makers, Ticks(), seconds):
-        loss.backward()
+    seconds = row_seconds(live, lambda: live.model(*live.inputs).sum(), Ticks(), backward=True)
     assert not hooks_of(live.model)
     # The sum itself is no row's. The classifier is one product of a matrix and a bias: addmm, the transposed weight,
-    # and one node for each of its two parameters; each takes a tick.
-    assert seconds["head.linear"] == 4.0
-    assert seconds.keys() == blocks_of(live).keys()
+    # and one node for each of its two parameters; each takes a tick, as its forward does.
+    assert seconds["head.linear"] == 1.0 + 4.0
+    assert seconds.keys() == dict(leaves(live)).keys()
     # QKᵀ: the batched product, its two operands spread over the batch and laid out, and three views of shapes.
-    assert seconds["stages.0.block.0.scores"] == 7.0
+    assert seconds["stages.0.block.0.scores"] == 1.0 + 7.0
 
 
 def test_peak_bytes_of_a_chain_is_parameters_and_two_neighbours():

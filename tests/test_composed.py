@@ -11,25 +11,18 @@ from helpers import xf
 from xfcost.counting.forward import count
 from xfcost.counting.run_options import make_run
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Load, Metadata
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.metadata import Load
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
-from xfcost.torch_models.timing.composed import composed, with_distinct_blocks
+from xfcost.torch_models.timing.systems import composed, with_distinct_blocks
 from xfcost.torch_models.timing.turns import Measured
-
-
-def made_up(**times: int) -> Ledger:
-    rows = tuple(Operation(path=path, title=path, times=number) for path, number in times.items())
-    return Ledger(metadata=Metadata(name="x", tokens="1", grid_tokens=1), rows=rows)
 
 
 def test_rows_count_as_often_as_their_blocks_and_the_rest_grows_with_them() -> None:
     # once: 2 + 1 s of rows in 3.3 s; twelve blocks of the first and one of the second: 24 + 1 s, in 25·3.3/3 s
     once = Measured({"": (3.3, 3.3)}, {"a": (2.0, 2.0), "b": (1.0, 1.0)}, 0.0, Load(), 1, in_turns=False)
-    found = composed(once, made_up(a=12, b=1))
+    found = composed(once, {"a": 12, "b": 1})
     assert found.rows == {"a": (24.0, 24.0), "b": (1.0, 1.0)}
     assert found.times == pytest.approx((27.5, 27.5))
 

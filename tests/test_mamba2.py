@@ -70,6 +70,8 @@ def test_a_block_is_transformers_own(groups: int, tokens: int) -> None:
     sizes = {"hidden_size": 16, "state_size": 5, "head_dim": 4, "num_heads": 8, "n_groups": groups, "chunk_size": 8}
     theirs = Mamba2Mixer(Mamba2Config(**sizes, num_hidden_layers=1), layer_idx=0).requires_grad_(requires_grad=False)
     theirs.eval()
+    if groups > 1 and not hasattr(theirs.norm, "group_size"):
+        pytest.skip("this version of transformers normalises all groups at once; the paper's model each alone")
     for parameter in (theirs.A_log, theirs.D, theirs.dt_bias, theirs.norm.weight):
         parameter.normal_()
     component, where = Mamba2(state=5, head_dim=4, groups=groups, chunk=8), spot(tokens, dim=16)

@@ -73,7 +73,7 @@ def test_without_a_calibration_it_is_refused(tmp_path: Path, monkeypatch: pytest
 
 def test_a_row_is_predicted_and_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from xfcost.torch_models.predicting.calibrate import this_machine
-    from xfcost.torch_models.timing.threads import threads_set
+    from xfcost.torch_models.timing.devices import threads_set
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     spec_file(tmp_path, "A")

@@ -32,7 +32,7 @@ from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.report.measurements import measurements_text
 from xfcost.torch_models.memory import peak
-from xfcost.torch_models.memory.limits import Limit
+from xfcost.torch_models.memory.shortage import Limit
 
 CODE = """
 from torch import nn

@@ -24,7 +24,7 @@ from xfcost.ledger.measurements import Outcome
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.spec.load import load
 from xfcost.torch_models.memory import peak
-from xfcost.torch_models.memory.limits import Limit
+from xfcost.torch_models.memory.shortage import Limit
 
 ONCE = TimingPlan(runs=1, threads=1)
 
@@ -179,10 +179,10 @@ def test_what_does_not_fit_is_skipped_with_its_bytes(tmp_path: Path, monkeypatch
 
 
 def test_an_error_of_torch_is_a_failed_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: object) -> None:
+    def failing(*_: object, **__: object) -> None:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied\n  at …")
 
-    monkeypatch.setattr("xfcost.torch_models.timing.growth.measured_peak", failing)
+    monkeypatch.setattr("xfcost.torch_models.timing.growth.peak_of", failing)
     outcome = answered(Job(device="cpu", configuration=_tiny(tmp_path), timing=ONCE))
     assert outcome == Outcome(status="failed", reason="RuntimeError: mat1 and mat2 shapes cannot be multiplied")
 

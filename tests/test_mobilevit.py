@@ -26,8 +26,7 @@ from xfcost.mechanisms.unfolded import Unfolded
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import build
-from xfcost.torch_models.model import Model
+from xfcost.torch_models.build import Model, build
 from xfcost.torch_models.modules import MODULES
 
 transformers = pytest.importorskip("transformers")

@@ -270,7 +270,7 @@ def test_a_calibration_without_steps_is_one_error():
 def calibrated_steps(tmp_path, monkeypatch):
     """This machine's calibration, with training steps."""
     from xfcost.torch_models.predicting.calibrate import this_machine
-    from xfcost.torch_models.timing.threads import threads_set
+    from xfcost.torch_models.timing.devices import threads_set
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))

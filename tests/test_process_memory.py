@@ -12,9 +12,9 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory import limits, shortage
 from xfcost.torch_models.memory import peak as memory
-from xfcost.torch_models.memory.limits import Limit, cgroup_limits
+from xfcost.torch_models.memory import shortage
+from xfcost.torch_models.memory.shortage import Limit, cgroup_limits
 from xfcost.torch_models.running.recorder import Recorder
 
 MIB = 2**20
@@ -81,7 +81,7 @@ def test_a_system_without_cgroups_has_no_such_limit(missing):
 
 
 def test_the_tightest_limit_decides_and_is_named(monkeypatch):
-    monkeypatch.setattr(limits, "read_text", VERSION_2.get)
+    monkeypatch.setattr(shortage, "read_text", VERSION_2.get)
     with pytest.raises(DeviceError, match=r"needs 401 bytes .* the cgroup /user \(1,000 bytes\) leaves 400 bytes"):
         memory.check_room(401, "cpu", "Toy")
     memory.check_room(400, "cpu", "Toy")

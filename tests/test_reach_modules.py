@@ -257,3 +257,9 @@ def test_positions_lie_along_the_axes_that_change_with_the_size():
     assert grid_of((197,), (224, 224)).sides == (14, 14)
     assert grid_of((197,), (224, 224)).special == 1
     assert grid_of((12,), (12,)).sides == (12,)
+
+
+def test_a_linear_map_before_a_convolution_says_which_axis_tokens_lie_along() -> None:
+    model = nn.Sequential(nn.Linear(16, 16), nn.Conv1d(64, 64, 3, padding=1))
+    found = xfcost.reach(model, example_inputs=torch.randn(1, 64, 16))
+    assert [(step.met[0].smallest, step.met[0].largest) for step in found.steps] == [(1, 1), (64, 64)]

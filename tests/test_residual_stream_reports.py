@@ -25,7 +25,7 @@ from xfcost.report.residual_depth_figure import depth_figure
 from xfcost.report.residual_matrices import panels
 from xfcost.report.residual_stream import report, stream_text
 from xfcost.report.residual_stream_figure import matrix_figure, stream_bytes
-from xfcost.torch_models.memory.limits import Limit
+from xfcost.torch_models.memory.shortage import Limit
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,7 @@ from xfcost.spec.reader import Source
 from xfcost.spec.reversible import check_block
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.model import StageModel
+from xfcost.torch_models.build import BuiltModel, StageModel, build
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.reversible import ReversibleRun
 

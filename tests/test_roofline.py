@@ -358,7 +358,7 @@ def settings(tmp_path, monkeypatch):
 def calibrated(settings):
     """The file of this machine's calibration, one thread, with the peaks of BASELINE."""
     from xfcost.torch_models.predicting.calibrate import this_machine
-    from xfcost.torch_models.timing.threads import threads_set
+    from xfcost.torch_models.timing.devices import threads_set
 
     with threads_set(1):
         machine = this_machine("cpu", "float32")

@@ -9,9 +9,8 @@ from xfcost.api.specs import ready_to_time
 from xfcost.counting.run_options import make_run
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.spec.load import load
-from xfcost.torch_models.timing import step_bytes
-from xfcost.torch_models.timing.room import room_for
-from xfcost.torch_models.timing.systems import System
+from xfcost.torch_models.timing import rows as rows_
+from xfcost.torch_models.timing.systems import System, SystemOnDevice
 
 SMALL = ("stages.0.depth=1",)
 
@@ -22,7 +21,7 @@ def system(name: str, **options: object) -> System:
 
 
 def held(found: System) -> dict[str, int | None]:
-    room = room_for(found.architecture, found.ledger, found.step, "cpu")
+    room = SystemOnDevice(found, "cpu")
     return {row.path: row.operand_bytes for row in with_operand_bytes(found.ledger, room.row_bytes).rows}
 
 
@@ -62,14 +61,14 @@ def test_a_generation_moves_the_bytes_of_all_its_steps() -> None:
 
 
 def test_a_long_generation_is_summed_from_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_bytes, "_MOST_STEPS", 40)
+    monkeypatch.setattr(rows_, "_MOST_STEPS", 40)
     found = held(system("gpt2", mode="generate", N=8, new_tokens=501))
     read = sum(range(9, 509))
     assert found["decode.stages.0.block.0.scores"] == 4 * (500 * 768 + read * 768 + read * 12)
 
 
 def test_steps_that_can_t_be_summed_have_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_bytes, "_MOST_STEPS", 2)
+    monkeypatch.setattr(rows_, "_MOST_STEPS", 2)
     found = held(system("gpt2", mode="generate", N=8, new_tokens=5))
     without = {path for path, spent in found.items() if spent is None}
     assert without - {"prefill.shared.embedding"} == {path for path in found if path.startswith("decode.")}

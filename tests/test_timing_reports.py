@@ -30,10 +30,10 @@ from xfcost.report.table import ledger_plain
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.memory.limits import Limit
 from xfcost.torch_models.memory.peak import bytes_to_run
+from xfcost.torch_models.memory.shortage import Limit
 from xfcost.torch_models.shared.private_torch import is_compiler_error
-from xfcost.torch_models.timing import in_turns
+from xfcost.torch_models.timing import systems
 from xfcost.torch_models.timing.refusals import on_device
 from xfcost.torch_models.timing.systems import System, timed_in_turns
 
@@ -278,7 +278,7 @@ def test_systems_that_fit_take_turns_and_others_come_one_after_the_other(monkeyp
     assert [ledger.timing.in_turns for ledger in ledgers] == [True, True]
     room = max(bytes_to_run(ledger.timing.predicted_peak_bytes, "cpu") for ledger in ledgers)
     limit = Limit(room, "the test")
-    monkeypatch.setattr(in_turns, "limit_on", lambda device: limit)
+    monkeypatch.setattr(systems, "limit_on", lambda device: limit)
     ledgers = timed_in_turns(both, "cpu", plan, said.append)
     assert [ledger.timing.in_turns for ledger in ledgers] == [False, False]
     assert any("one after the other, not in turns" in text and "the test" in text for text in said)

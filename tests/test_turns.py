@@ -6,10 +6,17 @@ import torch
 from clocks import Machine
 from xfcost.ledger.metadata import Load
 from xfcost.ledger.timing_options import TimingPlan
-from xfcost.torch_models.timing.load import Reading, load_between, withheld_seconds
-from xfcost.torch_models.timing.result import timing_of
-from xfcost.torch_models.timing.threads import cores, physical_cores, quota, threads_set, usable_cpus
-from xfcost.torch_models.timing.turns import Subject, take_turns, time_calls
+from xfcost.torch_models.timing.devices import (
+    Reading,
+    cores,
+    load_between,
+    physical_cores,
+    quota,
+    threads_set,
+    usable_cpus,
+    withheld_seconds,
+)
+from xfcost.torch_models.timing.turns import Subject, take_turns, timing_of
 
 # A call of a second is its own block: torch's timer calls it once to see that, and once more to measure it.
 UNMEASURED = 1
@@ -230,7 +237,3 @@ def test_threads_are_the_physical_cores_by_default():
     (found,) = turns_of(machine, TimingPlan(runs=1), a=machine.taking("A", 1.0))
     assert found.threads == cores()
     assert 1 <= cores() <= len(usable_cpus())
-
-
-def test_one_call_alone():
-    assert len(time_calls(lambda: None, "cpu", TimingPlan(runs=1)).times) == 1

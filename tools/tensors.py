@@ -21,11 +21,10 @@ from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.batch_statistics import batch_statistics
-from xfcost.torch_models.running.by_row import train
+from xfcost.torch_models.memory.addressable import batch_statistics
+from xfcost.torch_models.running.by_row import train, trained_rows
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.rows import row_bytes
-from xfcost.torch_models.training import costs_by_row
 
 
 def architectures(options: argparse.Namespace) -> Iterator[Architecture]:
@@ -56,7 +55,7 @@ def compare(architecture: Architecture, *, every: bool) -> None:
         moved = row_bytes(live)
         live.model.train().requires_grad_()
         found = train(live.model, live.inputs)
-        _, saved, _ = costs_by_row(live, found)
+        _, saved, _ = trained_rows(live.model, found, live.rows)
     total = sum(found.saved.values())
     wrong = 0
     for row in ledger.rows:

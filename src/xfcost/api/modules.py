@@ -21,8 +21,7 @@ from xfcost.spec.targets import ModuleTarget
 if TYPE_CHECKING:
     import torch
 
-    from xfcost.torch_models.any_model.given_module import GivenModule
-    from xfcost.torch_models.any_model.targets import NamedModule
+    from xfcost.torch_models.any_model.targets import GivenModule, NamedModule
 
     AnyModule = GivenModule | NamedModule
 
@@ -91,7 +90,7 @@ def check_texts(texts: Sequence[str], tokens: Any) -> None:
     Raises:
         UsageError: there is one, and they have none.
     """
-    from xfcost.torch_models.any_model.input_texts import letters_in
+    from xfcost.torch_models.any_model.inputs import letters_in
 
     if texts and tokens is not None and "N" not in letters_in(texts):
         raise UsageError(f"--N {shown(tokens)}: the inputs have no letter N, as in --input 1xNx768")
@@ -129,7 +128,7 @@ def module_account(of: AnyModule, given: Mapping[str, Any], how: Mapping[str, An
     check_torch_loads()
     with memory_may_run_out(of.title, "running it"):
         from xfcost.torch_models.any_model.inputs import Lengths
-        from xfcost.torch_models.any_model.options import How
+        from xfcost.torch_models.any_model.ledger import How
 
         lengths = Lengths(one_number(given.get("N")), read_option("size", given.get("size")))
         return of.ledger(lengths, How(**how))
@@ -137,7 +136,7 @@ def module_account(of: AnyModule, given: Mapping[str, Any], how: Mapping[str, An
 
 def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None) -> GivenModule:
     """A module with example inputs."""
-    from xfcost.torch_models.any_model.given_module import GivenModule
+    from xfcost.torch_models.any_model.targets import GivenModule
 
     return GivenModule(module, inputs, keywords)
 

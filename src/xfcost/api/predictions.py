@@ -37,8 +37,7 @@ def calibrate(
     check_torch_loads()
     with memory_may_run_out(device, "calibrating it"):
         from xfcost.torch_models.predicting.calibrate import calibrated
-        from xfcost.torch_models.timing.devices import check_device
-        from xfcost.torch_models.timing.threads import cores, threads_set
+        from xfcost.torch_models.timing.devices import check_device, cores, threads_set
 
         check_device(device)
         check_writable(path_of(device, threads or cores(), dtype))
@@ -89,8 +88,7 @@ def calibration_of(device: str, dtype: str, threads: int | None) -> Calibration:
         UsageError: there is none, or none that can be used.
     """
     from xfcost.torch_models.predicting.calibrate import this_machine
-    from xfcost.torch_models.timing.devices import check_device
-    from xfcost.torch_models.timing.threads import cores, threads_set
+    from xfcost.torch_models.timing.devices import check_device, cores, threads_set
 
     check_device(device)
     with threads_set(threads or cores()):

@@ -132,7 +132,7 @@ def system_ledger(  # noqa: PLR0913 - options
     if mixing and progress is not None:
         progress(f"finding how the operations of {module.name} mix tokens …")
     with running(module):
-        from xfcost.torch_models.any_model.options import How
+        from xfcost.torch_models.any_model.ledger import How
 
         closed_form = None if orders else False
         return module.account(run, How(trace, strict, closed_form, mixing, run.plan, predict=foresee))

@@ -14,7 +14,7 @@ from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
     from xfcost.torch_models.any_model.system import ModuleSystem
-    from xfcost.torch_models.timing.in_turns import Entrant
+    from xfcost.torch_models.timing.systems import Entrant
 
 
 class Asked(NamedTuple):
@@ -48,7 +48,7 @@ def timed_together(systems: Sequence[System], run: Run, asked: Asked) -> list[Le
     names = " and ".join(one.name for one in systems)
     with memory_may_run_out(names, f"running them on {asked.device}"):
         from xfcost.torch_models.timing.devices import check_device
-        from xfcost.torch_models.timing.in_turns import in_turns
+        from xfcost.torch_models.timing.systems import in_turns
         from xfcost.torch_models.timing.turns import REAL
 
         check_device(asked.device)
@@ -64,11 +64,10 @@ def _entrant(system: System, run: Run, asked: Asked) -> Entrant:
         if asked.predict is not None:
             ready = foreseen(ready, predictors(asked.predict, asked.timing.threads))
         return SystemOnDevice(ready, asked.device, asked.timing)
-    from xfcost.torch_models.any_model.in_turns import ModuleOnDevice
-    from xfcost.torch_models.any_model.options import How
+    from xfcost.torch_models.any_model.ledger import How
 
     closed_form = None if asked.orders else False
     how = How(asked.trace, asked.strict, closed_form, asked.mixing, run.plan, asked.device, asked.timing)
     if asked.predict is not None:
         how = how._replace(predict=predictors(asked.predict, asked.timing.threads))
-    return ModuleOnDevice(cast("ModuleSystem", system), run, how)
+    return cast("ModuleSystem", system).on_device(run, how)

@@ -8,7 +8,7 @@ import msgspec
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import Activation, act, mlp
-from xfcost.importing.family import Draft, classes
+from xfcost.importing.family import Aliases, Draft, classes
 from xfcost.importing.text import TABLE, TextFamily, answer_span_head, token_classifier
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
@@ -19,16 +19,16 @@ _ABSOLUTE = {"position_embedding_type": (("absolute",), "relative keys and queri
 class Bert(TextFamily, frozen=True, kw_only=True):
     """BertConfig of transformers."""
 
-    paper: ClassVar = "Devlin et al. 2019, arXiv:1810.04805"
-    architectures: ClassVar = classes(
+    paper = "Devlin et al. 2019, arXiv:1810.04805"
+    architectures = classes(
         "Bert",
         "Model MaskedLM PreTraining LMHeadModel NextSentencePrediction "
         "SequenceClassification MultipleChoice TokenClassification QuestionAnswering",
     )
-    heads_and_width: ClassVar = ("num_attention_heads", "hidden_size")
-    supported_values: ClassVar = _ABSOLUTE
+    heads_and_width = ("num_attention_heads", "hidden_size")
+    supported_values = _ABSOLUTE
     # fields of the first release: a pooler of several layers that no model reads
-    cost_free: ClassVar = frozenset({
+    cost_free = frozenset({
         "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
         "pooler_size_per_head", "pooler_type",
     })  # fmt: skip
@@ -98,12 +98,12 @@ class Bert(TextFamily, frozen=True, kw_only=True):
 class Roberta(Bert, frozen=True, kw_only=True):
     """RobertaConfig: positions start after the padding token's id; earlier rows are never used."""
 
-    paper: ClassVar = "Liu et al. 2019, arXiv:1907.11692"
-    architectures: ClassVar = classes(
+    paper = "Liu et al. 2019, arXiv:1907.11692"
+    architectures = classes(
         "Roberta",
         "Model MaskedLM CausalLM SequenceClassification MultipleChoice TokenClassification QuestionAnswering",
     )
-    cost_free: ClassVar = frozenset()
+    cost_free = frozenset()
 
     vocab_size: Rows = 50265
     pad_token_id: Annotated[int, msgspec.Meta(ge=0)] = 1
@@ -134,8 +134,8 @@ class Roberta(Bert, frozen=True, kw_only=True):
 class XlmRoberta(Roberta, frozen=True, kw_only=True):
     """XLMRobertaConfig: RoBERTa with another vocabulary."""
 
-    paper: ClassVar = "Conneau et al. 2020, arXiv:1911.02116"
-    architectures: ClassVar = tuple(f"XLM{name}" for name in Roberta.architectures)
+    paper = "Conneau et al. 2020, arXiv:1911.02116"
+    architectures = tuple(f"XLM{name}" for name in Roberta.architectures)
 
     vocab_size: Rows = 30522
 
@@ -143,14 +143,18 @@ class XlmRoberta(Roberta, frozen=True, kw_only=True):
 class DistilBert(TextFamily, frozen=True, kw_only=True):
     """DistilBertConfig of transformers: BERT without token types and without a pooler."""
 
-    paper: ClassVar = "Sanh et al. 2019, arXiv:1910.01108"
-    architectures: ClassVar = classes(
+    paper = "Sanh et al. 2019, arXiv:1910.01108"
+    architectures = classes(
         "DistilBert",
         "Model MaskedLM SequenceClassification MultipleChoice TokenClassification QuestionAnswering",
     )
-    aliases: ClassVar = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
-    heads_and_width: ClassVar = ("n_heads", "dim")
-    cost_free: ClassVar = frozenset({"qa_dropout", "seq_classif_dropout", "tie_weights_"})
+    aliases: ClassVar[Aliases] = {
+        "hidden_size": "dim",
+        "num_attention_heads": "n_heads",
+        "num_hidden_layers": "n_layers",
+    }
+    heads_and_width = ("n_heads", "dim")
+    cost_free = frozenset({"qa_dropout", "seq_classif_dropout", "tie_weights_"})
 
     vocab_size: Rows = 30522
     max_position_embeddings: Length = 512

@@ -8,7 +8,7 @@ import msgspec
 
 from xfcost.formulas.component import Side, Width
 from xfcost.importing.activations import Activation, act
-from xfcost.importing.family import Draft, Family
+from xfcost.importing.family import Aliases, Draft, Family
 from xfcost.importing.images import STAGES, Size, check_lengths, check_patches, image, square
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
@@ -17,10 +17,10 @@ from xfcost.spec.grammar import Repeat
 class ConvNext(Family, frozen=True, kw_only=True):
     """ConvNextConfig of transformers."""
 
-    paper: ClassVar = "Liu et al. 2022, A ConvNet for the 2020s, arXiv:2201.03545"
-    architectures: ClassVar = ("ConvNextForImageClassification",)
-    aliases: ClassVar = {"num_hidden_layers": "num_stages"}
-    cost_free: ClassVar = frozenset({"out_features", "out_indices", "stage_names"})
+    paper = "Liu et al. 2022, A ConvNet for the 2020s, arXiv:2201.03545"
+    architectures = ("ConvNextForImageClassification",)
+    aliases: ClassVar[Aliases] = {"num_hidden_layers": "num_stages"}
+    cost_free = frozenset({"out_features", "out_indices", "stage_names"})
 
     num_channels: Side = 3
     patch_size: Size = 4

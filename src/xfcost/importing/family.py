@@ -40,6 +40,12 @@ def check_heads(field: str, heads: int, width_field: str, width: int) -> None:
         )
 
 
+# Another name of a field -> the name that this reader knows.
+Aliases = Mapping[str, str]
+# A field -> the values that are supported, and why others are not.
+Values = Mapping[str, tuple[tuple[Any, ...], str]]
+
+
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A family of models: the fields of a config that change a count, with transformers' defaults.
 
@@ -51,11 +57,11 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The supported classes of transformers; the first is the default."""
     cost_free: ClassVar[frozenset[str]] = frozenset()
     """Fields of this family alone that change no count."""
-    supported_values: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {}
+    supported_values: ClassVar[Values] = {}
     """Fields that are supported at these values only: field -> (values, reason)."""
-    aliases: ClassVar[Mapping[str, str]] = {}
+    aliases: ClassVar[Aliases] = {}
     """Other names of fields, which transformers accepts."""
-    mirrors: ClassVar[Mapping[str, str]] = {}
+    mirrors: ClassVar[Aliases] = {}
     """Fields that repeat another field or property, and that transformers ignores."""
     heads_and_width: ClassVar[tuple[str, str] | None] = None
     """The fields with the number of heads and with the width that it divides."""

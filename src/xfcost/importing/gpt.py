@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import ACTIVATIONS, Activation, act
-from xfcost.importing.family import Draft, classes
+from xfcost.importing.family import Aliases, Draft, Values, classes
 from xfcost.importing.text import DEFAULT_LENGTH, TextFamily
 from xfcost.spec.grammar import Repeat
 
@@ -26,14 +26,14 @@ _SUMMARY = frozenset({
 class Gpt2(TextFamily, frozen=True, kw_only=True):
     """GPT2Config of transformers."""
 
-    paper: ClassVar = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners"
-    architectures: ClassVar = classes(
+    paper = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners"
+    architectures = classes(
         "GPT2",
         "LMHeadModel Model SequenceClassification TokenClassification QuestionAnswering",
     )
-    aliases: ClassVar = _NAMES
-    heads_and_width: ClassVar = ("n_head", "n_embd")
-    cost_free: ClassVar = _SUMMARY | {"reorder_and_upcast_attn"}
+    aliases = _NAMES
+    heads_and_width = ("n_head", "n_embd")
+    cost_free = _SUMMARY | {"reorder_and_upcast_attn"}
 
     vocab_size: Rows = 50257
     n_positions: Length = 1024
@@ -69,11 +69,11 @@ class Gpt2(TextFamily, frozen=True, kw_only=True):
 class Gpt1(TextFamily, frozen=True, kw_only=True):
     """OpenAIGPTConfig of transformers: post-norm, and its "gelu" is the tanh formula."""
 
-    paper: ClassVar = "Radford et al. 2018, Improving Language Understanding by Generative Pre-Training"
-    architectures: ClassVar = classes("OpenAIGPT", "LMHeadModel Model SequenceClassification")
-    aliases: ClassVar = _NAMES
-    heads_and_width: ClassVar = ("n_head", "n_embd")
-    cost_free: ClassVar = _SUMMARY
+    paper = "Radford et al. 2018, Improving Language Understanding by Generative Pre-Training"
+    architectures = classes("OpenAIGPT", "LMHeadModel Model SequenceClassification")
+    aliases = _NAMES
+    heads_and_width = ("n_head", "n_embd")
+    cost_free = _SUMMARY
 
     vocab_size: Rows = 40478
     n_positions: Length = 512
@@ -98,18 +98,22 @@ class Gpt1(TextFamily, frozen=True, kw_only=True):
 class Bloom(TextFamily, frozen=True, kw_only=True):
     """BloomConfig of transformers: ALiBi, and a norm after the embeddings."""
 
-    paper: ClassVar = "BigScience Workshop 2022, arXiv:2211.05100"
-    architectures: ClassVar = classes(
+    paper = "BigScience Workshop 2022, arXiv:2211.05100"
+    architectures = classes(
         "Bloom",
         "CausalLM Model SequenceClassification TokenClassification QuestionAnswering",
     )
-    aliases: ClassVar = {"n_embed": "hidden_size", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"}
-    heads_and_width: ClassVar = ("n_head", "hidden_size")
-    supported_values: ClassVar = {
+    aliases: ClassVar[Aliases] = {
+        "n_embed": "hidden_size",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    }
+    heads_and_width = ("n_head", "hidden_size")
+    supported_values: ClassVar[Values] = {
         "apply_residual_connection_post_layernorm": ((False,), "the grammar has no residual after the norm"),
         "n_inner": ((None,), "transformers uses 4·hidden_size and ignores this field"),
     }
-    cost_free: ClassVar = frozenset({
+    cost_free = frozenset({
         "slow_but_exact", "offset_alibi", "skip_bias_add", "skip_bias_add_qkv", "attention_softmax_in_fp32",
         "bias_dropout_fusion", "masked_softmax_fusion",
     })  # fmt: skip

@@ -95,10 +95,10 @@ TASKS: Final = "CausalLM Model SequenceClassification TokenClassification Questi
 class Llama(GroupedQuery, frozen=True, kw_only=True):
     """LlamaConfig of transformers: LLaMA, Llama 2 and 3, and models with their layout."""
 
-    paper: ClassVar = "Touvron et al. 2023, arXiv:2302.13971; Grattafiori et al. 2024, arXiv:2407.21783"
-    architectures: ClassVar = classes("Llama", TASKS)
-    heads_and_width: ClassVar = ("num_attention_heads", "hidden_size")
-    cost_free: ClassVar = frozenset({"max_sequence_length", "rope_interleaved"})
+    paper = "Touvron et al. 2023, arXiv:2302.13971; Grattafiori et al. 2024, arXiv:2407.21783"
+    architectures = classes("Llama", TASKS)
+    heads_and_width = ("num_attention_heads", "hidden_size")
+    cost_free = frozenset({"max_sequence_length", "rope_interleaved"})
 
     intermediate_size: Width = 11008
     attention_bias: bool = False
@@ -115,8 +115,8 @@ class Llama(GroupedQuery, frozen=True, kw_only=True):
 class Mistral(GroupedQuery, frozen=True, kw_only=True):
     """MistralConfig of transformers."""
 
-    paper: ClassVar = "Jiang et al. 2023, arXiv:2310.06825"
-    architectures: ClassVar = classes("Mistral", TASKS)
+    paper = "Jiang et al. 2023, arXiv:2310.06825"
+    architectures = classes("Mistral", TASKS)
 
     intermediate_size: Width = 14336
     num_key_value_heads: Heads | None = 8
@@ -134,9 +134,9 @@ class Mistral(GroupedQuery, frozen=True, kw_only=True):
 class Qwen2(GroupedQuery, frozen=True, kw_only=True):
     """Qwen2Config of transformers: queries, keys and values have biases, the output has none."""
 
-    paper: ClassVar = "Yang et al. 2024, arXiv:2407.10671"
-    architectures: ClassVar = classes("Qwen2", TASKS)
-    cost_free: ClassVar = frozenset({"use_mrope"})
+    paper = "Yang et al. 2024, arXiv:2407.10671"
+    architectures = classes("Qwen2", TASKS)
+    cost_free = frozenset({"use_mrope"})
 
     vocab_size: Rows = 151936
     intermediate_size: Width = 22016

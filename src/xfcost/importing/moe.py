@@ -8,7 +8,7 @@ import msgspec
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import gated
-from xfcost.importing.family import Draft, check_heads, classes
+from xfcost.importing.family import Aliases, Draft, Values, check_heads, classes
 from xfcost.importing.llama import TASKS, Decoder, GroupedQuery, with_window_note
 from xfcost.layers.moe import Experts
 from xfcost.ledger.errors import ComponentError, divisors_text
@@ -22,10 +22,10 @@ _TRAINING = frozenset({"output_router_logits", "router_aux_loss_coef", "router_j
 class Mixtral(GroupedQuery, frozen=True, kw_only=True):
     """MixtralConfig of transformers."""
 
-    paper: ClassVar = "Jiang et al. 2024, arXiv:2401.04088"
-    architectures: ClassVar = classes("Mixtral", TASKS)
-    aliases: ClassVar = {"num_experts": "num_local_experts"}
-    cost_free: ClassVar = _TRAINING
+    paper = "Jiang et al. 2024, arXiv:2401.04088"
+    architectures = classes("Mixtral", TASKS)
+    aliases: ClassVar[Aliases] = {"num_experts": "num_local_experts"}
+    cost_free = _TRAINING
     default_theta: ClassVar[float] = 1000000.0
 
     intermediate_size: Width = 14336
@@ -56,9 +56,9 @@ class Mixtral(GroupedQuery, frozen=True, kw_only=True):
 class Deepseek(Decoder, frozen=True, kw_only=True):
     """DeepSeek: multi-head latent attention; a few dense layers, then layers with routed and shared experts."""
 
-    mirrors: ClassVar = {"head_dim": "qk_rope_head_dim", "qk_head_dim": "key_width"}
+    mirrors: ClassVar[Aliases] = {"head_dim": "qk_rope_head_dim", "qk_head_dim": "key_width"}
     # training and parallelism
-    cost_free: ClassVar = _TRAINING | {
+    cost_free = _TRAINING | {
         "aux_loss_alpha", "ep_size", "moe_layer_freq", "seq_aux", "rope_interleave", "num_mtp_layers",
         "num_nextn_predict_layers",
     }  # fmt: skip
@@ -165,10 +165,10 @@ class Deepseek(Decoder, frozen=True, kw_only=True):
 class DeepseekV2(Deepseek, frozen=True, kw_only=True):
     """DeepseekV2Config of transformers."""
 
-    paper: ClassVar = "DeepSeek-AI 2024, arXiv:2405.04434"
-    architectures: ClassVar = classes("DeepseekV2", "CausalLM Model SequenceClassification")
-    aliases: ClassVar = {"num_experts": "n_routed_experts"}
-    supported_values: ClassVar = {
+    paper = "DeepSeek-AI 2024, arXiv:2405.04434"
+    architectures = classes("DeepseekV2", "CausalLM Model SequenceClassification")
+    aliases: ClassVar[Aliases] = {"num_experts": "n_routed_experts"}
+    supported_values: ClassVar[Values] = {
         "scoring_func": (("softmax",), "transformers uses a softmax and ignores this field"),
         "mlp_bias": ((False,), "the grammar has no biases in dense networks alone"),
     }
@@ -198,10 +198,10 @@ class DeepseekV2(Deepseek, frozen=True, kw_only=True):
 class DeepseekV3(Deepseek, frozen=True, kw_only=True):
     """DeepseekV3Config of transformers."""
 
-    paper: ClassVar = "DeepSeek-AI 2024, arXiv:2412.19437"
-    architectures: ClassVar = classes("DeepseekV3", "CausalLM Model SequenceClassification TokenClassification")
-    aliases: ClassVar = {"num_local_experts": "n_routed_experts"}
-    supported_values: ClassVar = {
+    paper = "DeepSeek-AI 2024, arXiv:2412.19437"
+    architectures = classes("DeepseekV3", "CausalLM Model SequenceClassification TokenClassification")
+    aliases: ClassVar[Aliases] = {"num_local_experts": "n_routed_experts"}
+    supported_values: ClassVar[Values] = {
         "scoring_func": (("sigmoid",), "transformers uses a sigmoid and ignores this field"),
         "topk_method": (("noaux_tc",), "transformers uses corrected scores and ignores this field"),
     }

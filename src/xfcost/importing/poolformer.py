@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import msgspec
 
@@ -18,10 +18,10 @@ from xfcost.spec.grammar import Repeat
 class PoolFormer(Family, frozen=True, kw_only=True):
     """PoolFormerConfig of transformers; it has no image size."""
 
-    paper: ClassVar = "Yu et al. 2022, arXiv:2111.11418"
-    architectures: ClassVar = ("PoolFormerForImageClassification",)
+    paper = "Yu et al. 2022, arXiv:2111.11418"
+    architectures = ("PoolFormerForImageClassification",)
     # the model reads `patch_sizes` and `strides` instead
-    cost_free: ClassVar = frozenset({"patch_size", "stride"})
+    cost_free = frozenset({"patch_size", "stride"})
 
     num_channels: Side = 3
     pool_size: Annotated[int, msgspec.Meta(ge=3, le=2**16)] = 3

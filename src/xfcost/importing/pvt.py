@@ -9,7 +9,7 @@ import msgspec
 from xfcost.formulas.component import Heads, Rows, Side, Width
 from xfcost.formulas.hidden_width import Ratio
 from xfcost.importing.activations import Activation, act
-from xfcost.importing.family import Draft, Family, check_heads
+from xfcost.importing.family import Draft, Family, Values, check_heads
 from xfcost.importing.images import STAGES, check_lengths, image
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
@@ -18,9 +18,9 @@ from xfcost.spec.grammar import Repeat
 class Pvt(Family, frozen=True, kw_only=True):
     """PvtConfig of transformers."""
 
-    paper: ClassVar = "Wang et al. 2021, arXiv:2102.12122"
-    architectures: ClassVar = ("PvtForImageClassification",)
-    supported_values: ClassVar = {"qkv_bias": ((True,), "this mixer cannot have a bias of the output alone")}
+    paper = "Wang et al. 2021, arXiv:2102.12122"
+    architectures = ("PvtForImageClassification",)
+    supported_values: ClassVar[Values] = {"qkv_bias": ((True,), "this mixer cannot have a bias of the output alone")}
 
     image_size: Side = 224
     num_channels: Side = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final, Literal
 
 from xfcost.formulas.component import Heads, Length, Rows, Side, Width
-from xfcost.importing.family import Draft, classes
+from xfcost.importing.family import Aliases, Draft, Values, classes
 from xfcost.importing.text import DEFAULT_LENGTH, TextFamily
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.spec.grammar import Repeat
@@ -20,18 +20,18 @@ _TRAINING: Final = frozenset({
 class Mamba(TextFamily, frozen=True, kw_only=True):
     """MambaConfig of transformers."""
 
-    paper: ClassVar = "Gu and Dao 2023, arXiv:2312.00752"
-    architectures: ClassVar = classes("Mamba", "CausalLM Model")
-    supported_values: ClassVar = {
+    paper = "Gu and Dao 2023, arXiv:2312.00752"
+    architectures = classes("Mamba", "CausalLM Model")
+    supported_values: ClassVar[Values] = {
         "use_bias": ((False,), "the grammar has no projections with biases here"),
         "use_conv_bias": ((True,), "the grammar has no convolution without a bias here"),
         "rms_norm": ((True,), "transformers uses an RMS norm and ignores this field"),
         "ssm_cfg": (({}, None), "transformers ignores options of the first release"),
     }
     # fields of the first release, which transformers ignores
-    mirrors: ClassVar = {"d_model": "hidden_size", "n_layer": "num_hidden_layers", "d_inner": "inner_width",
+    mirrors: ClassVar[Aliases] = {"d_model": "hidden_size", "n_layer": "num_hidden_layers", "d_inner": "inner_width",
                          "intermediate_size": "inner_width"}  # fmt: skip
-    cost_free: ClassVar = _TRAINING
+    cost_free = _TRAINING
 
     vocab_size: Rows = 50280
     hidden_size: Width = 768
@@ -57,15 +57,15 @@ class Mamba(TextFamily, frozen=True, kw_only=True):
 class Mamba2(TextFamily, frozen=True, kw_only=True):
     """Mamba2Config of transformers."""
 
-    paper: ClassVar = "Dao and Gu 2024, arXiv:2405.21060"
-    architectures: ClassVar = classes("Mamba2", "CausalLM Model")
-    supported_values: ClassVar = {
+    paper = "Dao and Gu 2024, arXiv:2405.21060"
+    architectures = classes("Mamba2", "CausalLM Model")
+    supported_values: ClassVar[Values] = {
         "use_bias": ((False,), "the grammar has no projections with biases here"),
         "use_conv_bias": ((True,), "the grammar has no convolution without a bias here"),
         "norm_before_gate": ((False,), "transformers gates before the norm and ignores this field"),
         "rms_norm": ((True,), "transformers uses an RMS norm and ignores this field"),
     }
-    cost_free: ClassVar = _TRAINING | {"time_step_rank", "time_step_limit"}
+    cost_free = _TRAINING | {"time_step_rank", "time_step_limit"}
 
     vocab_size: Rows = 32768
     hidden_size: Width = 4096
@@ -110,10 +110,10 @@ def _state_space(config: Mamba | Mamba2, architecture: str, component: dict[str,
 class Rwkv(TextFamily, frozen=True, kw_only=True):
     """RwkvConfig of transformers: RWKV-4."""
 
-    paper: ClassVar = "Peng et al. 2023, arXiv:2305.13048"
-    architectures: ClassVar = classes("Rwkv", "CausalLM Model")
-    aliases: ClassVar = {"max_position_embeddings": "context_length"}
-    cost_free: ClassVar = frozenset({"rescale_every"})
+    paper = "Peng et al. 2023, arXiv:2305.13048"
+    architectures = classes("Rwkv", "CausalLM Model")
+    aliases: ClassVar[Aliases] = {"max_position_embeddings": "context_length"}
+    cost_free = frozenset({"rescale_every"})
 
     vocab_size: Rows = 50277
     context_length: Length = 1024

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -19,9 +19,9 @@ _REDUCTION: Final = 4
 class ResNet(Family, frozen=True, kw_only=True):
     """ResNetConfig of transformers; it has no image size."""
 
-    paper: ClassVar = "He et al. 2016, arXiv:1512.03385"
-    architectures: ClassVar = ("ResNetForImageClassification",)
-    cost_free: ClassVar = frozenset({"out_features", "out_indices", "stage_names"})
+    paper = "He et al. 2016, arXiv:1512.03385"
+    architectures = ("ResNetForImageClassification",)
+    cost_free = frozenset({"out_features", "out_indices", "stage_names"})
 
     num_channels: Side = 3
     embedding_size: Width = 64

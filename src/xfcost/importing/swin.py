@@ -9,7 +9,7 @@ import msgspec
 from xfcost.formulas.component import Heads, Side, Width
 from xfcost.formulas.hidden_width import Ratio
 from xfcost.importing.activations import Activation, act
-from xfcost.importing.family import Draft, Family, check_heads, classes
+from xfcost.importing.family import Aliases, Draft, Family, check_heads, classes
 from xfcost.importing.images import STAGES, Size, check_patches, image, sides, square
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
@@ -18,12 +18,12 @@ from xfcost.spec.grammar import Repeat
 class Swin(Family, frozen=True, kw_only=True):
     """SwinConfig of transformers."""
 
-    paper: ClassVar = "Liu et al. 2021, arXiv:2103.14030"
-    architectures: ClassVar = classes("Swin", "ImageClassification Model")
-    cost_free: ClassVar = frozenset({"encoder_stride", "out_features", "out_indices", "stage_names", "path_norm"})
-    aliases: ClassVar = {"num_attention_heads": "num_heads"}
+    paper = "Liu et al. 2021, arXiv:2103.14030"
+    architectures = classes("Swin", "ImageClassification Model")
+    cost_free = frozenset({"encoder_stride", "out_features", "out_indices", "stage_names", "path_norm"})
+    aliases: ClassVar[Aliases] = {"num_attention_heads": "num_heads"}
     # transformers computes these
-    mirrors: ClassVar = {"hidden_size": "final_width", "num_layers": "stages", "num_hidden_layers": "stages"}
+    mirrors: ClassVar[Aliases] = {"hidden_size": "final_width", "num_layers": "stages", "num_hidden_layers": "stages"}
 
     patch_merging: ClassVar[dict[str, str]] = {"kind": "patch_merging"}
     """The layer between two stages."""
@@ -122,12 +122,12 @@ class Swin(Family, frozen=True, kw_only=True):
 class Swinv2(Swin, frozen=True, kw_only=True):
     """Swinv2Config of transformers."""
 
-    paper: ClassVar = "Liu et al. 2022, arXiv:2111.09883"
-    architectures: ClassVar = classes("Swinv2", "ImageClassification Model")
+    paper = "Liu et al. 2022, arXiv:2111.09883"
+    architectures = classes("Swinv2", "ImageClassification Model")
     # the windows of pre-training change the inputs of the bias network, and no count
-    cost_free: ClassVar = Swin.cost_free | {"pretrained_window_sizes"}
-    patch_merging: ClassVar = {"kind": "patch_merging", "norm": "post"}
-    residual: ClassVar = {"residual": {"norm": "layer_norm", "place": "res_post"}}
+    cost_free = Swin.cost_free | {"pretrained_window_sizes"}
+    patch_merging: ClassVar[dict[str, Any]] = {"kind": "patch_merging", "norm": "post"}
+    residual: ClassVar[dict[str, Any]] = {"residual": {"norm": "layer_norm", "place": "res_post"}}
 
     def check(self) -> None:
         super().check()

@@ -8,7 +8,7 @@ import msgspec
 
 from xfcost.formulas.component import Heads, Rows, Width
 from xfcost.importing.activations import ACTIVATIONS, gated, mlp
-from xfcost.importing.family import Draft, Family, classes
+from xfcost.importing.family import Aliases, Draft, Family, Values, classes
 from xfcost.importing.text import DEFAULT_LENGTH, language_model_head, stage, token
 from xfcost.ledger.errors import ComponentError, nearest
 from xfcost.spec.grammar import Repeat
@@ -19,17 +19,19 @@ _NORM: Final = "rms_norm"
 class T5(Family, frozen=True, kw_only=True):
     """T5Config of transformers: T5, T5 v1.1, FLAN-T5."""
 
-    paper: ClassVar = "Raffel et al. 2020, arXiv:1910.10683"
-    architectures: ClassVar = classes("T5", "ConditionalGeneration Model EncoderModel WithLMHeadModel")
-    aliases: ClassVar = {
+    paper = "Raffel et al. 2020, arXiv:1910.10683"
+    architectures = classes("T5", "ConditionalGeneration Model EncoderModel WithLMHeadModel")
+    aliases: ClassVar[Aliases] = {
         "hidden_size": "d_model",
         "num_attention_heads": "num_heads",
         "num_hidden_layers": "num_layers",
         "head_dim": "d_kv",
     }
-    supported_values: ClassVar = {"is_decoder": ((False,), "the streams of an encoder–decoder have their own masks")}
+    supported_values: ClassVar[Values] = {
+        "is_decoder": ((False,), "the streams of an encoder–decoder have their own masks")
+    }
     # no weight depends on a length
-    cost_free: ClassVar = frozenset({"n_positions", "is_gated_act", "dense_act_fn", "is_encoder_decoder"})
+    cost_free = frozenset({"n_positions", "is_gated_act", "dense_act_fn", "is_encoder_decoder"})
 
     vocab_size: Rows = 32128
     d_model: Width = 512
@@ -126,8 +128,8 @@ class T5(Family, frozen=True, kw_only=True):
 class Mt5(T5, frozen=True, kw_only=True):
     """MT5Config of transformers."""
 
-    paper: ClassVar = "Xue et al. 2021, arXiv:2010.11934"
-    architectures: ClassVar = classes("MT5", "ConditionalGeneration Model EncoderModel")
+    paper = "Xue et al. 2021, arXiv:2010.11934"
+    architectures = classes("MT5", "ConditionalGeneration Model EncoderModel")
 
     vocab_size: Rows = 250112
     d_ff: Width = 1024

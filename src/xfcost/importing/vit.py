@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from xfcost.formulas.component import ActKind, Heads, Side, Width
 from xfcost.importing.activations import Activation, mlp
@@ -15,10 +15,10 @@ from xfcost.spec.grammar import Repeat
 class Vit(Family, frozen=True, kw_only=True):
     """ViTConfig of transformers."""
 
-    paper: ClassVar = "Dosovitskiy et al. 2021, arXiv:2010.11929"
-    architectures: ClassVar = classes("ViT", "ImageClassification Model")
-    heads_and_width: ClassVar = ("num_attention_heads", "hidden_size")
-    cost_free: ClassVar = frozenset({"encoder_stride"})
+    paper = "Dosovitskiy et al. 2021, arXiv:2010.11929"
+    architectures = classes("ViT", "ImageClassification Model")
+    heads_and_width = ("num_attention_heads", "hidden_size")
+    cost_free = frozenset({"encoder_stride"})
 
     hidden_size: Width = 768
     num_hidden_layers: Repeat = 12
@@ -69,8 +69,8 @@ class Vit(Family, frozen=True, kw_only=True):
 class Deit(Vit, frozen=True, kw_only=True):
     """DeiTConfig of transformers. All its models have a distillation token, whether or not a head reads it."""
 
-    paper: ClassVar = "Touvron et al. 2021, arXiv:2012.12877"
-    architectures: ClassVar = classes("DeiT", "ImageClassification ImageClassificationWithTeacher Model")
+    paper = "Touvron et al. 2021, arXiv:2012.12877"
+    architectures = classes("DeiT", "ImageClassification ImageClassificationWithTeacher Model")
 
     def tokens(self) -> list[dict[str, str]]:
         return [{"kind": "class_token"}, {"kind": "distillation_token"}]

@@ -6,22 +6,25 @@ import msgspec
 from torch import Tensor, nn
 
 from xfcost.counting.forward import count
+from xfcost.counting.training import with_saved_activations
 from xfcost.ledger.accounts import RUN
-from xfcost.ledger.join import join
+from xfcost.ledger.join import join, with_backward
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.addressable import check_addressable, within_torch
-from xfcost.torch_models.running.by_row import dispatched_rows
+from xfcost.torch_models.memory.addressable import batch_statistics, check_addressable, within_torch
+from xfcost.torch_models.memory.training_step import adafactor_states
+from xfcost.torch_models.running.by_row import dispatched_rows, train, trained_rows
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.versions import with_versions
 from xfcost.torch_models.tracing.trace import traced_rows
-from xfcost.torch_models.training import walked
 
 
 def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
     """`ledger` joined with the traced and the dispatched account of the torch model on `meta`.
+
+    Of training also with its backward pass and its saved activations.
 
     Raises:
         DeviceError: a tensor of the model would be larger than torch can address, even on `meta`.
@@ -30,7 +33,13 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
     with within_torch(ledger.metadata.name), no_compiler():
         live = build(architecture)
         joined = reconciled(with_versions(ledger), live.model, live.inputs, live.rows)
-        return joined if ledger.training is None else walked(live, joined)
+        if ledger.training is None:
+            return joined
+        live.model.train().requires_grad_()
+        with batch_statistics(ledger.metadata.name):
+            found = train(live.model, live.inputs)
+        joined = with_backward(joined, *trained_rows(live.model, found, live.rows))
+        return with_saved_activations(joined, sum(found.saved.values()), adafactor_states(live.model.parameters()))
 
 
 def reconciled(ledger: Ledger, model: nn.Module, inputs: tuple[Tensor, ...], rows: dict[str, str]) -> Ledger:

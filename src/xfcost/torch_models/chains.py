@@ -51,14 +51,13 @@ def chain_of(layer: Mixer) -> Chain:
     Raises:
         ArithmeticError: it is no line.
     """
-    short, middle, long = (longest_chain(_module(layer, n), torch.randn(1, n, _WIDTH)) for n in _TOKENS)
+    lengths = []
+    for n in _TOKENS:
+        module = MODULES[type(layer)](layer, Place(grid=Grid((n,)), dim=_WIDTH, out_dim=_WIDTH)).eval()
+        lengths.append(longest_chain(module, torch.randn(1, n, _WIDTH)))
+    short, middle, long = lengths
     per_token = (middle - short) // (_TOKENS[1] - _TOKENS[0])
     chain = Chain(per_token=per_token, always=short - per_token * _TOKENS[0])
     if [chain.at(n) for n in _TOKENS] != [short, middle, long]:
         raise ArithmeticError(f"{type(layer).__name__}: chains of {short}, {middle} and {long} operations are no line")
     return chain
-
-
-def _module(layer: Mixer, n: int) -> nn.Module:
-    place = Place(grid=Grid((n,)), dim=_WIDTH, out_dim=_WIDTH)
-    return MODULES[type(layer)](layer, place).eval()

@@ -5,8 +5,6 @@ B batch, N tokens, E special tokens among them, M memory tokens, D width.
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 import torch
 from torch import Tensor, nn
 
@@ -15,23 +13,6 @@ from xfcost.spec.architecture import Part
 from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.shared.leaves import Add, Scale
 from xfcost.torch_models.shared.norms import LayerScale, norm
-
-
-@runtime_checkable
-class Shortens(Protocol):
-    """A module that may shorten the grid. `residual_pool` makes the leaf that pools the residual stream, or None."""
-
-    def residual_pool(self) -> nn.Module | None: ...
-
-
-@runtime_checkable
-class Widens(Protocol):
-    """A module that may change the width.
-
-    `residual_projection` makes the leaf that projects the residual stream, or None.
-    """
-
-    def residual_projection(self) -> nn.Module | None: ...
 
 
 class ReplaceSpecial(nn.Module):
@@ -66,8 +47,9 @@ class SubLayerModel(nn.Module):
             residual, width = part.residual, part.component.out(part.place)[1]
             self.place = residual.place
             self.residual_norm = norm(residual.norm, part.place.dim if residual.place == "pre" else width)
-            self.residual_projection = self.inner.residual_projection() if isinstance(self.inner, Widens) else None
-            self.residual_pool = self.inner.residual_pool() if isinstance(self.inner, Shortens) else None
+            # a module that may change the width, or shorten the grid, makes the leaf for the residual stream, or None
+            self.residual_projection = getattr(self.inner, "residual_projection", lambda: None)()
+            self.residual_pool = getattr(self.inner, "residual_pool", lambda: None)()
             self.residual_layer_scale = LayerScale(width, residual.layer_scale) if residual.layer_scale else None
             self.residual_factor = Scale(residual.factor) if residual.factor else None
             self.residual_add = Add()

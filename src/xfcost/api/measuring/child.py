@@ -112,8 +112,7 @@ def _described(job: Job) -> Described:
     with memory_may_run_out("torch", "loading it"):
         import psutil
 
-        from xfcost.torch_models.timing.devices import check_device, cpu_name, machine
-        from xfcost.torch_models.timing.threads import cores
+        from xfcost.torch_models.timing.devices import check_device, cores, cpu_name, machine
     check_device(job.device)
     of_row = (job.configuration.dtype,) if job.timing.checks and job.configuration is not None else ()
     for dtype in (*job.calibrated, *of_row):
@@ -168,8 +167,9 @@ def _measured(configuration: Configuration, job: Job, begin: Callable[[], None])
 
 
 def _measured_spec(configuration: Configuration, job: Job, begin: Callable[[], None]) -> tuple[Ledger, Memory | None]:
+    from xfcost.torch_models.timing.devices import threads_set
     from xfcost.torch_models.timing.growth import memory_of
-    from xfcost.torch_models.timing.threads import threads_set
+    from xfcost.torch_models.timing.systems import System, SystemOnDevice
 
     timing, run, on = job.timing, run_of(configuration), configuration.device
     loaded = _loaded(configuration, job.spec)
@@ -181,7 +181,8 @@ def _measured_spec(configuration: Configuration, job: Job, begin: Callable[[], N
         begin()
     else:
         with threads_set(configuration.threads):
-            memory = memory_of(place(loaded, run), counted, on, begin)
+            one = SystemOnDevice(System(place(loaded, run), counted), on)
+            memory = memory_of(one, on, begin, backward=counted.training is not None)
     predict = on if timing.checks else None
     return account(loaded, run, trace=False, device=on, predict=predict, timing=timing, orders=False), memory
 

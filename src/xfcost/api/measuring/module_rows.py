@@ -24,10 +24,9 @@ def measured_module(
     Raises:
         XfcostError: it can't be loaded here, is another one than was counted, or does not fit.
     """
-    from xfcost.torch_models.any_model.growth import memory_of_module
-    from xfcost.torch_models.any_model.options import How
+    from xfcost.torch_models.any_model.ledger import How
     from xfcost.torch_models.any_model.system import lengths_of
-    from xfcost.torch_models.timing.threads import threads_set
+    from xfcost.torch_models.timing.devices import threads_set
 
     target, of = module_target(configuration.target), configuration.module
     if target is None or not isinstance(of, OfModule):
@@ -39,7 +38,7 @@ def measured_module(
         counted = module.ledger(lengths, how)
         if module.fingerprint() != configuration.spec_hash:
             raise DeviceError(f"{configuration.target}: it was changed after this command had read it; give it again")
-        memory = memory_of_module(module, lengths, counted, device, begin)
+        memory = module.memory(lengths, counted, device, begin)
     checked = timing.checks and run.plan is None  # of a module a forward is predicted
     foresee = predictors(device, timing.threads) if checked else None
     timed = how._replace(mixing=of.mixing, device=device, timing=timing, predict=foresee)

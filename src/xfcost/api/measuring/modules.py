@@ -99,7 +99,7 @@ class MeasuredModule:
             UsageError: its inputs have no letter B.
         """
         from xfcost.torch_models.any_model.inputs import Lengths
-        from xfcost.torch_models.any_model.options import How
+        from xfcost.torch_models.any_model.ledger import How
 
         own = system.own
         if batch == self._module.samples or own.module is None:
@@ -118,7 +118,7 @@ class MeasuredModule:
         Raises:
             XfcostError: it does not run there.
         """
-        from xfcost.torch_models.any_model.options import How
+        from xfcost.torch_models.any_model.ledger import How
 
         system = self._systems[run.batch]
         if run.plan is None:

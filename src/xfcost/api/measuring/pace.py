@@ -15,8 +15,7 @@ def relative_pace(configuration: Configuration, timing: TimingPlan) -> float | N
     if not timing.checks:
         return None
     from xfcost.torch_models.predicting.device import pace
-    from xfcost.torch_models.timing.devices import waiting_clock
-    from xfcost.torch_models.timing.threads import threads_set
+    from xfcost.torch_models.timing.devices import threads_set, waiting_clock
 
     device, dtype = configuration.device, configuration.dtype
     calibrated = calibration_of(device, dtype, timing.threads).pace

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import process_time
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -18,7 +19,6 @@ from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.torch_models.any_model.sizes import Axis, axis_of, image_axis
 
 LedgerAt = Callable[[int], Ledger]
 """N -> the ledger of the module there."""
@@ -50,24 +50,21 @@ class Counts:
         self.tokens, self.own, self.slow = tokens, own, slow
         self._ends = None if patience is None else process_time() + patience
         self._ledger_at = ledger_at
-        self._known: dict[int, tuple[Ledger, dict[Series, int]] | None] = {tokens: (own, _series(own))}
+        self._known: dict[int, tuple[Ledger | None, dict[Series, int] | None]] = {tokens: (own, _series(own))}
 
-    def at(self, size: int) -> dict[Series, int] | None:
-        """Every cost there; None where the module does not run."""
+    def both(self, size: int) -> tuple[Ledger | None, dict[Series, int] | None]:
+        """The ledger there, and every cost; None where the module does not run."""
         if size not in self._known:
             try:
                 ledger = self._ledger_at(size)
                 self._known[size] = ledger, _series(ledger)
             except XfcostError:
-                self._known[size] = None
-        found = self._known[size]
-        return None if found is None else found[1]
+                self._known[size] = None, None
+        return self._known[size]
 
-    def ledger(self, size: int) -> Ledger | None:
-        """The whole ledger there."""
-        self.at(size)
-        found = self._known[size]
-        return None if found is None else found[0]
+    def at(self, size: int) -> dict[Series, int] | None:
+        """Every cost there; None where the module does not run."""
+        return self.both(size)[1]
 
     def running(self, sizes: Sequence[int], most: int) -> list[int]:
         """The first `most` of `sizes` at which the module runs."""
@@ -114,18 +111,14 @@ def closed_form(
 def _in_pixels(form: ClosedForm) -> ClosedForm:
     """A form of pixels, with the letter P."""
 
-    def renamed(text: str | None) -> str | None:
-        return None if text is None else text.replace("N", "P")
+    def renamed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: renamed(text) for key, text in value.items()}
+        return value and value.replace("N", "P")
 
+    names = ("macs", "flops", "rows", "others", "refused")
     return msgspec.structs.replace(
-        form,
-        letter="P",
-        counted_in="√P",
-        macs=renamed(form.macs),
-        flops=renamed(form.flops),
-        rows={path: text.replace("N", "P") for path, text in form.rows.items()},
-        others={remainder: text.replace("N", "P") for remainder, text in form.others.items()},
-        refused=renamed(form.refused),
+        form, letter="P", counted_in="√P", **{name: renamed(getattr(form, name)) for name in names}
     )
 
 
@@ -281,17 +274,15 @@ def _growth(counts: Counts) -> dict[str, float | None]:
     """Exponents between this N and twice as many tokens; half as many where that can't be."""
     for factor in (2.0, 4.0, 0.5, 0.25):  # twice on a line, four times on a grid
         size = int(counts.tokens * factor)
-        other = counts.ledger(size) if size == counts.tokens * factor else None
+        other = counts.both(size)[0] if size == counts.tokens * factor else None
         if other is not None:
-            costs = {"macs": _pair(counts.own, other, lambda one: one.total("macs") or 0)}
-            costs["attention_bytes"] = _pair(counts.own, other, lambda one: one.attention_memory()["all_layers"])
-            exponents = {name: growth_exponent(*pair, factor) for name, pair in costs.items()}
+            macs, held = (
+                (each(counts.own), each(other))
+                for each in (lambda one: one.total("macs") or 0, lambda one: one.attention_memory()["all_layers"])
+            )
+            exponents = {"macs": growth_exponent(*macs, factor), "attention_bytes": growth_exponent(*held, factor)}
             return exponents | {"factor": factor}
     return {"macs": None, "attention_bytes": None, "factor": None}
-
-
-def _pair(own: Ledger, other: Ledger, cost: Callable[[Ledger], int]) -> tuple[int, int]:
-    return cost(own), cost(other)
 
 
 def _why(counts: Counts, axis: Axis, fit: Fit) -> str:
@@ -299,3 +290,94 @@ def _why(counts: Counts, axis: Axis, fit: Fit) -> str:
     if len(fit.sizes) == 1:
         return f"it runs at too few N near {counts.tokens:,} ({'squares and ' if axis.kind != 'lengths' else ''}others)"
     return f"no polynomial in N of a small degree fits its MACs (counted at N = {sizes}, and with periods)"
+
+
+Kind = Literal["lengths", "squares", "multiples"]
+
+# Points from the own one, in places: twice as far, the next one, and others of mixed remainders.
+_LARGER: Final = ((2, 0), (1, 1), (3, 1), (5, 3), (2, 3), (1, 2), (4, 0), (3, 0), (5, 0), (6, 0))
+_SMALLER: Final = ((1, 2, 0), (1, 1, -1), (3, 4, 0), (1, 2, 1), (1, 1, -2), (2, 3, 0), (1, 3, 0), (7, 8, 0))
+
+# One fit each finds every period that divides one of these.
+_PERIODS: Final = (24, 840)
+# Of the sides of images: patches and strides of convolutions.
+_OF_IMAGES: Final = (32, 96, 28)
+_MOST_WINDOWS: Final = 4
+# The largest N tried, and the same in terms of the own N: memory of masks and tables that are made as a model runs.
+_MOST_TOKENS: Final = 2**14
+_MOST_TIMES: Final = 32
+
+
+class Axis(NamedTuple):
+    """The N that a module can have: every one, squares, or multiples of its own."""
+
+    kind: Kind
+    tokens: int
+    grain: int = 1
+    """Of squares: what their sides are multiples of."""
+    images: bool = False
+    """Are they images, of so many pixels?"""
+
+    @property
+    def own(self) -> int:
+        """The point of the own N."""
+        return {"lengths": self.tokens, "squares": math.isqrt(self.tokens) // self.grain, "multiples": 1}[self.kind]
+
+    def size(self, point: int) -> int:
+        """N at a point."""
+        return {"lengths": point, "squares": (point * self.grain) ** 2, "multiples": point * self.tokens}[self.kind]
+
+    def larger(self) -> list[int]:
+        """Larger N."""
+        return self._sizes(self.own * times + more for times, more in _LARGER)
+
+    def smaller(self) -> list[int]:
+        """Smaller N, which a limit of the model allows, or a window that is not full yet."""
+        return self._sizes(self.own * times // parts + more for times, parts, more in _SMALLER)
+
+    def periods(self, numbers: Sequence[int]) -> list[int]:
+        """Periods to try, each for all its divisors; `numbers` are those in shapes, the likeliest first."""
+        if self.kind == "squares":
+            windows = [math.isqrt(number) for number in numbers if 1 < number == math.isqrt(number) ** 2][
+                :_MOST_WINDOWS
+            ]
+            usual = (*_OF_IMAGES, *_PERIODS) if self.images else _PERIODS
+            return list(dict.fromkeys((*usual, *windows, *(8 * side for side in windows))))
+        known = math.lcm(*_PERIODS)
+        windows = [number for number in numbers if number > 1 and known % number]
+        return list(dict.fromkeys((*_PERIODS, *windows[:_MOST_WINDOWS])))
+
+    def alike(self, period: int, points: int) -> list[int]:
+        """The next N with the same remainder, as far as shapes stay small."""
+        most = max(_MOST_TOKENS, _MOST_TIMES * self.tokens)
+        sizes = (self.size(self.own + place * period) for place in range(1, points + 1))
+        return [size for size in sizes if size <= most]
+
+    def other(self, period: int, remainder: int, points: int) -> list[int]:
+        """N of another remainder, from the own one on."""
+        first = self.own + (remainder - self.own) % period
+        return [self.size(first + place * period) for place in range(points)]
+
+    def _sizes(self, points: Iterator[int]) -> list[int]:
+        return [self.size(point) for point in dict.fromkeys(points) if point > 0 and point != self.own]
+
+
+# What the sides of images are multiples of: patches, and strides of convolutions; the finest first.
+_GRAINS: Final = (1, 2, 4, 8, 16, 32, 7, 14, 28)
+
+
+def image_axis(pixels: int, runs: Callable[[int], bool]) -> Axis:
+    """The square images near one of so many `pixels` at which the module `runs`."""
+    side = math.isqrt(pixels)
+    grains = (grain for grain in _GRAINS if side % grain == 0 and runs((side + grain) ** 2))
+    return Axis("squares", pixels, next(grains, side), images=True)
+
+
+def axis_of(tokens: int, runs: Callable[[int], bool]) -> Axis:
+    """The N near `tokens` at which the module `runs`."""
+    if runs(tokens + 1):
+        return Axis("lengths", tokens)
+    side = math.isqrt(tokens)
+    if side * side == tokens and runs((side + 1) ** 2):
+        return Axis("squares", tokens)
+    return Axis("lengths", tokens) if tokens > 1 and runs(tokens - 1) else Axis("multiples", tokens)

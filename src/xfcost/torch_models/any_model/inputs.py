@@ -1,16 +1,20 @@
-"""Example inputs: one tensor, positional ones, keyword ones, nested, dataclasses, caches, none."""
+"""Example inputs: values, functions of N or of H and W, texts; and what a model of transformers takes."""
 
 from __future__ import annotations
 
 import inspect
+import math
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from xfcost.ledger.errors import UsageError
-from xfcost.torch_models.any_model.user_errors import raised
+from xfcost.ledger.errors import SpecError, UsageError, printable
+from xfcost.spec.input_shapes import SHAPE
+from xfcost.spec.reader import read_value
+from xfcost.torch_models.any_model.user_errors import OwnError, message, raised, refused
 from xfcost.torch_models.shared.private_torch import pytree
 
 
@@ -48,15 +52,16 @@ def letters_of(given: Any) -> frozenset[str]:
     """The letters that example inputs are a function of: N, or H and W where its parameters are called so."""
     if not callable(given):
         return frozenset()
-    names = _parameters_of(given)
+    names = _parameters(given).keys()
     return frozenset({"H", "W"} | (names & {"N"}) if names >= {"H", "W"} else {"N"})
 
 
-def _parameters_of(function: Any) -> set[str]:
+def _parameters(function: Any) -> dict[str, inspect.Parameter]:
+    """None of a function that does not say them."""
     try:
-        return set(inspect.signature(function).parameters)
+        return dict(inspect.signature(function).parameters)
     except (TypeError, ValueError):
-        return set()
+        return {}
 
 
 def inputs_at(given: Any, lengths: Lengths, keywords: Mapping[str, Any] | None = None) -> Given:
@@ -85,10 +90,7 @@ def inputs_at(given: Any, lengths: Lengths, keywords: Mapping[str, Any] | None =
 
 def _name(model: nn.Module, place: int) -> str:
     """The name of the parameter that takes the positional input at `place`: `x`, or `*xs` as `xs[1]`."""
-    try:
-        parameters = list(inspect.signature(model.forward).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
+    parameters = list(_parameters(model.forward).values())
     for number, parameter in enumerate(parameters[: place + 1]):
         if parameter.kind is parameter.VAR_POSITIONAL:
             return f"{parameter.name}[{place - number}]"
@@ -112,3 +114,209 @@ def noise(shape: Sequence[int], device: str, dtype: torch.dtype = torch.float32)
     if device == "meta":  # drawing there imports torch's compiler
         return torch.empty(tuple(shape), dtype=dtype, device=device)
     return torch.randn(tuple(shape), dtype=dtype, device=device, generator=torch.Generator(device).manual_seed(0))
+
+
+_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*\Z")
+DTYPES: Final = {
+    name: getattr(torch, name)
+    for name in (
+        "float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64",
+    )
+}  # fmt: skip
+_MOST_ELEMENTS: Final = 2**40
+
+
+def inputs_from(texts: Sequence[str], letters: Mapping[str, int | None], device: str) -> Given:
+    """The inputs that `--input` names, on `device`: numbers drawn from a normal distribution, zeros of whole numbers.
+
+    Args:
+        texts: `[NAME=]SHAPE[:DTYPE]`; a NAME with dots is a place inside an input, and what is no shape a plain value.
+            Strings are quoted.
+        letters: what a letter in a shape stands for: N, H, W and B.
+        device: `meta` makes tensors without elements.
+
+    Raises:
+        UsageError: a text is none of these, or a letter has no number.
+    """
+    args: list[Any] = []
+    named: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if equals and not _NAME.match(name):
+            raise _refused(text, _EXPECTED)
+        if not equals:
+            args.append(_tensor(text, name, letters, device))
+        elif SHAPE.match(value):
+            _put(named, name.split("."), _tensor(text, value, letters, device), text)
+        else:
+            try:
+                plain = read_value(value)
+            except SpecError:
+                raise _refused(text, _EXPECTED) from None
+            if isinstance(plain, str) and value[0] not in "\"'":
+                raise _refused(text, _EXPECTED)
+            _put(named, name.split("."), plain, text)
+    return Given(tuple(args), {name: _sequences(value) for name, value in named.items()})
+
+
+def letters_in(texts: Sequence[str]) -> frozenset[str]:
+    """The letters in the shapes of these inputs."""
+    shapes = (SHAPE.match(text.rpartition("=")[2]) for text in texts)
+    sides = {side for shape in shapes if shape is not None for side in shape["sides"].split("x")}
+    return frozenset(side for side in sides if side.isalpha())
+
+
+_EXPECTED: Final = (
+    "expected a shape, as in 1x3x224x224, with the name of the parameter and the dtype where they are needed: "
+    "input_ids=1xN:int64"
+)
+
+
+def _refused(text: str, why: str) -> UsageError:
+    return UsageError(f"--input {printable(text, 200)}: {why}")
+
+
+def _tensor(text: str, value: str, letters: Mapping[str, int | None], device: str) -> Tensor:
+    found = SHAPE.match(value)
+    if found is None:
+        raise _refused(text, _EXPECTED)
+    dtype = DTYPES.get(found["dtype"] or "float32")
+    if dtype is None:
+        raise _refused(text, f"expected a dtype out of {', '.join(DTYPES)}")
+    shape = []
+    for side in found["sides"].split("x"):
+        if not side.isdigit() and side not in letters:
+            raise _refused(text, f"{side} is no letter; expected one of {', '.join(letters)}")
+        number = int(side) if side.isdigit() else letters[side]
+        if number is None:
+            raise _refused(text, f"{side} has no number; give {'--size' if side in {'H', 'W'} else '--N'}")
+        shape.append(number)
+    if math.prod(shape) > _MOST_ELEMENTS:
+        raise _refused(text, f"{math.prod(shape):,} elements are more than any tensor holds")
+    if dtype.is_floating_point or dtype.is_complex:
+        return noise(shape, device, dtype)
+    return torch.full(shape, dtype is torch.bool, dtype=dtype, device=device)
+
+
+def _put(named: dict[str, Any], path: list[str], value: Any, text: str) -> None:
+    """Put a value at its place: inside dictionaries for now."""
+    for part in path[:-1]:
+        named = named.setdefault(part, {})
+        if not isinstance(named, dict):
+            raise _refused(text, f"a value stands at {part} already")
+    if path[-1] in named:
+        raise _refused(text, f"{'.'.join(path)} is given twice")
+    named[path[-1]] = value
+
+
+def _sequences(value: Any) -> Any:
+    """`value`, every dictionary of 0, 1, 2, … in it a tuple."""
+    if not isinstance(value, dict):
+        return value
+    inner = {key: _sequences(one) for key, one in value.items()}
+    numbers = [str(number) for number in range(len(inner))]
+    return tuple(inner[number] for number in numbers) if sorted(inner) == sorted(numbers) and inner else inner
+
+
+_DEFAULT_TOKENS: Final = 512
+_WAVE: Final = 16_000
+
+
+def usual_inputs(model: Any, letters: Mapping[str, int | None], device: str) -> Given:
+    """The inputs of a model, by the name of its main input.
+
+    A text has N tokens, or as many as the model has positions for, at most 512. N is the decoder's tokens where the
+    encoder takes images or speech.
+
+    Raises:
+        UsageError: its main input is another.
+    """
+    config, main, batch = model.config, getattr(model, "main_input_name", "input_ids"), letters.get("B") or 1
+    makers = {"input_ids": _text, "pixel_values": _image, "input_features": _spectrogram, "input_values": _sound}
+    if main not in makers:
+        raise UsageError(
+            f"{type(model).__name__}: its main input is {main}; say its shape by --input {main}=…, and the others"
+        )
+    decodes = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in _parameters(model.forward)
+    number = None if decodes and main != "input_ids" else letters.get("N")
+    tensors = {main: makers[main](config, batch, number, device)}
+    takes, both = _parameters(model.forward).keys(), {"input_ids", "pixel_values"}
+    sized = hasattr(config, "text_config") or _of(config, "image_size") is not None
+    # texts and images of one size together; images as lists of patches need their grid, and are left
+    if main in both and both <= takes and sized and "image_grid_thw" not in takes:
+        other = (both - {main}).pop()
+        tensors[other] = makers[other](config, batch, number, device)
+        tensors["input_ids"] = _with_images(model, tensors["input_ids"], tensors["pixel_values"])
+    if decodes:
+        start = getattr(config, "decoder_start_token_id", None) or 0
+        tokens = tensors["input_ids"].shape[1] if "input_ids" in tensors else _tokens(config, letters.get("N"))
+        tensors["decoder_input_ids"] = torch.full((batch, tokens), start, dtype=torch.int64, device=device)
+    return Given((), tensors)
+
+
+def text_tokens(model: Any, tokens: int | None) -> int | None:
+    """N of the text that `usual_inputs` makes, or of other inputs where `tokens` are given; None of images alone."""
+    main = getattr(model, "main_input_name", "input_ids")
+    return _tokens(model.config, tokens) if main == "input_ids" else tokens
+
+
+def _with_images(model: Any, text: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+    """The text after as many image tokens as the model puts images' features in the place of.
+
+    Raises:
+        UsageError: the model's part for images does not run, such as on `meta`.
+    """
+    token = _of(model.config, "image_token_id", "image_token_index")
+    if not isinstance(token, int) or not hasattr(model, "get_image_features"):
+        return text
+    try:
+        with torch.no_grad():
+            found = model.get_image_features(pixel_values=images)
+    except Exception as error:
+        looks_at_numbers = "meta" in message(error).lower()  # as torch words it
+        raise refused(model, error, kind=UsageError if looks_at_numbers else OwnError) from error
+    features = getattr(found, "pooler_output", found)
+    parts = features if isinstance(features, tuple | list) else [features]
+    width = parts[0].shape[-1]
+    places = sum(part.numel() for part in parts) // (width * len(text))
+    ahead = torch.full((len(text), places), token, dtype=text.dtype, device=text.device)
+    return torch.cat((ahead, text), dim=1)
+
+
+def _of(config: Any, *names: str) -> Any:
+    """The first of these fields that the config has, or the part of it that is of the same input."""
+    parts = [config, *(getattr(config, part, None) for part in ("text_config", "vision_config", "audio_config"))]
+    for part in parts:
+        for name in names:
+            found = getattr(part, name, None)
+            if found is not None:
+                return found
+    return None
+
+
+def _tokens(config: Any, tokens: int | None) -> int:
+    most = _of(config, "max_position_embeddings", "n_positions", "max_target_positions")
+    return tokens or min(_DEFAULT_TOKENS, most if isinstance(most, int) and most > 0 else _DEFAULT_TOKENS)
+
+
+def _text(config: Any, batch: int, tokens: int | None, device: str) -> torch.Tensor:
+    return torch.zeros((batch, _tokens(config, tokens)), dtype=torch.int64, device=device)
+
+
+def _image(config: Any, batch: int, _: int | None, device: str) -> torch.Tensor:
+    size = _of(config, "image_size") or 224
+    sides = [size, size] if isinstance(size, int) else list(size)
+    return noise((batch, _of(config, "num_channels", "in_channels") or 3, *sides), device)
+
+
+def _spectrogram(config: Any, batch: int, tokens: int | None, device: str) -> torch.Tensor:
+    frames = tokens or 2 * (_of(config, "max_source_positions") or 500)
+    return noise((batch, _of(config, "num_mel_bins") or 80, frames), device)
+
+
+def _sound(config: Any, batch: int, tokens: int | None, device: str) -> torch.Tensor:
+    """A wave; a spectrogram where the model has a number of frequencies and no convolutions over a wave."""
+    bins, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_length", None)
+    if bins and frames and not hasattr(config, "conv_kernel"):
+        return noise((batch, frames, bins), device)
+    return noise((batch, tokens or _WAVE), device)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
-from torch import nn
+from torch import Tensor, nn
 
 from xfcost.ledger.errors import NoNumbersError, UsageError
 from xfcost.torch_models.any_model.inputs import Given
@@ -16,13 +16,14 @@ from xfcost.torch_models.any_model.reads_in_n import part_of
 from xfcost.torch_models.any_model.row_kinds import Look, Seen, fill
 from xfcost.torch_models.any_model.run import Run, run_on
 from xfcost.torch_models.any_model.small_sizes import small_sizes
-from xfcost.torch_models.any_model.token_axes import Axes, axes_of, refilled
+from xfcost.torch_models.any_model.token_axes import Axes, axes_of, refilled, resized
 from xfcost.torch_models.any_model.user_errors import original, raised
 from xfcost.torch_models.any_model.windows import window_at
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.ownership.follower import Follower
 from xfcost.torch_models.ownership.run import own_inputs
 from xfcost.torch_models.ownership.verdict import verdicts
+from xfcost.torch_models.shared.private_torch import pytree
 
 MOST_BYTES: Final = 2 * 2**30
 Built = tuple[nn.Module, Given]
@@ -51,6 +52,9 @@ def find_mixing(full: Run, built: Sequence[Built]) -> str | None:
     for model in models:
         _check_device(model)
     (model, given), inputs = (models[0], built[0][1]), [one for _, one in built]
+    if any(isinstance(leaf, Tensor) and leaf.is_nested for leaf in pytree.tree_leaves((given.args, given.kwargs))):
+        _nothing(full, "the rows of a nested tensor have lengths of their own")
+        return None
     axes = axes_of(given, given.places(model), full.works)
     if not any(axes.values()):
         _nothing(full, "no input has an axis of tokens")
@@ -58,12 +62,16 @@ def find_mixing(full: Run, built: Sequence[Built]) -> str | None:
     text = f"{len(built)} builds of it"
     if len(built) == 1:
         inputs, text = small_sizes(model, given, axes, full)
-    models = models if len(built) > 1 else models * len(inputs)
-    parts = [part_of(given, one, axes) if len(built) == 1 else None for one in inputs]
+    of_several = len(built) > 1
     try:
-        looks = [_look(models, inputs, axes, parts)]
-        if looks[0].chooses:  # by content: other content may choose other tokens
-            looks += [_look(models, [refilled(one, axes, seed) for one in inputs], axes, parts) for seed in _SEEDS]
+        try:
+            looks = _looks(models, inputs, axes, None if of_several else given)
+        except Exception:
+            if of_several or len(inputs) == 1:
+                raise
+            # an input names others by their number, as a graph's edges do: the given size alone is consistent
+            inputs, text = [resized(given, axes, {}, None)], "the given size alone"
+            looks = _looks(models, inputs, axes, given)
     except Exception as error:  # noqa: BLE001 - the ledger stands without kinds, and the reason is reported
         _nothing(full, f"the run with real numbers raised {raised(error)}")
         return None
@@ -97,6 +105,16 @@ def _check_device(model: nn.Module) -> None:
 def _nothing(full: Run, reason: str) -> None:
     for work in full.works:
         work.kind_missing = reason
+
+
+def _looks(models: Sequence[nn.Module], inputs: Sequence[Given], axes: Axes, given: Given | None) -> list[Look]:
+    """What is found on these inputs, and on others where tokens are chosen by what they hold."""
+    models = models if given is None else [models[0]] * len(inputs)
+    parts = [None if given is None else part_of(given, one, axes) for one in inputs]
+    looks = [_look(models, inputs, axes, parts)]
+    if looks[0].chooses:  # other content may choose other tokens
+        looks += [_look(models, [refilled(one, axes, seed) for one in inputs], axes, parts) for seed in _SEEDS]
+    return looks
 
 
 def _look(models: Sequence[nn.Module], inputs: Sequence[Given], axes: Axes, parts: Sequence[Fraction | None]) -> Look:

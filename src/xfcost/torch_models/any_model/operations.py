@@ -7,9 +7,11 @@ residuals).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from math import prod
 from typing import Final
 
-from xfcost.torch_models.any_model.attention import note_fused, note_softmax
+from xfcost.ledger.attention_core import AttentionCore
+from xfcost.ledger.matrices import Matrix
 from xfcost.torch_models.any_model.work import Key, Work
 from xfcost.torch_models.running.costs import does_work
 from xfcost.torch_models.running.lineage import SOFTMAXES, Lineages
@@ -61,7 +63,7 @@ class Operations:
 
     def _forward(self, call: Call) -> None:
         """Add a call to its operation, and note what its results come from."""
-        key = _key(call)
+        key = (call.module, call.operation, *call.place)
         self._charge(key, call)
         for part in call.parts:
             self._charge(key, part)
@@ -152,10 +154,6 @@ class Operations:
         return max(found, key=lambda key: (len(key[0]), key[1] == call.operation))
 
 
-def _key(call: Call) -> Key:
-    return call.module, call.operation, *call.place
-
-
 def _is_inside(path: str, module: str) -> bool:
     return not module or path == module or path.startswith(f"{module}.")
 
@@ -167,3 +165,43 @@ def _operand_bytes(name: str, given: list[TensorRecord], results: list[TensorRec
         table, rows = ((one.tensor, one.shape, one.strides) for one in (given[0], results[0]))
         held[table] = min(held[table], held[rows])
     return sum(held.values())
+
+
+def note_softmax(softmax: Work, scores: TensorRecord, lineage: Lineage, axis: int) -> None:
+    """If `scores` are a product of two activations, they are attention scores, and the softmax makes the weights."""
+    product: Work | None = lineage.scores
+    if product is None or (lineage.mapped and not _same_matrix(product, scores, axis)):
+        return
+    entries = scores.numel
+    keys = scores.shape[axis]
+    product.entries += entries
+    product.heads = softmax.heads = scores.shape[:-2].numel() if len(scores.shape) > 2 else 1  # noqa: PLR2004
+    product.matrix = _with(product.matrix, entries, alive=entries, saved=0)
+    softmax.matrix = _with(softmax.matrix, entries, alive=2 * entries, saved=entries)
+    softmax.fused_statistics += entries // keys if keys else 0
+
+
+def _same_matrix(product: Work, scores: TensorRecord, axis: int) -> bool:
+    """Do `scores` have the product's elements, queries and keys? Otherwise a map has made something else."""
+    made = product.outputs[0]
+    queries, keys = scores.shape[-2:] if axis in (-1, len(scores.shape) - 1) else (0, 0)
+    return prod(made) == scores.numel and {queries, keys} == set(made[-2:])
+
+
+def _with(before: Matrix | None, entries: int, *, alive: int, saved: int) -> Matrix:
+    """The matrices of all calls: those saved for training add up, of those alive at once the largest counts."""
+    if before is None:
+        return Matrix(entries, alive, saved)
+    return Matrix(before.entries + entries, max(before.alive, alive), before.saved + saved)
+
+
+def note_fused(attention: Work, q: TensorRecord, k: TensorRecord, v: TensorRecord) -> None:
+    """A fused kernel of q (…, N, K), k (…, M, K), v (…, M, V): no matrix, a log-sum-exp per head and query."""
+    heads, (queries, width), keys = q.shape[:-2].numel(), q.shape[-2:], k.shape[-2]
+    statistics = heads * queries
+    before = attention.matrix.statistics if attention.matrix else 0
+    attention.matrix = Matrix(0, 0, 0, before + statistics)
+    attention.entries += statistics
+    attention.heads = heads
+    attention.fused_entries += heads * queries * keys
+    attention.core = AttentionCore(heads, queries, keys, width, v.shape[-1])

@@ -32,6 +32,8 @@ class Verdict(NamedTuple):
     numbers: Numbers = Numbers()
     content_dependent: bool = False
     missing: str | None = None
+    filled: Verdict | None = None
+    """What it is if its declared window, which holds all tokens, is what bounds it."""
 
 
 class Seen:
@@ -67,21 +69,28 @@ def fill(works: Sequence[Work], looks: Sequence[Look], window_at: Callable[[str]
     """Give every operation its kind; `rank` is the number of axes along which tokens lie."""
     windows = _windows(looks[0].sizes[looks[0].deciding].found, window_at, rank)
     loops = _steps_of_loops(works, looks[0].sizes[looks[0].deciding].works)
+    found = {
+        id(work): _together([_verdict(work, look, loops.get(work.path, []), windows) for look in looks])
+        for work in works
+    }
+    local = {(work.site, verdict.numbers) for work in works if (verdict := found[id(work)]).kind == "local"}
     for work in works:
-        verdict = _together([_verdict(work, look, loops.get(work.path, []), windows) for look in looks])
+        verdict, alone = found[id(work)], found[id(work)].filled
+        if alone is not None and (work.site, alone.numbers) in local:  # this line has the window among more tokens too
+            verdict = alone
         work.mixing, work.content_dependent = verdict.kind, verdict.content_dependent
         work.kind_missing = verdict.missing
         work.reads_tokens, work.computed_tokens, work.kept_tokens = verdict.numbers
 
 
-def _windows(found: Sequence[FoundOperation], window_at: Callable[[str], int], rank: int) -> dict[str, int]:
-    """Module path -> its declared window, where an operation that reads all tokens at this size may be in one."""
+def _windows(found: Sequence[FoundOperation], window_at: Callable[[str], int], rank: int) -> dict[str, tuple[int, int]]:
+    """Module path -> its declared window, and that along all axes of tokens, of what reads all tokens at this size."""
     reads: dict[str, int] = {}
     for one in found:
         if one.kind == "global" and one.reads is not None:
             reads[one.module] = min(reads.get(one.module, one.reads.largest), one.reads.largest)
     windows = {path: window_at(path) for path in reads}
-    return {path: window for path, window in windows.items() if window and reads[path] <= window**rank}
+    return {path: (one, one**rank) for path, one in windows.items() if one and reads[path] <= one**rank}
 
 
 def _steps_of_loops(works: Sequence[Work], small: Sequence[Work]) -> dict[str, list[Work]]:
@@ -103,7 +112,7 @@ def _together(verdicts: Sequence[Verdict]) -> Verdict:
     return ran[0]._replace(numbers=numbers, content_dependent=any(one.content_dependent for one in ran))
 
 
-def _verdict(work: Work, look: Look, steps: Sequence[Work], windows: dict[str, int]) -> Verdict:
+def _verdict(work: Work, look: Look, steps: Sequence[Work], windows: dict[str, tuple[int, int]]) -> Verdict:
     """Of several ATen operations that count as one."""
     parts = look.sizes[look.deciding].parts(work, steps)
     if not parts:
@@ -117,8 +126,10 @@ def _verdict(work: Work, look: Look, steps: Sequence[Work], windows: dict[str, i
     deciding = [one for one in parts if one.kind == widest]
     path = deciding[0].module
     if widest == "global" and path in windows:
-        reason = f"its window of {windows[path]} tokens is wider than the sizes looked at"
-        return Verdict("unknown", missing=reason)
+        reason = f"its window of {windows[path][0]} tokens is wider than the sizes looked at"
+        fills = all(one.reads and one.reads.largest in windows[path] for one in deciding)
+        local = Verdict("local", _numbers(deciding), any(one.content_dependent for one in deciding))
+        return Verdict("unknown", missing=reason, filled=local if fills else None)
     seen = [(one.part, _numbers(one.parts(work, steps))) for one in look.sizes]
     return Verdict(widest, _at_full_size(seen, look.deciding, widest), any(one.content_dependent for one in deciding))
 

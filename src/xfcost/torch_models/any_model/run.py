@@ -5,31 +5,25 @@ In training its backward pass follows.
 
 from __future__ import annotations
 
+import copy
+import inspect
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.torch_models.any_model.operations import Operations
-from xfcost.torch_models.any_model.outputs import finished
-from xfcost.torch_models.any_model.parameters import sizes
-from xfcost.torch_models.any_model.stand_in import (
-    How,
-    copied_inputs,
-    copier,
-    learning,
-    needs_elements,
-    reached,
-    shared_parameters,
-    stand_in,
-)
 from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
 from xfcost.torch_models.any_model.work import Key, Work
+from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.private_torch import (
@@ -40,11 +34,162 @@ from xfcost.torch_models.shared.private_torch import (
     fake_tensor_mode,
     is_compiled,
     original,
+    pytree,
+    tensors_of,
 )
 from xfcost.torch_models.tracing.fast_path import without_fast_path
 from xfcost.torch_models.tracing.meta import shapes_on_meta
 from xfcost.torch_models.tracing.outside import handed_to_numpy
 from xfcost.torch_models.tracing.unchanged import unchanged
+
+# A generator that gives more is not run further; it may never end.
+MOST_ITEMS: Final = 10_000
+
+
+def finished(outputs: Any, unfinished: Counter[str]) -> Any:
+    """`outputs` with what generators give and futures hold in their place; what is not run is counted in `unfinished`.
+
+    Raises:
+        UsageError: the module is asynchronous, and only an event loop runs it.
+    """
+
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, AsyncIterator) or inspect.iscoroutine(leaf):
+            if inspect.iscoroutine(leaf):
+                leaf.close()
+            raise UsageError("its forward is asynchronous, and nothing runs until it is awaited; give a plain forward")
+        if isinstance(leaf, Future | torch.futures.Future):
+            return finished(leaf.result() if isinstance(leaf, Future) else leaf.wait(), unfinished)
+        if not isinstance(leaf, Iterator):
+            return leaf
+        items = [finished(item, unfinished) for item in islice(leaf, MOST_ITEMS)]
+        if next(leaf, items) is not items:
+            unfinished[f"a generator after {MOST_ITEMS:,} items"] += 1
+        return items
+
+    return pytree.tree_map(one, outputs)
+
+
+TensorKind = Literal["meta", "fake", "real"]
+Copy = Callable[[Tensor], Tensor]
+
+
+def copier(how: TensorKind, fake_mode: Any = None, device: str | None = None) -> Copy:
+    """How a tensor is copied: without its elements, or with them, to `device` if there is one."""
+    if device is not None:
+        return lambda tensor: _on_device(tensor, device)
+    if how == "meta":
+        return lambda tensor: tensor if tensor.is_meta else tensor.detach().to("meta")
+    if how == "fake":
+        return lambda tensor: fake_mode.from_tensor(tensor.detach())
+    return lambda tensor: tensor.detach().clone()
+
+
+def learning(made: Copy) -> Copy:
+    """Copies that require a gradient as what they are copied from does."""
+
+    def copied(tensor: Tensor) -> Tensor:
+        own = made(tensor)
+        own = own.detach() if own is tensor else own
+        return own.requires_grad_(tensor.requires_grad)
+
+    return copied
+
+
+def _on_device(tensor: Tensor, device: str) -> Tensor:
+    """A copy there; of a tensor on `meta` random numbers, as small as weights usually are, and whole numbers 0."""
+    if not tensor.is_meta:
+        return tensor.detach().to(device, copy=True)
+    made = torch.zeros_like(tensor, device=device)
+    return made.normal_(std=0.02) if made.is_floating_point() and made.itemsize > 1 else made
+
+
+class _Copied(TorchFunctionMode):
+    """`copy.deepcopy` copies tensors by `made`, the same tensor once."""
+
+    def __init__(self, made: Copy) -> None:
+        super().__init__()
+        self.made = made
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.__deepcopy__:
+            tensor, memo = args
+            if id(tensor) not in memo:
+                memo[id(tensor)] = self.made(tensor)
+            return memo[id(tensor)]
+        return func(*args, **(kwargs or {}))
+
+
+def copied_inputs(given: Any, made: Copy) -> Any:
+    """Inputs of any structure, their tensors copied; caches and dataclasses too. Objects that can't be copied stay."""
+    memo: dict[int, Any] = {}
+    for leaf in pytree.tree_leaves(given):
+        if isinstance(leaf, nn.Parameter):
+            memo[id(leaf)] = made(leaf)
+    try:
+        with _Copied(made):
+            result = copy.deepcopy(given, memo)
+    except (TypeError, ValueError, RuntimeError, AttributeError):  # a generator, a lock, a file
+        result = pytree.tree_map_only(Tensor, made, given)
+    for tensor in reached(result):
+        mark(tensor, Lineage(varies=True))
+    return result
+
+
+def reached(given: Any, depth: int = 6) -> list[Tensor]:
+    """The tensors in a structure, also those in attributes of its objects, such as a cache's layers."""
+    found: list[Tensor] = []
+    for leaf in pytree.tree_leaves(given):
+        if isinstance(leaf, Tensor):
+            found.append(leaf)
+        elif depth and hasattr(leaf, "__dict__") and not isinstance(leaf, nn.Module | type):
+            found += reached(list(vars(leaf).values()), depth - 1)
+        elif depth and isinstance(leaf, dict | list | tuple | set):
+            found += reached(list(leaf.values()) if isinstance(leaf, dict) else list(leaf), depth - 1)
+    return found
+
+
+def stand_in(model: nn.Module, made: Copy, shares: Callable[[Tensor], bool]) -> None:
+    """Give `model` copies of its tensors, those in its attributes too; each parameter's copy knows its name.
+
+    A copy shares a parameter's memory if `shares` says so. `unchanged` takes the copies back.
+    """
+    copies: dict[int, Any] = {}
+    for name, parameter in model.named_parameters():
+        data = parameter.detach() if shares(parameter) else made(parameter)
+        copies[id(parameter)] = parameter_copy = nn.Parameter(data, requires_grad=parameter.requires_grad)
+        vars(parameter_copy).update(vars(parameter))
+        mark(parameter_copy, Lineage(weights=frozenset((name,))))
+    for buffer in model.buffers():
+        copies.setdefault(id(buffer), made(buffer))
+
+    def copied(tensor: Tensor) -> Any:
+        if id(tensor) not in copies:
+            copies[id(tensor)] = learning(made)(tensor) if tensor.is_leaf else made(tensor)
+        return copies[id(tensor)]
+
+    for module in model.modules():
+        own, values = tensors_of(module), vars(module)
+        for tensors in own:
+            tensors.update({name: copied(one) for name, one in tensors.items() if one is not None})
+        for name, value in list(values.items()):
+            if not isinstance(value, Tensor | dict | list | tuple) or any(value is tensors for tensors in own):
+                continue
+            if any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value)):
+                values[name] = pytree.tree_map_only(Tensor, copied, value)
+
+
+def needs_elements(model: nn.Module, inputs: Any) -> str | None:
+    """Why `meta` can't stand for the tensors: sparse, nested and quantised ones have no size there; None if it can."""
+    for tensor in (*model.parameters(), *model.buffers(), *reached(inputs)):
+        if tensor.layout is not torch.strided:
+            return f"tensors are {str(tensor.layout).removeprefix('torch.')}"
+        if tensor.is_quantized:
+            return "tensors are quantised"
+    if any(isinstance(value, torch.ScriptObject) for module in model.modules() for value in vars(module).values()):
+        return "weights are packed"
+    return None
+
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -55,7 +200,7 @@ class Run(NamedTuple):
     """What a run did, and on which tensors."""
 
     works: list[Work]
-    how: How
+    how: TensorKind
     reason: str | None
     """Why it did not run on `meta`."""
     elements: dict[str, int]
@@ -78,9 +223,10 @@ def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False,
     Raises:
         UsageError: the module does not run on these inputs; an OwnError where real numbers would not help.
     """
-    on_meta = _on_meta(model, (args, kwargs))
+    everything = (*model.parameters(), *model.buffers(), *reached((args, kwargs)))
+    on_meta = any(tensor.is_meta for tensor in everything)
     reason = needs_elements(model, (args, kwargs))
-    attempts: list[How] = ["real"] if reason else ["meta", "fake"] if on_meta else ["meta", "fake", "real"]
+    attempts: list[TensorKind] = ["real"] if reason else ["meta", "fake"] if on_meta else ["meta", "fake", "real"]
     failed: BaseException | None = None
     for how in attempts:
         try:
@@ -100,13 +246,9 @@ def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False,
     raise refused(model, failed, hint) from failed
 
 
-def _on_meta(model: nn.Module, inputs: Any) -> bool:
-    return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers(), *reached(inputs)))
-
-
 def run_on(  # noqa: PLR0913 - options
-    how: How, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *, training: bool = False,
-    keeps_free: bool = False, recorder: Recorder | None = None,
+    how: TensorKind, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *,
+    training: bool = False, keeps_free: bool = False, recorder: Recorder | None = None,
 ) -> Run:  # fmt: skip
     """One recorded run on such tensors. What the model raises passes through.
 
@@ -115,35 +257,29 @@ def run_on(  # noqa: PLR0913 - options
     """
     outside = Work("", "outside")
     faking = fake_tensor_mode() if how == "fake" else nullcontext()
-    with stand_ins(how, model, args, kwargs, faking, training=training) as given, ExitStack() as stack:
-        own_args, own_kwargs = given
+    learned: frozenset[str] = frozenset()
+    with stand_ins(how, model, args, kwargs, faking, training=training) as (own_args, own_kwargs), ExitStack() as stack:
         recorder = recorder or Recorder(model if training else None)
         stack.enter_context(no_compiler())
-        stack.enter_context(_quiet() if how == "fake" else nullcontext())
+        if how == "fake":  # torch logs what a fake run raises; the next attempt tells whether that matters
+            logger = logging.getLogger(FAKE_TENSOR_LOGGER)
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL + 1)
         stack.enter_context(faking)
         stack.enter_context(shapes_on_meta() if how == "meta" else nullcontext())
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
         stack.enter_context(recorder.of(model))
-        learned = _ran(recorder, model, own_args, own_kwargs, outside.uncounted, training=training)
-        elements = sizes(model)
+        with recorder.saving() if training else nullcontext():
+            outputs = finished(model(*own_args, **own_kwargs), outside.uncounted)
+        if training:
+            recorder.differentiate(learned_from(outputs))
+            learned = frozenset(name for name, one in model.named_parameters() if one.grad is not None)
+        elements = {name: parameter.numel() for name, parameter in model.named_parameters()}
     operations = Operations(recorder.run, keeps_free=keeps_free)
     outside.uncounted.update(operations.uncounted)
     works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
     return Run(works, how, None, elements, recorder.run.ran, learned, operations.keys)
-
-
-def _ran(
-    recorder: Recorder, model: nn.Module, args: Args, kwargs: Kwargs, missing: Counter[str], *, training: bool
-) -> frozenset[str]:  # fmt: skip
-    """Run the forward, and in training the backward pass; the names of the parameters that have a gradient then."""
-    if not training:
-        finished(model(*args, **kwargs), missing)
-        return frozenset()
-    with recorder.saving():
-        outputs = finished(model(*args, **kwargs), missing)
-    recorder.differentiate(learned_from(outputs))
-    return frozenset(name for name, parameter in model.named_parameters() if parameter.grad is not None)
 
 
 def learned_from(outputs: Any) -> list[Tensor]:
@@ -166,7 +302,7 @@ def learned_from(outputs: Any) -> list[Tensor]:
 
 @contextmanager
 def stand_ins(  # noqa: PLR0913 - options
-    how: How, model: nn.Module, args: Args, kwargs: Kwargs, fake_mode: Any = None, *, training: bool = False,
+    how: TensorKind, model: nn.Module, args: Args, kwargs: Kwargs, fake_mode: Any = None, *, training: bool = False,
     device: str | None = None,
 ) -> Iterator[tuple[Args, Kwargs]]:  # fmt: skip
     """Let `model` work on copies of its tensors, and give copies of its inputs; at the end everything is as it was.
@@ -176,22 +312,18 @@ def stand_ins(  # noqa: PLR0913 - options
     """
     with unchanged(model), uncompiled(model), without_fast_path(), torch.set_grad_enabled(training):
         made = copier(how, fake_mode, device)
-        stand_in(model, made, shared_parameters(how, device, training=training))
+        there = None if device is None else torch.empty(0, device=device).device
+
+        def shares(parameter: Tensor) -> bool:
+            """A run needs no copy of real ones that are where it runs, and that no training step updates."""
+            if how != "real" or there is None:
+                return how == "real"
+            return not training and not parameter.is_meta and parameter.device == there
+
+        stand_in(model, made, shares)
         if training and not model.training:
             model.train()
         yield copied_inputs((args, kwargs), learning(made) if training else made)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """torch logs what a fake run raises; the next attempt tells whether that matters."""
-    logger = logging.getLogger(FAKE_TENSOR_LOGGER)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 @contextmanager

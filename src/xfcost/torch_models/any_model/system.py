@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from time import process_time
 from typing import Final, Protocol
 
@@ -14,12 +14,13 @@ from xfcost.counting.system import Grown, first_scores
 from xfcost.ledger.errors import SizeError, UsageError, XfcostError, shown
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.operation import Mixing, Operation
+from xfcost.ledger.operation import Operation
 from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.along import Along, patch_of
 from xfcost.torch_models.any_model.inputs import Lengths
+from xfcost.torch_models.any_model.ledger import How
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.options import How
+from xfcost.torch_models.any_model.timing import ModuleOnDevice, Taken
 
 # Runs on real numbers take their memory: N no larger than so many times the own.
 _MOST_TIMES_ON_NUMBERS: Final = 2
@@ -61,7 +62,7 @@ class ModuleSystem:
         self._own: Ledger | None = None
         self._first: Lengths | None = None
         self._kinds: dict[str, Operation] = {}
-        self._along: dict[str, Along] = {}
+        self._alongs: dict[str, Along] = {}
 
     @property
     def name(self) -> str:
@@ -87,6 +88,25 @@ class ModuleSystem:
             self._own = ledger if how.plan is None else self._at(lengths)
             self._first = lengths._replace(tokens=tokens)
         return ledger
+
+    def on_device(self, run: Run, how: How) -> ModuleOnDevice:
+        """What is timed on a device, in turns with other systems: `account` then makes its ledger with `how`.
+
+        Raises:
+            UsageError: it does not run on these inputs, or can't be timed as the plan says.
+            IncompleteError: an operation is not counted, and `how` is strict.
+        """
+        lengths = lengths_of(run)
+        bare = self.module.ledger(lengths, How(trace=False, strict=how.strict, closed_form=False, plan=how.plan))
+
+        def ledger(taken: Taken) -> Ledger:
+            return self.account(run, how._replace(taken=taken))
+
+        tensors = "real" if bare.module is None else bare.module.tensors
+        return ModuleOnDevice(
+            self.name, bare.metadata.dtype, tensors, how.optimizer, str(how.device),
+            lambda: self.module.on_cpu(lengths), plan=how.timing, meters=how.meters, ledger=ledger,
+        )  # fmt: skip
 
     @property
     def own(self) -> Ledger:
@@ -121,14 +141,17 @@ class ModuleSystem:
             if lengths.size is not None and self.has_images:
                 side = lengths.size[0]
                 square = lengths.size == (side, side)
-                return _at_lengths(self._of_images().ledger(side) if square else self._at(lengths), lengths)
+                return _at_lengths(self._along("side").ledger(side) if square else self._at(lengths), lengths)
             if lengths.tokens is not None and self.has_tokens:
-                return _at_lengths(self._of_tokens().ledger(lengths.tokens), lengths)
+                return _at_lengths(self._along("N").ledger(lengths.tokens), lengths)
         except XfcostError as error:
             raise SizeError(str(error)) from error
         if lengths.size is not None:
-            raise UsageError(f"--size: the inputs of {self.name} have no letters H and W, as in --input 1x3xHxW")
+            raise self._without_size()
         return self.own
+
+    def _without_size(self) -> UsageError:
+        return UsageError(f"--size: the inputs of {self.name} have no letters H and W, as in --input 1x3xHxW")
 
     def costs(self, run: Run) -> tuple[int, dict[str, int]]:
         """N (0 where there is none), and the figures that are known.
@@ -136,7 +159,7 @@ class ModuleSystem:
         Raises:
             SizeError: the module does not run there, or counting it at many sizes takes too long.
         """
-        if self._too_slow(run):
+        if self._is_slow(self._along("N" if run.size is None else "side")):
             raise SizeError(f"{self.name}: a run takes {self._seconds:.1f} s, and no polynomial fits its costs")
         ledger = self.ledger(run)
         figures = {name: curve(ledger) for name, curve in CURVES.items()}
@@ -157,11 +180,11 @@ class ModuleSystem:
                 f"--N: the inputs of {self.name} have no letter N, as in --input 1xNx768, and no "
                 "example_inputs that is a function of N"
             )
-        return 2 if self._of_tokens().steps.squares else 1
+        return 2 if self._along("N").steps.squares else 1
 
     def token_step(self) -> int:
         """What every N at which it runs is a multiple of."""
-        return self._of_tokens().steps.grain
+        return self._along("N").steps.grain
 
     def time_steps(self) -> int:
         """It has none."""
@@ -170,8 +193,8 @@ class ModuleSystem:
     def pixels(self, run: Run) -> int:
         """The least step of an image's side that changes its cost."""
         if not self.has_images:
-            raise UsageError(f"--size: the inputs of {self.name} have no letters H and W, as in --input 1x3xHxW")
-        return self._of_images().steps.grain
+            raise self._without_size()
+        return self._along("side").steps.grain
 
     def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
         """Of its first attention core; which tokens are special is not known."""
@@ -179,15 +202,11 @@ class ModuleSystem:
 
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
         """From its own N to twice as many tokens, four times on a grid or an image; else half, or a quarter."""
-        scales = ((2, 1), (1, 2))
-        for up, down in scales:
+        for up, down in ((2, 1), (1, 2)):
             larger = self._scaled(run, up, down)
-            if larger is None:
-                continue
-            try:
-                return Grown(ledger, self.ledger(larger[0]), larger[1])
-            except XfcostError:
-                continue
+            with suppress(XfcostError):
+                if larger is not None:
+                    return Grown(ledger, self.ledger(larger[0]), larger[1])
         return None
 
     def _scaled(self, run: Run, up: int, down: int) -> tuple[Run, float] | None:
@@ -222,34 +241,26 @@ class ModuleSystem:
 
     def _all(self) -> dict[str, Along]:
         """Its ledgers along N and along the sides of images, where it has them."""
-        found = {"N": self._of_tokens()} if self.has_tokens else {}
-        return found | ({"side": self._of_images()} if self.has_images else {})
+        names = ("N",) * self.has_tokens + ("side",) * self.has_images
+        return {name: self._along(name) for name in names}
 
     def _is_slow(self, along: Along) -> bool:
         return not self.patient and not along.evaluated and self._seconds > _SLOW
 
-    def _too_slow(self, run: Run) -> bool:
-        return self._is_slow(self._of_images() if run.size is not None else self._of_tokens())
+    def _along(self, name: str) -> Along:
+        """Its ledgers along N, or along the side of square images."""
+        if name not in self._alongs:
+            first, tokens = self._first or Lengths(), name == "N"
+            own, most = (first.tokens or 0, _MOST_TOKENS) if tokens else (max(first.size or (1, 1)), _MOST_SIDE)
 
-    def _of_tokens(self) -> Along:
-        """Its ledgers along N."""
-        first = self._first or Lengths()
-        return self._made("N", first.tokens or 0, lambda n: self._at(first._replace(tokens=n)), _MOST_TOKENS)
+            def at(n: int) -> Ledger:
+                return self._at(first._replace(tokens=n) if tokens else first._replace(size=(n, n)))
 
-    def _of_images(self) -> Along:
-        """Its ledgers along the side of square images."""
-        first = self._first or Lengths()
-        side = max(first.size or (1, 1))
-        return self._made("side", side, lambda n: self._at(first._replace(size=(n, n))), _MOST_SIDE)
-
-    def _made(self, name: str, own: int, at: Callable[[int], Ledger], most: int) -> Along:
-        if name not in self._along:
-            run = self.own.module
-            if run is not None and run.tensors == "real":
+            if self.own.module is not None and self.own.module.tensors == "real":
                 most = _MOST_TIMES_ON_NUMBERS * own
-            grain = patch_of(own, at) if name == "side" else None
-            self._along[name] = Along(own, at, most, grain, _MOST_COUNTED, self._clock)
-        return self._along[name]
+            grain = None if tokens else patch_of(own, at)
+            self._alongs[name] = Along(own, at, most, grain, _MOST_COUNTED, self._clock)
+        return self._alongs[name]
 
     def _at(self, lengths: Lengths) -> Ledger:
         """The bare ledger at some lengths, with the kinds found before."""
@@ -259,14 +270,11 @@ class ModuleSystem:
         return self._with_kinds(ledger)
 
     def _with_kinds(self, ledger: Ledger) -> Ledger:
-        return msgspec.structs.replace(ledger, rows=tuple(map(self._with_kind, ledger.rows)))
+        def with_kind(row: Operation) -> Operation:
+            found = self._kinds.get(row.path, row)
+            return msgspec.structs.replace(row, mixing=found.mixing, content_dependent=found.content_dependent)
 
-    def _with_kind(self, row: Operation) -> Operation:
-        found = self._kinds.get(row.path)
-        if found is None:
-            return row
-        kind: Mixing = found.mixing
-        return msgspec.structs.replace(row, mixing=kind, content_dependent=found.content_dependent)
+        return msgspec.structs.replace(ledger, rows=tuple(map(with_kind, ledger.rows)))
 
 
 def _at_lengths(ledger: Ledger, lengths: Lengths) -> Ledger:

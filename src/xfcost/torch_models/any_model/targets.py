@@ -3,37 +3,74 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final
 
+import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from xfcost.ledger.errors import NoRoomError, SpecError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.measurements import Memory
 from xfcost.ledger.options import read_option
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
-from xfcost.torch_models.any_model.config_target import configured
-from xfcost.torch_models.any_model.fingerprint import fingerprint
-from xfcost.torch_models.any_model.given_module import ledger_at_lengths
-from xfcost.torch_models.any_model.input_texts import inputs_from, letters_in
-from xfcost.torch_models.any_model.inputs import Given, Lengths, inputs_at, letters_of
-from xfcost.torch_models.any_model.lazy import with_shapes
+from xfcost.torch_models.any_model.inputs import (
+    Given,
+    Lengths,
+    inputs_at,
+    inputs_from,
+    letters_in,
+    letters_of,
+    text_tokens,
+    usual_inputs,
+)
+from xfcost.torch_models.any_model.ledger import How, ledger_at_lengths
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, check_parameters
-from xfcost.torch_models.any_model.options import How
-from xfcost.torch_models.any_model.python_target import Found, as_a_script, built, found
-from xfcost.torch_models.any_model.user_errors import OwnError
-from xfcost.torch_models.any_model.usual_inputs import text_tokens, usual_inputs
+from xfcost.torch_models.any_model.target_code import Found, as_a_script, built, configured, fingerprint, found
+from xfcost.torch_models.any_model.timing import ModuleOnDevice
+from xfcost.torch_models.any_model.user_errors import OwnError, refused
 from xfcost.torch_models.memory.peak import check_room, within_room
 from xfcost.torch_models.shared.private_torch import fake_tensor_mode
+from xfcost.torch_models.timing.growth import memory_of
 
 _REAL: Final = "weights with real numbers"
 _WITHOUT_NUMBERS: Final = (
     "take a smaller --N, --batch or config, or code that does not look at the numbers in tensors, which is counted on "
     "`meta`"
 )
+
+
+class GivenModule:
+    """A module with its example inputs: values, or a function of N, or of H and W."""
+
+    def __init__(self, module: nn.Module, inputs: Any, keywords: Mapping[str, Any] | None = None) -> None:
+        self.module, self.inputs, self.keywords = module, inputs, keywords
+        self.title = type(module).__name__
+
+    def ledger(self, lengths: Lengths, how: How) -> Ledger:
+        """Its ledger on inputs of these lengths.
+
+        Raises:
+            UsageError: the module does not run on them.
+            IncompleteError: an operation is not counted, and `how` is strict.
+        """
+        letters = letters_of(self.inputs)
+        return ledger_at_lengths(self.module, self._given_at, lengths, letters, how, lambda: [self._built(lengths)])
+
+    @contextmanager
+    def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
+        """The module as it is, with its inputs."""
+        yield self._built(lengths)
+
+    def _built(self, lengths: Lengths) -> Built:
+        return self.module, self._given_at(lengths)
+
+    def _given_at(self, lengths: Lengths) -> Given:
+        return inputs_at(self.inputs, lengths, self.keywords)
 
 
 class NamedModule:
@@ -101,16 +138,33 @@ class NamedModule:
         with as_a_script(self.target):
             yield self._on_cpu(lengths)()[0]
 
-    @contextmanager
-    def as_counted(self, lengths: Lengths) -> Iterator[Built]:
-        """The module as a ledger counted it before, most often on `meta`, with its inputs."""
-        with as_a_script(self.target):
-            model, given_at, first, _ = self._made(self._devices[0], lengths)
-            yield model, given_at(first)
+    def memory(self, lengths: Lengths, ledger: Ledger, device: str, begin: Callable[[], None]) -> Memory:
+        """Predicted and measured peak of building it and running it, or training steps where `ledger` is of one.
 
-    def forget(self) -> None:
-        """Let go of what was built."""
-        self._built.clear()
+        `begin` is called when it is known to fit, before it is built.
+
+        Raises:
+            NoRoomError: it does not fit; nothing is allocated, unless the module was made on the CPU.
+            UsageError: it does not run there.
+        """
+        optimizer = None if ledger.training is None else ledger.training.step.optimizer
+        tensors = "real" if ledger.module is None else ledger.module.tensors
+
+        @contextmanager
+        def as_counted() -> Iterator[Built]:
+            with as_a_script(self.target):
+                model, given_at, first, _ = self._made(self._devices[0], lengths)
+                yield model, given_at(first)
+
+        def forget_and_begin() -> None:
+            self._built.clear()
+            begin()
+
+        own = ModuleOnDevice(
+            self.title, ledger.metadata.dtype, tensors, optimizer, device, lambda: self.on_cpu(lengths),
+            counted=as_counted,
+        )  # fmt: skip
+        return memory_of(own, device, forget_and_begin, backward=optimizer is not None)
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits: other code, parameters, buffers, inputs or arguments have others. Counted before."""
@@ -128,17 +182,43 @@ class NamedModule:
     def _made(
         self, device: str, lengths: Lengths
     ) -> tuple[nn.Module, Callable[[Lengths], Given], Lengths, frozenset[str]]:
-        """The module, its inputs at any lengths, these lengths as they apply to it, and the letters in its inputs."""
+        """The module, its inputs at any lengths, these lengths as they apply to it, and the letters in its inputs.
+
+        Its inputs are those that the command gives, else those beside its code, else the usual ones of transformers.
+        """
         model, beside = self._model(device)
-        letters, tokens = _letters(model, beside, self.texts, lengths.tokens)
+        tokens, usual = lengths.tokens, hasattr(model, "main_input_name") and hasattr(model, "config")
+        if self.texts or beside is not None:
+            letters = letters_in(self.texts) if self.texts else letters_of(beside)
+        elif usual:  # N is the length of its text
+            tokens = text_tokens(model, tokens)
+            letters = frozenset("N" if tokens is not None else "")
+        else:
+            raise UsageError(
+                f"{self.name}: expected its inputs: --input 1x3x224x224, or example_inputs in the file (a tensor, a "
+                "tuple, a dictionary of keyword inputs, or a function that gives one)"
+            )
         if lengths.size is not None and "H" not in letters and "W" not in letters:
             raise UsageError(
                 f"{self.name}: --size is of inputs with the letters H and W, as in --input 1x3xHxW, or of an "
                 "example_inputs that is a function of H and W"
             )
+
+        def given_at(at: Lengths) -> Given:
+            height, width = at.size or (None, None)
+            numbers = {"N": at.tokens, "H": height, "W": width, "B": self.samples}
+            if self.texts:
+                return inputs_from(self.texts, numbers, device)
+            return usual_inputs(model, numbers, device) if beside is None else inputs_at(beside, at)
+
         first = lengths._replace(tokens=tokens)
-        given_at = partial(_inputs, model, beside, self.texts, self.samples, device, self.name)
-        with_shapes(model, *given_at(first))
+        if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+            args, kwargs = given_at(first)  # lazy modules take their shapes from the first inputs that they see
+            try:
+                with torch.no_grad():
+                    model(*args, **kwargs)
+            except (Exception, SystemExit) as error:
+                raise refused(model, error) from error
         return model, given_at, first, letters
 
     def _model(self, device: str) -> tuple[nn.Module, Any]:
@@ -150,58 +230,25 @@ class NamedModule:
             elif device == "cpu":
                 watched = within_room(device, self.title, _REAL, _WITHOUT_NUMBERS)
             with watched:
-                self._built[device] = _made(self.target, self._code, self._arguments, device)
+                self._built[device] = self._new(device)
         return self._built[device]
+
+    def _new(self, device: str) -> tuple[nn.Module, Any]:
+        if self._code is not None:
+            return built(self._code.value, self._arguments, device, self.name), self._code.inputs
+        if self._arguments:
+            raise UsageError(f"{self.name}: --build passes arguments to Python code; change the config's own fields")
+        return configured(self.target.place, device), None
 
     def _weight_bytes(self) -> int | None:
         """Bytes of its weights, found without them; None where its constructor runs with real numbers alone."""
         found = self._built.get("meta")
         try:
             with fake_tensor_mode():
-                model, _ = found or _made(self.target, self._code, self._arguments, "cpu")
+                model, _ = found or self._new("cpu")
                 return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
         except UsageError:
             return None
-
-
-def _made(target: ModuleTarget, code: Found | None, arguments: dict[str, Any], device: str) -> tuple[nn.Module, Any]:
-    """The module, and the example inputs that stand beside it in its file."""
-    name = printable(target.text, 200)
-    if code is not None:
-        return built(code.value, arguments, device, name), code.inputs
-    if arguments:
-        raise UsageError(f"{name}: --build passes arguments to Python code; change the config's own fields")
-    return configured(target.place, device), None
-
-
-def _letters(
-    model: nn.Module, beside: Any, texts: Sequence[str], tokens: int | None
-) -> tuple[frozenset[str], int | None]:
-    """The letters in its inputs, and the number for N; the length of the text of a model of transformers is one."""
-    if texts:
-        return letters_in(texts), tokens
-    if beside is not None:
-        return letters_of(beside), tokens
-    if hasattr(model, "main_input_name") and hasattr(model, "config"):
-        tokens = text_tokens(model, tokens)
-    return frozenset("N" if tokens is not None else ""), tokens
-
-
-def _inputs(  # noqa: PLR0913 - what inputs are made of
-    model: nn.Module, beside: Any, texts: Sequence[str], batch: int, device: str, name: str, lengths: Lengths
-) -> Given:
-    height, width = lengths.size or (None, None)
-    letters: dict[str, int | None] = {"N": lengths.tokens, "H": height, "W": width, "B": batch}
-    if texts:
-        return inputs_from(texts, letters, device)
-    if beside is not None:
-        return inputs_at(beside, lengths)
-    if hasattr(model, "main_input_name") and hasattr(model, "config"):
-        return usual_inputs(model, letters, device)
-    raise UsageError(
-        f"{name}: expected its inputs: --input 1x3x224x224, or example_inputs in the file (a tensor, a tuple, a "
-        "dictionary of keyword inputs, or a function that gives one)"
-    )
 
 
 def _arguments(texts: Sequence[str]) -> dict[str, Any]:

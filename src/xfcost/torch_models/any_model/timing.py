@@ -1,4 +1,4 @@
-"""Seconds of any module on a device: of the whole, and of every operation by a clock around its kernel.
+"""Any module on a device: seconds of the whole, and of every operation by a clock around its kernel.
 
 The module runs as it is counted: uncompiled, without torch's fast paths, in training mode if a step is timed.
 """
@@ -6,7 +6,8 @@ The module runs as it is counted: uncompiled, without torch's fast paths, in tra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -15,30 +16,25 @@ from torch import Tensor, nn
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Timing
 from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.torch_models.any_model.inputs import Given
-from xfcost.torch_models.any_model.mixing import OnCPU
+from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.operations import Operations
-from xfcost.torch_models.any_model.run import Run, stand_ins
-from xfcost.torch_models.any_model.stand_in import How, copied_inputs, copier, reached
-from xfcost.torch_models.any_model.stepping import predicted_peak, steps_on
+from xfcost.torch_models.any_model.run import TensorKind, copied_inputs, copier, learned_from, reached, stand_ins
 from xfcost.torch_models.any_model.user_errors import original, refused
-from xfcost.torch_models.any_model.work import Key, Work, owners
-from xfcost.torch_models.memory.peak import bytes_to_run, check_room, peak_of_call
-from xfcost.torch_models.running.recorder import Recorder
+from xfcost.torch_models.any_model.work import Work, owners
+from xfcost.torch_models.memory.peak import bytes_to_run, on_cpu, peak_of_call, peak_on, peak_on_cuda
+from xfcost.torch_models.memory.training_step import Stepping, optimizer
+from xfcost.torch_models.running.recorder import Recorder, differentiate
 from xfcost.torch_models.shared.private_torch import is_compiled_in_place, pytree
-from xfcost.torch_models.timing.devices import Clock, check_device, waiting_clock
+from xfcost.torch_models.timing.devices import Clock, waiting_clock
 from xfcost.torch_models.timing.refusals import on_device
-from xfcost.torch_models.timing.result import timing_of
-from xfcost.torch_models.timing.subjects import UPDATE, Ready, peak_on_cuda
-from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, take_turns
+from xfcost.torch_models.timing.subjects import UPDATE
+from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, timing_of
 from xfcost.torch_models.tracing.meta import shapes_on_meta
 
 # What a module may raise because of its own code.
-OWN_ERRORS: Final = (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
-# What to do about a module that does not fit.
-SMALLER: Final = "take smaller inputs, or leave --device out: counting needs no memory"
+_OWN_ERRORS: Final = (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
 
 
 class Taken(NamedTuple):
@@ -51,75 +47,90 @@ class Taken(NamedTuple):
     """The same on `meta`."""
 
 
-class OnDevice(NamedTuple):
-    """Where and how a module is timed."""
+class ModuleOnDevice:
+    """A forward of a module, or a step of its training, as it is timed on a device.
 
-    device: str
-    built: OnCPU
-    """Gives the module with its inputs."""
-    say: Callable[[str], None]
-    plan: TimingPlan = USUAL
-    meters: Meters = REAL
-    optimizer: str | None = None
-    """Of a step of training; None: a forward is timed."""
-    taken: Taken | None = None
-    """What was measured already, in turns with other systems."""
-
-
-class Timed(NamedTuple):
-    """What was measured."""
-
-    timing: Timing
-    update: float | None
-    """Seconds of the optimizer, in a step of training."""
-    notes: tuple[str, ...]
-
-
-def timed(found: Run, name: str, dtype: str, on: OnDevice) -> Timed:
-    """Time the module on `on.device`; `found`'s operations get their seconds.
+    Args:
+        name: what its ledger calls it.
+        dtype: its ledger's.
+        tensors: those on which it was counted; its memory is predicted on `meta` where they were there.
+        optimizer: of a step of training; None: a forward.
+        device: where it runs.
+        built: gives the module with its inputs, to be run there.
+        counted: gives the same to predict its memory, where that is another one.
+        plan: how it is timed.
+        meters: read the time and the system.
+        ledger: makes its ledger of what was measured.
 
     Raises:
-        DeviceError: there is no such device, or the module does not fit.
-        UsageError: the module does not run there.
+        UsageError: it can't be timed as the plan says.
     """
-    built, given = on.built()[0]
-    model = original(built)
-    taken = on.taken or _taken(model, given, predicted(model, given, found.how, on.optimizer), name, dtype, on)
-    seconds: dict[Any, float] = dict(taken.measured.row_seconds())
-    update = seconds.pop(UPDATE, None)
-    _give_seconds(found.works, seconds)
-    timing = timing_of(taken.measured, on.device, taken.peak, taken.predicted, on.plan)
-    return Timed(timing, update, tuple(_notes(built, model, on)))
 
+    mend = "take smaller inputs, or leave --device out: counting needs no memory"
 
-def _taken(model: nn.Module, given: Given, held: int | None, name: str, dtype: str, on: OnDevice) -> Taken:
-    """The module timed alone; `held` is the predicted peak."""
-    check_device(on.device)
-    check_plan(on.plan, name)
-    least = needed(model, given, held, on.device, on.optimizer)
-    check_room(least, on.device, name, what_runs(on.optimizer), SMALLER)
-    on.say(f"timing {name} on {on.device} …")
-    clock = waiting_clock(on.device, on.meters.clock)
-    with (
-        told_as_its_own(model, on.device),
-        on_device(name, on.device, dtype),
-        ready_on(on.device, model, given, on.optimizer, clock) as ready,
-    ):
-        measured = take_turns([ready.subject], on.device, on.plan, on.meters)[0]
-        return Taken(measured, ready.peak(), held)
+    def __init__(  # noqa: PLR0913 - options
+        self, name: str, dtype: str, tensors: TensorKind, optimizer: str | None, device: str,
+        built: Callable[[], AbstractContextManager[Built]], *,
+        counted: Callable[[], AbstractContextManager[Built]] | None = None, plan: TimingPlan = USUAL,
+        meters: Meters = REAL, ledger: Callable[[Taken], Ledger] | None = None,
+    ) -> None:  # fmt: skip
+        check_plan(plan, name)
+        self.name, self.dtype, self.device, self.meters = name, dtype, device, meters
+        self.what = "one forward" if optimizer is None else "a step of training"
+        self._built, self._optimizer, self._ledger = built, optimizer, ledger
+        with (counted or built)() as (module, given):
+            model = original(module)
+            self.predicted = _predicted(model, given, optimizer) if tensors == "meta" else None
+            self.needed = self._free_bytes(model, given)
 
+    def _free_bytes(self, model: nn.Module, given: Given) -> int:
+        """Those that must be free, without weights that are there already; a step of training copies them."""
+        weights = [*model.parameters(), *model.buffers()]
+        own = torch.empty(0, device=self.device).device
+        there = sum(tensor.nbytes for tensor in weights if tensor.device == own and self._optimizer is None)
+        least = sum(tensor.nbytes for tensor in (*weights, *reached((given.args, given.kwargs))))
+        return bytes_to_run(max(self.predicted or 0, least) - there, self.device)
 
-@contextmanager
-def told_as_its_own(model: nn.Module, device: str) -> Iterator[None]:
-    """What the module's own code raises on the device is an error with the line of that code.
+    @contextmanager
+    def ready(self) -> Iterator[Subject]:
+        """It is on the device; what its own code raises there is its error, whoever else takes turns."""
+        device, clock = self.device, waiting_clock(self.device, self.meters.clock)
+        with self._built() as (module, given):
+            model = original(module)
 
-    Raises:
-        UsageError: the module does not run there.
-    """
-    try:
-        yield
-    except OWN_ERRORS as error:
-        raise refused(model, error, f" on {device}") from error
+            def own(call: Callable[[], Any]) -> Callable[[], Any]:
+                def told() -> Any:
+                    try:
+                        return call()
+                    except _OWN_ERRORS:
+                        with self._own_errors(model):
+                            raise
+
+                return told
+
+            if self._optimizer is None:
+                with _forwards(model, given, device) as call:
+                    rows = own(partial(_seconds, model, call, clock))
+                    peak = partial(peak_on, device, call, model, reached((given.args, given.kwargs)))
+                    yield Subject({"": own(call)}, rows, peak)
+                return
+            with _steps_on(device, model, given, self._optimizer) as steps:
+                measure = (lambda: peak_on_cuda(steps, device)) if device.startswith("cuda") else steps.peak
+                yield Subject({"": own(steps)}, own(partial(steps.by_operation, clock)), measure)
+
+    @contextmanager
+    def _own_errors(self, model: nn.Module) -> Iterator[None]:
+        try:
+            with on_device(self.name, self.device, self.dtype):
+                yield
+        except _OWN_ERRORS as error:
+            raise refused(model, error, f" on {self.device}") from error
+
+    def ledger(self, measured: Measured, peak: int | None) -> Ledger:
+        """Its ledger with what was measured."""
+        if self._ledger is None:
+            raise TypeError(f"{self.name} is timed without a ledger")
+        return self._ledger(Taken(measured, peak, self.predicted))
 
 
 def check_plan(plan: TimingPlan, name: str) -> None:
@@ -131,52 +142,6 @@ def check_plan(plan: TimingPlan, name: str) -> None:
     for option, given in (("--compile", plan.compile), ("--composed", plan.composed)):
         if given:
             raise UsageError(f"{option}: {name} is a torch module, which is timed as it is counted; leave it out")
-
-
-def what_runs(optimizer: str | None) -> str:
-    """What is timed, in words."""
-    return "one forward" if optimizer is None else "a step of training"
-
-
-def with_timing(ledger: Ledger, timed_: Timed) -> Ledger:
-    """`ledger`, whose rows have their seconds, with those of the whole."""
-    spent = {row.path: row.seconds * row.times for row in ledger.rows if row.seconds is not None}
-    ledger = with_seconds(ledger, spent, None, timed_.timing, timed_.update)
-    for note in reversed(timed_.notes):
-        ledger = ledger.with_note(note)
-    return ledger
-
-
-def predicted(model: nn.Module, given: Given, how: How, optimizer: str | None) -> int | None:
-    """Peak bytes of live tensors in what is timed, on `meta`; None where the module does not run there."""
-    if how != "meta":
-        return None
-    if optimizer is not None:
-        return predicted_peak(model, given, optimizer)
-    with stand_ins("meta", model, given.args, given.kwargs) as (args, kwargs), shapes_on_meta():
-        return peak_of_call(lambda: model(*args, **kwargs), model, reached((args, kwargs)))
-
-
-def needed(model: nn.Module, given: Given, held: int | None, device: str, optimizer: str | None) -> int:
-    """Bytes that must be free, without those of weights that are there already; a step of training copies them."""
-    weights = [*model.parameters(), *model.buffers()]
-    own = torch.empty(0, device=device).device
-    there = sum(tensor.nbytes for tensor in weights if tensor.device == own and optimizer is None)
-    least = sum(tensor.nbytes for tensor in (*weights, *reached((given.args, given.kwargs))))
-    return bytes_to_run(max(least if held is None else held, least) - there, device)
-
-
-@contextmanager
-def ready_on(device: str, model: nn.Module, given: Given, optimizer: str | None, clock: Clock) -> Iterator[Ready]:
-    """What is timed on the device, and what measures its peak bytes afterwards."""
-    if optimizer is None:
-        with _forwards(model, given, device) as call:
-            subject = Subject({"": call}, lambda: _pass(model, call, clock))
-            yield Ready(subject, lambda: _peak(call, model, given, device))
-        return
-    with steps_on(device, model, given, optimizer) as steps:
-        peak = (lambda: peak_on_cuda(steps, device)) if device.startswith("cuda") else steps.peak
-        yield Ready(Subject({"": steps}, lambda: steps.by_operation(clock)), peak)
 
 
 @contextmanager
@@ -195,34 +160,91 @@ def _forwards(model: nn.Module, given: Given, device: str) -> Iterator[Callable[
         yield call
 
 
-def _pass(model: nn.Module, call: Callable[[], object], clock: Clock) -> dict[Any, float]:
-    """Seconds of every operation in one call."""
+def _seconds(model: nn.Module, call: Callable[[], object], clock: Clock) -> dict[Any, float]:
+    """Of every operation in one call."""
     recorder = Recorder(clock=clock)
     with recorder.of(model):
         call()
-    return dict(Operations(recorder.run).seconds)
+    return Operations(recorder.run).seconds
 
 
-def _peak(call: Callable[[], object], model: nn.Module, given: Given, device: str) -> int:
-    """Peak bytes of one call: the device's own figure on CUDA, live tensors elsewhere."""
-    if device.startswith("cuda"):
-        return peak_on_cuda(call, device)
-    return peak_of_call(call, model, reached((given.args, given.kwargs)))
+class _ModuleSteps(Stepping):
+    """Steps of any module; the loss is its own, else the sum of what it returns."""
+
+    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, device: str) -> None:
+        self.model, self.inputs = model, tuple(reached((args, kwargs)))
+        self.call = partial(model, *args, **kwargs)
+        self._optimizer = partial(optimizer, name, model, lists=not on_cpu(device))
+        self.optimizer = self._optimizer()
+
+    def forward(self) -> Any:
+        return learned_from(self.call())
+
+    def backward(self, loss: Any) -> None:
+        differentiate(loss)
+
+    def by_operation(self, clock: Clock) -> dict[Any, float]:
+        """Seconds of every operation, its backward pass with it, in one step; and of the update."""
+        recorder = Recorder(clock=clock)
+        with recorder.of(self.model):
+            recorder.differentiate(self.forward())
+        began = clock()
+        self.update()
+        return Operations(recorder.run).seconds | {UPDATE: clock() - began}
 
 
-def _give_seconds(works: list[Work], seconds: dict[Key, float]) -> None:
-    """Give every operation its seconds."""
-    owner = owners(works)
+@contextmanager
+def _steps_on(device: str, model: nn.Module, given: Given, name: str) -> Iterator[_ModuleSteps]:
+    """Steps with the optimizer `name` on copies of the parameters there."""
+    on_meta = device == "meta"
+    with (
+        stand_ins("meta" if on_meta else "real", model, *given, training=True, device=None if on_meta else device) as (
+            args,
+            kwargs,
+        ),
+        torch.enable_grad(),
+    ):
+        yield _ModuleSteps(model, args, kwargs, name, device)
+
+
+def _predicted(model: nn.Module, given: Given, optimizer: str | None) -> int:
+    """Peak bytes of live tensors in what is timed, on `meta`."""
+    if optimizer is not None:
+        with _steps_on("meta", model, given, optimizer) as steps, shapes_on_meta():
+            return steps.peak()
+    with stand_ins("meta", model, *given) as (args, kwargs), shapes_on_meta():
+        return peak_of_call(lambda: model(*args, **kwargs), model, reached((args, kwargs)))
+
+
+def give_seconds(works: list[Work], measured: Measured) -> float | None:
+    """Give every operation its seconds; those of the optimizer in a step of training."""
+    seconds: dict[Any, float] = dict(measured.row_seconds())
+    update, owner = seconds.pop(UPDATE, None), owners(works)
     for key, spent in seconds.items():
         if (work := owner(key)) is not None:
             work.seconds = (work.seconds or 0.0) + spent
+    return update
 
 
-def _notes(built: nn.Module, model: nn.Module, on: OnDevice) -> Iterator[str]:
-    if built is not model or any(map(is_compiled_in_place, model.modules())):
+def with_timing(
+    ledger: Ledger, taken: Taken, update: float | None, device: str, plan: TimingPlan, notes: list[str]
+) -> Ledger:  # fmt: skip
+    """`ledger`, whose rows have their seconds, with those of the whole."""
+    spent = {row.path: row.seconds * row.times for row in ledger.rows if row.seconds is not None}
+    timing = timing_of(taken.measured, device, taken.peak, taken.predicted, plan)
+    ledger = with_seconds(ledger, spent, None, timing, update)
+    for note in reversed(notes):
+        ledger = ledger.with_note(note)
+    return ledger
+
+
+def notes_of(module: nn.Module, *, training: bool) -> Iterator[str]:
+    """How the run that was timed differs from the module's own."""
+    model = original(module)
+    if module is not model or any(map(is_compiled_in_place, model.modules())):
         yield "timed uncompiled, as it is counted"
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         yield "timed with random weights: its own are on `meta`, and have no numbers (buffers of whole numbers are 0)"
     fast = nn.TransformerEncoderLayer | nn.MultiheadAttention
-    if on.optimizer is None and any(isinstance(one, fast) and not one.training for one in model.modules()):
+    if not training and any(isinstance(one, fast) and not one.training for one in model.modules()):
         yield "timed as counted, without the fast path that torch takes for its own encoder layers in evaluation mode"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from math import prod
 from typing import Any, Final
 
 import torch
@@ -16,6 +17,7 @@ from xfcost.torch_models.shared.private_torch import pytree
 
 # Inputs with such a word in their name say something about tokens, and hold none.
 _ABOUT_TOKENS: Final = ("mask", "position", "type", "segment", "label")
+_PRODUCTS: Final = frozenset(("convolution", "mm", "addmm", "bmm", "baddbmm"))
 _WAVES: Final = frozenset(("input_values",))
 
 Axes = dict[str | int, tuple[int, ...]]
@@ -25,10 +27,17 @@ Axes = dict[str | int, tuple[int, ...]]
 def axes_of(given: Given, names: Sequence[str], works: Sequence[Work]) -> Axes:
     """The token axes of every input; `names` are those of the positional ones."""
     found: Axes = {}
+    tensors: dict[str | int, Tensor] = {}
     for key, value in inputs_of(given):
         name = key if isinstance(key, str) else (names[key] if key < len(names) else str(key))
         tensor = next((leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)), None)
         found[key] = () if tensor is None else _axes(tensor, name, works)
+        if tensor is not None:
+            tensors[key] = tensor
+    samples = {tensors[key].shape[0] for key, own in found.items() if own and 0 not in own}
+    for key, own in found.items():
+        if own == (0,) and tensors[key].shape[0] in samples:  # a vector of each sample conditions its tokens
+            found[key] = ()
     return found
 
 
@@ -57,8 +66,9 @@ def _axes(tensor: Tensor, name: str, works: Sequence[Work]) -> tuple[int, ...]:
 
 
 def _enters_convolution(shape: tuple[int, ...], works: Sequence[Work]) -> bool:
-    """Is (B, C, N) the input of a convolution, its channels those of the kernel?"""
-    return any(work.name == "convolution" and work.inputs[:1] == (shape,) for work in works)
+    """Is (B, C, N) the input of a convolution, its channels those of the kernel, before that of another product?"""
+    first = next((w for w in works if w.name in _PRODUCTS and any(prod(one) == prod(shape) for one in w.inputs)), None)
+    return first is not None and first.name == "convolution" and first.inputs[0] == shape
 
 
 def resized(given: Given, axes: Axes, sides: Mapping[int, int], batch: int | None) -> Given:

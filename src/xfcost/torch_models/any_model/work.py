@@ -71,6 +71,11 @@ class Work:
         """Its module and the call in the source, which may run other operations on other devices."""
         return None if self.place is None else (self.place[0], *self.place[2:])
 
+    @property
+    def site(self) -> Hashable:
+        """The call in the source, in whichever module."""
+        return None if self.place is None else self.place[1:]
+
     def reading(self) -> tuple[int | None, int | None, int | None]:
         """Tokens per token: read, computed, and kept by a mask."""
         return self.reads_tokens, self.computed_tokens, self.kept_tokens

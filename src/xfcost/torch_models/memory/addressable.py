@@ -50,3 +50,21 @@ def within_torch(name: str) -> Iterator[None]:
             f"{name} is too large to be laid out here, even on `meta` ({first}); take a smaller --N, "
             "or leave --device out and take --no-trace, which counts it all the same"
         ) from None
+
+
+@contextmanager
+def batch_statistics(name: str) -> Iterator[None]:
+    """In training a batch norm computes the statistics of its batch.
+
+    Raises:
+        DeviceError: a channel has a single value, which has no variance.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise DeviceError(
+            f"{name}: in training a batch norm takes the variance of its batch, and a channel has one value here; take "
+            "a larger --batch (or --N, --size), or leave --device out and take --no-trace"
+        ) from None

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from xfcost.ledger.errors import NoRoomError
 from xfcost.ledger.units import size
-from xfcost.torch_models.memory.limits import Limit, tightest
+from xfcost.torch_models.memory.shortage import Limit, tightest
 from xfcost.torch_models.running.recorder import Recorder
 
 # The usable share of an accelerator's free memory; the rest is allocator rounding.
@@ -36,6 +36,22 @@ def peak_of_call(call: Callable[[], object], model: nn.Module, inputs: Iterable[
     return recorder.run.peak_bytes()
 
 
+def peak_on(device: str, call: Callable[[], object], model: nn.Module, inputs: Iterable[Tensor]) -> int:
+    """Peak bytes of a call of `model` on a device: the device's own figure on CUDA, of live tensors elsewhere."""
+    if not device.startswith("cuda"):
+        return peak_of_call(call, model, inputs)
+    with torch.no_grad():
+        return peak_on_cuda(call, device)
+
+
+def peak_on_cuda(call: Callable[[], object], device: str) -> int:
+    """The peak of torch's allocator."""
+    torch.cuda.reset_peak_memory_stats(device)
+    call()
+    torch.cuda.synchronize(device)
+    return int(torch.cuda.max_memory_allocated(device))
+
+
 def bytes_to_run(live: int, device: str) -> int:
     """The free memory that a run is held against: its peak of live tensors, on the CPU with a margin.
 
@@ -44,13 +60,13 @@ def bytes_to_run(live: int, device: str) -> int:
     return live + live // _MARGIN + _FIRST_USE if on_cpu(device) else live
 
 
-_MEND: Final = (
+FOR_SPECS: Final = (
     "take a smaller --N, --batch or --dtype, --attention fused, --composed, which holds every distinct block once, or "
     "leave --device out: counting needs no memory"
 )
 
 
-def check_room(needed: int, device: str, name: str, what: str = "one forward", mend: str = _MEND) -> None:
+def check_room(needed: int, device: str, name: str, what: str = "one forward", mend: str = FOR_SPECS) -> None:
     """Refuse a run that does not fit, before it allocates; `what` names the run, `mend` says how it would fit.
 
     Raises:

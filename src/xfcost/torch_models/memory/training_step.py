@@ -62,38 +62,44 @@ def optimizer(name: str, model: nn.Module, *, lists: bool) -> torch.optim.Optimi
 
 
 class Stepping:
-    """Training steps on one repeated batch; the loss is the sum of the outputs."""
+    """Training steps of a model on one repeated batch; the loss is the sum of the outputs."""
 
     def __init__(self, live: BuiltModel, name: str, *, lists: bool) -> None:
         self.model, self.inputs = live.model.train().requires_grad_(), live.inputs
-        self.optimizer = optimizer(name, self.model, lists=lists)
+        self.call: Callable[..., Any] = self.model
+        """The model, or what is compiled of it."""
+        self._optimizer = partial(optimizer, name, self.model, lists=lists)
+        self.optimizer = self._optimizer()
 
     def __call__(self) -> None:
         """Forward, backward, update."""
-        self.forward().backward()
+        self.backward(self.forward())
         self.update()
 
-    def forward(self) -> Tensor:
+    def forward(self) -> Any:
         """The loss."""
-        answers = self.model(*self.inputs)
+        answers = self.call(*self.inputs)
         return torch.stack(
             [one.sum(dtype=torch.float32) for one in pytree.tree_iter(answers) if one.requires_grad]
         ).sum()
+
+    def backward(self, loss: Any) -> None:
+        """The backward pass."""
+        loss.backward()
 
     def update(self) -> None:
         """The optimizer's update, with the gradients freed."""
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-
-def peak_of_steps(live: BuiltModel, name: str, *, lists: bool) -> int:
-    """Peak bytes of live tensors in two steps, the second with optimizer states. Works on `meta` too."""
-    stepping = Stepping(live, name, lists=lists)
-    recorder = Recorder(live.model, live.inputs, calls=False, numbers_on_meta=True)
-    with recorder.of(live.model):
-        stepping()
-        stepping()
-    return recorder.run.peak_bytes()
+    def peak(self) -> int:
+        """Peak bytes of live tensors in two steps, the second with optimizer states. Works on `meta` too."""
+        self.optimizer = self._optimizer()
+        recorder = Recorder(self.model, self.inputs, calls=False, numbers_on_meta=True)
+        with recorder.of(self.model):
+            self()
+            self()
+        return recorder.run.peak_bytes()
 
 
 def adafactor_states(parameters: Iterable[Tensor]) -> int:

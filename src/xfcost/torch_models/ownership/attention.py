@@ -16,17 +16,17 @@ def fused(call: Call) -> Outcome:
     homes = home(query)
     rest = [torch.full(out.shape, CONSTANT) for out in call.results[1:]]
     if not any_owned(key) and not any_owned(value):
-        owners = query.unsqueeze(-1).expand(call.result.shape).clone()
+        owners = query.unsqueeze(-1).expand(call.result.shape)
         return Outcome([owners, *rest], PER_TOKEN if any_owned(query) else None)
     heads = homes.shape[1] // key.shape[1]
-    read = call.places.without_learned(content(key)).repeat_interleave(heads, 1)
+    read = call.places.read_by(homes, content(key)).repeat_interleave(heads, 1)
     read = read.unsqueeze(-2).expand(*homes.shape, key.shape[-1])
     read = torch.where(homes.unsqueeze(-1) >= 0, read, -1)
     kept = torch.where(_hidden(call, read.shape), -1, read)
     call.places.meet(homes.unsqueeze(-1).expand(kept.shape), kept)
     call.places.has_read(call.sequence, homes, ids(kept))
     finding = reads(read, kept, homes >= 0, content_dependent=True)
-    return Outcome([vectors(homes).unsqueeze(-1).expand(call.result.shape).clone(), *rest], finding)
+    return Outcome([vectors(homes).unsqueeze(-1).expand(call.result.shape), *rest], finding)
 
 
 def _hidden(call: Call, shape: torch.Size) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.ownership.owners import distinct
+from xfcost.torch_models.ownership.owners import distinct, narrow
 from xfcost.torch_models.ownership.places import Places
 from xfcost.torch_models.ownership.single_query import Queries
 from xfcost.torch_models.shared.private_torch import schema_of
@@ -29,6 +29,8 @@ class Finding(NamedTuple):
     content_dependent: bool = False
     bounded: bool = False
     """Is the number fixed by the operation's own arguments (a kernel size)?"""
+    latents: bool = False
+    """Do learned queries, whose number does not grow, read each other?"""
     kernel: bool = False
     """Does it slide a kernel of learned weights along the tokens?"""
     merges: bool = False
@@ -83,6 +85,12 @@ class Owned(Protocol):
 
     def history(self, tensor: Tensor) -> History: ...
 
+    def laid(self, tensor: Tensor) -> Tensor: ...
+
+    def settle(self, lines: Tensor, owners: Tensor) -> None: ...
+
+    def settled(self, owners: Tensor) -> Tensor: ...
+
     def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None: ...
 
     queries: Queries
@@ -132,7 +140,8 @@ class Call(NamedTuple):
 
 def ids(places: Tensor) -> frozenset[int]:
     """The distinct places."""
-    return frozenset(torch.unique(places[places >= 0]).tolist())
+    one = narrow(places)
+    return frozenset(torch.unique(one[one >= 0]).tolist())
 
 
 def reads(read: Tensor, kept: Tensor, lines: Tensor | slice = slice(None), *, content_dependent: bool) -> Finding:

@@ -18,24 +18,24 @@ def ordered(call: Call) -> Outcome:
     x, axis = call.args[0], call.argument("dim", -1)
     owners = call.owners(x)
     if not owners.dim() or not any_owned(owners):
-        return Outcome([owners.expand(result.shape).clone() for result in call.results], None)
+        return Outcome([owners.expand(result.shape) for result in call.results], None)
     axis %= owners.dim()
     taken = owners.gather(axis, call.results[-1])
     homes, contents = home(owners), call.places.without_learned(content(owners))
     if not varies(homes, axis):
         if not varies(contents, axis):
-            return Outcome([taken.clone() for _ in call.results], PER_TOKEN)
+            return Outcome([taken for _ in call.results], PER_TOKEN)
         lines = owners.movedim(axis, -1)
         read = call.places.without_learned(content(lines))
         finding = reads(read, torch.where(masked(lines), -1, read), content_dependent=True)
-        return Outcome([taken.clone() for _ in call.results], finding)
+        return Outcome([taken for _ in call.results], finding)
     if not _parted(owners, taken, axis):
-        return Outcome([taken.clone() for _ in call.results], PER_TOKEN)
+        return Outcome([taken for _ in call.results], PER_TOKEN)
     if not call.result.is_floating_point():
-        return Outcome([taken.clone() for _ in call.results], PER_TOKEN)
+        return Outcome([taken for _ in call.results], PER_TOKEN)
     made, finding = _positions(call, homes.movedim(axis, -1), taken.shape[axis])
     made = made.movedim(-1, axis)
-    return Outcome([made.clone() for _ in call.results], finding)
+    return Outcome([made for _ in call.results], finding)
 
 
 def _parted(owners: Tensor, taken: Tensor, axis: int) -> bool:

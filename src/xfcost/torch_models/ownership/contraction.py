@@ -86,8 +86,11 @@ def _of_parameters(call: Call, left_bmk: Tensor, right_bnk: Tensor) -> Outcome:
 def _by_weights(call: Call, lines_bmk: Tensor, outputs: int) -> tuple[Tensor, Finding]:
     """Lines of tokens times learned weights: (b, m, k) -> (b, m, n)."""
     shape = (*lines_bmk.shape[:2], outputs)
+    lines_bmk = call.run.settled(lines_bmk)
     if varies(home(lines_bmk), -1):
-        return merged_lines(call, lines_bmk, outputs)
+        owners, finding = merged_lines(call, lines_bmk, outputs)
+        call.run.settle(lines_bmk, owners[..., 0])
+        return owners, finding
     one = along(lines_bmk, -1).unsqueeze(-1)
     contents = call.places.without_learned(content(lines_bmk))
     if not varies(contents, -1):
@@ -121,8 +124,17 @@ def _of_two(call: Call, left_bmk: Tensor, right_bnk: Tensor) -> tuple[Tensor, Fi
     return _scores(call, along(left_bmk, -1), along(right_bnk, -1), shape)
 
 
+def _sums_up(call: Call, left: Tensor, right: Tensor) -> bool:
+    """Is every place on the left a sum over places on the right, which read it?"""
+    lefts, rights = ids(home(left)), ids(home(right))
+    return bool(lefts) and all(call.places.members.get(place, frozenset()) & rights for place in lefts)
+
+
 def _scores(call: Call, query_bm: Tensor, key_bn: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Finding]:
-    """One query and one key for each output."""
+    """One query and one key for each output; or one sum over tokens, and the token that reads it."""
+    if _sums_up(call, query_bm, key_bn):
+        owners, finding = _scores(call, key_bn, query_bm, (shape[0], shape[2], shape[1]))
+        return owners.transpose(-2, -1), finding
     homes = home(query_bm).unsqueeze(-1).expand(shape)
     contents = content(key_bn).unsqueeze(-2).expand(shape)
     return scored(call, homes, contents)
@@ -131,7 +143,7 @@ def _scores(call: Call, query_bm: Tensor, key_bn: Tensor, shape: tuple[int, ...]
 def scored(call: Call, homes: Tensor, contents: Tensor) -> tuple[Tensor, Finding]:
     """Scores of queries `homes` and keys `contents`, which lie along the last axis."""
     known = homes >= 0
-    read = torch.where(known, call.places.without_learned(contents), -1)
+    read = torch.where(known, call.places.read_by(homes, contents), -1)
     others = (read >= 0) & (read != homes)
     owners = pair(homes, contents)
     if not others.any():
@@ -170,7 +182,7 @@ def _weighted_sum(
     """Values of several places, summed for one."""
     homes = along(weights_bmk, -1)
     homes = torch.where(homes >= 0, home(homes), -1)
-    read = torch.where(weights_bmk >= 0, call.places.without_learned(read_bmk), -1)
+    read = torch.where(weights_bmk >= 0, call.places.read_by(homes, read_bmk), -1)
     owners = vectors(homes).unsqueeze(-1).expand(shape)
     if not (read >= 0).any():
         return owners, PER_TOKEN

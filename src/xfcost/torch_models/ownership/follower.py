@@ -73,6 +73,7 @@ class Follower(TorchDispatchMode):
         self._histories: Any = WeakTensorKeyDictionary()
         self._recent: Any = WeakTensorKeyDictionary()
         self._lost = Lost()
+        self._tokens_of: dict[frozenset[int], int] = {}
         self._made: History = {}
         self._ordered: TensorWeakRef | None = None
 
@@ -90,7 +91,11 @@ class Follower(TorchDispatchMode):
             first = self.places.add(count, sample)
             numbers.append(torch.arange(first, first + count).reshape(shape))
         places = torch.cat(numbers) if 0 not in axes else numbers[0]
-        self._owners[tensor] = vectors(places.expand(tensor.shape)).clone()
+        self._owners[tensor] = vectors(places.expand(tensor.shape))
+
+    def condition(self, tensor: Tensor) -> None:
+        """An input without tokens is the same for all of them, as a learned vector is."""
+        self._owners[tensor] = torch.full((), LEARNED).expand(tensor.shape)
 
     def owners(self, tensor: Tensor) -> Tensor:
         """The owners of a tensor's numbers, in its shape."""
@@ -107,6 +112,22 @@ class Follower(TorchDispatchMode):
     def history(self, tensor: Tensor) -> History:
         """What the places of a tensor read one after the other."""
         return self._histories.get(tensor, {})
+
+    def settle(self, lines: Tensor, owners: Tensor) -> None:
+        """Vectors that are put together of several tokens each, (…, numbers), become tokens: `owners` (…)."""
+        rows = [frozenset(row) for row in home(lines).flatten(0, -2).tolist()]
+        if len(set(rows)) == len(rows) > 1:
+            self._tokens_of.update(zip(rows, owners.flatten().tolist(), strict=True))
+
+    def settled(self, owners: Tensor) -> Tensor:
+        """`owners`, or those of the tokens that their vectors have become, where a residual connection reads them."""
+        if not self._tokens_of or not owners.dim() or not varies(home(owners), -1):
+            return owners
+        rows = [self._tokens_of.get(frozenset(row)) for row in home(owners).flatten(0, -2).tolist()]
+        found = [row for row in rows if row is not None]
+        if len(found) < len(rows):
+            return owners
+        return torch.tensor(found).reshape(owners.shape[:-1]).unsqueeze(-1).expand(owners.shape)
 
     def step(self, packet: Any, pairs: list[list[int]], history: History) -> list[int]:
         """(home, place that it reads) pairs: of a recurrence, the number of places that each home has read so far."""
@@ -139,6 +160,7 @@ class Follower(TorchDispatchMode):
         outcome = self._lost.follow(call, [] if packet in _ERASING else given, self._outcome(call, given, packet))
         if outcome.finding is not None and outcome.finding.kept is not None and self._any_chosen(given):
             outcome = outcome._replace(finding=outcome.finding._replace(chosen=True))
+        outcome = self._among_latents(outcome)
         chooses = packet in _SORTING and varies(home(self.owners(args[0])), call.argument("dim", -1))
         if not _makes_floats(results):  # indices and masks
             chooses = chooses or (outcome.finding is not None and outcome.finding.mixes is not False)
@@ -149,7 +171,7 @@ class Follower(TorchDispatchMode):
             self._write(args[0], outcome.owners[0])
         else:
             for result, owners in zip(results, outcome.owners, strict=True):
-                self._owners[result] = _laid_like(result, owners, view=func.is_view)
+                self._owners[result] = owners
         self._link(call, given, results, outcome)
         self.queries.follow(call.sequence, given, results, mixes=mixes)
         inputs, outputs = (tuple(tuple(value.shape) for value in values) for values in (given, results))
@@ -158,6 +180,13 @@ class Follower(TorchDispatchMode):
             Noted(call.sequence, self.running[-1], name, inputs, outputs, outcome.finding, moves(call), chooses)
         )
         self._ordered = TensorWeakRef(results[0]) if packet in _SORTING else None
+
+    def _among_latents(self, outcome: Outcome) -> Outcome:
+        """Learned queries that read each other are a set that does not grow."""
+        finding, latents = outcome.finding, self.places.latents
+        if not latents or finding is None or not finding.mixes or not finding.places <= latents:
+            return outcome
+        return outcome._replace(finding=finding._replace(latents=self.places.all_latent(home(outcome.owners[0]))))
 
     def _forget_order(self) -> None:
         """Where only the order of what was sorted is left, and not its values, tokens are moved as wholes."""
@@ -229,14 +258,27 @@ class Follower(TorchDispatchMode):
         return any(any_chosen(self.owners(value)) for value in given)
 
     def _write(self, target: Tensor, owners: Tensor) -> None:
-        """Writes through to the owners of what `target` is a view of."""
-        before = self._owners.get(target)
-        if before is None:
-            before = self._owners[target] = self.owners(target).clone()
+        """Writes through to the owners of all that share the memory of `target`."""
+        before = self.owners(target)
         if before.shape != target.shape:  # `transpose_`, `unsqueeze_`: the tensor itself is another view
             self._owners[target] = owners
-        elif before is not owners:
-            before.copy_(owners)
+        elif before is not owners and bool((before != owners).any()):
+            self.laid(target).copy_(owners)
+
+    def laid(self, tensor: Tensor) -> Tensor:
+        """The owners of a tensor, laid out as its numbers are, with those of all tensors of the same memory."""
+        storage, size = tensor.untyped_storage(), tensor.element_size()
+        laid = torch.full((storage.nbytes() // size,), CONSTANT)
+        self._owners.setdefault(tensor, self.owners(tensor))
+        for other in list(self._owners):
+            shared = other.layout is torch.strided and other.untyped_storage().data_ptr() == storage.data_ptr()
+            if shared and other.element_size() == size:
+                part = laid.as_strided(other.shape, other.stride(), other.storage_offset())
+                if all(other.stride()):  # else it is a view of another that is not spread
+                    part.copy_(self._owners[other])
+                self._owners[other] = part
+        found: Tensor = self._owners[tensor]
+        return found
 
     def _link(self, call: Call, given: list[Tensor], results: list[Tensor], outcome: Outcome) -> None:
         """Follows an attention matrix, so that a mask also tells what of its scores is kept."""
@@ -285,11 +327,3 @@ def _fitting(call: Call, outcome: Outcome) -> Outcome:
     if shapes[0] != shapes[1]:
         raise ValueError(f"its outputs have the shapes {shapes[0]}, and their owners {shapes[1]}")
     return outcome
-
-
-def _laid_like(result: Tensor, owners: Tensor, *, view: bool) -> Tensor:
-    """Owners in the strides of the numbers, so that views of both can be taken alike."""
-    if view or owners.stride() == result.stride():
-        return owners
-    laid = torch.empty_strided(result.shape, result.stride(), dtype=owners.dtype)
-    return laid.copy_(owners.broadcast_to(result.shape))

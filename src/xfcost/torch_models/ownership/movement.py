@@ -42,6 +42,8 @@ FLOATS: Final = frozenset(
         "replication_pad1d replication_pad2d"
     )
 )
+# Owners are not laid out as their numbers are: what is a view of these may be a copy of those.
+_RESHAPING: Final = frozenset(aten_operations("view _unsafe_view _reshape_alias reshape"))
 _INDICES: Final = frozenset(("index", "indices", "mask"))
 COPIES: Final = frozenset(
     aten_operations("clone _to_copy lift_fresh lift_fresh_copy contiguous alias_copy detach_copy")
@@ -54,6 +56,10 @@ def moved(call: Call) -> Outcome:
     if call.packet is aten.constant_pad_nd:
         return Outcome([call.func(owners, call.args[1], CONSTANT)], None)
     rest = call.args[1:]
+    if call.packet in _RESHAPING:
+        return Outcome([owners.reshape(call.result.shape)], None)
+    if call.packet is aten.as_strided:
+        owners = call.run.laid(call.args[0])
     if call.packet in {aten.tril, aten.triu}:
         return _triangle(call, owners)
     if call.packet in FLOATS:
@@ -64,19 +70,19 @@ def moved(call: Call) -> Outcome:
 
 def _triangle(call: Call, owners: Tensor) -> Outcome:
     if not are_pairs(owners):
-        return Outcome([owners.clone()], None)
+        return Outcome([owners], None)
     kept = call.func(torch.ones(owners.shape, dtype=torch.bool), *call.args[1:])
     return hidden_by(call, owners, ~kept)
 
 
 def copied(call: Call) -> Outcome:
     """A copy; it is laid out like the result."""
-    return Outcome([call.owners(call.args[0]).clone()], None)
+    return Outcome([call.owners(call.args[0])], None)
 
 
 def written_over(call: Call) -> Outcome:
     """`copy_(x, y)`: y in place of x."""
-    return Outcome([call.owners(call.args[1]).broadcast_to(call.args[0].shape).clone()], None)
+    return Outcome([call.owners(call.args[1]).broadcast_to(call.args[0].shape)], None)
 
 
 def put_together(call: Call) -> Outcome:
@@ -101,7 +107,7 @@ def _with_learned_tokens(call: Call, owners: list[Tensor], axis: int) -> list[Te
             first = call.places.add(part.shape[axis], birth=call.sequence)
             shape = [part.shape[axis] if at == axis else 1 for at in range(part.dim())]
             numbers = torch.arange(first, first + part.shape[axis]).reshape(shape)
-            found.append(vectors(numbers.expand(part.shape)).clone())
+            found.append(vectors(numbers.expand(part.shape)))
             continue
         homes = set(torch.unique(home(part)).tolist()) & call.places.learned
         call.places.learned -= homes
@@ -129,7 +135,7 @@ def chosen(call: Call) -> Outcome:
     asks = call.owners(condition).broadcast_to(shape)
     picked = torch.where(wide, left, right)
     if not any_owned(picked) and any_owned(asks) and not call.result.is_floating_point():
-        return Outcome([asks.clone()], PER_TOKEN)
+        return Outcome([asks], PER_TOKEN)
     return Outcome([picked], None)
 
 
@@ -142,13 +148,13 @@ def filled(call: Call) -> Outcome:
     if are_pairs(owners):
         if number == 0 or number <= NEGLIGIBLE:
             return hidden_by(call, _masked_by(call, owners, mask), wide)
-        return Outcome([owners.clone()], None)
-    return Outcome([owners.clone()], None)
+        return Outcome([owners], None)
+    return Outcome([owners], None)
 
 
 def _masked_by(call: Call, pairs: Tensor, mask: Tensor) -> Tensor:
     """A copy of `pairs`, which says whether the mask depends on the input."""
-    return with_chosen(pairs) if any_owned(call.owners(mask)) else pairs.clone()
+    return with_chosen(pairs) if any_owned(call.owners(mask)) else pairs
 
 
 def looked_up(call: Call) -> Outcome:
@@ -161,7 +167,7 @@ def looked_up(call: Call) -> Outcome:
         return Outcome([found], None)
     learned = torch.full(call.result.shape, LEARNED if any_learned(rows) else CONSTANT)
     owned = any_owned(asked)
-    return Outcome([asked.clone() if owned else learned], PER_TOKEN if owned else None)
+    return Outcome([asked if owned else learned], PER_TOKEN if owned else None)
 
 
 def scattered(call: Call) -> Outcome:
@@ -190,8 +196,32 @@ def _added(call: Call, given: tuple[Any, ...]) -> Outcome:
     owners = torch.where(owners >= 0, owners, target)
     back = owners.index_select(axis, index) if index.dim() == 1 else owners.gather(axis, index)
     meets = (back >= 0) & (source >= 0) & (home(back) != home(source))
-    finding = Finding(mixes=None, reason="several tokens are added at one index") if bool(meets.any()) else PER_TOKEN
-    return Outcome([owners], finding if any_owned(owners) else None)
+    if not bool(meets.any()):
+        return Outcome([owners], PER_TOKEN if any_owned(owners) else None)
+    groups = _groups_at(owners, axis % owners.dim(), index, source)
+    if groups is None:
+        return Outcome([owners], Finding(mixes=None, reason="several tokens are added at one index"))
+    made = [call.places.merged(call.sequence, group, row) if group else CONSTANT for row, group in enumerate(groups)]
+    shape = [-1 if at == axis % owners.dim() else 1 for at in range(owners.dim())]
+    counts = torch.tensor([len(group) for group in groups if group])
+    places = frozenset[int]().union(*groups)
+    return Outcome(
+        [vectors(torch.tensor(made)).reshape(shape).expand(owners.shape)],
+        Finding(mixes=True, computed=counts, places=places),
+    )
+
+
+def _groups_at(owners: Tensor, axis: int, index: Tensor, source: Tensor) -> list[frozenset[int]] | None:
+    """The homes that are added at each row along `axis`; None where rows hold several tokens each."""
+    homes = home(source).movedim(axis, 0).flatten(1)
+    rows = (index if index.dim() == 1 else index.movedim(axis, 0).flatten(1)).reshape(len(homes), -1)
+    if not len(homes) or bool((homes != homes[:, :1]).any()) or bool((rows != rows[:, :1]).any()):
+        return None
+    groups: list[set[int]] = [set() for _ in range(owners.shape[axis])]
+    for row, place in zip(rows[:, 0].tolist(), homes[:, 0].tolist(), strict=True):
+        if place >= 0:
+            groups[row].add(place)
+    return [frozenset(group) for group in groups]
 
 
 def _owners_of_values(call: Call, value: Any) -> Any:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from xfcost.torch_models.ownership.call import Call, History, ids
-from xfcost.torch_models.ownership.owners import are_pairs, home, varying
+from xfcost.torch_models.ownership.owners import are_pairs, distinct_pairs, home, varying
 
 
 class Operand(NamedTuple):
@@ -34,7 +34,7 @@ class Relation(NamedTuple):
 
     @classmethod
     def of(cls, left: Tensor, right: Tensor, both: Tensor) -> Relation:
-        pairs = torch.unique(torch.stack([home(left)[both], home(right)[both]]), dim=1)
+        pairs = distinct_pairs(home(left)[both], home(right)[both])
         lefts, rights = torch.unique(pairs[0]), torch.unique(pairs[1])
         count = pairs.shape[1]
         return cls(lefts, rights, count, count == len(lefts), count == len(lefts) == len(rights))

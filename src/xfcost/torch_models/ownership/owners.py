@@ -7,6 +7,8 @@ tokens that were merged. Both are packed into one integer, so that moving number
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Final
 
 import torch
@@ -26,27 +28,46 @@ _FLAGS: Final = _MASKED | _CHOSEN
 _NO_PLACE: Final = _PLACE
 
 
+def narrow(owners: Tensor) -> Tensor:
+    """`owners` without axes along which one number is spread: most are the same for all channels of a vector."""
+    return owners[tuple(slice(None) if step else slice(1) for step in owners.stride())]
+
+
+def _of_each(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """A function of every number, which is called once for numbers that are spread."""
+
+    @wraps(function)
+    def spread(owners: Tensor) -> Tensor:
+        return function(narrow(owners)).expand(owners.shape)
+
+    return spread
+
+
 def packed(home: Tensor, content: Tensor) -> Tensor:
     """Owners out of homes and contents; CONSTANT where there is no home."""
     return torch.where(home >= 0, (home.long() << _BITS) | content.long().clamp(min=0), CONSTANT)
 
 
+@_of_each
 def vectors(places: Tensor) -> Tensor:
     """Owners of vectors: home and content are the same; negative values stay."""
     places = places.long()
     return torch.where(places >= 0, (places << _BITS) | places, places)
 
 
+@_of_each
 def home(owners: Tensor) -> Tensor:
     """The home of each number; CONSTANT or LEARNED without one."""
     return torch.where(owners >= 0, (owners >> _BITS) & _PLACE, owners)
 
 
+@_of_each
 def content(owners: Tensor) -> Tensor:
     """The content of each number; CONSTANT or LEARNED without one."""
     return torch.where(owners >= 0, owners & _PLACE, owners)
 
 
+@_of_each
 def masked(owners: Tensor) -> Tensor:
     """Is each number masked out of an attention matrix?"""
     return (owners >= 0) & (owners & _MASKED != 0)
@@ -57,6 +78,7 @@ def with_masked(owners: Tensor, where: Tensor) -> Tensor:
     return torch.where(where & (owners >= 0), owners | _MASKED, owners)
 
 
+@_of_each
 def with_chosen(owners: Tensor) -> Tensor:
     """`owners` of an attention matrix whose mask depends on the input."""
     return torch.where(owners >= 0, owners | _CHOSEN, owners)
@@ -64,10 +86,11 @@ def with_chosen(owners: Tensor) -> Tensor:
 
 def any_chosen(owners: Tensor) -> bool:
     """Does a mask of any number depend on the input?"""
-    one = _condensed(owners)
+    one = narrow(owners)
     return bool(((one >= 0) & (one & _CHOSEN != 0)).any())
 
 
+@_of_each
 def swapped(owners: Tensor) -> Tensor:
     """`owners` with homes and contents exchanged."""
     return torch.where(owners >= 0, packed(content(owners), home(owners)) | (owners & _FLAGS), owners)
@@ -75,28 +98,25 @@ def swapped(owners: Tensor) -> Tensor:
 
 def any_owned(owners: Tensor) -> bool:
     """Has any number a place?"""
-    return bool((_condensed(owners) >= 0).any())
+    return bool((narrow(owners) >= 0).any())
 
 
 def any_learned(owners: Tensor) -> bool:
     """Is any number out of parameters alone?"""
-    return bool((_condensed(owners) == LEARNED).any())
-
-
-def _condensed(owners: Tensor) -> Tensor:
-    """`owners` without axes along which one number is spread, as it is in those of a parameter."""
-    return owners[tuple(slice(None) if step else slice(1) for step in owners.stride())]
+    return bool((narrow(owners) == LEARNED).any())
 
 
 def are_pairs(owners: Tensor) -> bool:
     """Has any number a content other than its home?"""
-    return bool((home(owners) != content(owners)).any())
+    one = narrow(owners)
+    return bool((home(one) != content(one)).any())
 
 
 def varies(places: Tensor, axis: int) -> bool:
     """Does any line along `axis` hold several places?"""
-    if places.numel() == 0:
+    if places.numel() == 0 or not places.stride(axis):
         return False
+    places = narrow(places)
     largest = places.amax(axis)
     smallest = torch.where(places >= 0, places, _NO_PLACE).amin(axis)
     return bool(((largest != smallest) & (largest >= 0)).any())
@@ -106,8 +126,9 @@ def along(owners: Tensor, axis: int) -> Tensor:
     """One owner for each line along `axis`, where all that are owned are the same; LEARNED before CONSTANT."""
     if owners.shape[axis] == 0:
         return owners.new_full(_without(owners, axis), CONSTANT)
-    largest, smallest = owners.amax(axis), owners.amin(axis)
-    return torch.where(largest >= 0, largest, smallest)
+    one = narrow(owners)
+    largest, smallest = one.amax(axis), one.amin(axis)
+    return torch.where(largest >= 0, largest, smallest).expand(_without(owners, axis))
 
 
 def _without(owners: Tensor, axis: int) -> list[int]:
@@ -120,10 +141,10 @@ def distinct(places: Tensor, axis: int) -> Tensor:
     """The number of distinct places in each line along `axis`."""
     if places.shape[axis] == 0:
         return places.new_zeros(_without(places, axis))
-    ordered = places.sort(axis).values
+    ordered = narrow(places).sort(axis).values
     first = ordered.narrow(axis, 0, 1) >= 0
     steps = (ordered.diff(dim=axis) != 0) & (ordered.narrow(axis, 1, ordered.shape[axis] - 1) >= 0)
-    return first.sum(axis) + steps.sum(axis)
+    return (first.sum(axis) + steps.sum(axis)).expand(_without(places, axis))
 
 
 def varying(owners: Tensor) -> list[int]:
@@ -133,5 +154,12 @@ def varying(owners: Tensor) -> list[int]:
         axis
         for axis in range(homes.dim())
         if homes.shape[axis] > 1
+        and homes.stride(axis)
         and bool((homes.narrow(axis, 1, homes.shape[axis] - 1) != homes.narrow(axis, 0, 1)).any())
     ]
+
+
+def distinct_pairs(places: Tensor, others: Tensor) -> Tensor:
+    """The different pairs of a place and the place beside it: (2, pairs)."""
+    found = torch.unique((places << _BITS) | others)
+    return torch.stack([found >> _BITS, found & _PLACE])

@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, packed
+from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, distinct_pairs, packed
 
 _NO_SAMPLE: Final = -2
 _NOWHERE: Final = frozenset((CONSTANT, LEARNED))
@@ -28,6 +28,8 @@ class Places:
         """Of a merged place, the number of the operation that made it."""
         self.learned: set[int] = set()
         """Vectors out of parameters alone, such as learned queries. They are no tokens."""
+        self.latents: set[int] = set()
+        """Those that were learned at first, such as queries that have read tokens since. They don't grow in number."""
         self.combined: dict[int, int] = {}
         """Operations whose merged places met older ones, and when the oldest of these was made."""
         self.paired_makers: list[tuple[int, int]] = []
@@ -49,6 +51,7 @@ class Places:
         """The first of `count` new vectors that are learned."""
         first = self.add(count, _NO_SAMPLE, birth)
         self.learned.update(range(first, first + count))
+        self.latents.update(range(first, first + count))
         return first
 
     def merged(self, operation: int, members: frozenset[int], part: int = 0) -> int:
@@ -72,8 +75,9 @@ class Places:
         births, samples = torch.tensor([*self.births, -1]), torch.tensor([*self.samples, -1])
         ours, theirs = homes[known], read[known]
         same = samples[ours] == samples[theirs]
-        pairs = torch.stack([births[ours][same], births[theirs][same]])
-        met = torch.unique(pairs[:, pairs[0] != pairs[1]], dim=1)
+        one, other = births[ours][same], births[theirs][same]
+        apart = one != other
+        met = distinct_pairs(one[apart] + 1, other[apart] + 1) - 1  # -1 is the birth of an input's token
         for maker, other in zip(met.amax(0).tolist(), met.amin(0).tolist(), strict=True):
             self._combine(maker, other)
 
@@ -99,6 +103,17 @@ class Places:
         table = torch.zeros(len(self.samples) + 1, dtype=torch.bool)
         table[list(self.learned)] = True
         return torch.where(table[owners.clamp(min=0)], -1, owners)
+
+    def read_by(self, homes: Tensor, contents: Tensor) -> Tensor:
+        """What `homes` read of `contents`: -1 for learned places, unless learned ones read each other."""
+        return contents if self.all_latent(homes) else self.without_learned(contents)
+
+    def all_latent(self, places: Tensor) -> bool:
+        """Is every place one that was learned at first?"""
+        if not self.latents:
+            return False
+        found = set(places.unique().tolist()) - _NOWHERE
+        return bool(found) and found <= self.latents
 
     def has_read(self, operation: int, homes: Tensor, read: Iterable[int]) -> None:
         """Learned vectors that read tokens become places made by `operation`."""

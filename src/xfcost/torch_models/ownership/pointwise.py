@@ -16,6 +16,7 @@ from xfcost.torch_models.ownership.owners import (
     any_owned,
     are_pairs,
     content,
+    distinct_pairs,
     home,
     masked,
     vectors,
@@ -37,7 +38,7 @@ def pointwise(call: Call) -> Outcome:
         return Outcome([torch.full(shape, CONSTANT)], None)
     held = [one for _, one in operands if any_owned(call.places.without_learned(home(one)))]
     owned = [
-        Operand(value, one, call.run.depth(value), call.run.history(value))
+        Operand(value, call.run.settled(one), call.run.depth(value), call.run.history(value))
         for value, one in operands
         if any_owned(one) and (not held or any(one is other for other in held))
     ]
@@ -142,7 +143,7 @@ def _one_each(call: Call, homes: Tensor, read: Tensor, history: History) -> Find
     """Each home reads one other: a shift, a summary, or the step before of a recurrence."""
     finding = reading(call, homes, read, single=True)
     known = (homes >= 0) & (read >= 0)
-    pairs = torch.unique(torch.stack([homes[known], read[known]]), dim=1).T.tolist()
+    pairs = distinct_pairs(homes[known], read[known]).T.tolist()
     steps = call.run.step(call.packet, pairs, history)
     if not any(steps):
         return finding._replace(step=True)

@@ -12,6 +12,7 @@ from xfcost.torch_models.ownership.owners import (
     CONSTANT,
     content,
     distinct,
+    distinct_pairs,
     home,
     masked,
     varies,
@@ -30,7 +31,7 @@ PRODUCTS: Final = frozenset((aten.mul, aten.mul_))
 def reading(call: Call, homes: Tensor, read: Tensor, *, single: bool = False) -> Finding:
     """A finding that counts the different places of `read` for each of `homes`."""
     known = (homes >= 0) & (read >= 0)
-    pairs = torch.unique(torch.stack([homes[known], read[known]]), dim=1)
+    pairs = distinct_pairs(homes[known], read[known])
     if not pairs.numel():
         return PER_TOKEN
     call.places.meet(pairs[0], pairs[1])

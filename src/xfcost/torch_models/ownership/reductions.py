@@ -63,15 +63,17 @@ def normalised(call: Call, owners: Tensor, axes: list[int]) -> Outcome:
     moved = owners.permute(order)
     lines = moved.reshape(1, prod(moved.shape[: len(others)]), -1)
     if not any_owned(lines):
-        return Outcome([owners.clone()], None)
+        return Outcome([owners], None)
     back = [order.index(axis) for axis in range(owners.dim())]
     made, finding = _normalised_lines(call, lines)
-    return Outcome([made.reshape(moved.shape).permute(back).contiguous()], finding)
+    return Outcome([made.reshape(moved.shape).permute(back)], finding)
 
 
 def _normalised_lines(call: Call, lines: Tensor) -> tuple[Tensor, Finding | None]:
+    lines = call.run.settled(lines)
     turned = normal(lines)
-    homes, contents = home(turned), call.places.without_learned(content(turned))
+    homes = home(turned)
+    contents = call.places.read_by(homes, content(turned))
     if not varies(homes, -1):
         if not varies(contents, -1):
             return lines, PER_TOKEN
@@ -110,23 +112,23 @@ def accumulated(call: Call, owners: Tensor, axis: int) -> Outcome:
     """Each number with all before it along `axis`."""
     lines = owners.movedim(axis, -1)
     if not any_owned(lines):
-        return Outcome([owners.clone()], None)
+        return Outcome([owners], None)
     homes = call.places.without_learned(home(lines))
     if not varies(homes, -1):
-        return Outcome([owners.clone()], PER_TOKEN)
+        return Outcome([owners], PER_TOKEN)
     flat = homes.reshape(-1, homes.shape[-1])
     finding = Finding(mixes=True, computed=_so_far(torch.unique(flat, dim=0)), places=ids(homes))
     if not ids(homes) <= call.places.makers.keys():
-        return Outcome([owners.clone()], finding)
+        return Outcome([owners], finding)
     made = _prefixes(call, flat).reshape(homes.shape).movedim(-1, axis)
-    return Outcome([vectors(made).clone()], finding)
+    return Outcome([vectors(made)], finding)
 
 
 def recurrent(call: Call, owners: Tensor, *, reverse: bool) -> Outcome:
     """A recurrence over axis 0 in one kernel: each output reads all before it, or all after it."""
     line = along(owners, -1)
     rest = [torch.full(out.shape, CONSTANT) for out in call.results[1:]]
-    found = line.unsqueeze(-1).expand(call.result.shape).clone()
+    found = line.unsqueeze(-1).expand(call.result.shape)
     if not any_owned(line):
         return Outcome([found, *rest], None)
     homes = call.places.without_learned(home(line)).movedim(0, -1).reshape(-1, line.shape[0])
@@ -163,9 +165,9 @@ def spectrum(call: Call, owners: Tensor, axes: list[int], shape: torch.Size, *, 
     axis = axes[0]
     lines = owners.movedim(axis, -1)
     if not any_owned(lines):
-        return Outcome([along(lines, -1).unsqueeze(axis).expand(shape).clone()], None)
+        return Outcome([along(lines, -1).unsqueeze(axis).expand(shape)], None)
     if not back and not varies(home(lines), -1):
-        return Outcome([along(lines, -1).unsqueeze(axis).expand(shape).clone()], PER_TOKEN)
+        return Outcome([along(lines, -1).unsqueeze(axis).expand(shape)], PER_TOKEN)
     flat = lines.reshape(1, -1, lines.shape[-1])
     places = shape[axis] if back else 1
     homes = call.places.without_learned(home(flat))
@@ -176,7 +178,7 @@ def spectrum(call: Call, owners: Tensor, axes: list[int], shape: torch.Size, *, 
             for group in groups
         ]
     )
-    made = vectors(table).reshape(*lines.shape[:-1], places).movedim(-1, axis).expand(shape).clone()
+    made = vectors(table).reshape(*lines.shape[:-1], places).movedim(-1, axis).expand(shape)
     counts = distinct(homes, -1)
     if not int(counts.max()):
         return Outcome([made], None)

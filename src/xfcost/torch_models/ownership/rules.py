@@ -35,7 +35,7 @@ def _product(left: int, right: int) -> Rule:
     def rule(call: Call) -> Outcome:
         one, other = call.owners(call.args[left]), call.owners(call.args[right])
         outcome = product(call, _matrix(one), _matrix(other, column=True))
-        return Outcome([outcome.owners[0].reshape(call.result.shape).clone()], outcome.finding)
+        return Outcome([outcome.owners[0].reshape(call.result.shape)], outcome.finding)
 
     return rule
 
@@ -46,7 +46,7 @@ def _grouped_product(call: Call) -> Outcome:
     if any_owned(weights):
         return Outcome([torch.full(call.result.shape, CONSTANT)], unknown("a grouped product of two activations"))
     outcome = product(call, _matrix(rows), torch.full((1, rows.shape[-1], call.result.shape[-1]), LEARNED))
-    return Outcome([outcome.owners[0].reshape(call.result.shape).clone()], outcome.finding)
+    return Outcome([outcome.owners[0].reshape(call.result.shape)], outcome.finding)
 
 
 def _softmax(call: Call) -> Outcome:
@@ -89,7 +89,7 @@ def _reduced(*, dependent: bool) -> Rule:
         axes = list(range(owners.dim())) if axes is None else [axes] if isinstance(axes, int) else list(axes)
         keeps = bool(call.argument("keepdim", False))
         outcome = reduced(call, owners, axes, keeps=keeps, dependent=dependent)
-        return Outcome([outcome.owners[0].clone() for _ in call.results], outcome.finding)
+        return Outcome([outcome.owners[0] for _ in call.results], outcome.finding)
 
     return rule
 
@@ -102,7 +102,7 @@ def _either(call: Call) -> Outcome:
 
 def _accumulated(call: Call) -> Outcome:
     outcome = accumulated(call, call.owners(call.args[0]), call.args[1])
-    return Outcome([outcome.owners[0].clone() for _ in call.results], outcome.finding)
+    return Outcome([outcome.owners[0] for _ in call.results], outcome.finding)
 
 
 def _recurrent(call: Call) -> Outcome:
@@ -147,12 +147,12 @@ def _adaptive(call: Call) -> Outcome:
 
 def _in_two_parts(call: Call) -> Outcome:
     """Complex numbers as pairs of real ones."""
-    return Outcome([call.owners(call.args[0]).unsqueeze(-1).expand(call.result.shape).clone()], None)
+    return Outcome([call.owners(call.args[0]).unsqueeze(-1).expand(call.result.shape)], None)
 
 
 def _complex(call: Call) -> Outcome:
     """Pairs of real numbers as complex ones."""
-    return Outcome([call.owners(call.args[0]).select(-1, 0).clone()], None)
+    return Outcome([call.owners(call.args[0]).select(-1, 0)], None)
 
 
 def _made_anew(call: Call) -> Outcome:

@@ -39,3 +39,5 @@ def own_inputs(
                 chosen = (axes or {}).get(name, token_axes_of(tensor))
                 if chosen:
                     follower.own(tensor, chosen)
+                elif tensor.is_floating_point():
+                    follower.condition(tensor)

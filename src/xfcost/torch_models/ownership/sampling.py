@@ -47,7 +47,7 @@ def sampled(call: Call) -> Outcome:
 
 
 def _of(call: Call, places: Tensor, finding: Finding | None) -> Outcome:
-    return Outcome([vectors(places).unsqueeze(1).expand(call.result.shape).clone()], finding)
+    return Outcome([vectors(places).unsqueeze(1).expand(call.result.shape)], finding)
 
 
 def _cells(call: Call, sides: list[int], *, chosen: bool) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from xfcost.torch_models.ownership.owners import distinct_pairs
 from xfcost.torch_models.ownership.places import Places
 
 
@@ -34,7 +35,7 @@ class Queries:
     def meet(self, homes: Tensor, read: Tensor) -> None:
         """Each of `homes` met the place of `read` beside it, in the running operation."""
         known = (homes >= 0) & (read >= 0)
-        pairs = torch.unique(torch.stack([homes[known], read[known]]), dim=1).T.tolist()
+        pairs = distinct_pairs(homes[known], read[known]).T.tolist()
         found: dict[int, set[int]] = {}
         tokens: dict[int, set[int]] = {}
         for place, other in pairs:

@@ -12,6 +12,9 @@ from xfcost.torch_models.ownership.call import Finding
 from xfcost.torch_models.ownership.follower import Follower, Noted
 from xfcost.torch_models.ownership.found import FoundOperation, Kind, Reads
 
+# Of one size: a set of fixed size is at most this part of all tokens.
+_MOST_PARTS: Final = 4
+
 
 def verdicts(run: Follower, larger: Follower | None = None) -> list[FoundOperation]:
     """The found operations of `run`; `larger` is the same module, or the same of its kind, with more tokens."""
@@ -124,7 +127,8 @@ def _kind(
         return "unknown", finding.reason
     if numbers is None:
         return ("per-token", None) if others is None else ("unknown", "at the smaller size it reads one token alone")
-    if any(run.places.makers.get(place) in global_makers for place in finding.places):
+    fixed = finding.kernel or finding.latents
+    if not fixed and any(run.places.makers.get(place) in global_makers for place in finding.places):
         return "global", None
     grows = _grows(finding, run, numbers, others)
     if grows is None:
@@ -147,9 +151,14 @@ def _grows(finding: Finding, run: Follower, numbers: _Numbers, others: _Numbers 
     """Does what is read grow with N? By a second size, or where one is enough; else None."""
     if others is not None:
         return others.reads.largest > numbers.reads.largest
-    if finding.bounded:
+    if finding.bounded or finding.latents or _far_fewer(numbers, _all_of(finding, run)):
         return False
     return True if numbers.reads.largest >= _all_of(finding, run) else None
+
+
+def _far_fewer(numbers: _Numbers, places: int) -> bool:
+    """Is the same number computed for all inner tokens, and at most a quarter of what is read by any?"""
+    return numbers.computed.median == numbers.computed.largest and _MOST_PARTS * numbers.computed.largest <= places
 
 
 def _all_of(finding: Finding, run: Follower) -> int:

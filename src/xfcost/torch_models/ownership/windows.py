@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -11,6 +12,9 @@ from torch.nn import functional as F
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids, unknown
 from xfcost.torch_models.ownership.merging import complete_tap, merged_lines
 from xfcost.torch_models.ownership.owners import CONSTANT, along, any_owned, distinct, home, varies, vectors
+
+# Channels of a convolution that hold different tokens at one position.
+_MOST_MAPS: Final = 64
 
 
 class Kernel:
@@ -104,7 +108,7 @@ def adaptively_pooled(call: Call, owners: Tensor, out: list[int]) -> Outcome:
         places = places.index_select(axis, table.flatten()).unflatten(axis, (size, most)).movedim(axis + 1, -1)
     lines = vectors(places.reshape(shape[0], -1, places.shape[1 + len(out) :].numel()))
     made, finding = merged_lines(call, lines, 1, channels=True, overlapping=True)
-    return Outcome([made.reshape(shape[0], 1, *out).expand(shape).clone()], finding)
+    return Outcome([made.reshape(shape[0], 1, *out).expand(shape)], finding)
 
 
 def _placed(call: Call, owners: Tensor, kernel: Kernel, shape: torch.Size) -> Outcome:
@@ -112,7 +116,7 @@ def _placed(call: Call, owners: Tensor, kernel: Kernel, shape: torch.Size) -> Ou
     taps = kernel.taps(call.places.without_learned(home(one)), tuple(shape[2:]))
     counts = distinct(taps, -1)
     if int(counts.max()) <= 1:
-        vector = vectors(taps.amax(-1)).unsqueeze(1).expand(shape).clone()
+        vector = vectors(taps.amax(-1)).unsqueeze(1).expand(shape)
         return Outcome([vector], PER_TOKEN)
     batch = shape[0]
     lines = vectors(taps.reshape(batch, -1, taps.shape[-1]))
@@ -126,7 +130,7 @@ def _placed(call: Call, owners: Tensor, kernel: Kernel, shape: torch.Size) -> Ou
     else:
         places = vectors(_home_of(taps, kernel))
         finding = Finding(mixes=True, computed=counts.flatten(), places=ids(taps), bounded=True)
-    return Outcome([places.unsqueeze(1).expand(shape).clone()], finding._replace(bounded=True))
+    return Outcome([places.unsqueeze(1).expand(shape)], finding._replace(bounded=True))
 
 
 def _home_of(taps: Tensor, kernel: Kernel) -> Tensor:
@@ -150,7 +154,7 @@ def _over_channels(call: Call, owners: Tensor, kernel: Kernel, groups: int, *, t
         owners, kernel = _spread(owners, kernel.stride), kernel.of_transposed()
     several = groups > 1 or any(side != 1 for side in kernel.sides)
     if several and are_varied(owners):
-        return Outcome([torch.full(shape, CONSTANT)], unknown("a convolution over two axes of tokens"))
+        return _over_several(call, owners, kernel, groups, transposed=transposed)
     made, findings = [], []
     for part in owners.chunk(groups, 1):
         taps = [kernel.taps(places, tuple(shape[2:])).flatten(1, -2) for places in home(part).unbind(1)]
@@ -159,6 +163,22 @@ def _over_channels(call: Call, owners: Tensor, kernel: Kernel, groups: int, *, t
         made.append(of_part.transpose(1, 2))
         findings.append(finding)
     return Outcome([torch.cat(made, 1).reshape(shape)], _together(findings))
+
+
+def _over_several(call: Call, owners: Tensor, kernel: Kernel, groups: int, *, transposed: bool) -> Outcome:
+    """Channels hold different tokens at the same position: a coarser map beside a finer one, pixels of a patch.
+
+    The output's token is the one under the tap at its position, of the channel that tells most tokens apart.
+    """
+    shape = call.result.shape
+    homes = torch.unique(call.places.without_learned(home(owners)), dim=1)
+    if transposed or groups > 1 or homes.shape[1] > _MOST_MAPS:
+        return Outcome([torch.full(shape, CONSTANT)], unknown("a convolution over two axes of tokens"))
+    taps = [kernel.taps(one, tuple(shape[2:])) for one in homes.unbind(1)]
+    finest = max(taps, key=lambda one: len(ids(one)))
+    counts = distinct(torch.cat(taps, -1), -1)
+    finding = Finding(mixes=True, computed=counts.flatten(), places=ids(homes), bounded=True)
+    return Outcome([vectors(_home_of(finest, kernel)).unsqueeze(1).expand(shape)], finding)
 
 
 def _together(findings: list[Finding]) -> Finding:

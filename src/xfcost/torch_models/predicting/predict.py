@@ -15,7 +15,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Phase
 from xfcost.ledger.prediction import Prediction
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.batch_statistics import batch_statistics
+from xfcost.torch_models.memory.addressable import batch_statistics
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.calls import OUTSIDE, recorded, recorded_step
 from xfcost.torch_models.predicting.features import Features, features_of

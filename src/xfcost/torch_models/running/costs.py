@@ -22,7 +22,7 @@ from torch.utils.flop_counter import flop_registry
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.torch_models.running.on_meta import attention_backward_macs
 from xfcost.torch_models.running.registry import registered_costs
-from xfcost.torch_models.shared.private_torch import aten_operation, can_decompose
+from xfcost.torch_models.shared.private_torch import aten_operation, can_decompose, disable_current_modes
 from xfcost.torch_models.tracing.contractions import SPARSE_PRODUCTS, Costs, contraction, is_sparse, sparse_costs
 from xfcost.torch_models.tracing.operation_costs import COSTS, FREE, is_float
 
@@ -50,7 +50,8 @@ def _by_tables(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result:
     if packet is None:  # a higher-order operator: flex attention, a loop, a branch
         return contraction(None, _by_torch(func, args, kwargs, result)) if func in flop_registry else None
     if name in SPARSE_PRODUCTS and any(is_sparse(arg) for arg in args):
-        return sparse_costs(name, args, result)
+        with disable_current_modes():  # numbers of stored elements are operations too
+            return sparse_costs(name, args, result)
     if packet in flop_registry:
         place = _ADDED.get(name, len(args))
         added = result.numel() * FLOPS_PER_ELEMENT["add"] if place < len(args) and args[place] is not None else 0

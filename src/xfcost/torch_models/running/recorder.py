@@ -132,6 +132,8 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
+        if not self.for_prediction and any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # a tensor made of others, as a jagged one is: it calls this mode with those
         if not self.for_prediction and is_composite(func):
             with self:
                 return func.decompose(*args, **given)
@@ -468,7 +470,10 @@ def _strides(tensor: Tensor) -> tuple[int, ...]:
     """As it lies in memory; of a sparse tensor as if it were dense, of a nested one none."""
     if tensor.is_nested:
         return ()
-    return tensor.stride() if tensor.layout is torch.strided else torch.empty(tensor.shape, device="meta").stride()
+    if tensor.layout is torch.strided:
+        return tensor.stride()
+    with disable_current_modes():
+        return torch.empty(tensor.shape, device="meta").stride()
 
 
 def strided_parts(tensor: Tensor) -> tuple[Tensor, ...]:

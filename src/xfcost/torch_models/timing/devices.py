@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+import psutil
 import torch
 
 from xfcost.ledger.errors import DeviceError, printable
+from xfcost.ledger.metadata import Load
+from xfcost.torch_models.shared.cgroups import Read, cgroup_folders, read_text
 
 DEVICES: Final = ("cpu", "cuda", "mps")
 
@@ -23,7 +29,7 @@ def check_device(device: str) -> None:
     Raises:
         DeviceError: with the devices that are.
     """
-    devices = available()
+    devices = ["cpu", *["cuda"] * torch.cuda.is_available(), *["mps"] * torch.backends.mps.is_available()]
     kind, _, index = device.partition(":")
     if kind in devices and (
         not index or (kind == "cuda" and index.isdigit() and int(index) < torch.cuda.device_count())
@@ -33,28 +39,13 @@ def check_device(device: str) -> None:
     raise DeviceError(f"--device {printable(device)}: {why}; this machine has {', '.join(devices)}")
 
 
-def available() -> list[str]:
-    """The devices of this machine."""
-    devices = ["cpu"]
-    if torch.cuda.is_available():
-        devices.append("cuda")
-    if torch.backends.mps.is_available():
-        devices.append("mps")
-    return devices
-
-
-def waiter(device: str) -> Callable[[], None]:
-    """Waits until `device` has finished its work."""
-    if device.startswith("cuda"):
-        return lambda: torch.cuda.synchronize(device)
-    if device == "mps":
-        return torch.mps.synchronize
-    return lambda: None
-
-
 def waiting_clock(device: str, clock: Clock = time.perf_counter) -> Clock:
     """`clock`, read when `device` has finished its work."""
-    wait = waiter(device)
+    wait: Callable[[], None] = lambda: None  # noqa: E731 - the CPU has finished
+    if device.startswith("cuda"):
+        wait = partial(torch.cuda.synchronize, device)
+    elif device == "mps":
+        wait = torch.mps.synchronize
 
     def waited() -> float:
         wait()
@@ -78,3 +69,120 @@ def cpu_name() -> str:
         lines = []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, "") or platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """The physical cores that this process may use: those of its CPU affinity, as far as its cgroup's quota goes."""
+    return max(1, min(physical_cores(usable_cpus(), read_text), int(quota(read_text))))
+
+
+def usable_cpus() -> tuple[int, ...]:
+    """The numbers of the logical CPUs that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def physical_cores(cpus: Collection[int], read: Read) -> int:
+    """The physical cores behind logical `cpus`: of hardware threads that share a core, one counts."""
+    siblings = [read(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in cpus]
+    if all(siblings):
+        return len(set(siblings))
+    return min(psutil.cpu_count(logical=False) or len(cpus), len(cpus))
+
+
+def quota(read: Read) -> float:
+    """The CPUs that the tightest cgroup leaves to this process; infinite without a quota."""
+    least = float(os.cpu_count() or 1)
+    for folder in cgroup_folders(read, "cpu"):
+        if folder.version == 1:
+            allowed = read(f"{folder.path}/cpu.cfs_quota_us"), read(f"{folder.path}/cpu.cfs_period_us")
+        else:
+            words = (read(f"{folder.path}/cpu.max") or "").split()
+            allowed = (words[0], words[1]) if words else (None, None)
+        if all(text is not None and text.strip().isdigit() for text in allowed):
+            least = min(least, float(allowed[0] or 0) / float(allowed[1] or 1))
+    return least
+
+
+@contextmanager
+def threads_set(number: int) -> Iterator[None]:
+    """Let torch run operations with `number` threads; then with as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+_MICRO = 1e-6
+_NANO = 1e-9
+
+
+class Reading(NamedTuple):
+    """Counters of the system at one moment, in seconds since some start; None where the system does not tell."""
+
+    busy: float
+    """CPU seconds of all processes, on the CPUs that this process may use."""
+    own: float
+    """CPU seconds of this process."""
+    cores: int
+    stolen: float | None = None
+    withheld: float | None = None
+    """Seconds in which the cgroup's quota stopped this process."""
+    frequency: float | None = None
+    """Now, over the maximum."""
+
+
+def read_system() -> Reading:
+    """The counters of this machine and process."""
+    cpus = usable_cpus()
+    every = psutil.cpu_times(percpu=True)
+    times = [every[cpu] for cpu in cpus if cpu < len(every)] or every
+    own = psutil.Process().cpu_times()
+    return Reading(
+        busy=sum(getattr(one, name, 0.0) for one in times for name in ("user", "nice", "system", "irq", "softirq")),
+        own=own.user + own.system,
+        cores=physical_cores(cpus, read_text),
+        stolen=sum(one.steal for one in times) if hasattr(times[0], "steal") else None,
+        withheld=withheld_seconds(read_text),
+        frequency=_frequency(),
+    )
+
+
+def withheld_seconds(read: Read) -> float | None:
+    """Seconds in which a quota stopped the threads of this process's cgroup; None without a quota."""
+    found = None
+    for folder in cgroup_folders(read, "cpu"):
+        stat = dict(line.split() for line in (read(f"{folder.path}/cpu.stat") or "").splitlines())
+        for name, unit in (("throttled_usec", _MICRO), ("throttled_time", _NANO)):
+            if name in stat:
+                found = max(found or 0.0, int(stat[name]) * unit)
+    return found
+
+
+def _frequency() -> float | None:
+    """The processor's frequency over its maximum; None where the system does not tell both."""
+    try:
+        told = psutil.cpu_freq()
+    except (OSError, NotImplementedError, RuntimeError):
+        return None
+    return told.current / told.max if told is not None and told.max else None
+
+
+def load_between(start: Reading, end: Reading, seconds: float) -> Load:
+    """The means between two readings that are `seconds` apart."""
+    if seconds <= 0:
+        return Load(cores=end.cores, frequency=end.frequency)
+
+    def mean(before: float | None, after: float | None) -> float | None:
+        return None if before is None or after is None else max(after - before, 0.0) / seconds
+
+    return Load(
+        others=mean(start.busy - start.own, end.busy - end.own),
+        cores=end.cores,
+        stolen=mean(start.stolen, end.stolen),
+        withheld=mean(start.withheld, end.withheld),
+        frequency=end.frequency,
+    )

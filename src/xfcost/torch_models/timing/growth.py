@@ -20,44 +20,35 @@ from typing import Final
 import torch
 from torch import nn
 
-from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Memory
-from xfcost.spec.architecture import Architecture
-from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import check_room, on_cpu
-from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.timing.refusals import on_device
-from xfcost.torch_models.timing.room import room_for
+from xfcost.torch_models.timing.systems import OnDevice
 
 # The heap hardly grows after so many passes; of slow ones two are enough.
 _PASSES: Final = 4
 _SLOW_SECONDS: Final = 10.0
 
 
-def memory_of(architecture: Architecture, ledger: Ledger, device: str, begin: Callable[[], None]) -> Memory:
-    """Predicted and measured peak of building the model and running what its mode runs (of a generation the prefill).
+def memory_of(entrant: OnDevice, device: str, begin: Callable[[], None], *, backward: bool) -> Memory:
+    """Predicted and measured peak of building what is timed and running it; None where the system has no figure.
 
-    `begin` is called when it is known to fit, before it is built.
+    `begin` is called when it is known to fit, before it is built; `backward`: does it run a backward pass?
 
     Raises:
         NoRoomError: it does not fit; nothing is allocated.
         DeviceError: torch can't lay it out, or the device has no kernel for it.
     """
-    room, name = room_for(architecture, ledger, None, device), ledger.metadata.name
-    check_room(room.needed, device, name, room.what)
+    check_room(entrant.needed, device, entrant.name, entrant.what, entrant.mend)
     begin()
-    optimizer = ledger.training.step.optimizer if ledger.training is not None else None
-    with on_device(name, device, ledger.metadata.dtype):
-        measured = measured_peak(architecture, device, optimizer)
-    return Memory(predicted=room.predicted, measured=measured)
 
+    def run() -> None:
+        with entrant.ready() as subject:
+            for call in subject.calls.values():
+                repeat(call)
 
-def measured_peak(architecture: Architecture, device: str, optimizer: str | None) -> int | None:
-    """The bytes that building and running the model take at most; None where the system has no figure.
-
-    The model runs without gradients, or with `optimizer` in training steps.
-    """
-    return peak_of(lambda: _run(build(architecture, device), device, optimizer), device, backward=optimizer is not None)
+    with on_device(entrant.name, device, entrant.dtype):
+        return Memory(predicted=entrant.predicted, measured=peak_of(run, device, backward=backward))
 
 
 def peak_of(run: Callable[[], None], device: str, *, backward: bool) -> int | None:
@@ -72,19 +63,14 @@ def peak_of(run: Callable[[], None], device: str, *, backward: bool) -> int | No
 def _growth(run: Callable[[], None]) -> int | None:
     """The growth of the resident set; None where the system has no high-water mark that can start again (Linux)."""
     try:
-        _return_free_memory()
+        if hasattr(library := ctypes.CDLL(None), "malloc_trim"):  # glibc returns the free pages of the heap
+            library.malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the mark starts again from here
     except OSError:
         return None
     before, code = _resident("VmRSS"), _resident("RssFile")
     run()
     return _resident("VmHWM") - before - (_resident("RssFile") - code)
-
-
-def _return_free_memory() -> None:
-    """Return the free pages of the heap to the system, where the C library can (glibc)."""
-    if hasattr(library := ctypes.CDLL(None), "malloc_trim"):
-        library.malloc_trim(0)
 
 
 def _resident(field: str) -> int:
@@ -100,14 +86,6 @@ def _allocated(run: Callable[[], None], device: str) -> int:
     run()
     torch.cuda.synchronize(device)
     return int(torch.cuda.max_memory_allocated(device) - before)
-
-
-def _run(live: BuiltModel, device: str, optimizer: str | None) -> None:
-    if optimizer is None:
-        with torch.no_grad():
-            repeat(lambda: live.model(*live.inputs))
-    else:
-        repeat(Stepping(live, optimizer, lists=device.startswith("cuda")))
 
 
 def repeat(call: Callable[[], object]) -> None:

@@ -1,82 +1,140 @@
-"""Seconds of every row, by clocks around the leaves of a model; and the bytes of their inputs and outputs.
+"""Seconds and bytes of every row, over all its blocks, noted around the leaves of a model.
 
-A row's seconds are those of all its blocks; a leaf that is called several times counts the sum. The clocks wait for the
-device, so that operations on a GPU no longer overlap.
+A leaf that is called several times counts the sum. Clocks wait for the device, so that operations on a GPU no longer
+overlap; the seconds of a backward pass are those of the autograd nodes that a leaf made. A recorder in the place of
+these hooks would stand between the small calls of a loop, which would take twice as long.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
+from xfcost.counting.decoding import cost_lengths
+from xfcost.counting.forward import count
+from xfcost.counting.sums import Costs, sum_over_sizes
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.join import weights_read
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.memory.training_step import Stepping
+from xfcost.torch_models.running.recorder import Recorder, strided_parts
+from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.shared.private_torch import pytree
+from xfcost.torch_models.shared.private_torch import next_node, node_number, pytree, storage_identity
 from xfcost.torch_models.timing.devices import Clock
 from xfcost.torch_models.tracing.rows import leaf_rows
 
+# Steps at which bytes are looked at; where sums take more, rows have none.
+_MOST_STEPS: Final = 512
 
-def leaves(live: BuiltModel) -> Iterator[tuple[str, nn.Module]]:
+
+def leaves(live: BuiltModel) -> list[tuple[str, nn.Module]]:
     """The row path and the module of each leaf of a row."""
-    for name, path in leaf_rows(live.model, live.rows).items():
-        yield path, live.model.get_submodule(name)
-
-
-def blocks_of(live: BuiltModel) -> Counter[str]:
-    """How many leaves, one per block, every row has."""
-    return Counter(path for path, _ in leaves(live))
-
-
-def row_seconds(live: BuiltModel, call: Callable[[], object], clock: Clock) -> dict[str, float]:
-    """Seconds of each row in one `call` of the model."""
-    seconds: dict[str, float] = {}
-    with leaves_clocked(live, clock, seconds):
-        call()
-    return seconds
+    return [(path, live.model.get_submodule(name)) for name, path in leaf_rows(live.model, live.rows).items()]
 
 
 @contextmanager
-def leaves_clocked(live: BuiltModel, clock: Clock, seconds: dict[str, float]) -> Iterator[None]:
-    """Add the seconds of each leaf's forward to its row."""
-    started: dict[nn.Module, float] = {}
-
-    def start(module: nn.Module, inputs: object) -> None:
-        started[module] = clock()
-
-    def stop(path: str) -> Callable[[nn.Module, object, object], None]:
-        def hook(module: nn.Module, inputs: object, outputs: object) -> None:
-            seconds[path] = seconds.get(path, 0.0) + clock() - started[module]
-
-        return hook
-
+def _around_leaves(
+    live: BuiltModel, leave: Callable[[str, nn.Module, Any], None], enter: Callable[[str], None] = lambda path: None
+) -> Iterator[None]:
+    """Call `enter` with a row's path before each of its leaves runs, and `leave` with the leaf's tensors afterwards."""
     with ExitStack() as hooks:
         for path, module in leaves(live):
-            hooks.enter_context(module.register_forward_pre_hook(start))
-            hooks.enter_context(module.register_forward_hook(stop(path)))
+
+            def before(module: nn.Module, inputs: Any, path: str = path) -> None:
+                enter(path)
+
+            def after(module: nn.Module, inputs: Any, given: Any, outputs: Any, path: str = path) -> None:
+                leave(path, module, (inputs, given, outputs))
+
+            hooks.enter_context(module.register_forward_pre_hook(before))
+            hooks.enter_context(module.register_forward_hook(after, with_kwargs=True))
         yield
 
 
+def row_seconds(
+    live: BuiltModel, call: Callable[[], object], clock: Clock, *, backward: bool = False
+) -> dict[str, float]:
+    """Seconds of each row in one `call` of the model; with `backward` also in the backward pass of what it returns.
+
+    Autograd numbers its nodes in the order in which they are made.
+    """
+    seconds: dict[str, float] = {}
+    firsts: list[int] = []
+    makers: list[str | None] = []
+    owners = {id(weight): path for path, leaf in leaves(live) for weight in leaf.parameters(recurse=False)}
+    began = 0.0
+
+    def enter(path: str) -> None:
+        nonlocal began
+        firsts.append(next_node())
+        makers.append(path)
+        began = clock()
+
+    def leave(path: str, *_: Any) -> None:
+        seconds[path] = seconds.get(path, 0.0) + clock() - began
+        firsts.append(next_node())
+        makers.append(None)
+
+    def maker(node: Any) -> str | None:
+        if hasattr(node, "variable"):  # it adds up a parameter's gradient
+            return owners.get(id(node.variable))
+        index = bisect_right(firsts, node_number(node)) - 1
+        return makers[index] if index >= 0 else None
+
+    with _around_leaves(live, leave, enter):
+        result = call()
+    if backward:
+        _backward_clocked(result, maker, clock, seconds)
+    return seconds
+
+
+def _backward_clocked(
+    loss: Any, maker: Callable[[Any], str | None], clock: Clock, seconds: dict[str, float]
+) -> None:  # fmt: skip
+    """The backward pass of `loss`; the seconds of each node are added to the row that made it."""
+    started: list[float] = []
+
+    def begins(gradients: Any) -> None:
+        started.append(clock())
+
+    def ends(path: str) -> Callable[..., None]:
+        def add(*_: Any) -> None:
+            seconds[path] = seconds.get(path, 0.0) + clock() - started.pop()
+
+        return add
+
+    waiting, seen = [loss.grad_fn], set()
+    with ExitStack() as hooks:
+        while waiting:
+            node = waiting.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            waiting += [following for following, _ in node.next_functions]
+            if (path := maker(node)) is not None:
+                for handle in (node.register_prehook(begins), node.register_hook(ends(path))):
+                    hooks.callback(handle.remove)
+        loss.backward()
+
+
 def row_bytes(live: BuiltModel) -> dict[str, int]:
-    """Bytes of the inputs and outputs of each row in one forward, over all its blocks. Works on `meta`."""
-    found: dict[str, int] = {}
+    """Bytes of the inputs and outputs of each row in one forward. Works on `meta`."""
+    found: Counter[str] = Counter()
 
-    def count(path: str) -> Callable[..., None]:
-        def hook(module: nn.Module, inputs: Any, given: Any, outputs: Any) -> None:
-            found[path] = found.get(path, 0) + tensor_bytes((inputs, given, outputs))
+    def leave(path: str, module: nn.Module, tensors: Any) -> None:
+        found[path] += tensor_bytes(tensors)
 
-        return hook
-
-    with ExitStack() as hooks, torch.no_grad():
-        for path, module in leaves(live):
-            hooks.enter_context(module.register_forward_hook(count(path), with_kwargs=True))
+    with _around_leaves(live, leave), torch.no_grad():
         live.model(*live.inputs)
-    return found
+    return dict(found)
 
 
 def row_bytes_of(architecture: Architecture) -> dict[str, int]:
@@ -89,3 +147,85 @@ def tensor_bytes(values: Any) -> int:
     """Bytes of all elements of the tensors in a structure, of each tensor once."""
     tensors = {id(one): one for one in pytree.tree_iter(values) if isinstance(one, Tensor)}
     return sum(one.numel() * one.element_size() for one in tensors.values())
+
+
+def training_bytes(architecture: Architecture, optimizer: str) -> dict[str, int]:
+    """Bytes of each row in a step of training on `meta`, but for the weights that the forward reads.
+
+    In the forward its inputs and outputs. In the backward pass the gradients of these and of its weights, and what
+    autograd saved for it. A table that other rows read has its gradient alone.
+    """
+    live = build(architecture)
+    stepping = Stepping(live, optimizer, lists=False)
+    found: Counter[str] = Counter()
+    saved: dict[int, tuple[Any, int]] | None = None  # None outside the leaves
+
+    def enter(path: str) -> None:
+        nonlocal saved
+        saved = {}
+
+    def save(tensor: Tensor) -> Tensor:
+        own = {} if saved is None else saved
+        for part in strided_parts(tensor):
+            storage = part.untyped_storage()  # kept, so that its address is its own
+            own[storage_identity(storage)] = storage, min(storage.nbytes(), tensor_bytes(part))
+        return tensor
+
+    def leave(path: str, module: nn.Module, tensors: Any) -> None:
+        nonlocal saved
+        own, saved = saved or {}, None
+        found[path] += tensor_bytes(tensors)
+        if any(_learns(one) for one in pytree.tree_iter(tensors[-1])):
+            learning = [*filter(_learns, pytree.tree_iter((tensors, list(module.parameters(recurse=False)))))]
+            found[path] += tensor_bytes(learning) + sum(held for _, held in own.values())
+
+    with (
+        _around_leaves(live, leave, enter),
+        torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor),
+        Recorder(calls=False, numbers_on_meta=True).of(live.model),
+    ):
+        stepping.forward().backward()
+    return {path: tensor_bytes(list(leaf.parameters())) for path, leaf in leaves(live) if path not in found} | found
+
+
+def _learns(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def generation_bytes(prefill: dict[str, int], step: Architecture, positions: Sequence[int]) -> dict[str, int]:
+    """Bytes of each row of a generation: `prefill`'s, and those of all decode steps.
+
+    Those of decode steps have the weights too, but for one step's of rows that say which they read. There are none
+    where too many steps differ to be summed.
+    """
+    found = {f"prefill.{path}": held for path, held in prefill.items()}
+    if not positions:
+        return found
+    live = build(step)
+    looked = 0
+
+    def held(tokens: int) -> dict[str, int]:
+        set_position(live.model, tokens - 1)
+        return row_bytes(live)
+
+    paths = list(held(positions[-1] + 1))
+
+    def few(tokens: int) -> Costs:
+        nonlocal looked
+        looked += 1
+        if looked > _MOST_STEPS:
+            raise UsageError(f"more than {_MOST_STEPS} steps differ")
+        by_path = held(tokens)
+        return tuple(by_path.get(path, 0) for path in paths)
+
+    try:
+        sums = sum_over_sizes(few, positions[0] + 1, positions[-1] + 1, cost_lengths(step))
+    except UsageError:
+        return found
+    ledger = count(step, orders=False)
+    steps = len(positions)
+    weights = {
+        row.path: weights_read(row) * row.times * ledger.bytes_per_element * (steps - (row.weights_read is not None))
+        for row in ledger.rows
+    }
+    return found | {f"decode.{path}": spent + weights.get(path, 0) for path, spent in zip(paths, sums, strict=True)}

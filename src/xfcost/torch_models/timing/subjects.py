@@ -1,21 +1,19 @@
-"""A system made ready to be timed, as its mode runs it: a forward, a training step, a generation."""
+"""A system of a spec made ready to be timed, as its mode runs it: a forward, a training step, a generation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import torch
 
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.peak import peak_bytes
-from xfcost.torch_models.memory.training_step import Stepping, peak_of_steps
+from xfcost.torch_models.memory.peak import peak_on, peak_on_cuda
+from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.shared.cache import set_position
-from xfcost.torch_models.timing.backward import NodeMakers, nodes_clocked
-from xfcost.torch_models.timing.compiled import compiled
 from xfcost.torch_models.timing.devices import Clock
-from xfcost.torch_models.timing.rows import leaves_clocked, row_seconds
+from xfcost.torch_models.timing.rows import row_seconds
 from xfcost.torch_models.timing.turns import Subject
 
 UPDATE: Final = "update"
@@ -24,93 +22,62 @@ PREFILL: Final = "prefill"
 DECODE: Final = "decode"
 
 
-class Ready(NamedTuple):
-    """A subject, and what measures its peak bytes once its times are taken."""
-
-    subject: Subject
-    peak: Callable[[], int]
-
-
-class Generated(NamedTuple):
-    """The decode steps of a generation, and the positions of their tokens."""
-
-    step: Architecture
-    positions: Sequence[int]
-
-
-def forward(architecture: Architecture, device: str, clock: Clock, *, compile_: bool) -> Ready:
+def forward(architecture: Architecture, device: str, clock: Clock, *, compile_: bool) -> Subject:
     """A forward without gradients. A compiled model has no operations apart, and no seconds of rows."""
     live = build(architecture, device)
     call = _call_of(live, compile_=compile_)
     rows = None if compile_ else lambda: row_seconds(live, call, clock)
-    return Ready(Subject({"": call}, rows), lambda: _peak(live, device))
+    return Subject({"": call}, rows, lambda: _peak(live, device))
 
 
-def generation(prefill: Architecture, generated: Generated, device: str, clock: Clock, *, compile_: bool) -> Ready:
-    """A prefill, then all decode steps; the rows of the two phases apart."""
-    first = build(prefill, device)
-    start = _call_of(first, compile_=compile_)
-    calls, passes = {PREFILL: start}, {PREFILL: lambda: row_seconds(first, start, clock)}
-    if generated.positions:
-        live = build(generated.step, device)
-        step = _call_of(live, compile_=compile_)
+def generation(
+    prefill: Architecture, step: Architecture, positions: Sequence[int], device: str, clock: Clock, *, compile_: bool
+) -> Subject:
+    """A prefill, then all decode steps, of tokens at `positions`; the rows of the two phases apart."""
+    lives = {PREFILL: build(prefill, device)}
+    calls = {PREFILL: _call_of(lives[PREFILL], compile_=compile_)}
+    if positions:
+        live = lives[DECODE] = build(step, device)
+        one = _call_of(live, compile_=compile_)
 
         def steps() -> None:
-            for position in generated.positions:
+            for position in positions:
                 set_position(live.model, position)
-                step()
+                one()
 
         calls[DECODE] = steps
-        passes[DECODE] = lambda: row_seconds(live, steps, clock)
 
     def rows() -> dict[str, float]:
-        found = {phase: one() for phase, one in passes.items()}
+        found = {phase: row_seconds(lives[phase], call, clock) for phase, call in calls.items()}
         return {f"{phase}.{path}": spent for phase, paths in found.items() for path, spent in paths.items()}
 
-    return Ready(Subject(calls, None if compile_ else rows), lambda: _peak(first, device))
+    return Subject(calls, None if compile_ else rows, lambda: _peak(lives[PREFILL], device))
 
 
-def training_step(architecture: Architecture, optimizer: str, device: str, clock: Clock, *, compile_: bool) -> Ready:
+def training_step(architecture: Architecture, optimizer: str, device: str, clock: Clock, *, compile_: bool) -> Subject:
     """Forward, backward, update by torch's optimizer; a row's seconds are those of its forward and its backward."""
-    lists = device.startswith("cuda")
-    live = build(architecture, device)
-    stepping = Stepping(live, optimizer, lists=lists)
+    live, on_cuda = build(architecture, device), device.startswith("cuda")
+    stepping = Stepping(live, optimizer, lists=on_cuda)
     if compile_:
-        stepping.model = compiled(stepping.model)
-    held = [(live, stepping)]  # freed before its peak is measured on another one
-    del live, stepping
-
-    def step() -> None:
-        held[0][1]()
+        stepping.call = torch.compile(stepping.model)
 
     def rows() -> dict[str, float]:
-        return _step_seconds(*held[0], clock)
+        seconds = row_seconds(live, stepping.forward, clock, backward=True)
+        began = clock()
+        stepping.update()
+        return seconds | {UPDATE: clock() - began}
 
     def peak() -> int:
-        if lists:
-            return peak_on_cuda(step, device)
-        held.clear()
-        return peak_of_steps(build(architecture, device), optimizer, lists=lists)
+        if on_cuda:
+            return peak_on_cuda(stepping, device)
+        stepping.call = stepping.model
+        return stepping.peak()
 
-    return Ready(Subject({"": step}, None if compile_ else rows), peak)
-
-
-def _step_seconds(live: BuiltModel, stepping: Stepping, clock: Clock) -> dict[str, float]:
-    """Seconds of every row in a step of training, and of the update."""
-    seconds: dict[str, float] = {}
-    makers = NodeMakers(live)
-    with leaves_clocked(live, clock, seconds), makers.watching():
-        loss = stepping.forward()
-    with nodes_clocked(loss, makers, clock, seconds):
-        loss.backward()
-    del loss
-    began = clock()
-    stepping.update()
-    return seconds | {UPDATE: clock() - began}
+    return Subject({"": stepping}, None if compile_ else rows, peak)
 
 
 def _call_of(live: BuiltModel, *, compile_: bool) -> Callable[[], object]:
-    model = compiled(live.model) if compile_ else live.model
+    model: Any = torch.compile(live.model) if compile_ else live.model
 
     def call() -> object:
         with torch.no_grad():
@@ -120,16 +87,4 @@ def _call_of(live: BuiltModel, *, compile_: bool) -> Callable[[], object]:
 
 
 def _peak(live: BuiltModel, device: str) -> int:
-    """Peak bytes of one forward: the device's own figure on CUDA, live tensors elsewhere."""
-    if not device.startswith("cuda"):
-        return peak_bytes(live.model, live.inputs)
-    with torch.no_grad():
-        return peak_on_cuda(lambda: live.model(*live.inputs), device)
-
-
-def peak_on_cuda(call: Callable[[], object], device: str) -> int:
-    """The peak of torch's allocator."""
-    torch.cuda.reset_peak_memory_stats(device)
-    call()
-    torch.cuda.synchronize(device)
-    return int(torch.cuda.max_memory_allocated(device))
+    return peak_on(device, lambda: live.model(*live.inputs), live.model, live.inputs)

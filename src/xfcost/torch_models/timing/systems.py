@@ -1,36 +1,116 @@
-"""Ledgers with the seconds of their models on a device: one system alone, or several in turns."""
+"""Whatever runs on a device, specs and modules, timed in turns; and the systems of specs.
+
+All are held at once; where they do not fit together, they are timed one after the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import NamedTuple, Protocol
 
 import msgspec
 
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Timing
-from xfcost.ledger.modes import Generation
-from xfcost.ledger.timing_options import TimingPlan
-from xfcost.spec.architecture import Architecture
+from xfcost.ledger.timing_options import USUAL, TimingPlan
+from xfcost.spec.architecture import Architecture, Stage
+from xfcost.spec.block_order import BlockOrder
+from xfcost.torch_models.build import build
+from xfcost.torch_models.memory.addressable import batch_statistics, check_addressable, within_torch
+from xfcost.torch_models.memory.peak import FOR_SPECS, bytes_to_run, check_room, limit_on, peak_bytes
+from xfcost.torch_models.memory.training_step import Stepping
+from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.versions import with_versions
-from xfcost.torch_models.timing.composed import composed, composed_room, with_distinct_blocks
 from xfcost.torch_models.timing.devices import check_device, waiting_clock
-from xfcost.torch_models.timing.in_turns import Say, in_turns
-from xfcost.torch_models.timing.result import timing_of
-from xfcost.torch_models.timing.room import room_for
+from xfcost.torch_models.timing.refusals import on_device
+from xfcost.torch_models.timing.rows import generation_bytes, row_bytes, training_bytes
 from xfcost.torch_models.timing.subjects import (
     DECODE,
     PREFILL,
     UPDATE,
-    Generated,
-    Ready,
     forward,
     generation,
     training_step,
 )
-from xfcost.torch_models.timing.turns import REAL, Measured, Meters
+from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, take_turns, timing_of
+
+Say = Callable[[str], None]
+
+
+class OnDevice(Protocol):
+    """What runs on a device, timed alone or with others."""
+
+    name: str
+    dtype: str
+    """Of its tensors."""
+    needed: int
+    """The bytes that must be free."""
+    predicted: int | None
+    """Peak bytes of live tensors, found on `meta`."""
+    what: str
+    """What is run: `one forward`."""
+    mend: str
+    """What to do where it does not fit."""
+
+    def ready(self) -> AbstractContextManager[Subject]:
+        """It is built on the device; at the end it is gone."""
+
+
+class Entrant(OnDevice, Protocol):
+    """Such a one with a ledger."""
+
+    def ledger(self, measured: Measured, peak: int | None) -> Ledger:
+        """Its ledger with what was measured."""
+
+
+def in_turns(entrants: Sequence[Entrant], device: str, plan: TimingPlan, say: Say, meters: Meters) -> list[Ledger]:
+    """The ledgers with measured seconds.
+
+    Raises:
+        DeviceError: the device fails, one does not fit, a kernel is missing.
+    """
+    found = measured_in_turns(entrants, device, plan, say, meters)
+    return [one.ledger(*measured) for one, measured in zip(entrants, found, strict=True)]
+
+
+def measured_in_turns(
+    entrants: Sequence[OnDevice], device: str, plan: TimingPlan, say: Say, meters: Meters
+) -> list[tuple[Measured, int | None]]:
+    """What was measured of each, and its peak bytes; none of composed runs.
+
+    Raises:
+        DeviceError: the device does not exist or fails, one does not fit, a kernel is missing.
+    """
+    check_device(device)
+    for one in entrants:
+        check_room(one.needed, device, one.name, one.what, one.mend)
+    limit, together = limit_on(device), sum(one.needed for one in entrants)
+    if len(entrants) > 1 and together > limit.left:
+        say(
+            f"timed one after the other, not in turns: all at once would need {together:,} bytes, and {limit.name} "
+            f"leaves {limit.left:,}"
+        )
+        return [found for one in entrants for found in _measured_at_once([one], device, plan, say, meters)]
+    return _measured_at_once(entrants, device, plan, say, meters)
+
+
+def _measured_at_once(
+    entrants: Sequence[OnDevice], device: str, plan: TimingPlan, say: Say, meters: Meters
+) -> list[tuple[Measured, int | None]]:
+    with ExitStack() as held:
+        ready = []
+        for one in entrants:
+            say(f"building {one.name} on {device} …")
+            with on_device(one.name, device, one.dtype):
+                ready.append(held.enter_context(one.ready()))
+        names = " and ".join(one.name for one in entrants)
+        say(f"timing {names} on {device}{' in turns' if len(entrants) > 1 else ''} …")
+        with on_device(names, device, entrants[0].dtype):
+            found = take_turns(ready, device, plan, meters)
+            return [(each, None if plan.composed else one.peak()) for each, one in zip(found, ready, strict=True)]
 
 
 class System(NamedTuple):
@@ -39,7 +119,13 @@ class System(NamedTuple):
     architecture: Architecture
     ledger: Ledger
     step: Architecture | None = None
-    """The last decode step of a generation."""
+    """The last decode step of a generation; without it the prefill runs alone."""
+
+    @property
+    def positions(self) -> range:
+        """The positions of the tokens of a generation's decode steps."""
+        text = self.ledger.generation
+        return range(text.prompt, text.prompt + text.new_tokens - 1) if text is not None else range(0)
 
 
 def timed_in_turns(
@@ -55,48 +141,102 @@ def timed_in_turns(
 
 
 class SystemOnDevice:
-    """A system of a spec, as it is timed on a device, alone or in turns with others."""
+    """A system of a spec on a device: its memory is predicted on `meta` before anything is allocated.
 
-    def __init__(self, system: System, device: str, plan: TimingPlan, meters: Meters = REAL) -> None:
-        self.device, self.plan, self.meters = device, plan, meters
+    Raises:
+        DeviceError: a tensor is too large for torch, or a batch norm has one value per channel.
+        UsageError: a mode that runs more than one pass is to be composed.
+    """
+
+    def __init__(self, system: System, device: str, plan: TimingPlan = USUAL, meters: Meters = REAL) -> None:
+        self.device, self.plan, self.meters, self.mend = device, plan, meters, FOR_SPECS
         if plan.composed:
             system = system._replace(architecture=with_distinct_blocks(system.architecture, system.ledger))
-        self.system = system
-        self._room = room_for(system.architecture, system.ledger, system.step, device)
+        self.system, self.what = system, "one forward"
         self.name, self.dtype = system.ledger.metadata.name, system.ledger.metadata.dtype
-        self.needed, self.what = self._room.needed, self._room.what
+        self.predicted: int | None
+        self.row_bytes: dict[str, int]
+        """Of inputs and outputs, over all blocks, without the weights that a forward reads; in decode steps of a
+        generation with them."""
+        check_addressable(system.ledger)
+        with within_torch(self.name), ExitStack() as stack:
+            live = build(system.architecture)
+            if system.ledger.training is not None:
+                stack.enter_context(batch_statistics(self.name))
+                self.what, optimizer = "a step of training", system.ledger.training.step.optimizer
+                self.predicted = Stepping(live, optimizer, lists=device.startswith("cuda")).peak()
+                self.row_bytes = training_bytes(system.architecture, optimizer)
+            else:
+                stack.enter_context(no_compiler())
+                self.predicted, self.row_bytes = peak_bytes(live.model, live.inputs), row_bytes(live)
+            self.needed = bytes_to_run(self.predicted, device)
+            if system.step is not None and system.ledger.generation is not None:
+                step = build(system.step)
+                self.needed += bytes_to_run(peak_bytes(step.model, step.inputs), device)
+                self.row_bytes = generation_bytes(self.row_bytes, system.step, system.positions)
 
     @contextmanager
-    def ready(self) -> Iterator[Ready]:
+    def ready(self) -> Iterator[Subject]:
         """The system as its mode runs it."""
-        yield self._ready()
-
-    def _ready(self) -> Ready:
         system, device, compile_ = self.system, self.device, self.plan.compile
         clock = waiting_clock(device, self.meters.clock)
-        text, training = system.ledger.generation, system.ledger.training
+        training = system.ledger.training
         if training is not None:
-            return training_step(system.architecture, training.step.optimizer, device, clock, compile_=compile_)
-        if text is None:
-            return forward(system.architecture, device, clock, compile_=compile_)
-        if system.step is None:
-            raise TypeError("a generation is timed with its decode step")
-        positions = range(text.prompt, text.prompt + text.new_tokens - 1)
-        return generation(system.architecture, Generated(system.step, positions), device, clock, compile_=compile_)
+            yield training_step(system.architecture, training.step.optimizer, device, clock, compile_=compile_)
+        elif system.step is None:
+            yield forward(system.architecture, device, clock, compile_=compile_)
+        else:
+            yield generation(system.architecture, system.step, system.positions, device, clock, compile_=compile_)
 
     def ledger(self, measured: Measured, peak: int | None) -> Ledger:
         """The system's ledger with what was measured."""
-        counted, room = self.system.ledger, self._room
-        if self.plan.composed:
-            measured, room = composed(measured, counted), composed_room(room, counted)
-        timing = timing_of(measured, self.device, peak, room.predicted, self.plan)
+        counted, held, predicted = self.system.ledger, self.row_bytes, self.predicted
+        if self.plan.composed:  # the peak was that of the distinct blocks
+            times = {row.path: row.times for row in counted.rows}
+            measured, predicted = composed(measured, times), None
+            held = {path: nbytes * times.get(path, 1) for path, nbytes in held.items()}
+        timing = timing_of(measured, self.device, peak, predicted, self.plan)
         seconds = measured.row_seconds()
         update = seconds.pop(UPDATE, None)
-        ledger = with_seconds(with_versions(counted), seconds, room.row_bytes, timing, update)
-        return ledger if ledger.generation is None else _with_phases(ledger, ledger.generation, timing)
+        ledger = with_seconds(with_versions(counted), seconds, held, timing, update)
+        if ledger.generation is None:
+            return ledger
+        phases = {phase.name: phase.seconds for phase in timing.phases}
+        text = msgspec.structs.replace(
+            ledger.generation, prefill_seconds=phases[PREFILL], decode_seconds=phases.get(DECODE, 0.0)
+        )
+        return msgspec.structs.replace(ledger, generation=text)
 
 
-def _with_phases(ledger: Ledger, text: Generation, timing: Timing) -> Ledger:
-    phases = {phase.name: phase.seconds for phase in timing.phases}
-    text = msgspec.structs.replace(text, prefill_seconds=phases[PREFILL], decode_seconds=phases.get(DECODE, 0.0))
-    return msgspec.structs.replace(ledger, generation=text)
+# ── a model that is too large to hold: its distinct blocks are timed, and count as often as they run ──
+
+
+def with_distinct_blocks(architecture: Architecture, ledger: Ledger) -> Architecture:
+    """The architecture with every block once.
+
+    Raises:
+        UsageError: the mode runs more than one pass.
+    """
+    if ledger.training is not None or ledger.generation is not None:
+        raise UsageError(f"--composed: of --mode {ledger.metadata.mode}; a forward or a decode step is composed")
+
+    def once(stage: Stage) -> Stage:
+        blocks = tuple(msgspec.structs.replace(block, times=1) for block in stage.blocks)
+        return msgspec.structs.replace(stage, blocks=blocks, order=BlockOrder(tuple(dict.fromkeys(stage.order))))
+
+    streams = tuple(
+        msgspec.structs.replace(stream, stages=tuple(map(once, stream.stages))) for stream in architecture.streams
+    )
+    return msgspec.structs.replace(architecture, streams=streams)
+
+
+def composed(measured: Measured, times: Mapping[str, int]) -> Measured:
+    """What was measured of the distinct blocks -> what all blocks take; a row's blocks are `times`.
+
+    What stands between the rows grows as the rows do.
+    """
+    rows = {path: tuple(spent * times.get(path, 1) for spent in each) for path, each in measured.rows.items()}
+    once, whole = (math.fsum(math.fsum(each) for each in one.values()) for one in (measured.rows, rows))
+    factor = whole / once if once else 1.0
+    phases = {name: tuple(spent * factor for spent in spans) for name, spans in measured.phases.items()}
+    return measured._replace(rows=rows, phases=phases)

@@ -11,12 +11,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from xfcost.ledger.metadata import Load
-from xfcost.ledger.statistics import median, precision
+from xfcost.ledger.metadata import Load, Phase, Timing
+from xfcost.ledger.noise import noise_text
+from xfcost.ledger.statistics import interquartile_range, median, precision
 from xfcost.ledger.timing_options import USUAL, TimingPlan
-from xfcost.torch_models.timing.devices import Clock, waiting_clock
-from xfcost.torch_models.timing.load import Reading, load_between, read_system
-from xfcost.torch_models.timing.threads import cores, threads_set
+from xfcost.torch_models.timing.devices import (
+    Clock,
+    Reading,
+    cores,
+    load_between,
+    machine,
+    read_system,
+    threads_set,
+    waiting_clock,
+)
 
 # Six measurements are the fewest that give an interval; after --max-time three are enough, and are said to be noisy.
 _FEWEST: Final = 6
@@ -34,6 +42,8 @@ class Subject(NamedTuple):
     """By phase; the name of a single call is empty."""
     rows: Callable[[], dict[str, float]] | None = None
     """A pass with a clock around every operation -> seconds of each row, over all its blocks."""
+    peak: Callable[[], int | None] = lambda: None
+    """Measures its peak bytes, once its times are taken."""
 
 
 class Measured(NamedTuple):
@@ -53,7 +63,7 @@ class Measured(NamedTuple):
     @property
     def times(self) -> tuple[float, ...]:
         """Seconds of all calls together, by turn."""
-        return tuple(sum(turn) for turn in zip(*self.phases.values(), strict=True))
+        return _together(self.phases)
 
     def row_seconds(self) -> dict[str, float]:
         """The median of every row over all its blocks."""
@@ -70,22 +80,24 @@ class Meters(NamedTuple):
 REAL: Final = Meters()
 
 
-def time_calls(call: Callable[[], object], device: str, plan: TimingPlan = USUAL) -> Measured:
-    """One call, timed alone."""
-    return take_turns([Subject({"": call})], device, plan)[0]
-
-
 def take_turns(
     subjects: Sequence[Subject], device: str, plan: TimingPlan = USUAL, meters: Meters = REAL
 ) -> list[Measured]:
     """All `subjects` timed in turns on `device`, after a call of each that is not measured."""
     threads = plan.threads or cores()
     with threads_set(threads):
-        session = _Session(subjects, waiting_clock(device, meters.clock), plan, threads)
-        start, began = meters.read(), session.clock()
-        session.run()
-        load = load_between(start, meters.read(), session.clock() - began)
-    return [one.measured(load, threads, in_turns=len(subjects) > 1) for one in session.timed]
+        clock = waiting_clock(device, meters.clock)
+        timed = [_Timed(subject, clock, threads) for subject in subjects]
+        start, began = meters.read(), clock()
+        for one in timed:
+            one.warm(clock)
+        turns, turns_began = 0, clock()
+        while not _enough(plan, timed, turns, clock() - turns_began, clock() - began):
+            for one in timed:
+                one.take_turn(plan.min_time / _TURNS)
+            turns += 1
+        load = load_between(start, meters.read(), clock() - began)
+    return [one.measured(load, threads, in_turns=len(subjects) > 1) for one in timed]
 
 
 class _Timed:
@@ -122,11 +134,8 @@ class _Timed:
 
     def precision(self) -> float:
         """The precision reached for all phases together; infinite while there is no interval."""
-        reached = precision(median(self._measured_times()))
+        reached = precision(median(_together(self.phases)))
         return float("inf") if reached is None else reached
-
-    def _measured_times(self) -> tuple[float, ...]:
-        return tuple(sum(turn) for turn in zip(*self.phases.values(), strict=True))
 
     def measured(self, load: Load, threads: int, *, in_turns: bool) -> Measured:
         """All of it."""
@@ -141,31 +150,50 @@ class _Timed:
         )
 
 
-class _Session:
-    """The turns of several subjects."""
+def _together(phases: Mapping[str, Sequence[float]]) -> tuple[float, ...]:
+    """Seconds of all calls, by turn."""
+    return tuple(sum(turn) for turn in zip(*phases.values(), strict=True))
 
-    def __init__(self, subjects: Sequence[Subject], clock: Clock, plan: TimingPlan, threads: int) -> None:
-        self.clock, self.plan = clock, plan
-        self.timed = [_Timed(subject, clock, threads) for subject in subjects]
 
-    def run(self) -> None:
-        """Warm up, then take turns until it is enough."""
-        began = self.clock()
-        for one in self.timed:
-            one.warm(self.clock)
-        turns, turns_began = 0, self.clock()
-        while not self._enough(turns, self.clock() - turns_began, self.clock() - began):
-            for one in self.timed:
-                one.take_turn(self.plan.min_time / _TURNS)
-            turns += 1
+def _enough(plan: TimingPlan, timed: Sequence[_Timed], turns: int, measured: float, spent: float) -> bool:
+    """Are the turns done: as many as asked for, or precise enough, or out of time?"""
+    if plan.runs is not None:
+        return turns >= plan.runs
+    if turns >= _FEWEST_LATE and spent >= plan.max_time * len(timed):
+        return True
+    if turns < _FEWEST or measured < plan.min_time * len(timed):
+        return False
+    return all(one.precision() <= plan.precision for one in timed)
 
-    def _enough(self, turns: int, measured: float, spent: float) -> bool:
-        """Are the turns done: as many as asked for, or precise enough, or out of time?"""
-        plan, systems = self.plan, len(self.timed)
-        if plan.runs is not None:
-            return turns >= plan.runs
-        if turns >= _FEWEST_LATE and spent >= plan.max_time * systems:
-            return True
-        if turns < _FEWEST or measured < plan.min_time * systems:
-            return False
-        return all(one.precision() <= plan.precision for one in self.timed)
+
+def timing_of(
+    measured: Measured, device: str, peak: int | None, predicted: int | None, plan: TimingPlan = USUAL
+) -> Timing:
+    """The statistics of several measurements, and whether they are to be trusted."""
+    times = measured.times
+    found = median(times)
+    threads = measured.threads if device.startswith("cpu") else 1
+    return Timing(
+        device=device,
+        machine=machine(device),
+        seconds=found.value,
+        spread=interquartile_range(times),
+        runs=len(times),
+        threads=measured.threads,
+        peak_bytes=peak,
+        predicted_peak_bytes=predicted,
+        interval=found.interval,
+        precision=precision(found),
+        times=times,
+        in_turns=measured.in_turns,
+        warm_up_seconds=measured.warm_up,
+        compiled=plan.compile,
+        composed=plan.composed,
+        load=measured.load,
+        noisy=noise_text(found, measured.load, threads, plan),
+        phases=tuple(
+            Phase(name=name, seconds=(each := median(spent)).value, interval=each.interval)
+            for name, spent in measured.phases.items()
+            if name
+        ),
+    )

@@ -1,0 +1,221 @@
+"""Kinds of modules of published families, labelled by hand: what each operation reads when it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import xfcost
+from test_any_model_mixing import Module, kinds
+
+D = 8
+
+
+def attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return (query @ key.transpose(-2, -1)).softmax(-1) @ value
+
+
+def channel_attention(self: Any, x: Tensor) -> Tensor:
+    """XCiT: channels read each other over all tokens, then a convolution along the tokens."""
+    query, key, value = self.qkv(x).transpose(1, 2).chunk(3, 1)
+    return self.along(attended(query, key, value))
+
+
+def over_tokens(self: Any, x: Tensor) -> Tensor:
+    return self.along(self.linear(x.transpose(1, 2)))
+
+
+def conditioned(self: Any, image: Tensor, condition: Tensor) -> Tensor:
+    tokens = self.patches(image).flatten(2).transpose(1, 2)
+    return self.linear(tokens * self.scale(condition)[:, None])
+
+
+def pooled_query(self: Any, x: Tensor, condition: Tensor) -> Tensor:
+    return attended(self.query(condition)[:, None], x, x)
+
+
+class Block(nn.Module):
+    """A transformer's block of one head, normalised first."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.norm, self.qkv, self.second = nn.LayerNorm(dim), nn.Linear(dim, 3 * dim), nn.LayerNorm(dim)
+        self.up, self.down = nn.Linear(dim, D), nn.Linear(D, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + attended(*self.qkv(self.norm(x)).chunk(3, -1))
+        return x + self.down(F.gelu(self.up(self.second(x))))
+
+
+def unfolded(self: Any, image: Tensor) -> Tensor:
+    """T2T: vectors put together of nine overlapping tokens, and blocks over them."""
+    return self.blocks(F.unfold(self.patches(image), 3, padding=1, stride=2).transpose(1, 2))
+
+
+class Detr(nn.Module):
+    """Five learned queries read each other and the image, twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.queries = nn.Conv2d(3, D, 8, 8), nn.Parameter(torch.randn(5, D))
+        layer = nn.TransformerDecoderLayer(D, 2, 16, dropout=0.0, batch_first=True)
+        self.decoder = nn.TransformerDecoder(layer, 2)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.decoder(self.queries[None], self.patches(image).flatten(2).transpose(1, 2))
+
+
+class Neighbourhood(nn.Module):
+    """Keys and values of the 3 × 3 tokens around each, gathered by an index buffer: 8 × 8 tokens, and no other size."""
+
+    index: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(D, 3 * D)
+        near = torch.arange(8).clamp(1, 6)[:, None] + torch.arange(-1, 2)
+        self.register_buffer("index", (near[:, None, :, None] * 8 + near[None, :, None, :]).reshape(64, 9))
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (one.unflatten(-1, (2, 4)).transpose(1, 2) for one in self.qkv(x).chunk(3, -1))
+        return attended(query.unsqueeze(3), key[:, :, self.index], value[:, :, self.index])
+
+
+class Windows(nn.Module):
+    """Attention in windows of 4 × 4 tokens on a grid of `side` × `side`."""
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        self.qkv, self.side, self.window_size = nn.Linear(D, 3 * D), side, 4
+
+    def forward(self, x: Tensor) -> Tensor:
+        windows = x.unflatten(1, (self.side // 4, 4, self.side // 4, 4)).transpose(2, 3).reshape(-1, 16, D)
+        return attended(*self.qkv(windows).chunk(3, -1))
+
+
+def shrinking(self: Any, image: Tensor) -> Tensor:
+    """Windows on 16 × 16 tokens, and a single one on the 4 × 4 that are left."""
+    x = self.patches(image).flatten(2).transpose(1, 2) + self.positions[0]
+    x = self.many(x).unflatten(0, (4, 4)).unflatten(2, (4, 4)).transpose(1, 2).reshape(1, 16, 16, D)
+    return self.one(self.merge(x.permute(0, 3, 1, 2)).flatten(2).transpose(1, 2))
+
+
+def finer_and_coarser(self: Any, image: Tensor) -> Tensor:
+    return self.along(torch.cat([F.interpolate(self.down(image), scale_factor=2), image], 1))
+
+
+def over_edges(self: Any, x: Tensor, edges: Tensor) -> Tensor:
+    messages = self.first(x)
+    return self.second(torch.zeros_like(messages).index_add(0, edges[1], messages[edges[0]]))
+
+
+IMAGE, TOKENS = torch.randn(1, 3, 64, 64), torch.randn(1, 64, D)
+EDGES = torch.stack([torch.arange(29), torch.arange(1, 30)]).repeat(1, 2)
+# Module, inputs; name, kind, reads and content-dependence of the rows that are not per-token.
+LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]]]] = {
+    "a convolution along tokens after channel attention": (
+        Module(channel_attention, qkv=nn.Linear(D, 3 * D, bias=False), along=nn.Conv1d(D, D, 5, padding=2)),
+        TOKENS,
+        [("bmm", "global", 64, True), ("bmm_2", "global", 64, True), ("along.convolution", "local", 5, False)],
+    ),
+    "a vector that conditions tokens": (
+        Module(conditioned, patches=nn.Conv2d(3, D, 8, 8), scale=nn.Linear(8, D), linear=nn.Linear(D, D)),
+        (IMAGE, torch.randn(1, 8)),
+        [],
+    ),
+    "a query out of a vector that conditions": (
+        Module(pooled_query, query=nn.Linear(8, D)),
+        (TOKENS, torch.randn(1, 8)),
+        [("bmm", "global", 64, True), ("_softmax", "global", 64, True), ("bmm_2", "global", 64, True)],
+    ),
+    "a convolution over tokens that a linear map has mixed": (
+        Module(
+            lambda self, x: self.c(self.l(x.transpose(1, 2))), l=nn.Linear(64, 64), c=nn.Conv1d(16, 16, 3, padding=1)
+        ),
+        torch.randn(1, 64, 16),
+        [("l.mm", "global", 64, False), ("c.convolution", "local", 3, False)],
+    ),
+    "blocks over vectors of overlapping tokens": (
+        Module(unfolded, patches=nn.Conv2d(3, D, 4, 4), blocks=nn.Sequential(Block(9 * D), Block(9 * D))),
+        IMAGE,
+        [  # 16 × 16 patches become 8 × 8 tokens; what reads nine patches first makes them tokens
+            ("blocks.0.norm.native_layer_norm", "local", 9, True),
+            ("blocks.0.qkv.addmm", "local", 9, False),
+            *(
+                (f"blocks.{block}.{name}", "global", 64, True)
+                for block in (0, 1)
+                for name in ("bmm", "_softmax", "bmm_2")
+            ),
+        ],
+    ),
+    "learned queries that read each other": (
+        Detr(),
+        IMAGE,
+        [
+            row
+            for layer in (0, 1)
+            for row in (
+                (f"decoder.layers.{layer}.self_attn.scaled_dot_product_attention", "local", 5, True),
+                (f"decoder.layers.{layer}.multihead_attn.scaled_dot_product_attention", "global", 64, True),
+            )
+        ],
+    ),
+    "keys gathered by an index buffer": (
+        Neighbourhood(),
+        TOKENS,
+        [("bmm", "local", 9, True), ("_softmax", "local", 9, True), ("bmm_2", "local", 9, True)],
+    ),
+    "a window that holds all tokens that are left, of a module of one size": (
+        Module(
+            shrinking,
+            patches=nn.Conv2d(3, D, 4, 4),
+            many=Windows(16),
+            merge=nn.Conv2d(D, D, 4, 4),
+            one=Windows(4),
+            positions=nn.ParameterList([torch.randn(1, 256, D)]),
+        ),
+        IMAGE,
+        [(f"{name}.{row}", "local", 16, True) for name in ("many", "one") for row in ("bmm", "_softmax", "bmm_2")],
+    ),
+    "a convolution over a finer and a coarser map": (  # nine pixels, and four of the map of half the size
+        Module(finer_and_coarser, down=nn.Conv2d(3, 3, 2, 2), along=nn.Conv2d(6, 8, 3, padding=1)),
+        torch.randn(1, 3, 32, 32),
+        [("along.convolution", "local", 13, False)],
+    ),
+    "a convolution over pixels of patches": (  # 3 × 3 patches of 2 × 2 pixels
+        Module(lambda self, x: self.c(F.pixel_unshuffle(x, 2)), c=nn.Conv2d(12, 8, 3, padding=1)),
+        torch.randn(1, 3, 32, 32),
+        [("c.convolution", "local", 36, False)],
+    ),
+    "sums over the edges of a graph": (
+        Module(over_edges, first=nn.Linear(D, D), second=nn.Linear(D, D)),
+        (torch.randn(30, D), torch.cat([EDGES, EDGES.flip(0)], 1)),
+        [("index_add", "local", 2, False)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_operations_have_the_kinds_worked_out_by_hand(name: str) -> None:
+    module, inputs, expected = LABELLED[name]
+    torch.manual_seed(0)
+    ledger = xfcost.analyze(module.eval(), example_inputs=inputs, mixing=True, trace=False)
+    assert sorted(kinds(ledger)) == sorted(expected)
+
+
+def test_a_product_of_a_sparse_matrix_leaves_linear_maps_per_token() -> None:
+    graph = torch.eye(30).roll(1, 0).to_sparse()
+    module = Module(lambda self, x: torch.sparse.mm(graph, self.first(x)), first=nn.Linear(D, D))
+    ledger = xfcost.analyze(module, example_inputs=torch.randn(30, D), mixing=True, trace=False)
+    assert {row.path: row.mixing for row in ledger.rows}["first.addmm"] == "per-token"
+
+
+def test_a_jagged_tensor_is_counted_and_its_kinds_are_left_out_with_a_reason() -> None:
+    rows = torch.nested.nested_tensor([torch.randn(5, D), torch.randn(7, D)], layout=torch.jagged)
+    ledger = xfcost.analyze(nn.Linear(D, D), example_inputs=rows, mixing=True, trace=False)
+    assert ledger.total("macs") == 12 * D * D
+    assert any("a nested tensor have lengths of their own" in note for note in ledger.metadata.notes)
