@@ -21,10 +21,10 @@ from xfcost.torch_models.predicting.calls import OUTSIDE, recorded, recorded_ste
 from xfcost.torch_models.predicting.features import Features, features_of
 from xfcost.torch_models.predicting.regression import Regression, joined
 from xfcost.torch_models.running.prediction_calls import LayoutCall
+from xfcost.torch_models.running.rows import row_path
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.subjects import DECODE, PREFILL, UPDATE
 from xfcost.torch_models.timing.systems import System
-from xfcost.torch_models.tracing.rows import row_path
 
 # The interval holds nine of ten networks of the calibration, each predicted from the others.
 _SHARE: Final = 0.9

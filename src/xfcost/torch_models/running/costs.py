@@ -20,11 +20,11 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import flop_registry
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.torch_models.running.contractions import SPARSE_PRODUCTS, Costs, contraction, is_sparse, sparse_costs
 from xfcost.torch_models.running.on_meta import attention_backward_macs
+from xfcost.torch_models.running.operation_costs import COSTS, FREE, is_float
 from xfcost.torch_models.running.registry import registered_costs
 from xfcost.torch_models.shared.private_torch import aten_operation, can_decompose, disable_current_modes
-from xfcost.torch_models.tracing.contractions import SPARSE_PRODUCTS, Costs, contraction, is_sparse, sparse_costs
-from xfcost.torch_models.tracing.operation_costs import COSTS, FREE, is_float
 
 aten: Final = torch.ops.aten
 FLOPS_PER_MAC: Final = 2

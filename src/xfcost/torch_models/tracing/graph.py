@@ -7,6 +7,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from xfcost.torch_models.running.contractions import SizesAlone
+
 # A value of the traced graph: torch._C.Value, which has no public type.
 Value = Any
 RUNTIME: Final = object()
@@ -17,7 +19,7 @@ class ShapeMissingError(ValueError):
     """The trace has no shape for a tensor: nested, sparse, or from scripted code."""
 
 
-class TracedTensor:
+class TracedTensor(SizesAlone):
     """A tensor of a traced graph, which has sizes and a type, and what of a tensor follows from them."""
 
     def __init__(self, value: Value) -> None:
@@ -54,8 +56,9 @@ class TracedTensor:
         dtype = self._value.type().dtype()
         return dtype is not None and dtype.is_complex
 
-
-TENSORS: Final = (Tensor, TracedTensor)
+    def on_meta(self) -> Tensor:
+        """A tensor of its sizes and type."""
+        return torch.empty(self.shape, dtype=self._value.type().dtype(), device="meta")
 
 
 def argument(value: Value) -> Any:

@@ -17,16 +17,16 @@ import torch
 
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.torch_models.tracing.contractions import (
+from xfcost.torch_models.running.contractions import (
     COMPLEX_MULTIPLY,
     CONTRACTIONS,
     LOOPS,
     QUANTISED,
+    TENSORS,
     Costs,
     Formula,
     first,
 )
-from xfcost.torch_models.tracing.graph import RUNTIME, TENSORS
 
 # Works of the convention, per element of the (first) output -> names.
 PER_OUTPUT: Final[dict[tuple[str, ...], str]] = {
@@ -335,8 +335,9 @@ def real_fourier(args: tuple[Any, ...], result: Any) -> Costs:
     If n is a runtime value, it is inferred from the spectrum of n/2 + 1; an odd n then counts as n - 1.
     """
     x, n, axis = args[0], *_length_and_axis(args)
-    n = 2 * (result.shape[axis] - 1) if n is RUNTIME else x.shape[axis] if n is None else n
-    return _real_transforms(x.numel() // x.shape[axis], n)
+    if n is None:
+        n = x.shape[axis]
+    return _real_transforms(x.numel() // x.shape[axis], n if isinstance(n, int) else 2 * (result.shape[axis] - 1))
 
 
 def inverse_real_fourier(args: tuple[Any, ...], result: Any) -> Costs:

@@ -1,14 +1,13 @@
 """Costs of contractions: products of matrices and vectors, convolutions, attention, recurrences and scans.
 
 A formula takes the positional arguments of a call and its result: tensors that a dispatcher sees, or the sizes that a
-traced graph has. It returns {"macs", "flops", …}. An operation that runs several products (`multi_dot`, `bilinear`,
-`cdist`) counts all of them.
+traced graph has. It returns {"macs", "flops", …}.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import prod
 from typing import Any, Final
 
@@ -17,12 +16,17 @@ from torch import Tensor
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.torch_models.shared.private_torch import elements_stored
-from xfcost.torch_models.tracing.graph import TENSORS
 
 Costs = Counter[str]
 # (positional arguments, result) -> costs; None where the convention has none
 Formula = Callable[[tuple[Any, ...], Any], Costs | None]
 
+
+class SizesAlone:
+    """A tensor of which a formula knows sizes and type alone, as a traced graph has it."""
+
+
+TENSORS: Final[tuple[Any, ...]] = (Tensor, SizesAlone)
 ADD: Final = FLOPS_PER_ELEMENT["add"]
 MULTIPLY: Final = FLOPS_PER_ELEMENT["multiply"]
 COMPLEX_MULTIPLY: Final = FLOPS_PER_ELEMENT["complex_multiply"]
@@ -55,67 +59,10 @@ def _products(operand: int, term: int = -1) -> Formula:
     return formula
 
 
-def _inner(args: tuple[Any, ...], result: Any) -> Costs:
-    """(…, k) · (…, k) over the last axis. With a scalar it is a multiplication."""
-    if args[0].ndim and args[1].ndim:
-        return contraction(result, result.numel() * args[0].shape[-1])
-    return contraction(result, 0, others=result.numel() * MULTIPLY)
-
-
 def _added_products(args: tuple[Any, ...], result: Any) -> Costs:
     """added + the sum over b of (b, n, k) · (b, k, m): `addbmm`."""
     samples, _, k = args[1].shape
     return contraction(result, result.numel() * samples * k, result.numel() * ADD)
-
-
-def _every_pair(args: tuple[Any, ...], result: Any) -> Costs:
-    """The product of each pair, without a sum: `outer`, `kron`."""
-    return Counter(flops=result.numel() * MULTIPLY)
-
-
-def _vector_dots(args: tuple[Any, ...], result: Any) -> Costs:
-    """`linalg.vecdot`: torch multiplies element-wise, and sums."""
-    pairs = torch.broadcast_shapes(args[0].shape, args[1].shape).numel()
-    return Counter(flops=pairs * (MULTIPLY + FLOPS_PER_ELEMENT["sum"]))
-
-
-def _tensordot(args: tuple[Any, ...], result: Any) -> Costs:
-    """Sums over pairs of axes. If one of a pair has size 1, torch sums the other first."""
-    left, right, left_axes, right_axes = args[:4]
-    left_rest, right_rest, summed = left.numel(), right.numel(), 1
-    sums = 0
-    for one, other in zip(left_axes, right_axes, strict=True):
-        sides = left.shape[one], right.shape[other]
-        if sides[0] == sides[1]:
-            summed *= sides[0]
-        sums += right_rest if sides[0] == 1 < sides[1] else left_rest if sides[1] == 1 < sides[0] else 0
-        left_rest, right_rest = left_rest // sides[0], right_rest // sides[1]
-    return contraction(result, result.numel() * summed, sums * FLOPS_PER_ELEMENT["sum"])
-
-
-def _product_chain(args: tuple[Any, ...], result: Any) -> Costs:
-    """`multi_dot` and `chain_matmul`, in the order with the fewest multiply-accumulates, as torch chooses.
-
-    The minimum over all bracketings of matrices (s₀, s₁) · (s₁, s₂) · …; a vector counts as a matrix.
-    """
-    shapes = [tuple(tensor.shape) for tensor in args[0]]
-    shapes[0], shapes[-1] = (1,) * (2 - len(shapes[0])) + shapes[0], shapes[-1] + (1,) * (2 - len(shapes[-1]))
-    sides = [shapes[0][0], *(columns for _, columns in shapes)]
-    fewest = {(i, i): 0 for i in range(len(shapes))}
-    for length in range(2, len(shapes) + 1):
-        for i in range(len(shapes) - length + 1):
-            j = i + length - 1
-            fewest[i, j] = min(
-                fewest[i, k] + fewest[k + 1, j] + sides[i] * sides[k + 1] * sides[j + 1] for k in range(i, j)
-            )
-    return contraction(result, fewest[0, len(shapes) - 1])
-
-
-def _bilinear(args: tuple[Any, ...], result: Any) -> Costs:
-    """x₁ (…, i), x₂ (…, j), weight (o, i, j): for each of o, x₁ · weight, then · x₂, added to the output."""
-    _, i, j = args[2].shape
-    sums = 1 if args[3] is None else 2
-    return contraction(result, result.numel() * j * (i + 1), result.numel() * sums * ADD)
 
 
 def _trilinear(args: tuple[Any, ...], result: Tensor) -> Costs:
@@ -134,20 +81,6 @@ def _trilinear(args: tuple[Any, ...], result: Tensor) -> Costs:
     with_third = pair - (set(summed) - axes[2]) | axes[2]
     macs = sum(prod(sizes[axis] for axis in each) for each in (pair, with_third))
     return contraction(result, macs, result.numel() * ADD)
-
-
-# By default `cdist` uses one product if either side has more vectors than this.
-_MOST_VECTORS_WITHOUT_PRODUCT: Final = 25
-_ALWAYS_PRODUCT, _NEVER_PRODUCT = 1, 2
-
-
-def _cdist(args: tuple[Any, ...], result: Any) -> Costs:
-    """(left, right, p, mode): distances of (…, P, d) and (…, R, d), element-wise or by one product."""
-    left, right, power, mode = args[:4]
-    many = max(left.shape[-2], right.shape[-2]) > _MOST_VECTORS_WITHOUT_PRODUCT
-    if power == 2 and mode != _NEVER_PRODUCT and (many or mode == _ALWAYS_PRODUCT):  # noqa: PLR2004
-        return _euclidean(args, result)
-    return _distances(args, result)
 
 
 def _distances(args: tuple[Any, ...], result: Any) -> Costs:
@@ -200,81 +133,6 @@ def _attention_products(args: tuple[Any, ...], result: Any) -> Costs:
     """QKᵀ and AV alone, of a kernel's call."""
     entries = first(result).shape[:-1].numel() * args[1].shape[-2]
     return contraction(result, entries * (args[1].shape[-1] + args[2].shape[-1]))
-
-
-# ── einsum: torch's sequence of products and sums of operand pairs ──
-
-_ELLIPSIS: Final = "..."
-# A letter, or the index of an axis in `...`, counted from the last (0), with the size of its axis.
-_Letter = str | int
-_Sides = dict[_Letter, int]
-
-
-def _einsum(args: tuple[Any, ...], result: Any) -> Costs:
-    """Each pair costs a matrix product if it sums a letter, otherwise an element-wise product.
-
-    torch gives all operands one axis per letter; a missing letter is an axis of size 1. It contracts pairs of operands,
-    from left to right or along the path of opt_einsum that the trace recorded. Letters that no other operand and not
-    the output need are summed before the product if only one operand has them with size above 1, otherwise by the
-    product. Letters of size 1 in both operands are summed by it too: a product of width 1.
-    """
-    operands, in_output = _operands(args[0].replace(" ", ""), [tensor.shape for tensor in args[1]])
-    path = args[2] if len(args) > 2 else None  # noqa: PLR2004
-    macs = products = sums = 0
-    for left, right in _pairs(operands, path):
-        needed = in_output.union(*operands)
-        sums += _summed_alone(left, right, needed) + _summed_alone(right, left, needed)
-        sizes = {letter: max(left.get(letter, 1), right.get(letter, 1)) for letter in left | right}
-        summed = (left.keys() & right.keys()) - needed
-        macs += prod(sizes.values()) if summed else 0
-        products += 0 if summed else prod(sizes.values())
-        operands.insert(
-            len(operands) if path else 0, {operand: sizes[operand] for operand in sizes if operand not in summed}
-        )
-    sums += _summed_alone(operands[0], {}, in_output)
-    multiply = COMPLEX_MULTIPLY if result.is_complex() else MULTIPLY
-    return contraction(result, macs, sums * FLOPS_PER_ELEMENT["sum"], products * multiply)
-
-
-def _operands(equation: str, shapes: list[torch.Size]) -> tuple[list[_Sides], frozenset[_Letter]]:
-    """The sizes of each operand by letter, and the letters of the output."""
-    left, arrow, right = equation.partition("->")
-    terms = left.split(",")
-    operands: list[_Sides] = [
-        dict(zip(_letters(term, len(sizes)), sizes, strict=True)) for term, sizes in zip(terms, shapes, strict=True)
-    ]
-    letters = [letter for term in terms for letter in term if letter.isalpha()]
-    written = right if arrow else _ELLIPSIS + "".join(letter for letter in set(letters) if letters.count(letter) == 1)
-    in_output: set[_Letter] = {letter for letter in written if letter.isalpha()}
-    if _ELLIPSIS in written:
-        in_output |= {letter for sides in operands for letter in sides if isinstance(letter, int)}
-    return operands, frozenset(in_output)
-
-
-def _letters(term: str, rank: int) -> list[_Letter]:
-    """The letter of every axis."""
-    if _ELLIPSIS not in term:
-        return list(term)
-    before, _, after = term.partition(_ELLIPSIS)
-    return [*before, *reversed(range(rank - len(before) - len(after))), *after]
-
-
-def _pairs(operands: list[_Sides], path: list[int] | None) -> Iterator[tuple[_Sides, _Sides]]:
-    """Pairs taken from `operands`. The caller appends each product before it asks for the next pair."""
-    for step in range(len(operands) - 1):
-        first, second = sorted(path[2 * step : 2 * step + 2]) if path else (0, 1)
-        right = operands.pop(second)
-        yield operands.pop(first), right
-
-
-def _summed_alone(operand: _Sides, other: _Sides, needed: frozenset[_Letter]) -> int:
-    """The number of elements summed before the product; the summed letters are deleted from `operand`."""
-    alone = {letter for letter, size in operand.items() if letter not in needed and other.get(letter, 1) == 1 != size}
-    entering = prod(operand.values()) if alone else 0
-    for letter in alone:
-        del operand[letter]
-        other.pop(letter, None)
-    return entering
 
 
 # ── recurrences and scans ──
@@ -387,16 +245,8 @@ CONTRACTIONS: Final[dict[Formula, str]] = {
     _products(0): "matmul mm bmm mv dot vdot _int_mm _weight_int8pack_mm _weight_int4pack_mm",
     _products(1, term=0): "addmm addmm_ _addmm_activation baddbmm baddbmm_ addmv addmv_",
     _products(0, term=4): "_scaled_mm",
-    _inner: "inner",
     _added_products: "addbmm addbmm_",
-    _every_pair: "outer ger kron",
-    _vector_dots: "linalg_vecdot",
-    _tensordot: "tensordot",
-    _einsum: "einsum",
-    _product_chain: "linalg_multi_dot chain_matmul",
-    _bilinear: "bilinear",
     _trilinear: "_trilinear",
-    _cdist: "cdist",
     _distances: "_cdist_forward",
     _euclidean: "_euclidean_dist",
     _grouped: "_grouped_mm _scaled_grouped_mm",
