@@ -44,11 +44,10 @@ from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.memory.shortage import tightest
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.calls import Recorded, recorded, recorded_step
+from xfcost.torch_models.predicting.device import pace
 from xfcost.torch_models.predicting.features import features_of
-from xfcost.torch_models.predicting.networks import NETWORKS
-from xfcost.torch_models.predicting.pace import Pace
+from xfcost.torch_models.predicting.networks import NETWORKS, TRAINED
 from xfcost.torch_models.predicting.predict import Predictor, Seconds
-from xfcost.torch_models.predicting.training_networks import TRAINED
 
 TOKENS = {"forward": (196, 784, 3136), "train": (196, 784)}
 OPTIMIZER = "adamw"
@@ -189,9 +188,9 @@ def result(one: Configuration, predict: Predictor, most: float) -> Result | None
 def measured(one: Configuration, calibration: Calibration, expected: float) -> Measured:
     """In a process of its own: the median of several runs."""
     torch.set_num_threads(calibration.machine.threads)
-    pace = Pace("cpu", "float32", time.perf_counter)
+    paced = partial(pace, "cpu", "float32", time.perf_counter)
     call, record = RUN[one.mode](one.architecture()).ready()
-    times, before = [], pace()
+    times, before = [], paced()
     call()
     for _ in range(RUNS):
         started = time.perf_counter()
@@ -201,7 +200,7 @@ def measured(one: Configuration, calibration: Calibration, expected: float) -> M
     off = ""
     if abs(expected / whole - 1) > FAR:
         off = furthest(record(), Predictor(calibration), whole, trained=one.mode == "train")
-    return Measured(whole, (before + pace()) / 2, off)
+    return Measured(whole, (before + paced()) / 2, off)
 
 
 def furthest(found: Recorded, predict: Predictor, whole: float, *, trained: bool) -> str:

@@ -11,8 +11,8 @@ from xfcost.torch_models.ownership.follower import Follower
 from xfcost.torch_models.ownership.found import FoundOperation
 from xfcost.torch_models.ownership.run import TokenAxes, own_inputs
 from xfcost.torch_models.ownership.verdict import verdicts
+from xfcost.torch_models.running.surroundings import without_fast_path
 from xfcost.torch_models.shared.running_modules import running_modules
-from xfcost.torch_models.tracing.fast_path import without_fast_path
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 

@@ -25,10 +25,10 @@ from xfcost.torch_models.ownership.verdict import verdicts
 from xfcost.torch_models.probing.compare import example
 from xfcost.torch_models.probing.hints import hints_for
 from xfcost.torch_models.probing.small import Small, made_small
+from xfcost.torch_models.running.rows import row_path
 from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.recurrent import RecurrentLayer
 from xfcost.torch_models.sublayer import SubLayerModel
-from xfcost.torch_models.tracing.rows import row_path
 
 # Of the operations in one leaf, the first of these decides.
 _ORDER: Final = ("unknown", "global", "local", "per-token")

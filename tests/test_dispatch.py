@@ -181,6 +181,8 @@ def run_lstm(x_BNG: Tensor, weight_GH: Tensor) -> Tensor:
         # n/2 complex numbers: 5 · 8/2 · log₂ 8; the filling up is the transform's
         (lambda x: torch.fft.rfft(x, n=8), [(5,)], {"flops": 60}),
         (lambda x: x.topk(2), [(3, 5)], {"comparisons": 45}),
+        # three columns of 16: log₂ 16 comparisons per element
+        (lambda x: torch.sort(x, dim=0, stable=True)[0], [(16, 3)], {"comparisons": 192}),
         (lambda x: x.floor(), [(3, 4)], {"flops": 12}),
         # one per element of the output, 3·4
         (torch.maximum, [(1, 4), (3, 4)], {"comparisons": 12}),

@@ -54,8 +54,8 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES, ModuleMaker
+from xfcost.torch_models.running.rows import row_path
 from xfcost.torch_models.sublayer import SubLayerModel
-from xfcost.torch_models.tracing.rows import row_path
 
 EXAMPLES = [component for component, _ in examples(fused=(False,))]
 every_case = pytest.mark.parametrize("case", tiered_cases(), ids=str)

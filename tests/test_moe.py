@@ -23,7 +23,7 @@ from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.tracing.rows import row_path
+from xfcost.torch_models.running.rows import row_path
 
 PACKED = (
     Moe(),

@@ -1,4 +1,4 @@
-"""The graph's handles, the dispatcher's formulas and the backward pass know the same ATen operations."""
+"""One table says what an operation costs: it names operations of torch, and torch's own formulas agree with it."""
 
 from __future__ import annotations
 
@@ -7,52 +7,55 @@ from collections import Counter
 
 import pytest
 import torch
+from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
 from modules import Call
 from test_trace_elementwise import work
 from xfcost.torch_models.running.by_row import dispatch
-from xfcost.torch_models.running.costs import FLOPS
-from xfcost.torch_models.tracing.contraction_costs import CONTRACTIONS
-from xfcost.torch_models.tracing.elementwise_costs import ELEMENTWISE
-from xfcost.torch_models.tracing.handles import COUNTED, FREE
-from xfcost.torch_models.tracing.operation_names import CHOICES, PER_INPUT, PER_OUTPUT
+from xfcost.torch_models.running.operation_costs import CHOICES, COSTS, FREE, PER_INPUT, PER_OUTPUT
 from xfcost.torch_models.tracing.trace import trace
 
 aten = torch.ops.aten
-GRAPH = {name.removeprefix("aten::") for name in (*COUNTED, *FREE) if name.startswith("aten::")}
-DISPATCHER = {*FLOPS, *CONTRACTIONS, *ELEMENTWISE, *flop_registry}
-# What the dispatcher sees of a function that a graph holds as one operation.
-KERNELS = {
-    "_adaptive_avg_pool2d": "adaptive_avg_pool2d",
-    "_adaptive_avg_pool3d": "adaptive_avg_pool3d",
-    "_cdist_forward": "cdist",
-    "_euclidean_dist": "cdist",
-    "_embedding_bag": "embedding_bag",
-    "_embedding_bag_forward_only": "embedding_bag",
-    "_fft_c2r": "fft_irfft",
-    "_fft_r2c": "fft_rfft",
-    "_grid_sampler_2d_cpu_fallback": "grid_sampler_2d",
-    "_native_batch_norm_legit": "batch_norm",
-    "_trilinear": "bilinear",
-    "cudnn_batch_norm": "batch_norm",
-    "cudnn_convolution": "_convolution",
-    "cudnn_grid_sampler": "grid_sampler",
-    "convolution_overrideable": "_convolution",
-    "mkldnn_linear": "linear",
-    "native_batch_norm": "batch_norm",
-    "_slow_conv2d_forward": "_convolution",
+
+
+def made(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.empty(shape, device="meta", dtype=dtype)
+
+
+IMAGE, KERNELS, ADDED = made(2, 6, 9, 9), made(8, 3, 3, 3), made(8)
+# stride, padding, dilation, transposed, padding of the output, groups
+WINDOW = ([2, 2], [1, 1], [1, 1], False, [0, 0], 2)
+TRANSPOSED = ([2, 2], [1, 1], [1, 1], True, [0, 0], 2)
+# Calls of the operations that torch counts too.
+BY_TORCH = {
+    "aten::mm": (made(3, 4), made(4, 5)),
+    "aten::bmm": (made(2, 3, 4), made(2, 4, 5)),
+    "aten::addmm": (made(5), made(3, 4), made(4, 5)),
+    "aten::baddbmm": (made(2, 3, 5), made(2, 3, 4), made(2, 4, 5)),
+    "aten::convolution": (IMAGE, KERNELS, ADDED, *WINDOW),
+    "aten::convolution transposed": (IMAGE, made(6, 4, 3, 3), ADDED, *TRANSPOSED),
+    "aten::_convolution": (IMAGE, KERNELS, ADDED, *WINDOW, False, False, False),
 }
-FUSED_ATTENTION = ("_scaled_dot_product", "_flash_attention", "_efficient_attention")
-# Seen in modules of others alone: their graphs name the operation as not counted.
-NO_HANDLE = {
-    "_fft_c2c",
-    "_addmm_activation",
-    "_weight_int4pack_mm",
-    "_weight_int8pack_mm",
-    "nll_loss_forward",
-    "nll_loss2d_forward",
-}
+
+
+def test_every_name_is_an_operation_of_torch() -> None:
+    names = {name.removeprefix("aten::") for name in (*COSTS, *FREE) if name.startswith("aten::")}
+    assert {name for name in names if not hasattr(aten, name)} == set()
+
+
+def test_no_operation_is_both_counted_and_free() -> None:
+    assert COSTS.keys() & FREE == set()
+
+
+@pytest.mark.parametrize("name", BY_TORCH)
+def test_torch_counts_the_same_products(name: str) -> None:
+    args, packet = BY_TORCH[name], getattr(aten, name.partition("::")[2].partition(" ")[0])
+    shape = (2, 8, 17, 17) if "transposed" in name else None  # (9 - 1)·2 - 2 + 3
+    result = made(*shape) if shape else made(2, 8, 5, 5) if "convolution" in name else packet(*args)
+    costs = COSTS[name.partition(" ")[0]](args, result)
+    assert costs is not None
+    assert 2 * costs["macs"] == flop_registry[packet](*args, out_val=result)
 
 
 def is_composite(name: str) -> bool:
@@ -60,19 +63,6 @@ def is_composite(name: str) -> bool:
     overloads = [getattr(getattr(aten, name), overload)._name for overload in getattr(aten, name).overloads()]
     known = [one for one in overloads if torch._C._dispatch_has_kernel(one) and "out" not in one.rpartition(".")[2]]
     return all(torch._C._dispatch_has_kernel_for_dispatch_key(one, "CompositeImplicitAutograd") for one in known)
-
-
-def test_what_a_graph_may_hold_the_dispatcher_knows() -> None:
-    unknown = {name for name in GRAPH if getattr(aten, name) not in DISPATCHER and not is_composite(name)}
-    assert unknown == set(), "add each to operation_names.py, or its formula to elementwise_costs.py"
-
-
-def test_what_the_dispatcher_knows_has_a_handle() -> None:
-    names = {str(packet._qualified_op_name) for packet in DISPATCHER if hasattr(packet, "_qualified_op_name")}
-    alone = {name.removeprefix("aten::") for name in names if name.startswith("aten::")} - GRAPH
-    forward = {name for name in alone if "backward" not in name and not name.startswith(FUSED_ATTENTION)}
-    assert forward - NO_HANDLE == set(KERNELS), "add each to operation_names.py, or a handle"
-    assert set(KERNELS.values()) <= GRAPH
 
 
 def called(name: str) -> Call | None:
@@ -103,3 +93,35 @@ def test_both_accounts_count_the_same_of_an_operation(name: str) -> None:
     traced, dispatched = trace(CALLED[name], (x,)), dispatch(CALLED[name], (x,))
     assert traced.unsupported == dispatched.unknown == {}
     assert work(traced) == +sum(dispatched.modules.values(), Counter())
+
+
+def as_complex(x: Tensor) -> Tensor:
+    return torch.complex(x, x)
+
+
+# On 2·3 complex numbers: a sum adds two parts, a product takes 6 FLOPs.
+COMPLEX = {
+    "sum": (lambda x: as_complex(x) + as_complex(x), {"flops": 12}),
+    "product": (lambda x: as_complex(x) * as_complex(x), {"flops": 36}),
+    "total": (lambda x: as_complex(x).sum(), {"flops": 12}),
+    "movement": (lambda x: torch.cat([as_complex(x), as_complex(x)]), {"moved": 12}),
+    # 2·2 dot products of 3 numbers, 8 FLOPs each, and what is added to them
+    "product and sum": (
+        lambda x: torch.addmm(as_complex(x[:, :2]), as_complex(x), as_complex(x.t())),
+        {"macs": 12, "flops": 96 + 8},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_both_accounts_count_complex_numbers_alike(name: str) -> None:
+    function, expected = COMPLEX[name]
+    x = torch.full((2, 3), 0.5)
+    assert work(trace(Call(function), (x,))) == expected
+    assert dispatch(Call(function), (x,)).modules[""] == expected
+
+
+def test_both_accounts_name_what_complex_numbers_have_no_count_of() -> None:
+    module, x = Call(lambda x: as_complex(x).exp()), torch.full((2, 3), 0.5)
+    assert trace(module, (x,)).unsupported == {"aten::exp of complex numbers": 1}
+    assert dispatch(module, (x,)).unknown == {"aten::exp": 1}

@@ -40,7 +40,7 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.tracing.rows import row_path
+from xfcost.torch_models.running.rows import row_path
 
 WIDTH, OUT = 5, 6
 COMPONENTS = (

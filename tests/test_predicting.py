@@ -25,12 +25,11 @@ from xfcost.report.table import ledger_plain
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
-from xfcost.torch_models.predicting.calibrate import Run, at_one_pace, fitted, outside, run_of, steady
+from xfcost.torch_models.predicting.calibrate import Run, at_one_pace, fitted, overhead_of, run_of, steady
 from xfcost.torch_models.predicting.calls import recorded
+from xfcost.torch_models.predicting.device import pace
 from xfcost.torch_models.predicting.features import Features, features
 from xfcost.torch_models.predicting.operations import Operations
-from xfcost.torch_models.predicting.overhead import overhead_of
-from xfcost.torch_models.predicting.pace import Pace
 from xfcost.torch_models.predicting.predict import Predictor, interval_of
 from xfcost.torch_models.predicting.regression import Regression, baseline_seconds, joined, samples_of
 from xfcost.torch_models.running.prediction_calls import FUSED_ATTENTION
@@ -195,23 +194,24 @@ def runs(overhead):
 
 def test_overhead_is_fitted_to_whole_networks():
     overhead = Overhead(call=2e-6, view=1e-6, module=5e-6)
-    found = overhead_of([outside(one) for one in runs(overhead)])
+    found = overhead_of(runs(overhead))
     for name in ("call", "view", "module"):
         assert getattr(found, name) == pytest.approx(getattr(overhead, name), rel=1e-6)
 
 
 def test_a_network_far_from_the_others_moves_no_overhead():
     overhead = Overhead(call=2e-6, view=1e-6, module=5e-6)
-    networks = [outside(one) for one in runs(overhead)]
-    found = overhead_of([*networks, networks[3]._replace(rest=40 * networks[3].rest)])
+    networks = runs(overhead)
+    far = networks[3]._replace(whole=networks[3].spent + 40 * (networks[3].whole - networks[3].spent))
+    found = overhead_of([*networks, far])
     assert found.seconds(calls=10, views=10, modules=10) == pytest.approx(80e-6, rel=1e-6)
 
 
 def test_no_overhead_is_below_zero():
     # calls that take longer alone than in their network: the rest is 100 ns a view less 50 ns a call
     networks = [
-        one._replace(rest=1e-7 * one.views - 5e-8 * one.calls)
-        for one in map(outside, runs(Overhead(call=0.0, view=0.0, module=0.0)))
+        one._replace(whole=one.spent + 1e-7 * one.views - 5e-8 * sum(one.calls.values()))
+        for one in runs(Overhead(call=0.0, view=0.0, module=0.0))
     ]
     found = overhead_of(networks)
     assert min(found.call, found.view, found.module) == 0.0
@@ -297,7 +297,7 @@ def test_nine_in_ten_errors_are_at_most_so_large():
 
 def test_the_pace_is_the_median_time_of_a_product():
     # each look at the clock is a millisecond later: a product lies between two
-    assert Pace("cpu", "float32", Ticks())() == pytest.approx(1e-3)
+    assert pace("cpu", "float32", Ticks()) == pytest.approx(1e-3)
 
 
 def test_networks_at_another_pace_are_told():

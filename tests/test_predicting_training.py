@@ -24,13 +24,12 @@ from xfcost.ledger.errors import UsageError
 from xfcost.report.calibration import report
 from xfcost.report.console import plain_text
 from xfcost.torch_models.memory.training_step import Stepping
-from xfcost.torch_models.predicting.calibrate import Run, fitted
+from xfcost.torch_models.predicting.calibrate import Run, fitted, runner_of
 from xfcost.torch_models.predicting.calls import OUTSIDE, recorded_step
 from xfcost.torch_models.predicting.features import features
+from xfcost.torch_models.predicting.networks import TRAINED, Chosen, placed
 from xfcost.torch_models.predicting.predict import Predictor
 from xfcost.torch_models.predicting.regression import joined, samples_of
-from xfcost.torch_models.predicting.runners import step_runner
-from xfcost.torch_models.predicting.training_networks import TRAINED, training_networks
 from xfcost.torch_models.running.prediction_calls import FLASH_ATTENTION, FUSED_ATTENTION, LayoutCall
 from xfcost.torch_models.shared.experts import ExpertLinear
 from xfcost.torch_models.timing.subjects import UPDATE
@@ -235,20 +234,22 @@ def test_calibrated_steps_are_predicted_from_the_other_steps_and_from_forwards()
 
 
 def test_a_runner_of_steps_runs_whole_ones_and_records_them():
-    built = live("vit-ti32", "cpu", ONE, N=49, mode="train")
-    runner = step_runner(built, "sgd", "cpu", Ticks(), list)
-    weight = next(built.model.parameters())
+    chosen = Chosen("vit-ti32", (49,), ONE, mode="train", optimizer="sgd")
+    ((name, architecture, _),) = placed([chosen], "float32")
+    assert name == "vit-ti32 N=49 stages.0.depth=1 eager train sgd"
+    whole, record = runner_of(architecture, chosen, "cpu", Ticks())
+    weight = next(whole.model.parameters())
     before = weight._version
-    runner.whole()
+    whole()
     assert weight._version == before + 1
-    assert any(call.operation == "aten.add_" for row, call in runner.recorded(1).calls if row == UPDATE)
+    assert any(call.operation == "aten.add_" for row, call in record(1).calls if row == UPDATE)
 
 
 def test_every_optimizer_is_calibrated():
     from xfcost.formulas.conventions import OPTIMIZERS
 
     assert {one.optimizer for one in TRAINED} == set(OPTIMIZERS)
-    names = [name for name, _, _ in training_networks("float32")]
+    names = [name for name, _, _ in placed(TRAINED, "float32")]
     assert len(set(names)) == len(names) == len(TRAINED)
 
 

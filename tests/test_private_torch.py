@@ -15,8 +15,8 @@ from torch import nn
 import xfcost
 from helpers import environment
 from xfcost.ledger.errors import UsageError, VersionError
-from xfcost.torch_models.running.branches import plain_branches
 from xfcost.torch_models.running.costs import is_composite
+from xfcost.torch_models.running.surroundings import plain_branches
 from xfcost.torch_models.shared import private_torch
 from xfcost.torch_models.shared.no_compiler import no_compiler
 

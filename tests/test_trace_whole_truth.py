@@ -137,12 +137,12 @@ def test_totals_that_are_all_are_printed_plainly() -> None:
 
 
 def test_totals_that_are_not_all_say_so_in_the_same_breath() -> None:
-    found = trace(Call(lambda x: torch.fft.fft(x @ x).real.logcumsumexp(0).logcumsumexp(1)), (torch.zeros(3, 3),))
+    found = trace(Call(lambda x: torch.i0(x @ x).logcumsumexp(0).logcumsumexp(1)), (torch.zeros(3, 3),))
     assert not found.complete
     assert str(found) == repr(found)
     assert str(found).splitlines() == [
         "at least 27 MACs, at least 54 FLOPs; 0 parameters",
-        "not counted, for no handle knows them: aten::fft_fft (1×), aten::logcumsumexp (2×)",
+        "not counted, for no handle knows them: aten::i0 (1×), aten::logcumsumexp (2×)",
     ]
 
 
@@ -171,7 +171,6 @@ def _looped(x: Tensor) -> Tensor:
         (lambda x: torch.sparse.mm(x.to_sparse(), x), "aten::_sparse_mm"),
         (lambda x: F.interpolate(x[None, None], scale_factor=0.5, mode="bilinear", antialias=True)[0, 0], None),
         (lambda x: torch.linalg.inv(x + torch.eye(4)), "aten::linalg_inv"),
-        (lambda x: torch.linalg.matrix_power(x, 5), "aten::linalg_matrix_power"),
         (lambda x: torch.linalg.solve(x + torch.eye(4), x), "aten::linalg_solve"),
     ],
 )

@@ -14,10 +14,10 @@ def relative_pace(configuration: Configuration, timing: TimingPlan) -> float | N
     """
     if not timing.checks:
         return None
-    from xfcost.torch_models.predicting.pace import Pace
+    from xfcost.torch_models.predicting.device import pace
     from xfcost.torch_models.timing.devices import threads_set, waiting_clock
 
     device, dtype = configuration.device, configuration.dtype
     calibrated = calibration_of(device, dtype, timing.threads).pace
     with threads_set(configuration.threads):
-        return Pace(device, dtype, waiting_clock(device))() / calibrated if calibrated else None
+        return pace(device, dtype, waiting_clock(device)) / calibrated if calibrated else None

@@ -25,6 +25,7 @@ from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
 from xfcost.torch_models.any_model.work import Key, Work
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.running.recorder import Recorder
+from xfcost.torch_models.running.surroundings import handed_to_numpy, shapes_on_meta, unchanged, without_fast_path
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.private_torch import (
     FAKE_TENSOR_LOGGER,
@@ -37,10 +38,6 @@ from xfcost.torch_models.shared.private_torch import (
     pytree,
     tensors_of,
 )
-from xfcost.torch_models.tracing.fast_path import without_fast_path
-from xfcost.torch_models.tracing.meta import shapes_on_meta
-from xfcost.torch_models.tracing.outside import handed_to_numpy
-from xfcost.torch_models.tracing.unchanged import unchanged
 
 # A generator that gives more is not run further; it may never end.
 MOST_ITEMS: Final = 10_000

@@ -26,12 +26,12 @@ from xfcost.torch_models.any_model.work import Work, owners
 from xfcost.torch_models.memory.peak import bytes_to_run, on_cpu, peak_of_call, peak_on, peak_on_cuda
 from xfcost.torch_models.memory.training_step import Stepping, optimizer
 from xfcost.torch_models.running.recorder import Recorder, differentiate
+from xfcost.torch_models.running.surroundings import shapes_on_meta
 from xfcost.torch_models.shared.private_torch import is_compiled_in_place, pytree
 from xfcost.torch_models.timing.devices import Clock, waiting_clock
 from xfcost.torch_models.timing.refusals import on_device
 from xfcost.torch_models.timing.subjects import UPDATE
 from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, timing_of
-from xfcost.torch_models.tracing.meta import shapes_on_meta
 
 # What a module may raise because of its own code.
 _OWN_ERRORS: Final = (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)

@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from importlib.metadata import version
+from itertools import combinations
 from typing import Final, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from xfcost.ledger.calibration import (
     Baseline,
@@ -27,22 +30,15 @@ from xfcost.ledger.calibration import (
 )
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
-from xfcost.torch_models.predicting.baseline import peaks, recording_seconds
-from xfcost.torch_models.predicting.calls import Recorded, recorded
+from xfcost.torch_models.memory.training_step import Stepping
+from xfcost.torch_models.predicting.calls import Recorded, recorded, recorded_step
+from xfcost.torch_models.predicting.device import pace, peaks, recording_seconds
 from xfcost.torch_models.predicting.features import Features, features_of
-from xfcost.torch_models.predicting.networks import architectures
+from xfcost.torch_models.predicting.networks import NETWORKS, TRAINED, Chosen, placed
 from xfcost.torch_models.predicting.operations import Operations
-from xfcost.torch_models.predicting.overhead import Outside, overhead_of
-from xfcost.torch_models.predicting.pace import Pace
 from xfcost.torch_models.predicting.regression import Regression, joined, samples_of
-from xfcost.torch_models.predicting.runners import Runner, forward_runner, step_runner
-from xfcost.torch_models.predicting.training_networks import training_networks
-from xfcost.torch_models.running.prediction_calls import LayoutCall
 from xfcost.torch_models.running.recorder import Clock
 from xfcost.torch_models.timing.devices import machine, waiting_clock
-
-Placed = tuple[str, Architecture, bool]
-Stepped = tuple[str, Architecture, str]
 
 # Runs of one network: at least so many, more while they last no longer than these seconds.
 _FEWEST: Final = 3
@@ -55,6 +51,8 @@ _SHORTEST: Final = 2e-7
 _EVICTING_BYTES: Final = 2**28
 # A disturbed network is measured so many times at most.
 _TRIES: Final = 3
+# A network further off than this many times the median of all is left out of the second fit of the overhead.
+_FAR: Final = 5.0
 
 
 class Run(NamedTuple):
@@ -76,6 +74,11 @@ class Run(NamedTuple):
         """Seconds of all its calls."""
         return math.fsum(self.seconds[found] * times for found, times in self.calls.items())
 
+    @property
+    def outside(self) -> tuple[int, int, int]:
+        """Its calls, views and calls of modules: each spends a little around the calls' own seconds."""
+        return sum(self.calls.values()), self.views, self.modules
+
 
 def this_machine(device: str, dtype: str) -> Machine:
     """The device as a calibration names it."""
@@ -89,45 +92,50 @@ def calibrated(
 ) -> Calibration:
     """Measure the device. `say` gets k, n and the name of each network before it runs."""
     ticks = clock or waiting_clock(device)
-    networks, trained = list(architectures(dtype)), list(training_networks(dtype))
-    steps = len(networks) + len(trained) + 1 + _OPERATION_STEPS
+    networks = [*placed(NETWORKS, dtype), *placed(TRAINED, dtype)]
+    steps = len(networks) + 1 + _OPERATION_STEPS
     say(1, steps, "peaks")
     baseline = peaks(device, dtype, ticks)
     extra = recording_seconds(device, ticks)
-    every = _measurements(device, dtype, ticks, extra, networks, trained)
+    # Written, it empties the processor's caches. The blocks that a network lacks would have done so: in a whole model
+    # every block finds its weights in memory.
+    evicting = torch.zeros(_EVICTING_BYTES, dtype=torch.uint8, device=device)
+
+    def measured(name: str, architecture: Architecture, network: Chosen) -> Run:
+        began = pace(device, dtype, ticks)
+        cut = bool(network.settings) and network.mode != "train"
+        before = partial(evicting.add_, 1) if cut else None
+        whole, record = runner_of(architecture, network, device, ticks, before)
+
+        def once() -> Run:
+            seconds, times = _median_of(whole, before, ticks)
+            return run_of(name, record(times), seconds, extra)
+
+        return steady(once)._replace(cut=cut, pace=(began + pace(device, dtype, ticks)) / 2)
+
     runs = []
-    for number, (name, measure) in enumerate(every, 2):
-        say(number, steps, name)
-        runs.append(measure())
-    runs = at_one_pace(runs, [measure for _, measure in every])
-    say(len(every) + 2, steps, "single operations")  # last: networks after them would take up to a third longer
+    for number, one in enumerate(networks, 2):
+        say(number, steps, one[0])
+        runs.append(measured(*one))
+    runs = at_one_pace(runs, [partial(measured, *one) for one in networks])
+    say(len(networks) + 2, steps, "single operations")  # last: networks after them would take up to a third longer
     single = Operations(getattr(torch, dtype), device)
     operations = run_of("single operations", recorded(single, (), ticks), 0.0, extra)
-    forwards, learned = runs[: len(networks)], runs[len(networks) :]
+    trained = sum(one.mode == "train" for _, _, one in networks)
+    forwards, learned = runs[: len(runs) - trained], runs[len(runs) - trained :]
     return fitted(this_machine(device, dtype), baseline, forwards, operations, learned)
 
 
-def _measurements(
-    device: str, dtype: str, ticks: Clock, extra: float, networks: Sequence[Placed], trained: Sequence[Stepped]
-) -> list[tuple[str, Callable[[], Run]]]:
-    """What measures each network, by its name."""
-    evicted, pace = Evicted(device), Pace(device, dtype, ticks)
-
-    def measured(name: str, runner: Runner, cut: bool = False) -> Run:
-        before = pace()
-        run = steady(partial(_run, name, runner, ticks, extra))
-        return run._replace(cut=cut, pace=(before + pace()) / 2)
-
-    def forward(name: str, architecture: Architecture, cut: bool) -> Run:
-        return measured(name, forward_runner(build(architecture, device), ticks, evicted if cut else _nothing), cut)
-
-    def step(name: str, architecture: Architecture, optimizer: str) -> Run:
-        return measured(name, step_runner(build(architecture, device), optimizer, device, ticks, _nothing))
-
-    return [
-        *((one[0], partial(forward, *one)) for one in networks),
-        *((one[0], partial(step, *one)) for one in trained),
-    ]
+def runner_of(
+    architecture: Architecture, network: Chosen, device: str, clock: Clock, before: Callable[[], object] | None = None
+) -> tuple[Callable[[], object], Callable[[int], Recorded]]:
+    """What runs the network once, and what records and times its calls so many times, each after `before`."""
+    live = build(architecture, device)
+    if network.mode == "train":
+        stepping = Stepping(live, network.optimizer, lists=device.startswith("cuda"))
+        return stepping, lambda times: recorded_step(live, stepping, clock, times, before)
+    whole = torch.no_grad()(partial(live.model, *live.inputs))
+    return whole, lambda times: recorded(live.model, live.inputs, clock, times, before)
 
 
 def at_one_pace(runs: Sequence[Run], again: Sequence[Callable[[], Run]]) -> list[Run]:
@@ -139,27 +147,17 @@ def at_one_pace(runs: Sequence[Run], again: Sequence[Callable[[], Run]]) -> list
     ]
 
 
-class Evicted:
-    """Called, it empties the processor's caches.
-
-    The blocks that a network lacks would have done so: in a whole model every block finds its weights in memory.
-    """
-
-    def __init__(self, device: str) -> None:
-        self._bytes = torch.zeros(_EVICTING_BYTES, dtype=torch.uint8, device=device)
-
-    def __call__(self) -> None:
-        self._bytes.add_(1)
-
-
-def _nothing() -> None:
-    """Nothing is to be done before a run."""
-
-
-def _run(name: str, runner: Runner, clock: Clock, extra: float) -> Run:
-    """The network run whole, then with a clock around each call."""
-    whole, times = _whole(runner, clock)
-    return run_of(name, runner.recorded(times), whole, extra)
+def _median_of(whole: Callable[[], object], before: Callable[[], object] | None, clock: Clock) -> tuple[float, int]:
+    """The median seconds of a whole run, and the number of runs that it was taken from."""
+    times: list[float] = []
+    whole()
+    while len(times) < _FEWEST or (sum(times) < _SECONDS and len(times) < _MOST):
+        if before is not None:
+            before()
+        started = clock()
+        whole()
+        times.append(clock() - started)
+    return statistics.median(times), len(times)
 
 
 def steady(measure: Callable[[], Run]) -> Run:
@@ -177,42 +175,45 @@ def fitted(
 ) -> Calibration:
     """The calibration of measured networks; `learned` ran training steps."""
     # Empty caches slow Python down too, once a run: not a part of what a call costs.
-    overhead = overhead_of([outside(one) for one in runs if not one.cut])
-    measured = merged([*runs, operations])
+    overhead = overhead_of([one for one in runs if not one.cut])
+    samples, training = samples_of(baseline, merged([*runs, operations])), None
+    if learned:
+        steps = overhead_of(learned)
+        training = TrainingSteps(
+            overhead=steps,
+            networks=_predicted(
+                learned, lambda others: joined(samples, samples_of(baseline, merged(others))), baseline, steps
+            ),
+            samples=samples_of(baseline, merged(learned)),
+        )
     return Calibration(
         machine=where,
         measured=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         baseline=baseline,
         overhead=overhead,
-        networks=tuple(_left_out(one, runs, operations, baseline, overhead) for one in runs),
-        samples=samples_of(baseline, measured),
-        training=_training(baseline, samples_of(baseline, measured), learned) if learned else None,
+        networks=_predicted(
+            runs, lambda others: samples_of(baseline, merged([*others, operations])), baseline, overhead
+        ),
+        samples=samples,
+        training=training,
         pace=statistics.median(run.pace for run in (*runs, *learned)),
     )
 
 
-def _training(baseline: Baseline, of_forwards: Sequence[Samples], runs: Sequence[Run]) -> TrainingSteps:
-    """What training steps tell, each predicted from the others and from all forwards."""
-    overhead = overhead_of([outside(one) for one in runs])
-
-    def without(run: Run) -> Network:
-        others = samples_of(baseline, merged(one for one in runs if one is not run))
-        return _predicted(run, Regression(baseline, joined(of_forwards, others)), overhead)
-
-    networks = tuple(without(one) for one in runs)
-    return TrainingSteps(overhead=overhead, networks=networks, samples=samples_of(baseline, merged(runs)))
-
-
-def _whole(runner: Runner, clock: Clock) -> tuple[float, int]:
-    """The median seconds of a whole run, and the number of runs that it was taken from."""
-    times: list[float] = []
-    runner.whole()
-    while len(times) < _FEWEST or (sum(times) < _SECONDS and len(times) < _MOST):
-        runner.before()
-        started = clock()
-        runner.whole()
-        times.append(clock() - started)
-    return statistics.median(times), len(times)
+def _predicted(
+    runs: Sequence[Run], known: Callable[[list[Run]], tuple[Samples, ...]], baseline: Baseline, overhead: Overhead
+) -> tuple[Network, ...]:
+    """Every network predicted from what is `known` of the others."""
+    found = []
+    for run in runs:
+        regression = Regression(baseline, known([one for one in runs if one is not run]))
+        spent = sum(regression(one).seconds * times for one, times in run.calls.items())
+        calls, views, modules = run.outside
+        around = overhead.seconds(calls=calls, views=views, modules=modules)
+        found.append(
+            Network(name=run.name, seconds=run.whole, predicted=spent + around, calls=run.spent, pace=run.pace)
+        )
+    return tuple(found)
 
 
 def run_of(name: str, found: Recorded, whole: float, extra: float = 0.0) -> Run:
@@ -221,17 +222,11 @@ def run_of(name: str, found: Recorded, whole: float, extra: float = 0.0) -> Run:
     calls: dict[Features, int] = defaultdict(int)
     for (_, call), number in found.calls.items():
         calls[every[call]] += number
-    seconds = _medians(found.seconds, every, extra)
-    return Run(name, dict(calls), seconds, sum(found.views.values()), sum(found.modules.values()), whole)
-
-
-def _medians(
-    seconds: Mapping[LayoutCall, Sequence[float]], every: Mapping[LayoutCall, Features], extra: float
-) -> dict[Features, float]:
     together: dict[Features, list[float]] = defaultdict(list)
-    for call, times in seconds.items():
+    for call, times in found.seconds.items():
         together[every[call]] += times
-    return {found: max(statistics.median(times) - extra, _SHORTEST) for found, times in together.items()}
+    seconds = {one: max(statistics.median(times) - extra, _SHORTEST) for one, times in together.items()}
+    return Run(name, dict(calls), seconds, sum(found.views.values()), sum(found.modules.values()), whole)
 
 
 def merged(runs: Iterable[Run]) -> dict[Features, float]:
@@ -243,18 +238,29 @@ def merged(runs: Iterable[Run]) -> dict[Features, float]:
     return {found: statistics.median(times) for found, times in together.items()}
 
 
-def outside(run: Run) -> Outside:
-    """What the network's calls do not account for."""
-    return Outside(sum(run.calls.values()), run.views, run.modules, run.whole - run.spent, run.whole)
+def overhead_of(networks: Sequence[Run]) -> Overhead:
+    """Seconds of a call, a view and a module: least squares of relative errors, none of the three below zero.
+
+    A network that something disturbed would move all three; so those far from a first fit are left out of a second.
+    """
+    counts = np.array([one.outside for one in networks], dtype=float)
+    whole = np.array([one.whole for one in networks])
+    shares, rest = counts / whole[:, None], np.array([one.whole - one.spent for one in networks]) / whole
+    errors = np.abs(shares @ _non_negative(shares, rest) - rest)
+    near = errors <= max(_FAR * float(np.median(errors)), 1e-9)
+    call, view, module = _non_negative(shares[near], rest[near])
+    return Overhead(call=float(call), view=float(view), module=float(module))
 
 
-def _left_out(run: Run, runs: Sequence[Run], operations: Run, baseline: Baseline, overhead: Overhead) -> Network:
-    """The network predicted from the calls of all others."""
-    others = merged([*(one for one in runs if one is not run), operations])
-    return _predicted(run, Regression(baseline, samples_of(baseline, others)), overhead)
-
-
-def _predicted(run: Run, regression: Regression, overhead: Overhead) -> Network:
-    spent = sum(regression(found).seconds * times for found, times in run.calls.items())
-    around = overhead.seconds(calls=sum(run.calls.values()), views=run.views, modules=run.modules)
-    return Network(name=run.name, seconds=run.whole, predicted=spent + around, calls=run.spent, pace=run.pace)
+def _non_negative(factors: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Least squares without a negative coefficient: the best of the fits to some of the columns, the others zero."""
+    columns = factors.shape[1]
+    best, least = np.zeros(columns), float(values @ values)
+    for number in range(1, columns + 1):
+        for chosen in map(list, combinations(range(columns), number)):
+            found = np.zeros(columns)
+            found[chosen] = np.linalg.lstsq(factors[:, chosen], values, rcond=None)[0]
+            error = float(((factors @ found - values) ** 2).sum())
+            if (found >= 0).all() and error < least:
+                best, least = found, error
+    return best

@@ -14,9 +14,9 @@ from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.running.prediction_calls import LayoutCall, calls_by_place, every_layout
 from xfcost.torch_models.running.record import Call, Run
 from xfcost.torch_models.running.recorder import Clock, Recorder
+from xfcost.torch_models.running.rows import leaf_rows, row_path
 from xfcost.torch_models.shared.private_torch import disable_current_modes
 from xfcost.torch_models.timing.subjects import UPDATE
-from xfcost.torch_models.tracing.rows import leaf_rows, row_path
 
 OUTSIDE: Final = ""
 """Stands for the row of what runs outside all rows."""
@@ -87,8 +87,11 @@ def recorded_step(
     With a `clock` real tensors are computed, and every call is timed; `before` is called before each run. A call of the
     backward pass belongs to the row that made its autograd node.
     """
-    if not stepping.optimizer.state:
-        _make_states(stepping)
+    if not stepping.optimizer.state:  # the optimizer makes its states, as the first step of many does
+        for parameter in stepping.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        with Recorder(calls=False, numbers_on_meta=True):
+            stepping.update()
     recorder = Recorder(clock=clock, for_prediction=True, numbers_on_meta=True)
 
     def step() -> None:
@@ -107,14 +110,6 @@ def recorded_step(
     for module, number in recorder.run.modules.items():
         modules[row_path(module, live.rows) or OUTSIDE] += number
     return _recorded(recorder.run, row_of, modules)
-
-
-def _make_states(stepping: Stepping) -> None:
-    """Let the optimizer make its states, as the first step of many does."""
-    for parameter in stepping.model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    with Recorder(calls=False, numbers_on_meta=True):
-        stepping.update()
 
 
 def _rows_of_calls(live: BuiltModel, run: Run) -> Callable[[Call], str]:

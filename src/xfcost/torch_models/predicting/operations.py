@@ -7,24 +7,33 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
-from math import prod
-from typing import Final
+from math import log2, prod
+from typing import Final, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.torch_models.predicting.drawn_convolutions import convolutions
-from xfcost.torch_models.predicting.draws import MOST_ELEMENTS, MOST_MACS, STORE, Draws
-
+_SEED: Final = 14
+# No call has more MACs than this, nor a tensor more elements.
+_MOST_MACS: Final = 2e9
+_MOST_ELEMENTS: Final = 2**25
+_MOST_WEIGHTS: Final = 2**26
+_STORE: Final = 2**27
 # Each operation runs so many times in a row: the first time, a library may compile its kernel.
 _TIMES: Final = 3
 _ELEMENTS: Final = tuple(2**power for power in range(8, 25, 2))
+_GROUP_WIDTHS: Final = (4, 8, 12, 16, 20, 24, 32, 48, 64, 112, 128, 232, 264)
+# Of three convolutions one also runs on images in the memory format channels-last, and on tokens; one also backward.
+_CHANNELS_LAST: Final = 1 / 3
+_BACKWARD: Final = 1 / 3
 
 Operation = Callable[[], object]
+T = TypeVar("T")
 
 
 class Operations(nn.Module):
@@ -32,154 +41,286 @@ class Operations(nn.Module):
 
     def __init__(self, dtype: torch.dtype, device: str) -> None:
         super().__init__()
-        self._draws = Draws(dtype, device)
+        draws = _Draws(dtype, device)
         makers = (
-            self._products, self._batched, partial(convolutions, self._draws), self._attention, self._lines,
-            self._elementwise, self._pools, self._lookups,
+            _products, _batched_products, _convolutions, _attention, _lines, _elementwise, _pools, _lookups,
         )  # fmt: skip
-        self.operations = [operation for make in makers for operation in make()]
+        self.operations = [operation for make in makers for operation in make(draws)]
 
     def forward(self) -> None:
         for operation in self.operations:
             for _ in range(_TIMES):
                 operation()
 
-    def _linear(self, x: Tensor, sizes: tuple[int, int], bias: Tensor | None = None) -> Tensor:
-        weight = self._draws.weight(*sizes).t()
-        return torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
 
-    def _products(self) -> Iterator[Operation]:
-        """x·Wᵀ + b."""
-        for _ in range(320):
-            rows, inner, columns = (
-                self._draws.size(1, 16384),
-                self._draws.size(16, 16384, 8),
-                self._draws.size(16, 32768, 8),
-            )
-            if rows * inner * columns > MOST_MACS or max(inner, rows) * columns > MOST_ELEMENTS:
-                continue
-            x, bias, shape = self._draws.activation(rows, inner), self._draws.weight(columns), (columns, inner)
-            yield partial(self._linear, x, shape, bias)
-            if rows * inner * columns < MOST_MACS / 10:
-                yield partial(self._linear, x, shape)
+class _Draws:
+    """Draws sizes, always the same ones, and hands out tensors.
 
-    def _batched(self) -> Iterator[Operation]:
-        """Batches of products of activations: scores and weighted values of heads and windows."""
-        for number in range(700):
-            if number % 3 == 0:
-                sizes = (
-                    self._draws.size(1, 4096),
-                    self._draws.size(1, 4096),
-                    self._draws.size(8, 256, 4),
-                    self._draws.size(1, 4096),
-                )
-            else:
-                sizes = (
-                    self._draws.size(64, 200_000),
-                    self._draws.size(1, 64),
-                    self._draws.size(4, 64),
-                    self._draws.size(1, 64),
-                )
-            batch, rows, inner, columns = sizes
-            if number % 4 > 1:
-                inner, columns = columns, inner
-            tensors = batch * rows * inner, batch * inner * columns, batch * rows * columns
-            if prod(sizes) > MOST_MACS or max(tensors) > MOST_ELEMENTS / 2:
-                continue
-            left = self._draws.activation(batch, rows, inner)
-            right, turned = (
-                self._draws.activation(batch, *each, after=tensors[0]) for each in ((inner, columns), (columns, inner))
-            )
-            yield partial(torch.bmm, left, right)
-            yield partial(torch.bmm, left, turned.transpose(1, 2))
-            if number % 5 == 0:
-                yield partial(torch.bmm, self._draws.activation(batch, inner, rows).transpose(1, 2), right)
+    Activations are parts of the store's beginning, which the calls before have left in the caches; weights are parts
+    of the rest, in turn, and are found in memory, as they are in a model.
+    """
 
-    def _attention(self) -> Iterator[Operation]:
-        """Fused attention, plain and causal."""
-        for number in range(80):
-            heads, width = self._draws.size(1, 64), self._draws.choice((32, 64, 64, 80, 128))
-            queries = self._draws.size(16, 4096)
-            keys = queries if number % 4 else self._draws.size(16, 4096)
-            if 2 * heads * queries * keys * width > MOST_MACS:
-                continue
-            q = self._draws.activation(1, heads, queries, width)
-            k, v = (
-                self._draws.activation(1, heads, keys, width, after=place * heads * keys * width) for place in (1, 2)
-            )
-            causal = number % 3 == 0 and queries == keys
-            yield partial(F.scaled_dot_product_attention, q, k, v, is_causal=causal)
+    def __init__(self, dtype: torch.dtype, device: str) -> None:
+        self.random = random.Random(_SEED)  # noqa: S311 - sizes
+        self._store = torch.randn(_STORE, dtype=dtype, device=device)
+        self._next = _MOST_ELEMENTS * 2
 
-    def _lines(self) -> Iterator[Operation]:
-        """Softmax, norms, sums along lines."""
-        for _ in range(60):
-            line, rows = self._draws.size(4, 8192), self._draws.size(1, 2**18)
-            if line * rows > MOST_ELEMENTS:
-                continue
-            x = self._draws.activation(rows, line)
-            yield from (partial(function, x, -1) for function in (torch.softmax, torch.sum, torch.mean))
-            yield partial(F.layer_norm, x, x.shape[-1:])
+    def size(self, least: int, most: int, step: int = 1) -> int:
+        """A multiple of `step` between them, uniform in its logarithm."""
+        return max(round(least * (most / least) ** self.random.random() / step), 1) * step
 
-    def _elementwise(self) -> Iterator[Operation]:
-        functions = (torch.relu, F.gelu, F.silu, torch.exp, torch.sigmoid, torch.tanh, torch.neg)
-        for elements in _ELEMENTS:
-            x = self._draws.activation(elements)
-            yield from (partial(function, x) for function in functions)
-            yield partial(torch.mul, x, 2.0)
-            yield partial(torch.cat, [x, x])
-        for _ in range(110):
-            sizes = self._draws.size(1, 512), self._rows(), self._rows()
-            if prod(sizes) > MOST_ELEMENTS:
-                continue
-            x, others = self._draws.activation(*sizes), list(self._operands(*sizes))
-            yield from (partial(torch.add, x, other) for other in others)
-            yield from (partial(torch.mul, x, other) for other in others[:2])
-            views = x.transpose(1, 2), x.transpose(0, 1), x[..., : x.shape[-1] // 2 + 1]
-            yield from (view.contiguous for view in views)
+    def width(self, least: int, most: int) -> int:
+        """Of channels: half of them a multiple of 8, the others a power of two or three times one, as in models."""
+        found = self.size(least, most, 8)
+        if self.choice((True, False)):
+            return found
+        power = 2 ** int(log2(found))
+        return self.choice((power, power, max(power // 4, 8) * 3))
 
-    def _rows(self) -> int:
-        """Any number, or one that channels have."""
-        return self._draws.choice((self._draws.size(1, 4096), self._draws.width(8, 4096)))
+    def choice(self, among: Sequence[T]) -> T:
+        """One of them."""
+        return self.random.choice(among)
 
-    def _operands(self, batch: int, rows: int, columns: int) -> Iterator[Tensor]:
-        """What is added to a (batch, rows, columns) tensor: another, transposed, biases, position biases."""
-        yield (
-            self._draws.weight(batch, rows, columns)
-            if batch * rows * columns < STORE // 8
-            else self._draws.activation(batch, rows, columns, after=MOST_ELEMENTS)
+    def activation(self, *sizes: int, after: int = 0) -> Tensor:
+        """The same memory each time, from the element `after` on."""
+        return self._store[after : after + prod(sizes)].view(sizes)
+
+    def tokens(self, width: int, side: int) -> Tensor:
+        """Tokens (Y·X, C) looked at as one image (1, C, Y, X): kernels of images copy it."""
+        return self.activation(side * side, width).t().view(1, width, side, side)
+
+    def weight(self, *sizes: int) -> Tensor:
+        """Memory that no call has used for long."""
+        if self._next + prod(sizes) > _STORE:
+            self._next = _MOST_ELEMENTS * 2
+        start, self._next = self._next, self._next + prod(sizes)
+        return self._store[start : self._next].view(sizes)
+
+
+def _linear(draws: _Draws, x: Tensor, sizes: tuple[int, int], bias: Tensor | None = None) -> Tensor:
+    weight = draws.weight(*sizes).t()
+    return torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
+
+
+def _products(draws: _Draws) -> Iterator[Operation]:
+    """x·Wᵀ + b."""
+    for _ in range(320):
+        rows, inner, columns = draws.size(1, 16384), draws.size(16, 16384, 8), draws.size(16, 32768, 8)
+        if rows * inner * columns > _MOST_MACS or max(inner, rows) * columns > _MOST_ELEMENTS:
+            continue
+        x, bias, shape = draws.activation(rows, inner), draws.weight(columns), (columns, inner)
+        yield partial(_linear, draws, x, shape, bias)
+        if rows * inner * columns < _MOST_MACS / 10:
+            yield partial(_linear, draws, x, shape)
+
+
+def _batched_products(draws: _Draws) -> Iterator[Operation]:
+    """Batches of products of activations: scores and weighted values of heads and windows."""
+    for number in range(700):
+        few, many = ((64, 200_000), (1, 64), (4, 64), (1, 64)), ((1, 4096), (1, 4096), (8, 256, 4), (1, 4096))
+        sizes = batch, rows, inner, columns = [draws.size(*bounds) for bounds in (few if number % 3 else many)]
+        if number % 4 > 1:
+            inner, columns = columns, inner
+        tensors = batch * rows * inner, batch * inner * columns, batch * rows * columns
+        if prod(sizes) > _MOST_MACS or max(tensors) > _MOST_ELEMENTS / 2:
+            continue
+        left = draws.activation(batch, rows, inner)
+        right, turned = (
+            draws.activation(batch, *each, after=tensors[0]) for each in ((inner, columns), (columns, inner))
         )
-        yield self._draws.weight(columns)
-        yield self._draws.activation(batch, columns, rows, after=MOST_ELEMENTS).transpose(1, 2)
-        yield self._draws.activation(columns, rows).t()
-        yield self._draws.activation(rows, columns)
-        yield self._draws.activation(batch, rows, 1)
+        yield partial(torch.bmm, left, right)
+        yield partial(torch.bmm, left, turned.transpose(1, 2))
+        if number % 5 == 0:
+            yield partial(torch.bmm, draws.activation(batch, inner, rows).transpose(1, 2), right)
 
-    def _pools(self) -> Iterator[Operation]:
-        pools: tuple[Callable[..., Tensor], ...] = (F.max_pool2d, F.avg_pool2d)
-        for _ in range(50):
-            width, side = self._draws.width(8, 1024), self._draws.size(2, 160)
-            kernel = self._draws.choice((2, 3, 3, 4))
-            if width * side**2 > MOST_ELEMENTS or side < kernel:
-                continue
-            x, stride = self._draws.activation(1, width, side, side), self._draws.choice((1, 2, kernel))
-            last = x.contiguous(memory_format=torch.channels_last)
-            for image, pool in product((x, last, self._draws.tokens(width, side)), pools):
-                yield partial(pool, image, kernel, stride, kernel // 2)
 
-    def _lookups(self) -> Iterator[Operation]:
-        """Rows within a batch, and elements by one and two indices, neighbours in a row as in windows."""
-        for _ in range(140):
-            batch, rows, run = self._draws.size(1, 512), self._draws.size(4, 4096), self._draws.size(1, 256)
-            chosen = self._draws.size(4, 40_000)
-            if max(batch * rows * run, batch * chosen * run) > MOST_ELEMENTS:
-                continue
-            x, square = self._draws.activation(batch, rows, run), self._draws.activation(batch, run, rows)
-            window = self._draws.choice((3, 5, 7))
-            places = torch.arange(chosen, device=x.device)
-            one = (places // window + places % window) % rows
-            yield partial(x.__getitem__, (slice(None), one))
-            yield partial(x.__getitem__, (one % batch, one))
-            yield partial(square.__getitem__, (..., one))
-            side = max(int(rows**0.5), 1)
-            image = self._draws.activation(batch, run, side, side)
-            yield partial(image.__getitem__, (slice(None), slice(None), one // side % side, one % side))
+def _attention(draws: _Draws) -> Iterator[Operation]:
+    """Fused attention, plain and causal."""
+    for number in range(80):
+        heads, width = draws.size(1, 64), draws.choice((32, 64, 64, 80, 128))
+        queries = draws.size(16, 4096)
+        keys = queries if number % 4 else draws.size(16, 4096)
+        if 2 * heads * queries * keys * width > _MOST_MACS:
+            continue
+        q = draws.activation(1, heads, queries, width)
+        k, v = (draws.activation(1, heads, keys, width, after=place * heads * keys * width) for place in (1, 2))
+        causal = number % 3 == 0 and queries == keys
+        yield partial(F.scaled_dot_product_attention, q, k, v, is_causal=causal)
+
+
+def _lines(draws: _Draws) -> Iterator[Operation]:
+    """Softmax, norms, sums along lines."""
+    for _ in range(60):
+        line, rows = draws.size(4, 8192), draws.size(1, 2**18)
+        if line * rows > _MOST_ELEMENTS:
+            continue
+        x = draws.activation(rows, line)
+        yield from (partial(function, x, -1) for function in (torch.softmax, torch.sum, torch.mean))
+        yield partial(F.layer_norm, x, x.shape[-1:])
+
+
+def _elementwise(draws: _Draws) -> Iterator[Operation]:
+    functions = (torch.relu, F.gelu, F.silu, torch.exp, torch.sigmoid, torch.tanh, torch.neg)
+    for elements in _ELEMENTS:
+        x = draws.activation(elements)
+        yield from (partial(function, x) for function in functions)
+        yield partial(torch.mul, x, 2.0)
+        yield partial(torch.cat, [x, x])
+    for _ in range(110):
+        sizes = draws.size(1, 512), _rows(draws), _rows(draws)
+        if prod(sizes) > _MOST_ELEMENTS:
+            continue
+        x, others = draws.activation(*sizes), list(_operands(draws, *sizes))
+        yield from (partial(torch.add, x, other) for other in others)
+        yield from (partial(torch.mul, x, other) for other in others[:2])
+        views = x.transpose(1, 2), x.transpose(0, 1), x[..., : x.shape[-1] // 2 + 1]
+        yield from (view.contiguous for view in views)
+
+
+def _rows(draws: _Draws) -> int:
+    """Any number, or one that channels have."""
+    return draws.choice((draws.size(1, 4096), draws.width(8, 4096)))
+
+
+def _operands(draws: _Draws, batch: int, rows: int, columns: int) -> Iterator[Tensor]:
+    """What is added to a (batch, rows, columns) tensor: another, transposed, biases, position biases."""
+    yield (
+        draws.weight(batch, rows, columns)
+        if batch * rows * columns < _STORE // 8
+        else draws.activation(batch, rows, columns, after=_MOST_ELEMENTS)
+    )
+    yield draws.weight(columns)
+    yield draws.activation(batch, columns, rows, after=_MOST_ELEMENTS).transpose(1, 2)
+    yield draws.activation(columns, rows).t()
+    yield draws.activation(rows, columns)
+    yield draws.activation(batch, rows, 1)
+
+
+def _pools(draws: _Draws) -> Iterator[Operation]:
+    pools: tuple[Callable[..., Tensor], ...] = (F.max_pool2d, F.avg_pool2d)
+    for _ in range(50):
+        width, side = draws.width(8, 1024), draws.size(2, 160)
+        kernel = draws.choice((2, 3, 3, 4))
+        if width * side**2 > _MOST_ELEMENTS or side < kernel:
+            continue
+        x, stride = draws.activation(1, width, side, side), draws.choice((1, 2, kernel))
+        last = x.contiguous(memory_format=torch.channels_last)
+        for image, pool in product((x, last, draws.tokens(width, side)), pools):
+            yield partial(pool, image, kernel, stride, kernel // 2)
+
+
+def _lookups(draws: _Draws) -> Iterator[Operation]:
+    """Rows within a batch, and elements by one and two indices, neighbours in a row as in windows."""
+    for _ in range(140):
+        batch, rows, run = draws.size(1, 512), draws.size(4, 4096), draws.size(1, 256)
+        chosen = draws.size(4, 40_000)
+        if max(batch * rows * run, batch * chosen * run) > _MOST_ELEMENTS:
+            continue
+        x, square = draws.activation(batch, rows, run), draws.activation(batch, run, rows)
+        window = draws.choice((3, 5, 7))
+        places = torch.arange(chosen, device=x.device)
+        one = (places // window + places % window) % rows
+        yield partial(x.__getitem__, (slice(None), one))
+        yield partial(x.__getitem__, (one % batch, one))
+        yield partial(square.__getitem__, (..., one))
+        side = max(int(rows**0.5), 1)
+        image = draws.activation(batch, run, side, side)
+        yield partial(image.__getitem__, (slice(None), slice(None), one // side % side, one % side))
+
+
+# ── convolutions ──
+
+
+class _Drawn(NamedTuple):
+    """A convolution of a square image; `side` is that of its input."""
+
+    inner: int
+    outer: int
+    side: int
+    kernel: int
+    stride: int
+    groups: int = 1
+    padded: bool = True
+
+
+def _convolutions(draws: _Draws) -> Iterator[Operation]:
+    """Full, pointwise, grouped, depthwise convolutions, patches; and 3-D."""
+    for draw, number in _KINDS.items():
+        for _ in range(number):
+            yield from _images(draws, draw(draws))
+    for _ in range(30):
+        width, side, frames = draws.width(16, 1024), draws.size(2, 56), draws.size(1, 8)
+        groups = draws.choice((1, width, width))
+        weights = width * (width // groups) * 27
+        if frames * side * side * weights <= _MOST_MACS and width * frames * side * side < _MOST_ELEMENTS:
+            x, stride = draws.activation(1, width, frames, side, side), draws.choice(((1, 1, 1), (1, 2, 2)))
+            sizes = width, width // groups, 3, 3, 3
+            yield partial(_convolved, draws, F.conv3d, x, sizes, None, stride, 1, groups=groups)
+
+
+def _images(draws: _Draws, drawn: _Drawn) -> Iterator[Operation]:
+    """The convolution, if it is small enough to be run, of images in several memory formats; and its gradients."""
+    inner, outer, side, kernel, stride, groups, padded = drawn
+    sizes, padding = (outer, inner // groups, kernel, kernel), kernel // 2 if padded else 0
+    small = prod(sizes) <= _MOST_WEIGHTS and max(inner, outer) * side**2 <= _MOST_ELEMENTS
+    if not small or prod(sizes) * (side / stride) ** 2 > _MOST_MACS:
+        return
+    x = draws.activation(1, inner, side, side)
+    arguments = sizes, draws.choice((None, draws.weight(outer))), stride, padding
+    yield partial(_convolved, draws, F.conv2d, x, *arguments, groups=groups)
+    if draws.random.random() < _CHANNELS_LAST:
+        tokens = draws.tokens(inner, side)
+        for last in (x.contiguous(memory_format=torch.channels_last), tokens):
+            yield partial(_convolved, draws, F.conv2d, last, *arguments, groups=groups)
+    if draws.random.random() < _BACKWARD:
+        results = (side + 2 * padding - kernel) // stride + 1
+        gradient = draws.activation(1, outer, results, results, after=_MOST_ELEMENTS)
+        needed = draws.choice(((True, True), (True, True), (False, True)))
+        yield lambda: torch.ops.aten.convolution_backward(
+            gradient, x, draws.weight(*sizes), None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups,
+            (*needed, False),
+        )  # fmt: skip
+
+
+def _convolved(
+    draws: _Draws, convolve: Callable[..., Tensor], x: Tensor, sizes: Sequence[int], *arguments: object, groups: int
+) -> Tensor:
+    return convolve(x, draws.weight(*sizes), *arguments, groups=groups)
+
+
+def _kernel(draws: _Draws) -> tuple[int, int]:
+    """Its side, and its stride."""
+    return draws.choice((3, 3, 3, 5, 7)), draws.choice((1, 1, 1, 2))
+
+
+def _full(draws: _Draws) -> _Drawn:
+    inner = draws.width(8, 1024)
+    return _Drawn(
+        draws.choice((inner, inner, inner, 3)), draws.width(8, 1024), draws.size(1, 128), *_kernel(draws)
+    )  # fmt: skip
+
+
+def _pointwise(draws: _Draws) -> _Drawn:
+    side = draws.choice((draws.size(1, 4), draws.size(1, 128)))
+    return _Drawn(draws.width(16, 8192), draws.width(16, 8192), side, 1, draws.choice((1, 1, 1, 2)))
+
+
+def _grouped(draws: _Draws) -> _Drawn:
+    groups = draws.size(2, 64)
+    width = draws.choice(_GROUP_WIDTHS) * groups
+    return _Drawn(width, width, draws.size(1, 128), 3, draws.choice((1, 1, 1, 2)), groups)
+
+
+def _depthwise(draws: _Draws) -> _Drawn:
+    width = draws.width(8, 4096)
+    return _Drawn(width, width, draws.size(1, 128), *_kernel(draws), width)
+
+
+def _patches(draws: _Draws) -> _Drawn:
+    kernel = draws.choice((2, 4, 8, 14, 16, 32))
+    return _Drawn(3, draws.width(8, 1024), kernel * draws.size(2, 64), kernel, kernel, padded=False)
+
+
+_KINDS: Final[dict[Callable[[_Draws], _Drawn], int]] = {
+    _full: 200, _pointwise: 480, _grouped: 300, _depthwise: 200, _patches: 24,
+}  # fmt: skip

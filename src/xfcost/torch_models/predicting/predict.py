@@ -13,7 +13,6 @@ import msgspec
 from xfcost.ledger.calibration import Calibration, Network, Overhead, training_steps
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Phase
-from xfcost.ledger.modes import Generation
 from xfcost.ledger.prediction import Prediction
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.addressable import batch_statistics
@@ -22,10 +21,10 @@ from xfcost.torch_models.predicting.calls import OUTSIDE, recorded, recorded_ste
 from xfcost.torch_models.predicting.features import Features, features_of
 from xfcost.torch_models.predicting.regression import Regression, joined
 from xfcost.torch_models.running.prediction_calls import LayoutCall
+from xfcost.torch_models.running.rows import row_path
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.subjects import DECODE, PREFILL, UPDATE
 from xfcost.torch_models.timing.systems import System
-from xfcost.torch_models.tracing.rows import row_path
 
 # The interval holds nine of ten networks of the calibration, each predicted from the others.
 _SHARE: Final = 0.9
@@ -68,16 +67,11 @@ class Predictor:
         live = make()
         found = recorded(live.model, live.inputs)
         places, unknown = self.by_place(found.calls, found.views, found.modules)
-        return Seconds(_by_row(places, live.rows), sum(places.values()), unknown)
-
-    def by_place(
-        self, calls: Mapping[tuple[Place, LayoutCall], int], views: Mapping[Place, int], modules: Mapping[Place, int]
-    ) -> tuple[dict[Place, float], dict[str, float]]:
-        """Seconds of every place of a forward, a module or an operation; and of operations that were never measured.
-
-        `calls`, `views` and calls of `modules` are counted by place.
-        """
-        return _spent(calls, views, modules, self._of_forwards)
+        rows: dict[str, float] = defaultdict(float)
+        for module, seconds in places.items():
+            if (path := row_path(module, live.rows)) is not None:
+                rows[path] += seconds
+        return Seconds(dict(rows), sum(places.values()), unknown)
 
     def step_seconds(self, make: Callable[[], BuiltModel], optimizer: str) -> Seconds:
         """The seconds of one training step of the model that `make` builds on `meta`.
@@ -88,10 +82,37 @@ class Predictor:
         live = make()
         stepping = Stepping(live, optimizer, lists=self.calibration.machine.device.startswith("cuda"))
         found = recorded_step(live, stepping)
-        rows, unknown = _spent(found.calls, found.views, found.modules, self._of_steps)
+        rows, unknown = self.by_place(found.calls, found.views, found.modules, trained=True)
         whole = sum(rows.values())
         rows.pop(OUTSIDE, None)
         return Seconds(rows, whole, unknown, rows.pop(UPDATE, 0.0))
+
+    def by_place(
+        self,
+        calls: Mapping[tuple[Place, LayoutCall], int],
+        views: Mapping[Place, int],
+        modules: Mapping[Place, int],
+        *,
+        trained: bool = False,
+    ) -> tuple[dict[Place, float], dict[str, float]]:
+        """Seconds of every place of a run, a module or an operation; and of operations that were never measured.
+
+        `calls`, `views` and calls of `modules` are counted by place.
+        """
+        fit = self._of_steps if trained else self._of_forwards
+        places: dict[Place, float] = defaultdict(float)
+        unknown: dict[str, float] = defaultdict(float)
+        each = {call: fit.regression(found) for call, found in features_of(calls).items()}
+        for (place, call), times in calls.items():
+            predicted, known = each[call]
+            places[place] += times * predicted + fit.overhead.seconds(calls=times)
+            if known == "none":
+                unknown[call.operation] += times * predicted
+        for place, times in views.items():
+            places[place] += fit.overhead.seconds(views=times)
+        for place, times in modules.items():
+            places[place] += fit.overhead.seconds(modules=times)
+        return dict(places), dict(unknown)
 
     @cached_property
     def _of_steps(self) -> _Fit:
@@ -119,25 +140,6 @@ class Predictor:
             unknown=tuple(sorted(found.unknown, key=lambda name: -found.unknown[name])),
             update_seconds=found.update,
         )
-
-
-def _spent(
-    calls: Mapping[tuple[Place, LayoutCall], int], views: Mapping[Place, int], modules: Mapping[Place, int], fit: _Fit
-) -> tuple[dict[Place, float], dict[str, float]]:
-    """Seconds of each place where calls were recorded, and those of operations that were never measured."""
-    places: dict[Place, float] = defaultdict(float)
-    unknown: dict[str, float] = defaultdict(float)
-    each = {call: fit.regression(found) for call, found in features_of(calls).items()}
-    for (place, call), times in calls.items():
-        predicted, known = each[call]
-        places[place] += times * predicted + fit.overhead.seconds(calls=times)
-        if known == "none":
-            unknown[call.operation] += times * predicted
-    for place, times in views.items():
-        places[place] += fit.overhead.seconds(views=times)
-    for place, times in modules.items():
-        places[place] += fit.overhead.seconds(modules=times)
-    return dict(places), dict(unknown)
 
 
 def _interval(networks: Iterable[Network]) -> tuple[float, float]:
@@ -168,51 +170,28 @@ def predicted(system: System, predictor: Predictor) -> Ledger:
             return with_prediction(ledger, predictor, step)
         if text is None or system.step is None:
             return with_prediction(ledger, predictor, predictor.seconds(built))
-        first, steps = predictor.seconds(built), _steps(system, predictor, text)
-    phases = (Phase(name=PREFILL, seconds=first.whole), Phase(name=DECODE, seconds=steps.whole))
-    return with_prediction(ledger, predictor, _together({PREFILL: first, DECODE: steps}), phases)
-
-
-def _steps(system: System, predictor: Predictor, text: Generation) -> Seconds:
-    """All decode steps of a generation, each as long as the last one: caches are allocated for all positions."""
-    if system.step is None:
-        raise TypeError("a generation is predicted with its decode step")
-    number = text.new_tokens - 1
-    one = predictor.seconds(partial(build, system.step))
-    return Seconds(
-        {path: spent * number for path, spent in one.rows.items()},
-        one.whole * number,
-        {name: spent * number for name, spent in one.unknown.items()},
-    )
-
-
-def _together(phases: Mapping[str, Seconds]) -> Seconds:
-    rows = {f"{phase}.{path}": spent for phase, one in phases.items() for path, spent in one.rows.items()}
+        # Every decode step is as long as the last one: caches are allocated for all positions.
+        ran = {
+            PREFILL: (predictor.seconds(built), 1),
+            DECODE: (predictor.seconds(partial(build, system.step)), text.new_tokens - 1),
+        }
     unknown: Counter[str] = Counter()
-    for one in phases.values():
-        unknown.update(one.unknown)
-    return Seconds(rows, sum(one.whole for one in phases.values()), dict(unknown))
+    for one, times in ran.values():
+        unknown.update({name: spent * times for name, spent in one.unknown.items()})
+    rows = {f"{name}.{path}": spent * times for name, (one, times) in ran.items() for path, spent in one.rows.items()}
+    phases = tuple(Phase(name=name, seconds=one.whole * times) for name, (one, times) in ran.items())
+    whole = sum(phase.seconds for phase in phases)
+    return with_prediction(ledger, predictor, Seconds(rows, whole, dict(unknown)), phases)
 
 
 def with_prediction(ledger: Ledger, predictor: Predictor, found: Seconds, phases: tuple[Phase, ...] = ()) -> Ledger:
     """`ledger` with predicted seconds of its rows and of the whole; what belongs to no row is `not_attributed`."""
     rows = tuple(
-        msgspec.structs.replace(row, predicted_seconds=_per_block(found.rows.get(row.path), row.times))
+        msgspec.structs.replace(row, predicted_seconds=found.rows[row.path] / row.times)
+        if row.path in found.rows
+        else row
         for row in ledger.rows
     )
     rest = found.whole - (found.update or 0.0) - math.fsum((row.predicted_seconds or 0.0) * row.times for row in rows)
     prediction = msgspec.structs.replace(predictor.prediction(found), phases=phases, not_attributed=rest)
     return msgspec.structs.replace(ledger, rows=rows, prediction=prediction)
-
-
-def _per_block(seconds: float | None, times: int) -> float | None:
-    return None if seconds is None else seconds / times
-
-
-def _by_row(modules: Mapping[str, float], rows: Mapping[str, str]) -> dict[str, float]:
-    """Seconds by row path; a module outside all rows is left out."""
-    found: dict[str, float] = defaultdict(float)
-    for module, seconds in modules.items():
-        if (path := row_path(module, rows)) is not None:
-            found[path] += seconds
-    return dict(found)

@@ -104,7 +104,10 @@ class Regression:
         for name, each in operations.items():
             for other in each:
                 _check(name, other.numbers.shape[1], each[0].numbers.shape[1])
-        self._operations = {name: _joined(each) for name, each in operations.items()}
+        self._operations = {
+            name: Points(*(np.concatenate(parts) for parts in zip(*each, strict=True)))
+            for name, each in operations.items()
+        }
 
     def __call__(self, found: Features) -> Predicted:
         """The seconds of a call with such features.
@@ -112,19 +115,16 @@ class Regression:
         Raises:
             UsageError: the measured calls of its operation have another number of sizes.
         """
-        points, known = self._nearest(found)
+        known: Known = "kind"
+        points = self._kinds.get((found.operation, found.variant))
+        if points is None:
+            points = self._operations.get(found.operation)
+            known = "none" if points is None else "operation"
         seconds = baseline_seconds(self.baseline, found)
         if points is None:
             return Predicted(seconds, known)
         _check(found.operation, points.numbers.shape[1], len(found.numbers))
         return Predicted(seconds * exp(_local(points, np.array(found.numbers))), known)
-
-    def _nearest(self, found: Features) -> tuple[Points | None, Known]:
-        points = self._kinds.get((found.operation, found.variant))
-        if points is not None:
-            return points, "kind"
-        points = self._operations.get(found.operation)
-        return points, "none" if points is None else "operation"
 
 
 def _check(operation: str, measured: int, expected: int) -> None:
@@ -134,10 +134,6 @@ def _check(operation: str, measured: int, expected: int) -> None:
             f"expected {expected}: another version of xfcost wrote the file, or it was edited; measure the machine "
             "again with xfcost calibrate"
         )
-
-
-def _joined(each: list[Points]) -> Points:
-    return Points(np.concatenate([one.numbers for one in each]), np.concatenate([one.ratios for one in each]))
 
 
 def _local(points: Points, at: NDArray[np.float64]) -> float:

@@ -15,7 +15,7 @@ from xfcost.ledger.probe import Mixes, ProbedRow
 from xfcost.torch_models.probing.hints import Hints, hints_for
 from xfcost.torch_models.probing.reading import Reading, kind_of_rows
 from xfcost.torch_models.probing.rows import probe_rows
-from xfcost.torch_models.tracing.rows import row_path
+from xfcost.torch_models.running.rows import row_path
 
 Pair = tuple[Place, Place]
 _CUT_OFF: Final = "no grid that is small enough has room for the component's pattern"

@@ -12,13 +12,12 @@ from torch import nn
 
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.operation import Operation
+from xfcost.torch_models.running.contractions import Costs
 from xfcost.torch_models.running.record import Run
 from xfcost.torch_models.running.recorder import Recorder
+from xfcost.torch_models.running.rows import leaf_rows, rows_by_path
+from xfcost.torch_models.running.surroundings import handed_to_numpy, shapes_on_meta
 from xfcost.torch_models.shared.reversible import ReversibleRun
-from xfcost.torch_models.tracing.elementwise_costs import Costs
-from xfcost.torch_models.tracing.meta import shapes_on_meta
-from xfcost.torch_models.tracing.outside import handed_to_numpy
-from xfcost.torch_models.tracing.rows import leaf_rows, rows_by_path
 
 
 class Dispatched(NamedTuple):

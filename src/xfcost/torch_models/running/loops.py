@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from xfcost.torch_models.running.contractions import Costs
 from xfcost.torch_models.running.prediction_calls import StepCalls, calls_of, in_all_steps
 from xfcost.torch_models.running.record import Run, Saved
 from xfcost.torch_models.shared.experts import evenly, grouped_linear
 from xfcost.torch_models.shared.private_torch import disable_current_modes, next_node, pytree
-from xfcost.torch_models.tracing.elementwise_costs import Costs
 
 if TYPE_CHECKING:
     from xfcost.torch_models.running.recorder import Recorder

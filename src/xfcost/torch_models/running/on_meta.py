@@ -7,7 +7,6 @@ H heads of queries, N queries, M keys, K width of keys, V width of values.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -17,10 +16,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.torch_models.shared.private_torch import aten_operation
-from xfcost.torch_models.tracing.contraction_costs import attention_macs
-from xfcost.torch_models.tracing.elementwise_costs import Costs
 
 _KERNEL_RANK: Final = 4
 
@@ -28,17 +24,6 @@ _KERNEL_RANK: Final = 4
 def attention_operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """`query`, `key`, `value` and, if given, `attn_mask` of a call of `scaled_dot_product_attention`."""
     return dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)) | kwargs
-
-
-def attention_costs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Costs:
-    """QKᵀ, softmax(QKᵀ·scale + bias) and AV: queries (…, N, K), keys (…, M, K). Boolean masks cost nothing."""
-    operands = attention_operands(args, kwargs)
-    q, k, v, bias = *(operands[name] for name in ("query", "key", "value")), operands.get("attn_mask")
-    entries, macs = q.shape[:-1].numel() * k.shape[-2], attention_macs(q, k, v)
-    scaling = 0 if kwargs.get("scale") == 1 else q.numel() * FLOPS_PER_ELEMENT["multiply"]
-    biased = bias is not None and bias.is_floating_point()
-    per_entry = FLOPS_PER_ELEMENT["softmax"] + (FLOPS_PER_ELEMENT["add"] if biased else 0)
-    return Counter(macs=macs, flops=2 * macs + scaling + entries * per_entry)
 
 
 def attention_backward_macs(q: Tensor, k: Tensor, v: Tensor) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.tracing.elementwise_costs import Costs
+from xfcost.torch_models.running.contractions import Costs
 
 Phase = Literal["forward", "backward", "again"]
 """`again`: a forward that a backward pass runs again, as checkpointing and reversible residuals do."""

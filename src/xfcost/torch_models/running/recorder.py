@@ -21,20 +21,21 @@ from torch.autograd import function
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from xfcost.torch_models.running.branches import plain_branches
+from xfcost.torch_models.running.contractions import Costs
 from xfcost.torch_models.running.costs import (
     COMPLETE,
     OUTER,
+    attention_costs,
     backward_costs,
     is_composite,
     operation_costs,
     operation_name,
 )
 from xfcost.torch_models.running.loops import extrapolated
-from xfcost.torch_models.running.on_meta import as_on_cpu, attention, attention_costs, attention_on_cpu
+from xfcost.torch_models.running.on_meta import as_on_cpu, attention, attention_on_cpu
 from xfcost.torch_models.running.prediction_calls import is_free
 from xfcost.torch_models.running.record import ATTENTION, Call, Phase, Place, Run, Saved, TensorRecord, marked
-from xfcost.torch_models.running.threads import threads_recorded
+from xfcost.torch_models.running.surroundings import plain_branches, threads_recorded
 from xfcost.torch_models.shared.private_torch import (
     TorchDispatchMode,
     aten_operation,
@@ -51,7 +52,6 @@ from xfcost.torch_models.shared.private_torch import (
 )
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.shared.running_modules import running_modules
-from xfcost.torch_models.tracing.elementwise_costs import Costs
 
 Clock = Callable[[], float]
 _LOOKING: Final = threading.RLock()  # what it replaces, all threads see

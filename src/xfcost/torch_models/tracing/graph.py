@@ -1,89 +1,77 @@
-"""Helpers of all handles: values of a traced graph, and the cost of an operation."""
+"""A traced graph: its tensors as formulas read them, and its nodes that do no work."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from typing import Any, Final
 
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+import torch
+from torch import Tensor
 
-# torch names; there are several types of 8 bits and fewer, such as Float8_e4m3fn.
-_FLOATS: Final = ("Float", "Double", "Half", "BFloat16")
-Counts = Counter[str]
+from xfcost.torch_models.running.contractions import SizesAlone
+
 # A value of the traced graph: torch._C.Value, which has no public type.
 Value = Any
-Handle = Callable[[list[Value], list[Value]], Counts]
+RUNTIME: Final = object()
+"""Stands for an argument that is no tensor and has no value before the model runs."""
 
 
 class ShapeMissingError(ValueError):
     """The trace has no shape for a tensor: nested, sparse, or from scripted code."""
 
 
-def shape(value: Value) -> list[int]:
-    """The sizes of a traced tensor, [] for other values.
+class TracedTensor(SizesAlone):
+    """A tensor of a traced graph, which has sizes and a type, and what of a tensor follows from them."""
 
-    Raises:
-        ShapeMissingError: the trace didn't record them.
-    """
-    kind = value.type()
-    if kind.kind() != "TensorType":
-        return []
-    sizes: list[int] | None = kind.sizes()
-    if sizes is None:
-        raise ShapeMissingError(f"the traced graph holds no shape for {value.debugName()}")
-    return sizes
+    def __init__(self, value: Value) -> None:
+        self._value = value
+
+    @property
+    def shape(self) -> torch.Size:
+        """The sizes.
+
+        Raises:
+            ShapeMissingError: the trace didn't record them.
+        """
+        sizes = self._value.type().sizes()
+        if sizes is None:
+            raise ShapeMissingError(f"the traced graph holds no shape for {self._value.debugName()}")
+        return torch.Size(sizes)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return self.shape.numel()
+
+    def is_floating_point(self) -> bool:
+        """Are its elements floats? Traced shape arithmetic is integer and costs nothing."""
+        dtype = self._value.type().dtype()
+        return dtype is not None and dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        """Are they complex numbers?"""
+        dtype = self._value.type().dtype()
+        return dtype is not None and dtype.is_complex
+
+    def on_meta(self) -> Tensor:
+        """A tensor of its sizes and type."""
+        return torch.empty(self.shape, dtype=self._value.type().dtype(), device="meta")
 
 
-def broadcast(*shapes: list[int]) -> list[int]:
-    """The broadcast of tensor sizes."""
-    rank = max(map(len, shapes))
-    aligned = ([1] * (rank - len(sizes)) + sizes for sizes in shapes)
-    return [next((side for side in sides if side != 1), 1) for sides in zip(*aligned, strict=True)]
-
-
-def elements_of(value: Value) -> list[Value]:
-    """The elements of a list argument: tensors or numbers."""
-    return list(value.node().inputs())
-
-
-def whole_numbers(value: Value) -> list[int]:
-    """A list of integers, constant or assembled in the graph."""
+def argument(value: Value) -> Any:
+    """An argument of a traced operation as a call has it: a tensor, a constant, or a list of them."""
+    kind = value.type().kind()
+    if kind == "TensorType":
+        return TracedTensor(value)
+    if kind == "NoneType":
+        return None
+    if value.node().kind() == "prim::ListConstruct":
+        return [argument(one) for one in value.node().inputs()]
     constant = value.toIValue()
-    return list(constant) if constant is not None else [int(number.toIValue()) for number in elements_of(value)]
-
-
-def counts(macs: int, elementwise: int = 0) -> Counts:
-    """Multiply-accumulates of contractions, and FLOPs beside them."""
-    return Counter(macs=macs, flops=2 * macs + elementwise)
-
-
-def contraction(output: Value, macs: int, elementwise: int = 0) -> Counts:
-    """Costs of a contraction. A complex one counts FLOPs: a product takes 6, a sum 2."""
-    per_mac = FLOPS_PER_ELEMENT["complex_multiply"] + 2 if is_complex(output) else 2
-    return Counter(macs=macs, flops=per_mac * macs + elementwise)
-
-
-def not_counted(what: str) -> Counts:
-    """One operation that the report lists as not counted."""
-    return Counter({what: 1})
-
-
-def given(value: Value) -> bool:
-    """Is an optional argument present?"""
-    return bool(value.type().kind() != "NoneType")
-
-
-def is_float(value: Value) -> bool:
-    """Is it a tensor of floats? Traced shape arithmetic is integer and costs nothing."""
-    kind = value.type()
-    return bool(kind.kind() == "TensorType" and (kind.scalarType() or "").startswith(_FLOATS))
-
-
-def is_complex(value: Value) -> bool:
-    """Is it a tensor of complex numbers?"""
-    kind = value.type()
-    return bool(kind.kind() == "TensorType" and kind.scalarType() in ("ComplexFloat", "ComplexDouble"))
+    return RUNTIME if constant is None else constant
 
 
 def is_shape_arithmetic(node: Any) -> bool:

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -16,27 +17,28 @@ from torch import Tensor, nn
 
 from xfcost.ledger.accounts import MEASURED
 from xfcost.ledger.operation import Operation
+from xfcost.torch_models.running.contractions import Costs
+from xfcost.torch_models.running.operation_costs import COSTS, FREE
+from xfcost.torch_models.running.recorder import Recorder
+from xfcost.torch_models.running.rows import rows_by_path
+from xfcost.torch_models.running.surroundings import handed_to_numpy, unchanged, without_fast_path
 from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.shared.collector import collector_paused
 from xfcost.torch_models.shared.from_fvcore import JitModelAnalysis
 from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.shared.private_torch import trace_graph, traced_value
-from xfcost.torch_models.tracing.fast_path import without_fast_path
+from xfcost.torch_models.shared.private_torch import can_decompose, pytree, schema_of, trace_graph, traced_value
 from xfcost.torch_models.tracing.graph import (
-    Counts,
-    Handle,
+    RUNTIME,
     ShapeMissingError,
+    TracedTensor,
     Value,
+    argument,
     is_glue,
     is_shape_arithmetic,
-    not_counted,
 )
-from xfcost.torch_models.tracing.handles import COUNTED, FREE
-from xfcost.torch_models.tracing.meta import traceable_meta
-from xfcost.torch_models.tracing.outside import handed_to_numpy
-from xfcost.torch_models.tracing.rows import rows_by_path
-from xfcost.torch_models.tracing.traceable import check_traceable, tracer_may_refuse
-from xfcost.torch_models.tracing.unchanged import unchanged
+from xfcost.torch_models.tracing.traceable import check_traceable, traceable_meta, tracer_may_refuse
+
+Handle = Callable[[list[Value], list[Value]], Costs]
 
 
 class ModuleCosts(NamedTuple):
@@ -131,19 +133,68 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
     return Traced(_shared_params_once(model, modules), dict(sorted(unsupported.items())), unused)
 
 
-def _or_named(kind: str, handle: Handle) -> Handle:
-    """The result of `handle`, or the operation's name if its shapes are missing; nothing for shape arithmetic."""
+Count = Callable[[tuple[Any, ...], Any], Costs | None]
 
-    def count(inputs: list[Value], outputs: list[Value]) -> Counts:
+
+def _handle(kind: str, formula: Count) -> Handle:
+    """What fvcore calls for a node: its costs, or its name if it can't be counted; nothing for shape arithmetic."""
+
+    def count(inputs: list[Value], outputs: list[Value]) -> Costs:
+        if is_shape_arithmetic(outputs[0].node()):
+            return Counter()
+        args, result = tuple(map(argument, inputs)), tuple(map(argument, outputs))
         try:
-            return Counter() if is_shape_arithmetic(outputs[0].node()) else handle(inputs, outputs)
+            costs = formula(args, result if len(result) > 1 else result[0])
         except ShapeMissingError:
-            return not_counted(f"{kind} without a shape")
+            return Counter({f"{kind} without a shape": 1})
+        is_complex = any(isinstance(one, TracedTensor) and one.is_complex() for one in (*args, *result))
+        return Counter({f"{kind} of complex numbers" if is_complex else kind: 1}) if costs is None else costs
 
     return count
 
 
-_HANDLES: Final = {kind: _or_named(kind, handle) for kind, handle in COUNTED.items()}
+@cache
+def _parts(kind: str) -> Handle | None:
+    """A handle of a composite operation without a formula: its parts are counted, as they run on `meta`."""
+    packet = None if kind in FREE else getattr(torch.ops.aten, kind.removeprefix("aten::"), None)
+    overloads = [getattr(packet, name) for name in packet.overloads()] if packet is not None else []
+    composite = [func for func in overloads if can_decompose(func)]
+
+    def count(args: tuple[Any, ...], result: Any) -> Costs | None:
+        func = next((func for func in composite if len(schema_of(func).arguments) == len(args)), None)
+        if func is None or RUNTIME in args:
+            return None
+        declared, recorder = schema_of(func).arguments, Recorder()
+        try:
+            given = pytree.tree_map(lambda one: one.on_meta() if isinstance(one, TracedTensor) else one, args)
+            keywords = {one.name: arg for one, arg in zip(declared, given, strict=True) if one.kwarg_only}
+            with recorder:
+                func(*given[: len(given) - len(keywords)], **keywords)
+        except (RuntimeError, NotImplementedError, ShapeMissingError):  # its parts depend on numbers
+            return None
+        costs = [call.costs for call in recorder.run.calls]
+        return None if None in costs else sum((one for one in costs if one), Counter())
+
+    return _handle(kind, count) if composite else None
+
+
+class _Handles(dict[str, Handle]):
+    """By operation; those of composite ones are made when they are met."""
+
+    def __contains__(self, kind: object) -> bool:
+        return super().__contains__(kind) or _parts(str(kind)) is not None
+
+    def __missing__(self, kind: str) -> Handle:
+        found = _parts(kind)
+        if found is None:
+            raise KeyError(kind)
+        return found
+
+
+# A graph doesn't show the packed weights of quantised operations.
+_HANDLES: Final = _Handles(
+    {kind: _handle(kind, formula) for kind, formula in COSTS.items() if not kind.startswith("quantized")}
+)
 
 
 class _Analysis(JitModelAnalysis):  # type: ignore[misc]
@@ -151,7 +202,7 @@ class _Analysis(JitModelAnalysis):  # type: ignore[misc]
 
     def __init__(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         super().__init__(model, inputs)
-        self.set_op_handle(**_HANDLES)
+        self._op_handles = _HANDLES
         self.unsupported_ops_warnings(enabled=False)
         self.uncalled_modules_warnings(enabled=False)
         self.tracer_warnings("none")

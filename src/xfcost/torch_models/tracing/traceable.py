@@ -1,9 +1,10 @@
-"""Which modules can be traced: checks before the trace, and explained errors of torch's tracer."""
+"""Which modules can be traced: checks before the trace, kernels of `meta`, and explained errors of torch's tracer."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,9 +13,16 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from xfcost.ledger.errors import UsageError, printable
+from xfcost.torch_models.running.surroundings import grouped_mm, layer_norm, unchanged
 from xfcost.torch_models.shared.from_fvcore import TRACING
-from xfcost.torch_models.shared.private_torch import is_compiled, is_compiled_in_place
-from xfcost.torch_models.tracing.unchanged import unchanged
+from xfcost.torch_models.shared.private_torch import (
+    convolution_shape,
+    is_compiled,
+    is_compiled_in_place,
+    plain_convolution,
+    replaced_kernels,
+)
+from xfcost.torch_models.shared.recurrence import shapes_alone
 
 
 def check_traceable(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -94,3 +102,27 @@ def _runs(model: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
     except Exception:  # noqa: BLE001 - whatever the module raises, it does not run
         return False
     return True
+
+
+@contextmanager
+def traceable_meta() -> Iterator[None]:
+    """Let torch.jit trace models with convolutions and recurrences on `meta`, with fast layer norms.
+
+    torch 2.13 cannot trace convolutions on `meta`. The tracer records only `aten::_convolution`, which `meta` never
+    calls; and in a trace sizes are tensors, which torch's shape formula rejects. So `convolution` calls `_convolution`,
+    whose shape is computed in a separate thread, outside the trace.
+
+    A recurrence would run its N steps just for a shape.
+    """
+    with shapes_alone(), ThreadPoolExecutor(max_workers=1) as pool:
+
+        def shaped(*args: Any) -> Tensor:
+            return pool.submit(convolution_shape, *args[:9]).result()
+
+        def grouped(*args: Any, **kwargs: Any) -> Tensor:
+            return pool.submit(grouped_mm, *args, **kwargs).result()
+
+        kernels: dict[str, Callable[..., Any]] = {"convolution": plain_convolution, "_convolution": shaped}
+        kernels |= {"native_layer_norm": layer_norm, "_grouped_mm": grouped}
+        with replaced_kernels("Meta", kernels):
+            yield

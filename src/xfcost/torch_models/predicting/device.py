@@ -1,4 +1,4 @@
-"""A device as a few numbers: its peaks, its shortest call, and what it takes to record a call."""
+"""A device as a few numbers: its peaks, its shortest call, its pace, and what it takes to record a call."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ _PEAK_BYTES: Final = 2**27
 # A peak is the best of so many runs.
 _PEAK_RUNS: Final = 20
 _SMALL_CALLS: Final = 200
+# The reference product, and how often it runs.
+_ROWS: Final = 196
+_WIDTH: Final = 384
+_RUNS: Final = 40
 
 
 def peaks(device: str, dtype: str, clock: Clock) -> Baseline:
@@ -33,14 +37,18 @@ def peaks(device: str, dtype: str, clock: Clock) -> Baseline:
         )
 
 
-def _shortest(call: Callable[[], Any], clock: Clock, times: int = _PEAK_RUNS) -> float:
+def _shortest(call: Callable[[], Any], clock: Clock) -> float:
     call()
+    return max(min(_times(call, clock, _PEAK_RUNS)), 1e-9)
+
+
+def _times(call: Callable[[], Any], clock: Clock, runs: int) -> list[float]:
     found = []
-    for _ in range(times):
+    for _ in range(runs):
         started = clock()
         call()
         found.append(clock() - started)
-    return max(min(found), 1e-9)
+    return found
 
 
 class _Small(nn.Module):
@@ -58,3 +66,16 @@ def recording_seconds(device: str, clock: Clock) -> float:
     plain = _shortest(lambda: small(x), clock) / _SMALL_CALLS
     alone = [time for times in recorded(small, (x,), clock, _PEAK_RUNS).seconds.values() for time in times]
     return max(statistics.median(alone) - plain, 0.0)
+
+
+def pace(device: str, dtype: str, clock: Clock) -> float:
+    """How fast the machine runs at the moment: seconds of a product that all threads share, run for a tenth of one.
+
+    A machine has more than one pace. A virtual machine's cores may move to other cores of the host, for minutes, where
+    the same product takes a quarter longer; a processor may be throttled. Large products and the bandwidth of memory
+    need not show it: this one is of the size that models have.
+    """
+    kind = getattr(torch, dtype)
+    tokens = torch.ones(_ROWS, _WIDTH, dtype=kind, device=device)
+    weight = torch.ones(_WIDTH, 4 * _WIDTH, dtype=kind, device=device)
+    return statistics.median(_times(lambda: torch.mm(tokens, weight), clock, _RUNS))

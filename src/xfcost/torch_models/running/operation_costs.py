@@ -1,0 +1,403 @@
+"""What every ATen operation costs, in one table: read by the handles of a trace and for each call of a dispatcher.
+
+The written convention (`conventions.py`) says how much each counts. A formula takes the positional arguments of a call
+and its result, and returns {"macs", "flops", "comparisons", "moved"}. Operations that are neither in `COSTS` nor in
+`FREE` are not counted, and every account names them. A composite operation has a name in a graph (`softmax`) and
+another where the dispatcher sees it (`_softmax`); both names stand here, in one line.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from math import prod
+from typing import Any, Final
+
+import torch
+
+from xfcost.formulas.arithmetic import ceil_log2
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.torch_models.running.contractions import (
+    COMPLEX_MULTIPLY,
+    CONTRACTIONS,
+    LOOPS,
+    QUANTISED,
+    TENSORS,
+    Costs,
+    Formula,
+    first,
+)
+
+# Works of the convention, per element of the (first) output -> names.
+PER_OUTPUT: Final[dict[tuple[str, ...], str]] = {
+    ("layer_norm",): "layer_norm native_layer_norm",
+    ("rms_norm",): "rms_norm _fused_rms_norm",
+    ("group_norm",): "group_norm native_group_norm _batch_norm_with_update",
+    ("batch_norm",): "_native_batch_norm_legit_no_training _batch_norm_no_update",
+    ("softmax",): "softmax _softmax _safe_softmax",
+    ("log_softmax",): "log_softmax _log_softmax",
+    ("relu",): "relu relu_ threshold threshold_ hardshrink",
+    ("leaky_relu",): "leaky_relu leaky_relu_ prelu _prelu_kernel rrelu rrelu_ rrelu_with_noise rrelu_with_noise_",
+    ("hardtanh",): "hardtanh hardtanh_ relu6 relu6_",
+    ("hardsigmoid",): "hardsigmoid hardsigmoid_",
+    ("hardswish",): "hardswish hardswish_",
+    ("shrink",): "softshrink",
+    ("silu",): "silu silu_",
+    ("elu",): "elu elu_",
+    ("selu",): "selu selu_",
+    ("celu",): "celu celu_",
+    ("mish",): "mish mish_",
+    ("glu",): "glu",
+    ("softplus",): "softplus log_sigmoid log_sigmoid_forward",
+    ("sigmoid",): "sigmoid sigmoid_",
+    ("tanh",): "tanh tanh_",
+    ("add",): "add add_ sub sub_ rsub",
+    ("multiply",): """mul mul_ div div_ multiply divide true_divide pow pow_ square square_ neg neg_ reciprocal
+    reciprocal_ remainder fmod floor_divide""",
+    ("exp",): """exp exp_ exp2 expm1 log log_ log2 log10 log1p sqrt sqrt_ rsqrt rsqrt_ cos cos_ sin sin_ tan erf erfc
+    erfinv acos asin atan atan2 acosh asinh atanh cosh sinh lgamma digamma""",
+    ("abs",): "abs abs_ sign sign_ sgn floor floor_ ceil ceil_ round round_ trunc trunc_ frac",
+    ("clamp",): "clamp_min clamp_max clamp_min_ clamp_max_",
+    ("cumsum",): "cumsum cumsum_ cumprod cumprod_",
+    ("add", "multiply"): "addcmul addcmul_ addcdiv addcdiv_ addr addr_ dequantize",
+    ("add", "multiply", "add"): "lerp lerp_",
+    ("multiply", "abs"): "quantize_per_tensor quantize_per_channel",
+    ("exp", "multiply"): "xlogy",
+    ("norm", "multiply"): "_weight_norm _weight_norm_interface",
+}
+# The same per element of the (first) input.
+PER_INPUT: Final[dict[tuple[str, ...], str]] = {
+    ("mean",): "mean nanmean",
+    ("sum",): "sum nansum trace",
+    ("multiply",): "prod",
+    ("variance",): "var std var_mean std_mean",
+    ("norm",): "linalg_vector_norm norm frobenius_norm norm_except_dim",
+    ("logsumexp",): "logsumexp",
+    ("add", "multiply", "mean"): "mse_loss",
+    ("add", "multiply", "softplus", "add", "mean"): "binary_cross_entropy_with_logits",
+    ("exp", "exp", "multiply", "multiply", "add", "add", "mean"): "binary_cross_entropy",
+    ("add", "abs", "multiply", "multiply", "add", "mean"): "smooth_l1_loss huber_loss",
+}
+# A comparison per element of the input, or of two tensors' output.
+CHOICES: Final = """
+argmax argmin amax amin aminmax max min maximum minimum fmax fmin cummax _cummax_helper cummin median nanmedian mode
+histc
+"""
+# The elements of the output are moved.
+MOVES: Final = """
+cat concat concatenate hstack vstack dstack column_stack stack constant_pad_nd pad reflection_pad1d reflection_pad2d
+reflection_pad3d replication_pad1d replication_pad2d replication_pad3d embedding flip fliplr flipud rot90 gather index
+_unsafe_index _unsafe_masked_index index_select masked_select take take_along_dim repeat repeat_interleave roll tile
+im2col pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle diag_embed block_diag upsample_nearest1d
+upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
+_pack_padded_sequence _pad_packed_sequence
+"""
+# The elements of the source are moved.
+WRITES: Final = """
+index_copy index_copy_ scatter scatter_ slice_scatter select_scatter diagonal_scatter masked_scatter masked_scatter_
+"""
+# They are moved and added.
+ADDED_WRITES: Final = """
+scatter_add scatter_add_ index_add index_add_ col2im scatter_reduce scatter_reduce_ index_reduce index_reduce_
+"""
+# A weighted sum of so many elements of the input per element of the output: upsample_NAME.
+NEIGHBOURS: Final = {2: "linear1d", 4: "bilinear2d", 8: "trilinear3d", 16: "bicubic2d"}
+# Views, copies, shapes, masks, constants and dropout cost nothing by convention. fvcore's own list is not used, because
+# it includes arithmetic (max, clamp).
+_FREE: Final = """
+adjoint alias all __and__ any arange as_strided_ bernoulli bernoulli_ bitwise_and bitwise_not bitwise_or bitwise_xor
+Bool broadcast_tensors broadcast_to cauchy_ chunk clone _coalesce _coalesced_ complex _conj conj conj_physical
+contiguous copy_ detach detach_ diag diagonal diagonal_copy dropout dropout_ _efficientzerotensor empty
+_empty_affine_quantized empty_like empty_permuted empty_strided eq expand expand_as exponential_ eye feature_dropout
+feature_dropout_ fill_ flatten Float FloatImplicit full full_like _fw_primal ge geometric_ gt imag index_fill
+index_fill_ Int int_repr IntImplicit is_nonzero isfinite isinf isnan item le lift_fresh lift_fresh_copy linspace
+log_normal_ logical_and logical_not logical_or logical_xor logspace lt masked_fill masked_fill_ matrix_H meshgrid mH
+moveaxis movedim mT nan_to_num nan_to_num_ narrow native_dropout ne _nested_from_padded new_empty new_empty_strided
+new_full new_ones new_zeros normal_ numel numpy_T ones ones_like __or__ permute _pin_memory pin_memory polar
+q_per_channel_scales q_scale q_zero_point rand rand_like randint randn randn_like random_ randperm ravel real reshape
+reshape_as _reshape_copy resize_ resolve_conj resolve_neg scalar_tensor ScalarImplicit select set_ size slice
+_sparse_compressed_tensor_unsafe sparse_coo_tensor _sparse_coo_tensor_with_dims_and_tensors split split_copy
+split_with_sizes split_with_sizes_copy squeeze squeeze_ swapaxes swapdims t t_ tensor tensor_split to _to_copy _to_dense
+to_dense _to_sparse _to_sparse_bsc _to_sparse_bsr _to_sparse_csc _to_sparse_csr transpose transpose_ tril tril_
+tril_indices triu triu_ triu_indices type_as unbind unflatten unfold uniform_ unsafe_chunk unsafe_split
+unsafe_split_with_sizes _unsafe_view unsqueeze unsqueeze_ view view_as view_as_complex view_as_real view_as_real_copy
+where __xor__ zero_ zeros zeros_like
+"""
+FREE: Final = frozenset(f"aten::{name}" for name in _FREE.split())
+
+
+def is_float(value: Any) -> bool:
+    """Is it a tensor of floats or complex numbers?"""
+    return isinstance(value, TENSORS) and (value.is_floating_point() or value.is_complex())
+
+
+# Complex numbers: a sum adds two parts, a product is six operations; the convention has no other complex work.
+_OF_COMPLEX: Final = {work: 2 * FLOPS_PER_ELEMENT[work] for work in ("add", "sum", "mean", "cumsum")}
+_OF_COMPLEX["multiply"] = COMPLEX_MULTIPLY
+
+
+def _worked(works: tuple[str, ...], counted: Any, args: tuple[Any, ...], result: Any) -> Costs | None:
+    """Works per element of `counted`; none for whole numbers, None for unknown works of complex ones."""
+    if any(isinstance(one, TENSORS) and one.is_complex() for one in (*args, first(result))):
+        if not _OF_COMPLEX.keys() >= {*works}:
+            return None
+        return Counter(flops=counted.numel() * sum(_OF_COMPLEX[work] for work in works))
+    return Counter(flops=counted.numel() * sum(FLOPS_PER_ELEMENT[work] for work in works) if is_float(counted) else 0)
+
+
+def per_output(*works: str) -> Formula:
+    """Works of the convention, per element of the (first) output."""
+    return lambda args, result: _worked(works, first(result), args, result)
+
+
+def _per_input(*works: str) -> Formula:
+    """Works of the convention, per element of the first input."""
+    return lambda args, result: _worked(works, args[0], args, result)
+
+
+def per_pair(work: str) -> Formula:
+    """`work` per pair of elements of two tensors, broadcast."""
+
+    def formula(args: tuple[Any, ...], result: Any) -> Costs:
+        pairs = torch.broadcast_shapes(args[0].shape, args[1].shape).numel()
+        return Counter(flops=pairs * FLOPS_PER_ELEMENT[work])
+
+    return formula
+
+
+def _gelu(args: tuple[Any, ...], result: Any) -> Costs | None:
+    return per_output("gelu_tanh" if "tanh" in args[1:] else "gelu")(args, result)
+
+
+def _clamped(args: tuple[Any, ...], result: Any) -> Costs | None:
+    """One comparison per given bound."""
+    return per_output(*("clamp" for bound in args[1:3] if bound is not None))(args, result)
+
+
+def _batch_norm(args: tuple[Any, ...], result: Any) -> Costs | None:
+    """(x, weight, bias, running mean, running variance, training, …), or without the two: a batch's own statistics.
+
+    With running statistics two FLOPs per element; a batch's own mean and variance cost as much as a group norm's.
+    """
+    own = isinstance(args[3], bool) or args[5] is True
+    return per_output("group_norm" if own else "batch_norm")(args, result)
+
+
+def alpha_dropout(args: tuple[Any, ...], result: Any) -> Costs | None:
+    """(x, p, training): in training it scales and shifts what remains, to keep its mean and variance."""
+    return per_output("affine")(args, result) if args[2] else Counter()
+
+
+# ── choices, pools, samples ──
+
+
+def _chosen(args: tuple[Any, ...], result: Any) -> Costs:
+    """One comparison per input element; of two tensors, per output element."""
+    two_tensors = len(args) > 1 and isinstance(args[1], TENSORS)
+    return Counter(comparisons=(result if two_tensors else args[0]).numel())
+
+
+def _sorted(args: tuple[Any, ...], result: Any) -> Costs:
+    """⌈log₂ n⌉ comparisons per element of lists of n, along the first integer of (x, stable, axis, …)."""
+    axes = [arg for arg in args[1:] if isinstance(arg, int) and not isinstance(arg, bool)]
+    return _lists(args[0], axes[0] if axes else -1)
+
+
+def _top(args: tuple[Any, ...], result: Any) -> Costs:
+    return _lists(args[0], args[2] if len(args) > 2 else -1)  # noqa: PLR2004 - x, k, axis
+
+
+def _lists(x: Any, axis: int) -> Costs:
+    return Counter(comparisons=x.numel() * ceil_log2(x.shape[axis]) if x.ndim else 0)
+
+
+def _pool(rank: int, *, adaptive: bool, mean: bool) -> Formula:
+    """A mean per element of every window, padding included; or a comparison.
+
+    Adaptive, from n to p: window i covers ⌊i·n/p⌋ to ⌈(i+1)·n/p⌉; windows may overlap.
+    """
+
+    def formula(args: tuple[Any, ...], result: Any) -> Costs:
+        output = first(result)
+        if adaptive:
+            entering = prod(output.shape[:-rank])
+            for n, p in zip(args[0].shape[-rank:], output.shape[-rank:], strict=True):
+                entering *= sum(-((i + 1) * n // -p) - i * n // p for i in range(p))
+        else:
+            entering = output.numel() * (prod(args[1]) if len(args[1]) == rank else args[1][0] ** rank)
+        return Counter(flops=entering * FLOPS_PER_ELEMENT["mean"]) if mean else Counter(comparisons=entering)
+
+    return formula
+
+
+def _interpolated(neighbours: int) -> Formula:
+    """A weighted sum of a fixed number of input elements per output element."""
+    return lambda args, result: Counter(flops=result.numel() * neighbours * FLOPS_PER_ELEMENT["interpolate"])
+
+
+_NEAREST, _BICUBIC = 1, 2
+
+
+def _sampled(args: tuple[Any, ...], result: Any) -> Costs:
+    """(x (B, C, …), points (B, …, rank), mode, …): bilinear 0 reads two neighbours per axis, bicubic 2 reads four.
+
+    A neighbour's weight is worked out once per point, for all channels. Nearest 1 moves one element, without a weight.
+    """
+    points, mode = args[1], args[2] if len(args) > 2 else 0  # noqa: PLR2004 - cuDNN's kernel is bilinear
+    if mode == _NEAREST:
+        return moved(args, result)
+    neighbours = (4 if mode == _BICUBIC else 2) ** points.shape[-1]
+    weights = points.shape[:-1].numel() * FLOPS_PER_ELEMENT["sampling_weight"]
+    return Counter(flops=neighbours * (result.numel() * FLOPS_PER_ELEMENT["interpolate"] + weights))
+
+
+# ── movement of data ──
+
+
+def moved(args: tuple[Any, ...], result: Any) -> Costs:
+    """The number of floating-point elements written."""
+    return Counter(moved=first(result).numel() if is_float(first(result)) else 0)
+
+
+def _scattered(args: tuple[Any, ...], result: Any) -> Costs:
+    """Writing into a tensor moves the elements of the source."""
+    floats = [arg for arg in args if is_float(arg)]
+    return Counter(moved=floats[-1].numel() if floats else 0)
+
+
+def _scatter_added(args: tuple[Any, ...], result: Any) -> Costs:
+    """The same, and an addition per element."""
+    found = _scattered(args, result)
+    return found + Counter(flops=found["moved"] * FLOPS_PER_ELEMENT["add"])
+
+
+def _index_put(args: tuple[Any, ...], result: Any) -> Costs:
+    """(x, indices, values, accumulate)."""
+    accumulates = len(args) > 3 and args[3] is True  # noqa: PLR2004
+    return (_scatter_added if accumulates else _scattered)((args[2],), result)
+
+
+def _unpooled(args: tuple[Any, ...], result: Any) -> Costs:
+    """Each input element is written at its index."""
+    return Counter(moved=args[0].numel())
+
+
+_MEAN, _MAX = 1, 2
+
+
+def _embedding_bag(args: tuple[Any, ...], result: Any) -> Costs:
+    """(table (V, d), indices, offsets, _, mode, _, weights, …): per bag a (weighted) sum 0, a mean 1 or a maximum 2."""
+    elements = args[1].numel() * args[0].shape[-1]
+    mode = args[4] if len(args) > 4 else 0  # noqa: PLR2004
+    if mode == _MAX:
+        return Counter(moved=elements, comparisons=elements)
+    weighted = len(args) > 6 and args[6] is not None  # noqa: PLR2004
+    work = FLOPS_PER_ELEMENT["mean" if mode == _MEAN else "sum"] + (FLOPS_PER_ELEMENT["multiply"] if weighted else 0)
+    return Counter(moved=elements, flops=elements * work)
+
+
+def _renormed(args: tuple[Any, ...], result: Any) -> Costs:
+    """(table (V, d), indices, …): the length of every row that is looked up."""
+    return Counter(flops=args[1].numel() * args[0].shape[-1] * FLOPS_PER_ELEMENT["norm"])
+
+
+def _picked(args: tuple[Any, ...], result: Any) -> Costs:
+    """(log probabilities, targets, …): one number per target, and their mean."""
+    return Counter(moved=args[1].numel(), flops=args[1].numel() * FLOPS_PER_ELEMENT["mean"])
+
+
+# ── Fourier transforms: of complex numbers 5·⌈log₂ n⌉ FLOPs each, of n real ones as much as of n/2 complex ──
+
+
+def _transformed(args: tuple[Any, ...], result: Any) -> Costs:
+    """(x, axes, …): a complex transform along each axis."""
+    return Counter(flops=args[0].numel() * _fourier(args[0], args[1]))
+
+
+def _to_spectrum(args: tuple[Any, ...], result: Any) -> Costs:
+    """(x, axes, …): real along the last axis, complex along the others."""
+    x, (*others, last) = args[0], args[1]
+    return Counter(flops=x.numel() * _fourier(x, [last]) // 2 + result.numel() * _fourier(result, others))
+
+
+def _from_spectrum(args: tuple[Any, ...], result: Any) -> Costs:
+    x, (*others, last) = args[0], args[1]
+    return Counter(flops=result.numel() * _fourier(result, [last]) // 2 + x.numel() * _fourier(x, others))
+
+
+def _fourier(x: Any, axes: list[int]) -> int:
+    return FLOPS_PER_ELEMENT["fft"] * sum(ceil_log2(x.shape[axis]) for axis in axes)
+
+
+def real_fourier(args: tuple[Any, ...], result: Any) -> Costs:
+    """(x, n, axis): n real numbers, x cut or zero-padded to n, to their spectrum.
+
+    If n is a runtime value, it is inferred from the spectrum of n/2 + 1; an odd n then counts as n - 1.
+    """
+    x, n, axis = args[0], *_length_and_axis(args)
+    if n is None:
+        n = x.shape[axis]
+    return _real_transforms(x.numel() // x.shape[axis], n if isinstance(n, int) else 2 * (result.shape[axis] - 1))
+
+
+def inverse_real_fourier(args: tuple[Any, ...], result: Any) -> Costs:
+    """(spectrum, n, axis): the spectrum back to n real numbers."""
+    n = result.shape[_length_and_axis(args)[1]]
+    return _real_transforms(result.numel() // n, n)
+
+
+def _length_and_axis(args: tuple[Any, ...]) -> tuple[Any, int]:
+    n, axis = (*args[1:3], None, None)[:2]
+    return n, -1 if axis is None else axis
+
+
+def _real_transforms(times: int, n: int) -> Costs:
+    return Counter(flops=times * (FLOPS_PER_ELEMENT["fft"] * n * ceil_log2(n) // 2))
+
+
+# ── the table ──
+
+_OTHERS: Final[dict[Formula, str]] = {
+    _chosen: CHOICES,
+    moved: MOVES,
+    _scattered: WRITES,
+    _scatter_added: ADDED_WRITES,
+    _index_put: "index_put index_put_ _index_put_impl_",
+    _unpooled: "max_unpool2d max_unpool3d",
+    _gelu: "gelu gelu_",
+    _clamped: "clamp clamp_",
+    _batch_norm: "batch_norm instance_norm native_batch_norm cudnn_batch_norm _native_batch_norm_legit",
+    alpha_dropout: "alpha_dropout alpha_dropout_ feature_alpha_dropout",
+    per_pair("cosine_similarity"): "cosine_similarity",
+    per_pair("distance"): "pairwise_distance",
+    _sorted: "sort argsort",
+    _top: "topk",
+    **{_pool(n, adaptive=False, mean=True): f"avg_pool{n}d" for n in (1, 2, 3)},
+    **{_pool(n, adaptive=False, mean=False): f"max_pool{n}d max_pool{n}d_with_indices" for n in (1, 2, 3)},
+    **{_pool(n, adaptive=True, mean=True): f"adaptive_avg_pool{n}d" for n in (1, 2, 3)},
+    **{_pool(n, adaptive=True, mean=True): f"_adaptive_avg_pool{n}d" for n in (2, 3)},
+    **{_pool(n, adaptive=True, mean=False): f"adaptive_max_pool{n}d" for n in (1, 2, 3)},
+    **{_interpolated(n): f"upsample_{name}" for n, name in NEIGHBOURS.items()},
+    _sampled: "grid_sampler grid_sampler_2d grid_sampler_3d _grid_sampler_2d_cpu_fallback cudnn_grid_sampler",
+    _embedding_bag: "embedding_bag _embedding_bag _embedding_bag_forward_only",
+    _renormed: "embedding_renorm_",
+    _picked: "nll_loss_forward nll_loss2d_forward",
+    _transformed: "_fft_c2c",
+    _to_spectrum: "_fft_r2c",
+    _from_spectrum: "_fft_c2r",
+    real_fourier: "fft_rfft",
+    inverse_real_fourier: "fft_irfft",
+}
+
+
+def _table() -> Iterator[tuple[str, Formula]]:
+    by_element = {
+        **{per_output(*works): names for works, names in PER_OUTPUT.items()},
+        **{_per_input(*works): names for works, names in PER_INPUT.items()},
+    }
+    for namespace, rows in (("aten", by_element | _OTHERS | CONTRACTIONS), ("xfcost", LOOPS), ("quantized", QUANTISED)):
+        for formula, names in rows.items():
+            yield from ((f"{namespace}::{name}", formula) for name in names.split())
+
+
+COSTS: Final[dict[str, Formula]] = dict(_table())

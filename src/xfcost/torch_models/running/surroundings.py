@@ -1,0 +1,256 @@
+"""What is replaced while a model runs, and put back: kernels of `meta`, branches, threads, numpy, its own state."""
+
+from __future__ import annotations
+
+import random
+import threading
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from xfcost.torch_models.shared.private_torch import (
+    HIGHER_ORDER_WRAPPERS,
+    pytree,
+    replaced_kernels,
+    tensors_of,
+    times_written,
+)
+
+# ── kernels of `meta` ──
+
+
+@contextmanager
+def shapes_on_meta() -> Iterator[None]:
+    """On `meta`, layer norms and grouped products return empty tensors of the right shapes.
+
+    torch runs the decomposition of a layer norm in Python, a third of a run's time, with its input's memory format;
+    kernels make a contiguous result. Of grouped products torch computes shapes only in bfloat16.
+    """
+    with replaced_kernels("Meta", {"native_layer_norm": layer_norm, "_grouped_mm": grouped_mm}):
+        yield
+
+
+def layer_norm(x: Tensor, normalized_shape: Any, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The output, and the mean and 1/σ of each normalised group, in float32 or wider: shapes only."""
+    sizes = (*x.shape[: x.ndim - len(normalized_shape)], *[1] * len(normalized_shape))
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    return x.new_empty(x.shape), x.new_empty(sizes, dtype=dtype), x.new_empty(sizes, dtype=dtype)
+
+
+def grouped_mm(left: Tensor, right: Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Tensor:
+    """(G, n, k) · (G, k, m), or with rows, columns or the summed axis cut into groups: shapes only."""
+    groups = 0 if offs is None else offs.shape[0]
+    sizes = [left.shape[-2], right.shape[-1]]
+    if left.ndim == right.ndim:
+        sizes = [groups if left.ndim == 2 else left.shape[0], *sizes]  # noqa: PLR2004
+    return left.new_empty(sizes, dtype=out_dtype or left.dtype)
+
+
+@contextmanager
+def without_fast_path() -> Iterator[None]:
+    """torch runs an encoder in evaluation mode as one operation on nested tensors. An account needs its parts."""
+    was_on = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was_on)
+
+
+# ── branches and threads ──
+
+
+@contextmanager
+def plain_branches() -> Iterator[None]:
+    """`torch.cond` and `while_loop` as plain Python: the branch that is taken, and every turn, run under the recorder.
+
+    Both call `torch.compile`, and what it returns. On `meta` a predicate has no value: such a run is repeated off it.
+    """
+    compiled = torch.compile
+    plain = dict(zip(HIGHER_ORDER_WRAPPERS, (_branch, _loop), strict=True))
+
+    def compile_others(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return plain.get(getattr(model, "__name__", "")) or compiled(model, *args, **kwargs)
+
+    with patch.object(torch, "compile", compile_others):
+        yield
+
+
+def _branch(predicate: Any, if_true: Callable[..., Any], if_false: Callable[..., Any], operands: Any) -> Any:
+    return (if_true if bool(predicate) else if_false)(*operands)
+
+
+def _loop(condition: Callable[..., Any], body: Callable[..., Any], carried: tuple[Any, ...], more: Any) -> Any:
+    result: Any = carried
+    while bool(condition(*carried, *more)):
+        result = body(*carried, *more)
+        carried = tuple(pytree.tree_leaves(result))
+    return result
+
+
+# Gives a context in which another thread is recorded; called in the thread that hands the work over.
+Recorded = Callable[[], AbstractContextManager[Any]]
+
+
+@contextmanager
+def threads_recorded(recorded: Recorded) -> Iterator[None]:
+    """Record what threads do that start inside, or get work inside, for the module that hands it over.
+
+    torch shows the operations of a thread to the modes of that thread alone. Threads that start during a run, and calls
+    that go to a `concurrent.futures` pool, get a recorder of their own, which adds to the same operations.
+    """
+    own, start, submit = threading.get_ident(), threading.Thread.start, ThreadPoolExecutor.submit
+    inside: set[int] = set()
+
+    def handed(function: Callable[..., Any]) -> Callable[..., Any]:
+        context = recorded()
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            thread = threading.get_ident()
+            if thread == own or thread in inside:  # of a pool whose thread has started inside
+                return function(*args, **kwargs)
+            inside.add(thread)
+            try:
+                with context:
+                    return function(*args, **kwargs)
+            finally:
+                inside.discard(thread)
+
+        return run
+
+    def started(thread: threading.Thread) -> None:
+        vars(thread)["run"] = handed(thread.run)
+        start(thread)
+
+    def submitted(pool: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return submit(pool, handed(function), *args, **kwargs)
+
+    with patch.object(threading.Thread, "start", started), patch.object(ThreadPoolExecutor, "submit", submitted):
+        yield
+
+
+# ── numpy ──
+
+TO_NUMPY: Final = "Tensor.numpy (work outside torch is not seen)"
+
+
+@contextmanager
+def handed_to_numpy(found: Counter[str]) -> Iterator[None]:
+    """Count conversions of float tensors to numpy in `found`. Integers are indices and sizes and cost nothing.
+
+    `numpy.asarray` calls Tensor.numpy, so it counts too.
+    """
+    own, to_numpy = vars(Tensor).get("numpy"), Tensor.numpy
+
+    inside = False
+
+    def counted(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+        nonlocal inside
+        if inside:  # a TorchFunctionMode repeats the call
+            return to_numpy(tensor, *args, **kwargs)
+        if tensor.is_floating_point() or tensor.is_complex():
+            found[TO_NUMPY] += 1
+        inside = True
+        try:
+            return to_numpy(tensor, *args, **kwargs)
+        finally:
+            inside = False
+
+    setattr(Tensor, "numpy", counted)  # noqa: B010 - a plain assignment is refused for its type
+    try:
+        yield
+    finally:
+        if own is None:  # torch's method is defined in the base class
+            delattr(Tensor, "numpy")
+        else:
+            setattr(Tensor, "numpy", own)  # noqa: B010
+
+
+# ── the model ──
+
+
+@contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Let `model` run, then restore its tensors, attributes, hooks and the random states.
+
+    The run works on copies of buffers and of embedding tables with a maximum norm. Other parameters are not copied,
+    because they may fill the memory; no module of torch writes to them.
+
+    Warns:
+        UserWarning: the model wrote to another parameter. On `meta` there is nothing to write to.
+    """
+    versions = _versions(model)
+    attributes = _Attributes(model)
+    try:
+        _stand_in(model)
+        with _random_states_kept(sorted({one.device.index for one in model.parameters() if one.is_cuda})):
+            yield
+    finally:
+        attributes.put_back()
+        written = [name for name, version in _versions(model).items() if version != versions.get(name)]
+        if written:
+            warnings.warn(
+                f"the model changes its own parameters when it runs, and the trace ran it: {written}", stacklevel=2
+            )
+
+
+def _versions(model: nn.Module) -> dict[str, int]:
+    """How often each parameter that has elements was written."""
+    with_elements = ((name, one) for name, one in model.named_parameters() if not one.is_meta)
+    return {name: times_written(one) for name, one in with_elements}
+
+
+class _Attributes:
+    """Stores the attributes of each module, and the contents of dictionaries, lists and sets among them.
+
+    Hooks, buffers, parameters and submodules are such dictionaries.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.values = {module: dict(vars(module)) for module in model.modules()}
+        containers = (value for values in self.values.values() for value in values.values())
+        self.contents = [(value, value.copy()) for value in containers if isinstance(value, dict | list | set | deque)]
+
+    def put_back(self) -> None:
+        for module, values in self.values.items():
+            vars(module).clear()
+            vars(module).update(values)
+        for container, content in self.contents:
+            container.clear()
+            if isinstance(container, dict | set):
+                container.update(content)
+            else:
+                container.extend(content)
+
+
+def _stand_in(model: nn.Module) -> None:
+    """Replace each tensor that a torch module may write with a copy; shared tensors stay shared."""
+    copies: dict[int, Any] = {}
+    for module in model.modules():
+        for buffer in module.buffers(recurse=False):
+            copies[id(buffer)] = buffer if buffer.is_meta else buffer.detach().clone()
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
+            copies[id(module.weight)] = nn.Parameter(module.weight.detach().clone(), module.weight.requires_grad)
+    for module in model.modules():
+        for tensors in tensors_of(module):
+            tensors.update({name: copies[id(one)] for name, one in tensors.items() if id(one) in copies})
+
+
+@contextmanager
+def _random_states_kept(devices: list[int]) -> Iterator[None]:
+    """Restore the random states of torch on the CPU and on `devices`, of Python and of numpy."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - it is the global one that is kept
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
