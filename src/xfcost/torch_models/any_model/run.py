@@ -9,7 +9,8 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +49,7 @@ from xfcost.torch_models.tracing.unchanged import unchanged
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
+_IGNORED: Final = "meta tensors ignore autocast"
 Beside = Callable[[Args, Kwargs, list[str]], AbstractContextManager[Any]]
 
 
@@ -121,7 +123,9 @@ def run_on(  # noqa: PLR0913 - options
         stack.enter_context(no_compiler())
         stack.enter_context(_quiet() if how == "fake" else nullcontext())
         stack.enter_context(faking)
-        stack.enter_context(shapes_on_meta() if how == "meta" else nullcontext())
+        if how == "meta":
+            stack.enter_context(shapes_on_meta())
+            stack.enter_context(_without_autocast())
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
         stack.enter_context(recorder.of(model))
@@ -180,6 +184,24 @@ def stand_ins(  # noqa: PLR0913 - options
         if training and not model.training:
             model.train()
         yield copied_inputs((args, kwargs), learning(made) if training else made)
+
+
+@contextmanager
+def _without_autocast() -> Iterator[None]:
+    """Refuse the autocast of the CPU, which `meta` ignores: fake tensors have its dtypes."""
+    entered = torch.autocast.__enter__
+
+    def enter(self: torch.autocast) -> Any:
+        result = entered(self)
+        if torch.is_autocast_enabled("cpu"):
+            self.__exit__(None, None, None)
+            raise TypeError(_IGNORED)
+        return result
+
+    if torch.is_autocast_enabled("cpu"):
+        raise TypeError(_IGNORED)
+    with patch.object(torch.autocast, "__enter__", enter):
+        yield
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def copier(how: How, fake_mode: Any = None, device: str | None = None) -> Copy:
     if how == "meta":
         return lambda tensor: tensor if tensor.is_meta else tensor.detach().to("meta")
     if how == "fake":
-        return lambda tensor: fake_mode.from_tensor(tensor.detach())
+        return lambda tensor: _faked(tensor.detach(), fake_mode)
     return lambda tensor: tensor.detach().clone()
 
 
@@ -51,6 +51,14 @@ def shared_parameters(how: How, device: str | None, *, training: bool) -> Callab
         return not training and not parameter.is_meta and parameter.device == torch.empty(0, device=device).device
 
     return shares
+
+
+def _faked(tensor: Tensor, fake_mode: Any) -> Tensor:
+    """A fake tensor; of one on `meta` on the CPU, for code that refuses other devices."""
+    if not tensor.is_meta:
+        return fake_mode.from_tensor(tensor)  # type: ignore[no-any-return]
+    with fake_mode:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
 
 
 def _on_device(tensor: Tensor, device: str) -> Tensor:
