@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
+from torch.utils.flop_counter import flop_registry
 
 import xfcost
 from any_models import TOKENS, Cache, Model, Pair, Takes, X
@@ -87,3 +91,77 @@ def test_values_are_refused_on_meta():
     model = Takes(lambda x: x[x.sum(-1) > 28]).to("meta")
     with pytest.raises(UsageError, match=r"Takes does not run on these inputs: .*needs real ones"):
         module_ledger(model, (X.to("meta"),))
+
+
+def refusing_meta(x: torch.Tensor) -> torch.Tensor:
+    if x.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"no kernel for {x.device.type}")
+    return x
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_code_that_refuses_meta_runs_on_fake_tensors(device):
+    ledger = module_ledger(Takes(refusing_meta).to(device), (X.to(device),))
+    assert (ledger.total("macs"), ledger.module.tensors) == (192, "fake")
+    assert "no kernel for meta" in ledger.module.reason
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_flex_attention_of_a_module_made_anywhere(device):
+    def attended(x: torch.Tensor) -> torch.Tensor:
+        heads = x.unflatten(-1, (2, 8)).transpose(1, 2)
+        return flex_attention(heads, heads, heads).transpose(1, 2).flatten(2)
+
+    model = nn.Sequential(nn.Linear(16, 16), Call(attended)).to(device)
+    # a map of 2·32 tokens; QKᵀ and AV of 2 samples and 2 heads, 8 wide, where this version of torch has its costs
+    counted = any("flex_attention" in str(operation) for operation in flop_registry)
+    expected = 2 * 32 * 16 * 16 + counted * 2 * (2 * 2 * 32 * 32 * 8)
+    assert module_ledger(model, (torch.zeros(2, 32, 16, device=device),)).total("macs") == expected
+
+
+@pytest.mark.parametrize("around", ["inside", "outside", "decorator"])
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_autocast_of_the_cpu_has_its_dtypes(device, around):
+    cast = torch.autocast("cpu", dtype=torch.bfloat16)
+    linear = nn.Linear(8, 8)
+
+    def inside(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return linear(x)
+
+    run = {"inside": inside, "outside": linear, "decorator": cast(linear.forward)}[around]
+    model = Call(run)
+    model.linear = linear
+    with cast if around == "outside" else nullcontext():
+        ledger = xfcost.analyze(model.to(device), example_inputs=X.to(device), mode="train", trace=False)
+    # autograd saves the input of 3 tokens in bfloat16; it needs no gradient, so that no weights are saved
+    assert (ledger.total("kept_bytes"), ledger.module.tensors) == (3 * 8 * 2, "fake")
+
+
+def test_autocast_that_is_off_runs_on_meta():
+    def run(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return x
+
+    assert module_ledger(Takes(run), (X,)).module.tensors == "meta"
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int16])
+@pytest.mark.parametrize(
+    "look_up",
+    [nn.functional.embedding, lambda ids, table: table.index_select(0, ids)],
+    ids=["embedding", "index_select"],
+)
+def test_indices_are_refused_as_on_the_cpu(look_up, dtype, device):
+    table = torch.zeros(8, 8)
+    ids = torch.zeros(5, dtype=dtype)
+    with pytest.raises(
+        RuntimeError, match=r"Long, Int; but got|index_select\(\): Expected dtype int32 or int64"
+    ) as real:
+        look_up(ids, table)
+    with pytest.raises(UsageError) as found:
+        module_ledger(Call(look_up), (ids.to(device), table.to(device)))
+    start = str(real.value).partition("; but got")[0]
+    assert f"does not run on these inputs: RuntimeError: {start}" in str(found.value)

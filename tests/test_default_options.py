@@ -96,6 +96,19 @@ def test_what_is_given_wins(text: str) -> None:
     )
 
 
+def test_a_system_without_attention_is_not_said_to_run_it() -> None:
+    def shown(*presets: str) -> str:
+        return " ".join(comparison_plain(xfcost.compare(*presets, mode="decode", trace=False)).split())
+
+    alone = shown("mamba-130m", "mamba-370m")
+    assert "bfloat16 mode decode" in alone
+    assert "note: bfloat16: the default of language models in decode; or give --dtype float32" in alone
+    assert "fused" not in alone
+    assert "bfloat16 fused attention mode decode" in shown("mamba-130m", "gpt2")
+    assert "fused" not in ledger_plain(counted("mamba-130m", mode="decode"))
+    assert counted("mamba-130m", mode="decode", dtype="float16").metadata.default_note is None
+
+
 @pytest.mark.parametrize("preset", ["vit", "bert-base"])
 def test_other_systems_keep_float32_and_eager(preset: str) -> None:
     ledger = counted(preset, mode="train")

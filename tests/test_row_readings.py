@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cases import CASES
-from cases.base import Case
+from cases.base import DIM, Case
 from cases.letters import LETTERS
 from chains import longest_chain, steps_between
 from growth import sequential_steps
@@ -21,6 +21,9 @@ from tiers import of_rows, tiered
 from xfcost.formulas.component import Mixer, Place, tag_of
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.probe import ProbedRow
+from xfcost.mechanisms.block_sparse import BlockSparse
+from xfcost.mechanisms.nystrom import Nystrom
+from xfcost.mechanisms.sliding import Sliding
 from xfcost.torch_models.probing.compare import Readings, compared, readings
 from xfcost.torch_models.probing.hints import hints_for
 
@@ -56,7 +59,10 @@ def places_of(component: Mixer, *, fused: bool) -> tuple[Place, Place]:
 def probed(number: int) -> tuple[ProbedRow, ...]:
     """The rows of an example beside what their leaves were seen to read."""
     _, component, fused = EXAMPLES[number]
-    places = places_of(component, fused=fused)
+    return probed_at(component, places_of(component, fused=fused))
+
+
+def probed_at(component: Mixer, places: tuple[Place, Place]) -> tuple[ProbedRow, ...]:
     past = hints_for(component).past
     seen = Readings(
         *(
@@ -83,6 +89,28 @@ def test_every_row_reads_what_it_says(of: Example) -> None:
     assert [row.path for row in not_seen if row.declared.mixing != "per-token"] == [], (
         "no leaf was seen to run for these"
     )
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize(
+    ("component", "tokens", "most"),
+    [
+        (Nystrom(heads=1, landmarks=4, conv=3), (11, 22), {"key_scores": 22}),  # padded to 12 and 24
+        # padded to 18 and 36; a block in the middle reads (5 + 1)·2 keys, one of them padding of the last block
+        (BlockSparse(heads=1, block=2, random_blocks=1), (17, 35), {"global_scores": 35, "scores": 11}),
+        (Sliding(heads=1, window=4, global_tokens=1), (13, 26), {"global_scores": 26}),  # padded to 16 and 28
+    ],
+    ids=lambda value: tag_of(type(value)) if isinstance(value, Mixer) else "",
+)
+def test_padding_is_no_token_that_is_read(
+    component: Mixer, tokens: tuple[int, int], most: dict[str, int], heads: int
+) -> None:
+    component = msgspec.structs.replace(component, heads=heads)
+    small, large = (place_for(component, Grid((n,)), dim=DIM) for n in tokens)
+    rows = probed_at(component, (small, large))
+    wrong = [f"{row.path}: declared {row.declared}, found {row.found}" for row in rows if row.agrees is False]
+    assert not wrong, "; ".join(wrong)
+    assert {row.path: row.reads_tokens for row in component.operations(large) if row.path in most} == most
 
 
 @every_example

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from torch.profiler import profile
 
@@ -14,6 +15,8 @@ from tiers import tiered_examples
 from xfcost.counting.forward import count
 from xfcost.counting.saved_activations import saved_activations
 from xfcost.formulas.component import Mixer
+from xfcost.mechanisms.global_local import GlobalLocal
+from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -31,6 +34,25 @@ def agrees(folder: Path, text: str, **options) -> bool:
 def test_every_option_of_a_mechanism(component: Mixer, fused: bool, tmp_path):
     options = {"attention": "fused", "dtype": "bfloat16"} if fused else {"attention": "eager", "dtype": "float32"}
     assert agrees(tmp_path, as_yaml(spec_of(component)), batch=2, **options)
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize(
+    ("component", "length"),
+    [
+        (Nystrom(heads=1, landmarks=4, conv=None), 9),  # padded to 12
+        (Nystrom(heads=1, landmarks=4, conv=None), 4),  # exact attention
+        (GlobalLocal(heads=1, radius=2), 7),  # queries padded to 9
+    ],
+    ids=["nystrom", "nystrom-exact", "global_local"],
+)
+def test_joined_heads_of_tokens_without_their_padding(component: Mixer, length: int, heads: int, attention, tmp_path):
+    # one head of one sample is cropped as a view; several heads, or several samples, are copied
+    spec = spec_of(msgspec.structs.replace(component, heads=heads))
+    spec["input"]["length"] = length
+    for batch in (1, 2):
+        assert agrees(tmp_path, as_yaml(spec), batch=batch, attention=attention, dtype="float32")
 
 
 def with_kernels(live) -> bool:

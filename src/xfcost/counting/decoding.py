@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.counting.forward import count
+from xfcost.counting.forward import batched, count, part_rows
 from xfcost.counting.sums import Costs, sum_parts
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.least_work import least_weights
@@ -15,7 +15,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.modes import Cache, Generation, Step, Work
 from xfcost.ledger.operation import Operation, without_trace
 from xfcost.ledger.options import Mode
-from xfcost.spec.architecture import Architecture
+from xfcost.spec.architecture import Architecture, LabelledPart
 from xfcost.spec.grammar import ImageInput, VideoInput
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
@@ -70,13 +70,13 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
     prompt, last = architecture.streams[-1].grid.tokens, _last(architecture, run)
     encoder = {labelled.part.path for stream in architecture.streams[:-1] for labelled in stream.labelled_parts()}
 
-    def full_pass(tokens: int) -> dict[str, Costs]:
-        """A pass of the decoder over all tokens so far, for the next token, by component."""
-        counted = count(place(loaded, run_at(tokens, architecture, run, "prefill")), orders=False)
-        return {name: _work(rows) for name, rows in _by_component(counted.rows).items() if name not in encoder}
+    def full_pass(tokens: int) -> dict[str, _PartRun]:
+        """A pass of the decoder over all tokens so far, for the next token."""
+        parts = _parts(place(loaded, run_at(tokens, architecture, run, "prefill")))
+        return {name: part for name, part in parts.items() if name not in encoder}
 
     prefill_work, encoder_work = _work(prefill.rows), _work(row for row in prefill.rows if row.component in encoder)
-    works = sum_parts(full_pass, prompt, last, cost_lengths(architecture)).values()
+    works = sum_parts(full_pass, _part_work, prompt, last, cost_lengths(architecture)).values()
     passes = [sum(values) for values in zip(*works, strict=True)]
     generation = Generation(
         prompt=prompt,
@@ -138,11 +138,24 @@ def with_traced_steps(ledger: Ledger, steps: tuple[int, ...]) -> Ledger:
     return msgspec.structs.replace(ledger, generation=generation)
 
 
-def _by_component(rows: Iterable[Operation]) -> dict[str, list[Operation]]:
-    found: dict[str, list[Operation]] = {}
-    for row in rows:
-        found.setdefault(row.component, []).append(row)
-    return found
+class _PartRun(NamedTuple):
+    labelled: LabelledPart
+    mode: Mode
+    batch: int
+
+    def rows(self) -> Iterator[Operation]:
+        return (batched(row, self.batch) for row in part_rows(self.labelled, self.mode))
+
+
+def _parts(architecture: Architecture) -> dict[str, _PartRun]:
+    return {
+        labelled.part.path: _PartRun(labelled, architecture.mode, architecture.batch)
+        for labelled in architecture.parts()
+    }
+
+
+def _part_work(part: _PartRun) -> Costs:
+    return tuple(part.labelled.times * value for value in _work(part.rows()))
 
 
 def _work(rows: Iterable[Operation]) -> Costs:
@@ -184,20 +197,21 @@ def _steps(
     if last < first:
         return (), cache_of(final)
 
-    def step_costs(tokens: int) -> dict[str, Costs]:
-        return {
-            name: tuple(getattr(row, quantity) for row in rows for quantity in _SUMMED)
-            for name, rows in _by_component(step(tokens).rows).items()
-        }
+    def step_parts(tokens: int) -> dict[str, _PartRun]:
+        return _parts(place(loaded, run_at(tokens, architecture, run, "decode")))
 
-    sums = {
-        name: iter(values) for name, values in sum_parts(step_costs, first, last, cost_lengths(architecture)).items()
-    }
+    def step_costs(part: _PartRun) -> Costs:
+        return tuple(getattr(row, quantity) for row in part.rows() for quantity in _SUMMED)
+
+    sums = sum_parts(step_parts, step_costs, first, last, cost_lengths(architecture))
+    values = {name: iter(sums) for name, sums in sums.items()}
     not_summed: dict[str, Any] = dict.fromkeys(("params", "idle_params", "attention_entries"), 0)
     not_summed |= dict.fromkeys(("matrix", "pairs"))
     rows = []
     for row in final.rows:
-        row_sums = {quantity: next(sums[row.component]) for quantity in _SUMMED}
+        if row.component not in values:  # a shared table does no work
+            continue
+        row_sums = {quantity: next(values[row.component]) for quantity in _SUMMED}
         if row.cached or any(row_sums.values()):
             rows.append(msgspec.structs.replace(row, **row_sums, **not_summed))
     return tuple(rows), cache_of(final)

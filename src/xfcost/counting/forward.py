@@ -205,7 +205,7 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
 
 # Fields of the metadata that an architecture has by the same names.
 _RUN: Final = (
-    "batch", "dtype", "attention", "default_note", "mode", "logits", "memory_level", "source", "settings",
+    "batch", "dtype", "attention", "mode", "logits", "memory_level", "source", "settings",
 )  # fmt: skip
 
 
@@ -214,6 +214,7 @@ def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
     spec, grid, notes = architecture.spec, architecture.grid, list(_notes(architecture))
     streams = architecture.streams
     inputs = (stream.input for stream in streams)
+    attends = any(row.matrix is not None or row.fused for row in rows)
     tokens = " + ".join((f"{stream.name} " if stream.name else "") + stream.grid.shape_text() for stream in streams)
     return Metadata(
         name=spec.name,
@@ -221,6 +222,8 @@ def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
         grid_tokens=grid.tokens,
         extra_tokens=grid.special,
         **{name: getattr(architecture, name) for name in _RUN},
+        default_note=architecture.default_note if attends else architecture.dtype_note,
+        attends=attends,
         preset=not is_path(architecture.source),
         paper=spec.paper,
         notes=tuple(note for note, _ in notes),

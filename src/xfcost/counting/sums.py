@@ -7,15 +7,16 @@ polynomial, and so do the sums of whole periods, which are summed the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from itertools import pairwise
 from math import comb
-from typing import Final
+from typing import Final, TypeVar
 
 from xfcost.ledger.errors import UsageError
 
 Costs = tuple[int, ...]
+Part = TypeVar("Part")
 
 # Shorter ranges are added term by term.
 _MIN_TERMS: Final = 16
@@ -61,19 +62,31 @@ def sum_over_sizes(costs: Callable[[int], Costs], first: int, last: int, lengths
 
 
 def sum_parts(
-    costs: Callable[[int], dict[str, Costs]], first: int, last: int, lengths: Iterable[int]
+    parts: Callable[[int], Mapping[str, Part]],
+    costs: Callable[[Part], Costs],
+    first: int,
+    last: int,
+    lengths: Iterable[int],
 ) -> dict[str, Costs]:
-    """The sums of several parts, each by itself: where one has a period of 512, another may have one of 32, or none."""
-    counted = cache(costs)
-    names = counted(first) | counted(last)
+    """The sums of several parts, each by itself: where one has a period of 512, another may have one of 32, or none.
+
+    Args:
+        parts: the parts of a size, by name.
+        costs: the costs of a part; it is asked for the sizes that this part's own sum needs.
+        first: the smallest size.
+        last: the largest size.
+        lengths: as in `sum_over_sizes`.
+    """
+    parts = cache(parts)
+
+    def costs_of(name: str, nothing: Costs, size: int) -> Costs:
+        part = parts(size).get(name)
+        return nothing if part is None else costs(part)
+
     return {
-        name: sum_over_sizes(partial(_of_part, counted, name, (0,) * len(values)), first, last, lengths)
-        for name, values in names.items()
+        name: sum_over_sizes(partial(costs_of, name, (0,) * len(costs(part))), first, last, lengths)
+        for name, part in {**parts(first), **parts(last)}.items()
     }
-
-
-def _of_part(costs: Callable[[int], dict[str, Costs]], name: str, nothing: Costs, size: int) -> Costs:
-    return costs(size).get(name, nothing)
 
 
 def _periods(lengths: Iterable[int]) -> list[int]:
@@ -87,6 +100,9 @@ def _sum(costs: Callable[[int], Costs], first: int, last: int, periods: Sequence
         return _added([costs(size) for size in range(first, last + 1)])
     if (total := _cubic_sum(costs, first, last)) is not None:
         return total
+    end = _piece_end(costs, first, last) if last - first < _MAX_WALKED else first
+    if end - first >= _MIN_TERMS:  # no short period
+        return _added([_sum(costs, first, end, ()), _sum(costs, end + 1, last, periods)])
     # split at the multiple of the largest power of two: pieces end or begin there
     step = 1 << ((last - 1) ^ first).bit_length() - 1
     middle = (last - 1) // step * step
@@ -95,7 +111,6 @@ def _sum(costs: Callable[[int], Costs], first: int, last: int, periods: Sequence
             if (_POINTS + 3) * period <= last - first and _is_periodic(costs, first, last, period):
                 return _sum_of_periods(costs, first, last, period, periods[:number])
     if last - first < _MAX_WALKED:
-        end = _piece_end(costs, first, last)
         return _added([_sum(costs, first, end, ()), _sum(costs, end + 1, last, periods)])
     pieces = [_sum(costs, first, middle - 1, periods), costs(middle), _sum(costs, middle + 1, last, periods)]
     return _added(pieces)

@@ -72,6 +72,8 @@ class DenseAttention(msgspec.Struct, frozen=True):
     """The bias of the scores, a tensor; by default constants, the same for all samples."""
     apart: bool = False
     """Are the heads of queries and keys apart in memory, and not beside each other in every token?"""
+    padding: Number = 0
+    """Keys that are padding, and no tokens that are read."""
 
     def rows(self) -> Iterator[Operation]:
         """The rows from queries, keys and values to weighted sums."""
@@ -121,7 +123,8 @@ class DenseAttention(msgspec.Struct, frozen=True):
 
     @property
     def _mixing(self) -> dict[str, Any]:
-        return {"mixing": self.mixing, "reads": self.reads, "reads_tokens": self.keys, "heads": self.heads}
+        reads_tokens = self.keys - self.padding
+        return {"mixing": self.mixing, "reads": self.reads, "reads_tokens": reads_tokens, "heads": self.heads}
 
     @property
     def _core(self) -> AttentionCore:

@@ -23,6 +23,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     attention: str = "eager"
     default_note: str | None = None
     """Why dtype and attention are what they are, where the caller gave none."""
+    attends: bool = True
+    """Is there an attention matrix, or a fused kernel in its place?"""
     mode: str = "forward"
     logits: str | None = None
     """The positions whose logits are computed, `last` or `all`; None where no head predicts the next token."""

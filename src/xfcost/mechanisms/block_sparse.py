@@ -153,15 +153,16 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         note = {"global_": "global blocks", "edge_": "blocks beside them", "": ""}[prefix]
         reads = {"global_": "N", "edge_": "(4+r)·b", "": "(5+r)·b"}[prefix]
         mixing: Mixing = "global" if prefix == "global_" else "local"
-        masked = self.blocks(place.grid) * self.block != place.grid.total
-        if masked and place.fused:
+        padding = self.blocks(place.grid) * self.block - place.grid.total  # of the last block, which all read
+        if padding != 0 and place.fused:
             title = f"Mask ({note})" if note else "Mask"
-            yield move(f"{prefix}mask", title, mixing=mixing, reads=reads, reads_tokens=keys)
+            yield move(f"{prefix}mask", title, mixing=mixing, reads=reads, reads_tokens=keys - padding)
         core = {"queries": queries, "keys": keys, "groups": groups, "pairs": pairs, "mixing": mixing, "reads": reads}
         yield from attention_of(
             self,
             place,
-            masked=masked,
+            masked=padding != 0,
+            padding=padding,
             prefix=prefix,
             label=note,
             **core,

@@ -124,8 +124,11 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         return self.share_projections or not place.grid.special
 
     def _of_text(self, row: Operation, name: str, place: Place, inner: Number) -> Operation:
-        """`row`, which reads the heads of the text's tokens alone: joined, they are a copy."""
-        joined = Exchanged((place.grid.tokens, inner), (self.heads, inner))
+        """`row`, which reads the heads of the text's tokens alone: joined, they are a copy; so are several samples'."""
+        n, p = place.grid.tokens, self.padded(place.grid)
+        if self.heads == 1:
+            return of_cropped(row, n, p, inner, name)
+        joined = Exchanged((n, inner), (self.heads, inner))
         return reading(row, name, saves=(Saved(name, copied=joined),))
 
     @staticmethod

@@ -78,19 +78,23 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         if self.exact(place.grid):
             core = [*Full(heads=self.heads, head_dim=self.head_dim).core(place)]
         else:
-            core = [*self._approximate(padded, inner)]
+            core = [*self._approximate(n, padded, inner)]
         if self.conv is not None:
             core += self._convolution(padded, inner, self.conv, core[-1].path)
         yield from core[:-1]
-        # the heads are joined, of the tokens without padding
-        yield reading(core[-1], rearranged=Exchanged((n, inner), (self.heads, n)))
+        # the heads are joined, of the tokens without padding; a fused kernel's lie beside each other
+        joined: Exchanged | Merged = Exchanged((n, inner), (self.heads, n))
+        if self.heads == 1 and n != padded:  # several samples are copied
+            joined = Merged((n, inner), n, padded)
+        yield core[-1] if core[-1].fused else reading(core[-1], rearranged=joined)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
-    def _approximate(self, tokens: Number, inner: Number) -> Iterator[Operation]:
+    def _approximate(self, n: Number, tokens: Number, inner: Number) -> Iterator[Operation]:
+        """The rows of n tokens, with their padding `tokens`."""
         m, h = self.landmarks, self.heads
         content: dict[str, Any] = {"mixing": "global", "content_dependent": True, "heads": h}
         landmark_mixing: dict[str, Any] = content | {"reads": "k", "reads_tokens": m}
-        token_mixing: dict[str, Any] = content | {"reads": "N", "reads_tokens": tokens}
+        token_mixing: dict[str, Any] = content | {"reads": "N", "reads_tokens": n}
         t = _NystromTensors(tokens, m, h, inner)
         elements = 2 * tokens * inner
         title = "Scale queries and keys 1/d_k^¼"

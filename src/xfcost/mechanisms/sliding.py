@@ -203,7 +203,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
     def _global(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
         """Attention of the global tokens, which overwrites their banded result."""
         g, n = self.global_tokens, place.grid.total
-        core: dict[str, Any] = {"queries": g, "keys": p, "pairs": g * n, "fused": False}
+        core: dict[str, Any] = {"queries": g, "keys": p, "padding": p - n, "pairs": g * n, "fused": False}
         core |= {"masked": True, "mask_kind": "held"}
         own = ("global_q", "global_kv", "global_kv") if self.own_projections else ("qkv", "qkv", "qkv")
         yield from attention_of(self, place, prefix="global_", label="global tokens", operands=own, **core)

@@ -50,7 +50,7 @@ def header(comparison: Comparison) -> list[Text]:
         lines.append(Text.assemble((f"{name:<{width}}", "bold"), f"   {seen}"))
     if specs := [one for one in metadata if one.inputs is None]:
         of_specs = "specs: " if len(specs) < len(metadata) else ""
-        lines += map(Text, f"{of_specs}{run_text(specs[0])}".split("\n"))
+        lines += map(Text, f"{of_specs}{run_text(specs)}".split("\n"))
     if all(ledger.agreement is None for ledger in comparison.ledgers):
         lines[-1].append(f"   {COUNTED_ONLY}", style="dim")
     warnings = input_warnings(dict(zip(comparison.names, metadata, strict=True)))

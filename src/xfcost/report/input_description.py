@@ -19,7 +19,7 @@ _MOST_NAMED: Final = 3
 
 def circumstances(metadata: Metadata) -> str:
     """The input and the run on one line; settings below."""
-    return f"{input_text(metadata)}   {run_text(metadata)}"
+    return f"{input_text(metadata)}   {run_text([metadata])}"
 
 
 def input_text(metadata: Metadata) -> str:
@@ -41,16 +41,18 @@ def common_tokens(systems: Iterable[Metadata]) -> int | None:
     return (tokens.pop() or None) if len(tokens) == 1 else None
 
 
-def run_text(metadata: Metadata) -> str:
-    """Batch, dtype, attention and mode, the same for all systems of a comparison; settings below."""
+def run_text(systems: Sequence[Metadata]) -> str:
+    """Batch, dtype, mode, and the attention if any has it: the same for all systems of a comparison; settings below."""
+    metadata = systems[0]
+    attention = f"   {metadata.attention} attention" if any(one.attends for one in systems) else ""
     one = " (one step)" if metadata.mode in ("decode", "train") else ""
     mode = "" if metadata.mode == "forward" else f"   mode {metadata.mode}{one}"
-    run = f"batch {metadata.batch}   {metadata.dtype}   {metadata.attention} attention{mode}"
+    run = f"batch {metadata.batch}   {metadata.dtype}{attention}{mode}"
     if metadata.logits is not None and metadata.mode in PROMPTED:
         run += ", logits of " + ("the last position" if metadata.logits == "last" else "all positions")
     settings = "   ".join(f"--set {setting}" for setting in metadata.settings)
     if metadata.inputs is not None:
-        return f"{metadata.dtype}   {metadata.attention} attention{mode}"
+        return f"{metadata.dtype}{attention}{mode}"
     return f"{run}\n{one_line(settings)}" if settings else run
 
 

@@ -126,7 +126,7 @@ def overview(comparison: Comparison, width: int, *, verbose: bool = False) -> Gr
     metadata = [ledger.metadata for ledger in comparison.ledgers]
     short = _short(comparison)
     head = [Text(f"{len(short)} systems, each against {short[comparison.names[0]]}", style="bold")]
-    of_specs = next((one for one in metadata if one.inputs is None), metadata[0])
+    of_specs = [one for one in metadata if one.inputs is None] or metadata[:1]
     head += map(Text, f"{common_input_text(metadata)}{run_text(of_specs)}".split("\n"))
     if all(ledger.agreement is None for ledger in comparison.ledgers):
         head[-1].append(f"   {COUNTED_ONLY}", style="dim")

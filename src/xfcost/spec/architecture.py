@@ -136,6 +136,8 @@ class Architecture(msgspec.Struct, frozen=True):
     attention: Execution
     default_note: str | None = None
     """Why dtype and attention are what they are, where the caller gave none."""
+    dtype_note: str | None = None
+    """The same of the dtype alone, for a system without attention."""
     mode: Mode = "forward"
     memory_level: int | None = None
     """Bytes of on-chip memory that attention is tiled for."""

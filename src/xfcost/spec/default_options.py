@@ -20,6 +20,8 @@ class Chosen(NamedTuple):
     dtype: str
     attention: Execution
     default_note: str | None = None
+    dtype_note: str | None = None
+    """Why the dtype is so, for a system without attention."""
 
 
 _USUAL: Final = Chosen("float32", "eager")
@@ -45,8 +47,11 @@ def chosen_for(specs: Collection[Spec | None], run: Run) -> Chosen:
     by_mode = run.mode in LANGUAGE_MODEL_MODES and any(found)
     default = _OF_LANGUAGE_MODELS if by_mode and all(found) else _USUAL
     missing = [name for name in ("dtype", "attention") if getattr(run, name) is None]
-    note = _note(missing, run.mode, all_of_them=all(found)) if by_mode and missing else run.default_note
-    return Chosen(run.dtype or default.dtype, run.attention or default.attention, note)
+    note, dtype_note = run.default_note, run.dtype_note
+    if by_mode and missing:
+        of_each = missing, [name for name in missing if name == "dtype"]
+        note, dtype_note = (_note(names, run.mode, all_of_them=all(found)) if names else None for names in of_each)
+    return Chosen(run.dtype or default.dtype, run.attention or default.attention, note, dtype_note)
 
 
 def with_defaults(run: Run, specs: Collection[Spec | None]) -> Run:

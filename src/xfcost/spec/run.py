@@ -40,3 +40,5 @@ class Run(NamedTuple):
     """False leaves out special tokens ([CLS]) and the layers that change them alone, to compare scores on the grid."""
     default_note: str | None = None
     """Why dtype and attention are what they are, where the caller gave none."""
+    dtype_note: str | None = None
+    """The same of the dtype alone, for a system without attention."""

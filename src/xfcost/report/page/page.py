@@ -70,7 +70,7 @@ def _values(content: PageContent) -> dict[str, Any]:
     specs = [ledger.metadata for ledger in comparison.ledgers if ledger.module is None]
     return {
         "title": f"Cost of {names_text(list(comparison.names))}",
-        "run": spaced(run_text((specs or [comparison.ledgers[0].metadata])[0])),
+        "run": spaced(run_text(specs or [comparison.ledgers[0].metadata])),
         "version": __version__,
         "policy": _policy(style, script),
         "style": Markup(style),  # noqa: S704 - a file of this package

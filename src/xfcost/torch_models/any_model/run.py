@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -78,7 +79,7 @@ def copier(how: TensorKind, fake_mode: Any = None, device: str | None = None) ->
     if how == "meta":
         return lambda tensor: tensor if tensor.is_meta else tensor.detach().to("meta")
     if how == "fake":
-        return lambda tensor: fake_mode.from_tensor(tensor.detach())
+        return lambda tensor: _faked(tensor.detach(), fake_mode)
     return lambda tensor: tensor.detach().clone()
 
 
@@ -91,6 +92,14 @@ def learning(made: Copy) -> Copy:
         return own.requires_grad_(tensor.requires_grad)
 
     return copied
+
+
+def _faked(tensor: Tensor, fake_mode: Any) -> Tensor:
+    """A fake tensor; of one on `meta` on the CPU, for code that refuses other devices."""
+    if not tensor.is_meta:
+        return fake_mode.from_tensor(tensor)
+    with fake_mode:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
 
 
 def _on_device(tensor: Tensor, device: str) -> Tensor:
@@ -190,6 +199,7 @@ def needs_elements(model: nn.Module, inputs: Any) -> str | None:
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
+_IGNORED: Final = "meta tensors ignore autocast"
 Beside = Callable[[Args, Kwargs, list[str]], AbstractContextManager[Any]]
 
 
@@ -263,7 +273,9 @@ def run_on(  # noqa: PLR0913 - options
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL + 1)
         stack.enter_context(faking)
-        stack.enter_context(shapes_on_meta() if how == "meta" else nullcontext())
+        if how == "meta":
+            stack.enter_context(shapes_on_meta())
+            stack.enter_context(_without_autocast())
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
         stack.enter_context(recorder.of(model))
@@ -321,6 +333,24 @@ def stand_ins(  # noqa: PLR0913 - options
         if training and not model.training:
             model.train()
         yield copied_inputs((args, kwargs), learning(made) if training else made)
+
+
+@contextmanager
+def _without_autocast() -> Iterator[None]:
+    """Refuse the autocast of the CPU, which `meta` ignores: fake tensors have its dtypes."""
+    entered = torch.autocast.__enter__
+
+    def enter(self: torch.autocast) -> Any:
+        result = entered(self)
+        if torch.is_autocast_enabled("cpu"):
+            self.__exit__(None, None, None)
+            raise TypeError(_IGNORED)
+        return result
+
+    if torch.is_autocast_enabled("cpu"):
+        raise TypeError(_IGNORED)
+    with patch.object(torch.autocast, "__enter__", enter):
+        yield
 
 
 @contextmanager

@@ -56,6 +56,6 @@ class Lineages:
 
     def _multiplies_activations(self, call: Call) -> bool:
         """Do both operands of a matrix product depend on the model's input?"""
-        first = 1 if call.func.overloadpacket in _ADDED_FIRST else 0
+        first = 1 if getattr(call.func, "overloadpacket", None) in _ADDED_FIRST else 0
         operands: Sequence[Any] = call.args[first : first + 2]
         return len(operands) == 2 and all(isinstance(one, TensorRecord) and self[one].varies for one in operands)  # noqa: PLR2004

@@ -21,6 +21,26 @@ from xfcost.torch_models.shared.private_torch import aten_operation
 _KERNEL_RANK: Final = 4
 
 
+# Operation -> the place of its indices, and what the CPU's kernel says of other types than int32 and int64.
+_INDICES: Final[dict[Any, tuple[int, str]]] = {
+    aten_operation("embedding").default: (
+        1, "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {}"
+    ),
+    aten_operation("index_select").default: (2, "index_select(): Expected dtype int32 or int64 for index, not {}"),
+}  # fmt: skip
+
+
+def check_indices(func: Any, args: Sequence[Any]) -> None:
+    """Refuse indices that kernels refuse; torch's shape formulas take them (those of embeddings in old versions alone).
+
+    Raises:
+        RuntimeError: they are no whole numbers of 32 or 64 bits.
+    """
+    place, message = _INDICES.get(func, (None, ""))
+    if place is not None and args[place].dtype not in (torch.int32, torch.int64):
+        raise RuntimeError(message.format(args[place].dtype))
+
+
 def attention_operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """`query`, `key`, `value` and, if given, `attn_mask` of a call of `scaled_dot_product_attention`."""
     return dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)) | kwargs

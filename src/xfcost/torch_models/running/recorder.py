@@ -32,7 +32,7 @@ from xfcost.torch_models.running.costs import (
     operation_name,
 )
 from xfcost.torch_models.running.loops import extrapolated
-from xfcost.torch_models.running.on_meta import as_on_cpu, attention, attention_on_cpu
+from xfcost.torch_models.running.on_meta import as_on_cpu, attention, attention_on_cpu, check_indices
 from xfcost.torch_models.running.prediction_calls import is_free
 from xfcost.torch_models.running.record import ATTENTION, Call, Phase, Place, Run, Saved, TensorRecord, marked
 from xfcost.torch_models.running.surroundings import plain_branches, threads_recorded
@@ -138,6 +138,7 @@ class Recorder(TorchDispatchMode):
                 return func.decompose(*args, **given)
         if self._again is not None:
             return self._repeated(func, args, given, self._again)
+        check_indices(func, args)
         clock = None if self.for_prediction else self.clock
         began = 0.0 if clock is None else clock()
         if self.numbers_on_meta and func is _READ_NUMBER and args[0].is_meta:
