@@ -123,54 +123,40 @@ def _product(call: LayoutCall, moved: int) -> Features:
 
 
 def _convolution(call: LayoutCall, moved: int) -> Features:
-    image, weight = call.inputs[:2]
-    return _convolved("convolution", "", (image, weight, call.outputs[0]), call, moved)
-
-
-def _convolution_backward(call: LayoutCall, moved: int) -> Features:
-    """One product for the gradient of the image, one for that of the kernels, as they are needed."""
-    gradient, image, weight = call.inputs[:3]
-    *_, (of_image, of_weight, _of_bias) = call.options
-    needed = ("i" if of_image else "") + ("w" if of_weight else "")
-    return _convolved("convolution backward", f" {needed}", (image, weight, gradient), call, moved, len(needed))
-
-
-def _convolved(
-    name: str, more: str, tensors: tuple[Layout, Layout, Layout], call: LayoutCall, moved: int, products: int = 1
-) -> Features:
-    image, weight, output = tensors
-    stride, _padding, _dilation, _transposed, groups, *_ = call.options
+    """Backward, one product for the gradient of the image, one for that of the kernels, as they are needed."""
+    name, products, more = "convolution", 1, ""
+    (image, weight), output = call.inputs[:2], call.outputs[:1]
+    stride, _padding, _dilation, _transposed, groups, *mask = call.options
+    if call.operation == "aten.convolution_backward":
+        (of_image, of_weight, _of_bias), *_ = mask
+        needed = ("i" if of_image else "") + ("w" if of_weight else "")
+        name, products, more = "convolution backward", len(needed), f" {needed}"
+        output, (image, weight) = call.inputs[:1], call.inputs[1:3]
+    (result,) = output
     kernel = prod(weight.sizes[2:])
     kind = "depthwise" if weight.sizes[1] == 1 < groups else "grouped" if groups > 1 else "1×1" if kernel == 1 else ""
-    places, batch = prod(output.sizes[2:]), output.sizes[0]
-    numbers = _logs(*weight.sizes[:2], groups, kernel, places * batch, prod(stride))
-    macs = prod(output.sizes) * prod(weight.sizes[1:]) * products
+    places, batch = prod(result.sizes[2:]), result.sizes[0]
     seen = _image_format(image)
-    variant = f"{kind} {seen}>{_memory_format(output)} {len(stride)}-D{more}"
-    variant += " ragged" if kind != "1×1" and _ragged(weight, groups) else ""
+    numbers = _logs(*weight.sizes[:2], groups, kernel, places * batch, prod(stride))
     numbers = *numbers, _alignment(image) if seen == "t" else 0.0
-    return Features(name, f"{variant} few" if places < _LANES else variant, numbers, macs, moved)
+    variant = f"{kind} {seen}>{_memory_format(result)} {len(stride)}-D{more}"
+    variant += " ragged" if kind != "1×1" and _ragged(weight, groups) else ""
+    variant += " few" if places < _LANES else ""
+    return Features(name, variant, numbers, prod(result.sizes) * prod(weight.sizes[1:]) * products, moved)
 
 
 def _attention(call: LayoutCall, moved: int) -> Features:
-    queries, _keys, values = call.inputs[:3]
-    return _attended(FUSED_ATTENTION, call.inputs[:3], call, moved, queries.sizes[-1] + values.sizes[-1])
-
-
-def _attention_backward(call: LayoutCall, moved: int) -> Features:
-    """Five products: the scores again, and the gradients of values, weights, queries and keys."""
-    _gradient, queries, _keys, values = call.inputs[:4]
-    macs_per_pair = 3 * queries.sizes[-1] + 2 * values.sizes[-1]
-    return _attended("attention backward", call.inputs[1:4], call, moved, macs_per_pair)
-
-
-def _attended(name: str, operands: Sequence[Layout], call: LayoutCall, moved: int, macs_per_pair: int) -> Features:
-    queries, keys, _ = operands
-    masked = len(call.inputs) > (3 if name == FUSED_ATTENTION else 6)
+    """Two products; backward five: the scores again, and the gradients of values, weights, queries and keys."""
+    if call.operation.endswith("_backward"):
+        name, (_gradient, queries, keys, values), unmasked = "attention backward", call.inputs[:4], 6
+        macs_per_pair = 3 * queries.sizes[-1] + 2 * values.sizes[-1]
+    else:
+        name, (queries, keys, values), unmasked = FUSED_ATTENTION, call.inputs[:3], 3
+        macs_per_pair = queries.sizes[-1] + values.sizes[-1]
+    variant = "masked" if len(call.inputs) > unmasked else "causal" if call.options[0] else ""
     heads, width = prod(queries.sizes[:-2]), queries.sizes[-1]
-    pairs = heads * queries.sizes[-2] * keys.sizes[-2]
-    variant = "masked" if masked else "causal" if call.options[0] else ""
     numbers = _logs(heads, queries.sizes[-2], keys.sizes[-2], width)
+    pairs = heads * queries.sizes[-2] * keys.sizes[-2]
     return Features(name, variant, numbers, pairs * macs_per_pair, moved)
 
 
@@ -178,12 +164,9 @@ _KINDS: Final[Mapping[str, Callable[[LayoutCall, int], Features]]] = {
     **dict.fromkeys(_PRODUCTS, _product),
     **dict.fromkeys(_ALONG_LINES, _along_lines),
     **dict.fromkeys(_POOLS, _pool),
-    "aten.convolution": _convolution,
+    **dict.fromkeys(("aten.convolution", "aten.convolution_backward"), _convolution),
+    **dict.fromkeys((FUSED_ATTENTION, FLASH_ATTENTION, f"{FLASH_ATTENTION}_backward"), _attention),
     "aten.index": _lookup,
-    "aten.convolution_backward": _convolution_backward,
-    FUSED_ATTENTION: _attention,
-    FLASH_ATTENTION: _attention,
-    f"{FLASH_ATTENTION}_backward": _attention_backward,
 }
 
 

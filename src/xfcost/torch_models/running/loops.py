@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from xfcost.torch_models.running.contractions import Costs
 from xfcost.torch_models.running.prediction_calls import StepCalls, calls_of, in_all_steps
-from xfcost.torch_models.running.record import Run, Saved
+from xfcost.torch_models.running.record import Saved
 from xfcost.torch_models.shared.experts import evenly, grouped_linear
 from xfcost.torch_models.shared.private_torch import disable_current_modes, next_node, pytree
 
@@ -33,7 +33,7 @@ _TOKENS_RANK: Final = 3
 
 
 class _Loop(NamedTuple):
-    """What all steps of a loop do."""
+    """What the steps of a loop do."""
 
     costs: Costs
     backward_macs: int
@@ -41,8 +41,8 @@ class _Loop(NamedTuple):
     """Of what the loop makes."""
     saves: list[int]
     """The arguments that it saves."""
-    calls: StepCalls | None
-    backward_calls: StepCalls | None
+    calls: tuple[StepCalls, StepCalls] | None
+    """Forward and backward, for a prediction."""
     results: Any
     """Of a few steps: as its results lie in memory."""
     gradients: list[Tensor | None]
@@ -64,13 +64,14 @@ def extrapolated(
     name = f"xfcost::{loop.__name__}"
 
     def gradients() -> list[Tensor | None]:
-        recorder.note(f"{name}_backward", Counter(macs=found.backward_macs), found.backward_calls)
-        return [_laid_out(*each) for each in zip(_empty_gradients(args), found.gradients, strict=True)]
+        recorder.note(f"{name}_backward", Counter(macs=found.backward_macs), found.calls and found.calls[1])
+        empty = [torch.empty_like(arg) if isinstance(arg, Tensor) and arg.requires_grad else None for arg in args]
+        return [_laid_out(*each) for each in zip(empty, found.gradients, strict=True)]
 
     with disable_current_modes():
         made = lambda: _laid_out(shapes(*args), found.results)  # noqa: E731 - what the node takes
         result = _LoopNode.apply(gradients, made, *args) if trained else made()
-    recorder.note(name, found.costs, found.calls, args, result)
+    recorder.note(name, found.costs, found.calls and found.calls[0], args, result)
     for place in found.saves:
         recorder.save(args[place])
     if found.saved_bytes:
@@ -99,42 +100,25 @@ def _all_steps(recorder: Recorder, loop: Callable[..., Any], args: tuple[Any, ..
     def linear(fewer: int, further: int) -> int:
         return fewer + (further - fewer) * (steps - _FEW) // (_MORE - _FEW)
 
-    def calls(*, backward: bool) -> StepCalls | None:
-        if not recorder.for_prediction:
-            return None
-        first, second = (calls_of(one.run, backward=backward) for one in (few, more))
-        return in_all_steps(first, second, (_FEW, _MORE), steps)
-
-    names = few.costs.keys() | more.costs.keys()
-    for one in (few, more):
-        recorder.run.missing.update(one.run.missing)
-    return _Loop(
-        Counter({name: linear(few.costs[name], more.costs[name]) for name in names}),
-        linear(few.backward_macs, more.backward_macs),
-        linear(few.saved_bytes, more.saved_bytes),
-        more.saves,
-        calls(backward=False),
-        calls(backward=True),
-        more.results,
-        more.gradients,
+    calls = None
+    if few.calls is not None and more.calls is not None:
+        forward, backward = (
+            in_all_steps(*each, (_FEW, _MORE), steps) for each in zip(few.calls, more.calls, strict=True)
+        )
+        calls = forward, backward
+    return more._replace(
+        costs=Counter(
+            {name: linear(few.costs[name], more.costs[name]) for name in few.costs.keys() | more.costs.keys()}
+        ),
+        backward_macs=linear(few.backward_macs, more.backward_macs),
+        saved_bytes=linear(few.saved_bytes, more.saved_bytes),
+        calls=calls,
     )
-
-
-class _Steps(NamedTuple):
-    """The first steps of a loop."""
-
-    run: Run
-    costs: Costs
-    backward_macs: int
-    saved_bytes: int
-    saves: list[int]
-    results: Any
-    gradients: list[Tensor | None]
 
 
 def _first_steps(
     recorder: Recorder, loop: Callable[..., Any], args: tuple[Any, ...], steps: int, *, trained: bool
-) -> _Steps:
+) -> _Loop:
     """The gradient comes from the first output alone: the others are mostly left unused."""
     inner = recorder.another()
     first = [_first_tokens(arg, steps) for arg in args]
@@ -153,16 +137,18 @@ def _first_steps(
     backward = 0
     for call in inner.run.calls:
         if call.costs is None:
-            inner.run.missing[call.operation] += 1
+            recorder.run.missing[call.operation] += 1
         elif call.phase == "forward":
             costs.update(call.costs)
         else:
             backward += call.costs["macs"]
+    recorder.run.missing.update(inner.run.missing)
     own = {inner.storage(arg): place for place, arg in enumerate(args) if isinstance(arg, Tensor)}
     kept = list(inner.run.first_saved())
     saved_bytes = sum(one.nbytes for one in kept if one.storage not in own)
     saves = [own[one.storage] for one in kept if one.storage in own]
-    return _Steps(inner.run, costs, backward, saved_bytes, saves, results, gradients)
+    calls = (calls_of(inner.run, backward=False), calls_of(inner.run, backward=True)) if inner.for_prediction else None
+    return _Loop(costs, backward, saved_bytes, saves, calls, results, gradients)
 
 
 def _first_tokens(arg: Any, steps: int) -> Any:
@@ -205,8 +191,3 @@ class _LoopNode(Function):
     def backward(ctx: Any, *_: Any) -> tuple[Tensor | None, ...]:
         with disable_current_modes():
             return None, None, *ctx.gradients()
-
-
-def _empty_gradients(args: Sequence[Any]) -> list[Tensor | None]:
-    """A gradient without values for each argument that has one."""
-    return [torch.empty_like(arg) if isinstance(arg, Tensor) and arg.requires_grad else None for arg in args]

@@ -145,7 +145,7 @@ def _worked(works: tuple[str, ...], counted: Any, args: tuple[Any, ...], result:
     return Counter(flops=counted.numel() * sum(FLOPS_PER_ELEMENT[work] for work in works) if is_float(counted) else 0)
 
 
-def per_output(*works: str) -> Formula:
+def _per_output(*works: str) -> Formula:
     """Works of the convention, per element of the (first) output."""
     return lambda args, result: _worked(works, first(result), args, result)
 
@@ -155,7 +155,7 @@ def _per_input(*works: str) -> Formula:
     return lambda args, result: _worked(works, args[0], args, result)
 
 
-def per_pair(work: str) -> Formula:
+def _per_pair(work: str) -> Formula:
     """`work` per pair of elements of two tensors, broadcast."""
 
     def formula(args: tuple[Any, ...], result: Any) -> Costs:
@@ -166,12 +166,12 @@ def per_pair(work: str) -> Formula:
 
 
 def _gelu(args: tuple[Any, ...], result: Any) -> Costs | None:
-    return per_output("gelu_tanh" if "tanh" in args[1:] else "gelu")(args, result)
+    return _per_output("gelu_tanh" if "tanh" in args[1:] else "gelu")(args, result)
 
 
 def _clamped(args: tuple[Any, ...], result: Any) -> Costs | None:
     """One comparison per given bound."""
-    return per_output(*("clamp" for bound in args[1:3] if bound is not None))(args, result)
+    return _per_output(*("clamp" for bound in args[1:3] if bound is not None))(args, result)
 
 
 def _batch_norm(args: tuple[Any, ...], result: Any) -> Costs | None:
@@ -180,12 +180,12 @@ def _batch_norm(args: tuple[Any, ...], result: Any) -> Costs | None:
     With running statistics two FLOPs per element; a batch's own mean and variance cost as much as a group norm's.
     """
     own = isinstance(args[3], bool) or args[5] is True
-    return per_output("group_norm" if own else "batch_norm")(args, result)
+    return _per_output("group_norm" if own else "batch_norm")(args, result)
 
 
-def alpha_dropout(args: tuple[Any, ...], result: Any) -> Costs | None:
+def _alpha_dropout(args: tuple[Any, ...], result: Any) -> Costs | None:
     """(x, p, training): in training it scales and shifts what remains, to keep its mean and variance."""
-    return per_output("affine")(args, result) if args[2] else Counter()
+    return _per_output("affine")(args, result) if args[2] else Counter()
 
 
 # ── choices, pools, samples ──
@@ -245,7 +245,7 @@ def _sampled(args: tuple[Any, ...], result: Any) -> Costs:
     """
     points, mode = args[1], args[2] if len(args) > 2 else 0  # noqa: PLR2004 - cuDNN's kernel is bilinear
     if mode == _NEAREST:
-        return moved(args, result)
+        return _moved(args, result)
     neighbours = (4 if mode == _BICUBIC else 2) ** points.shape[-1]
     weights = points.shape[:-1].numel() * FLOPS_PER_ELEMENT["sampling_weight"]
     return Counter(flops=neighbours * (result.numel() * FLOPS_PER_ELEMENT["interpolate"] + weights))
@@ -254,7 +254,7 @@ def _sampled(args: tuple[Any, ...], result: Any) -> Costs:
 # ── movement of data ──
 
 
-def moved(args: tuple[Any, ...], result: Any) -> Costs:
+def _moved(args: tuple[Any, ...], result: Any) -> Costs:
     """The number of floating-point elements written."""
     return Counter(moved=first(result).numel() if is_float(first(result)) else 0)
 
@@ -329,7 +329,7 @@ def _fourier(x: Any, axes: list[int]) -> int:
     return FLOPS_PER_ELEMENT["fft"] * sum(ceil_log2(x.shape[axis]) for axis in axes)
 
 
-def real_fourier(args: tuple[Any, ...], result: Any) -> Costs:
+def _real_fourier(args: tuple[Any, ...], result: Any) -> Costs:
     """(x, n, axis): n real numbers, x cut or zero-padded to n, to their spectrum.
 
     If n is a runtime value, it is inferred from the spectrum of n/2 + 1; an odd n then counts as n - 1.
@@ -340,7 +340,7 @@ def real_fourier(args: tuple[Any, ...], result: Any) -> Costs:
     return _real_transforms(x.numel() // x.shape[axis], n if isinstance(n, int) else 2 * (result.shape[axis] - 1))
 
 
-def inverse_real_fourier(args: tuple[Any, ...], result: Any) -> Costs:
+def _inverse_real_fourier(args: tuple[Any, ...], result: Any) -> Costs:
     """(spectrum, n, axis): the spectrum back to n real numbers."""
     n = result.shape[_length_and_axis(args)[1]]
     return _real_transforms(result.numel() // n, n)
@@ -359,7 +359,7 @@ def _real_transforms(times: int, n: int) -> Costs:
 
 _OTHERS: Final[dict[Formula, str]] = {
     _chosen: CHOICES,
-    moved: MOVES,
+    _moved: MOVES,
     _scattered: WRITES,
     _scatter_added: ADDED_WRITES,
     _index_put: "index_put index_put_ _index_put_impl_",
@@ -367,9 +367,9 @@ _OTHERS: Final[dict[Formula, str]] = {
     _gelu: "gelu gelu_",
     _clamped: "clamp clamp_",
     _batch_norm: "batch_norm instance_norm native_batch_norm cudnn_batch_norm _native_batch_norm_legit",
-    alpha_dropout: "alpha_dropout alpha_dropout_ feature_alpha_dropout",
-    per_pair("cosine_similarity"): "cosine_similarity",
-    per_pair("distance"): "pairwise_distance",
+    _alpha_dropout: "alpha_dropout alpha_dropout_ feature_alpha_dropout",
+    _per_pair("cosine_similarity"): "cosine_similarity",
+    _per_pair("distance"): "pairwise_distance",
     _sorted: "sort argsort",
     _top: "topk",
     **{_pool(n, adaptive=False, mean=True): f"avg_pool{n}d" for n in (1, 2, 3)},
@@ -385,14 +385,14 @@ _OTHERS: Final[dict[Formula, str]] = {
     _transformed: "_fft_c2c",
     _to_spectrum: "_fft_r2c",
     _from_spectrum: "_fft_c2r",
-    real_fourier: "fft_rfft",
-    inverse_real_fourier: "fft_irfft",
+    _real_fourier: "fft_rfft",
+    _inverse_real_fourier: "fft_irfft",
 }
 
 
 def _table() -> Iterator[tuple[str, Formula]]:
     by_element = {
-        **{per_output(*works): names for works, names in PER_OUTPUT.items()},
+        **{_per_output(*works): names for works, names in PER_OUTPUT.items()},
         **{_per_input(*works): names for works, names in PER_INPUT.items()},
     }
     for namespace, rows in (("aten", by_element | _OTHERS | CONTRACTIONS), ("xfcost", LOOPS), ("quantized", QUANTISED)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -149,19 +148,13 @@ def in_all_steps(fewer: StepCalls, more: StepCalls, numbers: tuple[int, int], st
     for call in alike:
         calls[call] += linear(fewer.calls[call], more.calls[call])
     # the others have other sizes or strides: they are on all tokens at once, or on parts of them
-    first, second = (_over_all(*each, steps, alike) for each in zip((fewer, more), numbers, strict=True))
+    first, second = Counter[LayoutCall](), Counter[LayoutCall]()
+    for whole, found, number in ((first, fewer, few), (second, more, numbers[1])):
+        for call in found.calls.keys() - alike:
+            whole[_longer(call, number, steps)] += found.calls[call]
     for call, times in second.items():
         calls[call] += linear(first.get(call, times), times)
     return StepCalls(calls, linear(fewer.views, more.views))
-
-
-def _over_all(found: StepCalls, few: int, steps: int, alike: AbstractSet[LayoutCall]) -> Counter[LayoutCall]:
-    """The calls on the tokens of a few steps, as they are on those of all `steps`."""
-    calls: Counter[LayoutCall] = Counter()
-    for call, times in found.calls.items():
-        if call not in alike:
-            calls[_longer(call, few, steps)] += times
-    return calls
 
 
 def _longer(call: LayoutCall, few: int, steps: int) -> LayoutCall:

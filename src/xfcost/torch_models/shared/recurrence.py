@@ -1,8 +1,8 @@
 """Recurrences in plain torch. A trace records each as one operation (`xfcost::lstm`, …).
 
 A trace of N steps would be N times as long as a trace of attention. So torch's tracer records one node, and
-`handles.py` reads its cost from its shapes. All other runs (autograd, torch's own FLOP counter, the memory walk, the
-clock) run the loop below and see each product in it.
+`running/contractions.py` has its cost, by its shapes. All other runs (autograd, torch's own FLOP counter, the memory
+walk, the clock) run the loop below and see each product in it.
 
 B batch, N tokens, G numbers of all gates, H hidden units.
 """

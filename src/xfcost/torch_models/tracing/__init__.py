@@ -1,1 +1,1 @@
-"""Costs of a torch model's operations, forward and backward, by fvcore's trace and torch's dispatcher."""
+"""The traced account: the graph that torch's tracer makes of a model, counted by fvcore."""

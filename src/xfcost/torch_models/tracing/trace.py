@@ -121,16 +121,18 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
     for name in {analysis.canonical_module_name(name) for name, _ in model.named_modules()}:
         unsupported += analysis.unsupported_ops(name)
         unsupported += Counter({key: times for key, times in counts[name].items() if key not in MEASURED})
+    params = Counter[str]()
+    for name, parameter in model.named_parameters():  # one of several modules counts for the first
+        params[name.rpartition(".")[0]] += parameter.numel()
     modules = {}
     for name, module in model.named_modules():
         own = counts[name]
-        params = sum(parameter.numel() for parameter in module.parameters(recurse=False))
         work = {quantity: own[quantity] for quantity in MEASURED if quantity not in {"params", "cached"}}
         cached = sum(buffer.numel() for buffer in module.buffers(recurse=False)) if isinstance(module, Cache) else 0
-        modules[name] = ModuleCosts(params, **work, cached=cached, leaf=next(module.children(), None) is None)
+        modules[name] = ModuleCosts(params[name], **work, cached=cached, leaf=next(module.children(), None) is None)
     uncalled = analysis.uncalled_modules() - used
     unused = tuple(name for name, costs in modules.items() if costs.params and name in uncalled)
-    return Traced(_shared_params_once(model, modules), dict(sorted(unsupported.items())), unused)
+    return Traced(modules, dict(sorted(unsupported.items())), unused)
 
 
 Count = Callable[[tuple[Any, ...], Any], Costs | None]
@@ -213,19 +215,6 @@ class _Analysis(JitModelAnalysis):  # type: ignore[misc]
 
     def _get_all_ancestors(self, module_name: str) -> set[str]:
         return {self.canonical_module_name(module_name)}
-
-
-def _shared_params_once(model: nn.Module, modules: dict[str, ModuleCosts]) -> dict[str, ModuleCosts]:
-    """A parameter of several modules counts for the first one."""
-    seen: set[int] = set()
-    for name, module in model.named_modules():
-        twice = 0
-        for parameter in module.parameters(recurse=False):
-            twice += parameter.numel() if id(parameter) in seen else 0
-            seen.add(id(parameter))
-        if twice:
-            modules[name] = modules[name]._replace(params=modules[name].params - twice)
-    return modules
 
 
 @contextmanager
