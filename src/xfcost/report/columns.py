@@ -9,7 +9,6 @@ from typing import Final
 
 from xfcost.ledger.errors import UsageError, nearest, printable
 
-
 # Headings of the columns that name the rows, where the first column does not.
 _NAMES: Final = ("operation", "preset")
 
