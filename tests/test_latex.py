@@ -112,6 +112,11 @@ def test_columns_are_chosen_by_their_headings() -> None:
         assert done.returncode == 0, done.stderr
         head = next(line for line in done.stdout.splitlines() if "FLOPs" in line and mark in line)
         assert [word.strip(" |\\") for word in head.strip("| ").split(mark.strip())] == ["FLOPs", "operation"]
+        done = xf("analyze", "vit", "--no-trace", "--format", form, "--columns", "FLOPs")
+        head = next(line for line in done.stdout.splitlines() if "FLOPs" in line and mark in line)
+        assert [word.strip(" |\\") for word in head.strip("| ").split(mark.strip())] == ["operation", "FLOPs"]
+        found = xf("find", "vit", "--format", form, "--columns", "macs").stdout
+        assert any(line.strip(" |\\").split() == ["preset", mark.strip(), "MACs"] for line in found.splitlines())
     wide = xf("analyze", "gpt2", "--mode", "train", "--no-trace", "--format", "latex", "--columns",
               "operation,mixing,order,reads,params,MACs,backward MACs,FLOPs,share")  # fmt: skip
     assert len(tables(wide.stdout)) > 1  # all that were asked for, in several tables

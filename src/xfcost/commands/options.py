@@ -128,8 +128,8 @@ Columns = Annotated[
         "--columns",
         metavar="NAME,…",
         callback=_choose_columns,
-        help="Columns of the tables of markdown and latex, by their headings. Without it, latex leaves out those for "
-        "which a page has no room.",
+        help="Columns of the tables of markdown and latex, by their headings; the one that names the rows stays. "
+        "Without it, latex leaves out those for which a page has no room.",
     ),
 ]
 Output = Annotated[

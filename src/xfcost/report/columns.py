@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Final
 
 from xfcost.ledger.errors import UsageError, nearest, printable
+
+# Headings of the columns that name the rows, where the first column does not.
+_NAMES: Final = ("operation", "preset")
 
 
 class _Chosen:
@@ -35,7 +39,10 @@ def is_chosen() -> bool:
 
 
 def chosen(heads: Sequence[str]) -> list[int] | None:
-    """The places of the chosen columns, as they are named; None where none is, or a table has none of them."""
+    """The places of the chosen columns, as they are named; None where none is, or a table has none of them.
+
+    The column that names the rows stays, and comes first where it is not chosen.
+    """
     choice = _CHOSEN.get()
     if choice is None:
         return None
@@ -43,7 +50,9 @@ def chosen(heads: Sequence[str]) -> list[int] | None:
     places = {head.lower(): place for place, head in enumerate(heads)}
     there = [name for name in choice.names if name.lower() in places]
     choice.missed -= set(there)
-    return [places[name.lower()] for name in there] or None
+    found = [places[name.lower()] for name in there]
+    names = next((places[name] for name in _NAMES if name in places), 0)
+    return [names, *found] if found and names not in found else found or None
 
 
 def check_chosen() -> None:
