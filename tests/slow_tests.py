@@ -208,7 +208,6 @@ CASES_IN_QUICK: Final = {
     "test_roofline.py::test_the_same_numbers_give_the_same_bytes": 1,
     "test_roofline.py::test_without_a_calibration_one_line_says_how_to_get_it": 0,
     "test_roofline.py::test_without_a_calibration_the_peaks_are_measured_and_that_is_said": 0,
-    "test_row_readings.py::test_every_row_reads_what_it_says": 45,
     "test_saved_activations.py::test_what_is_declared_is_what_torch_saves_reads_and_writes": 12,
     "test_saved_activations_options.py::test_every_option_of_a_mechanism": 12,
     "test_saved_activations_options.py::test_every_option_saves_what_autograd_saves_of_real_tensors": 12,
