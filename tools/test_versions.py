@@ -52,7 +52,7 @@ class Command(NamedTuple):
 
 
 def _vit(patches: int) -> int:
-    """A ViT-S/8: 12 blocks of 12·N·d² + 2·N²·d MACs, d = 384, the patches' map P·192·384 and the classifier 384·1000."""
+    """A ViT-S/8: 12 blocks of 12·N·d² + 2·N²·d MACs with d = 384, the patches' map P·192·d, the classifier d·1000."""
     n, d = patches + 1, 384
     return 12 * (12 * n * d**2 + 2 * n**2 * d) + patches * 192 * d + d * 1000
 

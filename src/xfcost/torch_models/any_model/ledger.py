@@ -31,6 +31,9 @@ from xfcost.torch_models.any_model.user_errors import original
 from xfcost.torch_models.any_model.work import Work, uncounted
 
 _STATISTIC_BYTES: Final = 4
+_STEPS_SAVED: Final = (
+    "saved activations of torch's LSTM, GRU and RNN are those of the steps one by one; a device's kernel saves others"
+)
 
 
 def module_ledger(  # noqa: PLR0913 - options
@@ -93,6 +96,8 @@ def module_ledger(  # noqa: PLR0913 - options
         ),
     )
     ledger = _with_notes(ledger, how)
+    if training and found.how != "real" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        ledger = ledger.with_note(_STEPS_SAVED)
     ledger = ledger if plan is None else with_training_step(ledger, model, found, plan)
     ledger = ledger if foreseen is None else with_predicted_calls(ledger, foreseen, found.how)
     return ledger if measured is None else with_timing(ledger, measured)
