@@ -49,8 +49,8 @@ def chosen_for(specs: Collection[Spec | None], run: Run) -> Chosen:
     missing = [name for name in ("dtype", "attention") if getattr(run, name) is None]
     notes = run.default_note, run.dtype_note
     if by_mode and missing:
-        of_each = missing, [name for name in missing if name == "dtype"]
-        notes = tuple(_note(names, run.mode, all_of_them=all(found)) if names else None for names in of_each)
+        of_dtype = _note(("dtype",), run.mode, all_of_them=all(found)) if "dtype" in missing else None
+        notes = _note(missing, run.mode, all_of_them=all(found)), of_dtype
     return Chosen(run.dtype or default.dtype, run.attention or default.attention, *notes)
 
 

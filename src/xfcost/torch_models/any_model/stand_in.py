@@ -56,7 +56,7 @@ def shared_parameters(how: How, device: str | None, *, training: bool) -> Callab
 def _faked(tensor: Tensor, fake_mode: Any) -> Tensor:
     """A fake tensor; of one on `meta` on the CPU, for code that refuses other devices."""
     if not tensor.is_meta:
-        return fake_mode.from_tensor(tensor)  # type: ignore[no-any-return]
+        return fake_mode.from_tensor(tensor)
     with fake_mode:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
 
