@@ -326,3 +326,11 @@ def test_the_command(tmp_path):
     )
     assert told["training"]["step"]["tokens"] is None
     assert "did you mean 'adamw'?" in xf(*words, "--mode", "train", "--optimizer", "adm").stderr
+
+
+@pytest.mark.parametrize(("module", "noted"), [(nn.GRU(4, 4), True), (nn.Linear(4, 4), False)], ids=["gru", "linear"])
+def test_a_recurrent_network_of_torch_is_said_to_save_its_steps(module, noted):
+    ledger = xfcost.analyze(module, example_inputs=torch.ones(3, 2, 4), mode="train", trace=False)
+    assert any("the steps one by one" in note for note in ledger.metadata.notes) == noted
+    forward = xfcost.analyze(module, example_inputs=torch.ones(3, 2, 4), trace=False)
+    assert not any("the steps one by one" in note for note in forward.metadata.notes)

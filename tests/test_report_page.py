@@ -261,3 +261,15 @@ def test_a_device_has_its_roofs_without_a_run():
 
 def test_the_json_has_no_markup_characters():
     assert not set("<>&'") & set(json.dumps(Strict(page_of(*TWO)).data))
+
+
+def test_a_page_of_too_many_operations_is_refused(tmp_path):
+    blocks = "".join(f"      - [{{kind: mlp, hidden: {hidden}}}]\n" for hidden in range(1, 1001))
+    stage = f"  - dim: 4\n    depth: 1000\n    pattern:\n{blocks}"
+    entry = "input: {kind: tokens, vocabulary: 7, length: 5}\nembed: [{kind: token}]"
+    (tmp_path / "many.yaml").write_text(f"name: Many\n{entry}\nstages:\n{stage}", encoding="utf-8")
+    done = xf("report", "many.yaml", cwd=tmp_path)
+    # of each block: norm, two maps, an activation, the residual; and the token table
+    expected = "Many has 5,001 operations, and a page shows 5,000 of a system at most; `xfcost analyze` lists more"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, f"error: {expected}")
+    assert not (tmp_path / "many-report.html").exists()

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from types import SimpleNamespace
 
+import pytest
 import torch
+from torch import nn
 
 from xfcost.torch_models.any_model.operations import Operations
 from xfcost.torch_models.chains import chains
 from xfcost.torch_models.running.by_row import costs_by_module, trained
 from xfcost.torch_models.running.prediction_calls import StepCalls, calls_of, in_all_steps
 from xfcost.torch_models.running.record import Call, Lineage, NodeOwners, Run, Saved, TensorRecord
+from xfcost.torch_models.running.recorder import Recorder
 
 CODE = compile("", "model.py", "exec")
 
@@ -184,3 +187,14 @@ def test_parts_of_a_function_are_atens_and_the_function_is_one_call():
     assert [one.func for one in run.aten_calls()] == [MM, ADD, RELU]
     norm.operation = "scaled_dot_product_attention"
     assert [one.operation for one in run.dispatched()] == ["scaled_dot_product_attention", "aten::relu"]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_of_strided_layout_is_saved_once():
+    nested = torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(5, 4)], requires_grad=True)
+    recorder = Recorder(nn.Identity(), [nested])
+    with recorder.modes(), recorder.saving():
+        nested * nested
+    # a product saves both factors, here one storage of 3·4 + 5·4 numbers of 4 bytes
+    assert len(recorder.run.saved) == 2
+    assert [one.nbytes for one in recorder.run.first_saved()] == [(3 + 5) * 4 * 4]

@@ -24,6 +24,8 @@ from xfcost.spec.run import Run
 
 # Systems whose blocks are drawn side by side.
 MOST_DRAWN: Final = 4
+# Operations of a system: as many take seconds, and 7 MB of HTML.
+MOST_ROWS: Final = 5_000
 _OF: Final = {
     "forward": "of one forward pass",
     "prefill": "of the prefill of N tokens",
@@ -51,6 +53,7 @@ def page_content(systems: Sequence[System], run: Run, wanted: Wanted, progress: 
 
     Raises:
         XfcostError: a system can't have the size of the run, or an option can't be.
+        UsageError: a system has more than `MOST_ROWS` operations.
     """
     on, run = wanted.device or "cpu", shared_run(run, systems)
     ledgers = system_ledgers(
@@ -65,6 +68,12 @@ def page_content(systems: Sequence[System], run: Run, wanted: Wanted, progress: 
         progress=progress,
         orders=True,
     )
+    for ledger in ledgers:
+        if len(ledger.rows) > MOST_ROWS:
+            raise UsageError(
+                f"{ledger.metadata.name} has {len(ledger.rows):,} operations, and a page shows {MOST_ROWS:,} of a "
+                "system at most; `xfcost analyze` lists more"
+            )
     noted = [with_remarks(one, ledger) for one, ledger in zip(systems, ledgers, strict=True)]
     return PageContent(
         comparison=compared(systems, noted, run, thorough=False),

@@ -53,6 +53,9 @@ _STATISTIC_BYTES: Final = 4
 _NOTHING: Final = Counter[str]()
 # What belongs to no operation.
 _OUTSIDE: Final[Key] = ("", "outside", None, None)
+_STEPS_SAVED: Final = (
+    "saved activations of torch's LSTM, GRU and RNN are those of the steps one by one; a device's kernel saves others"
+)
 
 
 class How(NamedTuple):
@@ -189,6 +192,8 @@ def module_ledger(
         ),
     )
     ledger = _with_notes(ledger, kinds_from)
+    if training and found.how != "real" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        ledger = ledger.with_note(_STEPS_SAVED)
     if how.plan is not None:
         ledger = _with_training_step(ledger, model, found, how.plan.optimizer)
     if predicted is not None:
