@@ -104,7 +104,9 @@ def test_a_system_without_attention_is_not_said_to_run_it() -> None:
     assert "bfloat16 mode decode" in alone
     assert "note: bfloat16: the default of language models in decode; or give --dtype float32" in alone
     assert "fused" not in alone
-    assert "bfloat16 fused attention mode decode" in shown("mamba-130m", "gpt2")
+    both = shown("mamba-130m", "gpt2")
+    assert "bfloat16 fused attention mode decode" in both
+    assert both.count("the default of language models") == 1
     assert "fused" not in ledger_plain(counted("mamba-130m", mode="decode"))
     assert counted("mamba-130m", mode="decode", dtype="float16").metadata.default_note is None
 

@@ -58,7 +58,9 @@ def run_text(systems: Sequence[Metadata]) -> str:
 
 def default_notes(systems: Iterable[Metadata]) -> list[str]:
     """Why dtype and attention are what they are, where the caller gave none; the same of several systems once."""
-    return list(dict.fromkeys(one.default_note for one in systems if one.default_note is not None))
+    every = list(systems)
+    said = [one for one in every if one.attends] or every
+    return list(dict.fromkeys(one.default_note for one in said if one.default_note is not None))
 
 
 def _image_text(metadata: Metadata) -> str:
