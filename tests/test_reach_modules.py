@@ -263,3 +263,47 @@ def test_a_linear_map_before_a_convolution_says_which_axis_tokens_lie_along() ->
     model = nn.Sequential(nn.Linear(16, 16), nn.Conv1d(64, 64, 3, padding=1))
     found = xfcost.reach(model, example_inputs=torch.randn(1, 64, 16))
     assert [(step.met[0].smallest, step.met[0].largest) for step in found.steps] == [(1, 1), (64, 64)]
+
+
+def test_tokens_of_an_input_without_a_batch_are_positions() -> None:
+    found = xfcost.reach(nn.Sequential(nn.Linear(16, 16)), example_inputs=torch.randn(12, 16))
+    assert [(step.met[0].smallest, step.met[0].largest) for step in found.steps] == [(1, 1)]
+
+
+class Routed(nn.Module):
+    """Each token goes to the linear map that it chooses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.experts = nn.Linear(8, 2), nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        chosen, out = self.gate(x).argmax(-1), torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            rows = (chosen == number).nonzero(as_tuple=True)
+            out[rows] = expert(x[rows])
+        return out
+
+
+def test_blocks_of_tokens_that_are_chosen_are_refused() -> None:
+    torch.manual_seed(0)
+    with pytest.raises(UsageError, match=r"reach: experts\.\d gives \d+×8 numbers, and \d+×8 where one token is"):
+        xfcost.reach(Routed(), example_inputs=torch.randn(1, 24, 8))
+
+
+class Graph(nn.Module):
+    """Every node adds up the nodes that edges lead from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map, self.out = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        x = self.map(x)
+        return self.out(x.index_add(0, edges[1], x[edges[0]]))
+
+
+def test_the_edges_of_a_graph_are_no_tokens() -> None:
+    edges = torch.stack([torch.arange(9), torch.arange(1, 10)])  # a path of 10 nodes: each reads the one before
+    found = xfcost.reach(Graph(), example_inputs=(torch.randn(10, 4), edges))
+    assert [(step.met[0].smallest, step.met[0].largest) for step in found.steps] == [(1, 1), (1, 2)]

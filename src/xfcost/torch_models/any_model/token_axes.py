@@ -38,6 +38,9 @@ def axes_of(given: Given, names: Sequence[str], works: Sequence[Work]) -> Axes:
     for key, own in found.items():
         if own == (0,) and tensors[key].shape[0] in samples:  # a vector of each sample conditions its tokens
             found[key] = ()
+    if (0,) in found.values():  # without a batch, whole numbers along two axes name tokens: the edges of a graph
+        numbers = (key for key, one in tensors.items() if one.dim() > 1 and not one.is_floating_point())
+        found |= dict.fromkeys(numbers, ())
     return found
 
 

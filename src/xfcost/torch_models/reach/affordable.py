@@ -60,7 +60,7 @@ def affordable(  # noqa: PLR0913 - what a size is chosen by
     smaller = [one for one in small_sizes(model, given, axes, full).inputs if one is not given]
     sizes = [given, *reversed(smaller)]
     outputs = [outputs_of(copy, in_doubles(one), inside) for one in sizes]
-    calls = _calls(outputs)
+    calls = _calls(outputs, batched=all(0 not in own for own in axes.values()))
     for number, one in enumerate(sizes):
         units = {name: _units(one, *of) for name, of in named.items()}
         notes = (f"reduced: the given size takes too long to change each; found at {_text(units)}",) if number else ()
@@ -72,12 +72,12 @@ def affordable(  # noqa: PLR0913 - what a size is chosen by
     return size
 
 
-def _calls(outputs: list[list[Output]]) -> list[list[Call]]:
+def _calls(outputs: list[list[Output]], *, batched: bool) -> list[list[Call]]:
     """Of each size its calls; axes are compared with the size beside it."""
     found = []
     for number, own in enumerate(outputs):
         others = outputs[number - 1] if number else outputs[-1] if len(outputs) > 1 else []
-        axes = position_axes(own, others)
+        axes = position_axes(own, others, batched=batched)
         found.append(
             [
                 Call(one.name, along, tuple(one.value.shape[axis] for axis in along))

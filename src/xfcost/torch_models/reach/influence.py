@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.grid import sides_text
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.token_axes import inputs_of
 from xfcost.torch_models.shared.private_torch import pytree
@@ -136,6 +138,13 @@ class Influences:
         changed = replaced(plain, units.key, torch.where(masks, other_than(tensor, noise), tensor))
         before = outputs_of(self.model, plain, self.watched, len(self.axes))
         after = outputs_of(self.model, changed, self.watched, len(self.axes))
+        for one, other in zip(after, before, strict=True):
+            if one.value.shape != other.value.shape:
+                raise UsageError(
+                    f"reach: {one.name} gives {sides_text(one.value.shape)} numbers, and "
+                    f"{sides_text(other.value.shape)} where one token is another: it is given tokens by their content, "
+                    "so that its positions can't be followed; `analyze --mixing` says what each operation reads"
+                )
         return [
             self._positions(one.value, other.value, axes, batched=0 not in units.axes)
             for one, other, axes in zip(after, before, self.axes, strict=True)

@@ -14,23 +14,27 @@ _MOST_SPECIAL: Final = 4
 _SEQUENCE, _PLANE = 3, 4
 
 
-def position_axes(outputs: Sequence[Output], others: Sequence[Output]) -> list[tuple[int, ...]]:
+def position_axes(
+    outputs: Sequence[Output], others: Sequence[Output], *, batched: bool = True
+) -> list[tuple[int, ...]]:
     """Of each output its axes that are of another length at another size of the input.
 
-    Where nothing is (`others` may be empty): those of (B, N, D), (B, C, H, W) or (B, H, W, C).
+    Where nothing is (`others` may be empty): those of (B, N, D), (B, C, H, W) or (B, H, W, C); of (N, D) without batch.
     """
     shapes = [tuple(one.value.shape) for one in outputs]
     other_shapes = [tuple(one.value.shape) for one in others]
     if [one.name for one in outputs] != [one.name for one in others]:
-        return list(map(_usual, shapes))
+        return [_usual(shape, batched=batched) for shape in shapes]
     return [
-        tuple(axis for axis in range(1, len(shape)) if axis < len(other) and shape[axis] != other[axis])
-        or _usual(shape)
+        tuple(axis for axis in range(int(batched), len(shape)) if axis < len(other) and shape[axis] != other[axis])
+        or _usual(shape, batched=batched)
         for shape, other in zip(shapes, other_shapes, strict=True)
     ]
 
 
-def _usual(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _usual(shape: tuple[int, ...], *, batched: bool) -> tuple[int, ...]:
+    if not batched and len(shape) == _SEQUENCE - 1:
+        return (0,)
     if len(shape) < _SEQUENCE:
         return ()
     if len(shape) == _SEQUENCE:
