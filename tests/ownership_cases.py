@@ -30,10 +30,10 @@ def causal_mask(n: int) -> Tensor:
     return torch.full((n, n), float("-inf")).triu(1)
 
 
-def window_mask(n: int, width: int = 3) -> Tensor:
-    """Each query and those before it, `width` in all."""
+def window_mask(n: int) -> Tensor:
+    """Each query and the two before it."""
     far = torch.arange(n)[:, None] - torch.arange(n)
-    return torch.where((far >= 0) & (far < width), 0.0, float("-inf"))
+    return torch.where((far >= 0) & (far < 3), 0.0, float("-inf"))
 
 
 def attention(linear: nn.Linear, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -209,7 +209,7 @@ UNKNOWN: dict[str, tuple[nn.Module, Any, str]] = {
     "no rule": (Module(lambda self, x: torch.cdist(x, x)), TOKENS, "no rule knows it"),
     "no tokens": (nn.Embedding(9, D), torch.zeros(7, dtype=torch.int64), "no input has an axis of tokens"),
     "one size": (
-        Module(lambda self, x: attention(self.fixed, x, window_mask(40, 12)), fixed=linear()),
+        Module(lambda self, x: attention(self.fixed, x, window_mask(40)), fixed=linear()),
         TOKENS,
         "whether it grows with N is not known from one size",
     ),

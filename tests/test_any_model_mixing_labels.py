@@ -77,15 +77,15 @@ class Detr(nn.Module):
 
 
 class Neighbourhood(nn.Module):
-    """Keys and values of the 3 × 3 tokens around each, gathered by an index buffer: 8 × 8 tokens, and no other size."""
+    """Keys and values of the tokens around each, gathered by an index buffer: 8 × 8 tokens, and no other size."""
 
     index: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, far: int = 1) -> None:
         super().__init__()
         self.qkv = nn.Linear(D, 3 * D)
-        near = torch.arange(8).clamp(1, 6)[:, None] + torch.arange(-1, 2)
-        self.register_buffer("index", (near[:, None, :, None] * 8 + near[None, :, None, :]).reshape(64, 9))
+        near = torch.arange(8).clamp(far, 7 - far)[:, None] + torch.arange(-far, far + 1)
+        self.register_buffer("index", (near[:, None, :, None] * 8 + near[None, :, None, :]).reshape(64, -1))
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (one.unflatten(-1, (2, 4)).transpose(1, 2) for one in self.qkv(x).chunk(3, -1))
@@ -217,6 +217,11 @@ def test_operations_have_the_kinds_worked_out_by_hand(name: str) -> None:
     torch.manual_seed(0)
     ledger = xfcost.analyze(module.eval(), example_inputs=inputs, mixing=True, trace=False)
     assert sorted(kinds(ledger)) == sorted(expected)
+
+
+def test_a_set_of_more_than_a_quarter_may_grow_with_the_tokens() -> None:
+    ledger = xfcost.analyze(Neighbourhood(far=2), example_inputs=TOKENS, mixing=True, trace=False)
+    assert kinds(ledger) == [(name, "unknown", None, False) for name in ("bmm", "_softmax", "bmm_2")]  # 25 of 64
 
 
 def test_a_product_of_a_sparse_matrix_leaves_linear_maps_per_token() -> None:

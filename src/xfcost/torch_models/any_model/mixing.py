@@ -15,7 +15,7 @@ from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.reads_in_n import part_of
 from xfcost.torch_models.any_model.row_kinds import Look, Seen, fill
 from xfcost.torch_models.any_model.run import Run, run_on
-from xfcost.torch_models.any_model.small_sizes import small_sizes
+from xfcost.torch_models.any_model.small_sizes import GIVEN_SIZE, Sizes, small_sizes
 from xfcost.torch_models.any_model.token_axes import Axes, axes_of, refilled, resized
 from xfcost.torch_models.any_model.user_errors import original, raised
 from xfcost.torch_models.any_model.windows import window_at
@@ -51,7 +51,7 @@ def find_mixing(full: Run, built: Sequence[Built]) -> str | None:
     models = [original(model) for model, _ in built]
     for model in models:
         _check_device(model)
-    (model, given), inputs = (models[0], built[0][1]), [one for _, one in built]
+    model, given = models[0], built[0][1]
     if any(isinstance(leaf, Tensor) and leaf.is_nested for leaf in pytree.tree_leaves((given.args, given.kwargs))):
         _nothing(full, "the rows of a nested tensor have lengths of their own")
         return None
@@ -59,24 +59,22 @@ def find_mixing(full: Run, built: Sequence[Built]) -> str | None:
     if not any(axes.values()):
         _nothing(full, "no input has an axis of tokens")
         return None
-    text = f"{len(built)} builds of it"
+    attempts = [Sizes([one for _, one in built], f"{len(built)} builds of it")]
     if len(built) == 1:
-        inputs, text = small_sizes(model, given, axes, full)
-    of_several = len(built) > 1
-    try:
+        attempts = [small_sizes(model, given, axes, full)]
+        if len(attempts[0].inputs) > 1:  # an input may name others by number, as a graph's edges do: they fit one size
+            attempts.append(Sizes([resized(given, axes, {}, None)], GIVEN_SIZE))
+    failed = ""
+    for inputs, text in attempts:
         try:
-            looks = _looks(models, inputs, axes, None if of_several else given)
-        except Exception:
-            if of_several or len(inputs) == 1:
-                raise
-            # an input names others by their number, as a graph's edges do: the given size alone is consistent
-            inputs, text = [resized(given, axes, {}, None)], "the given size alone"
-            looks = _looks(models, inputs, axes, given)
-    except Exception as error:  # noqa: BLE001 - the ledger stands without kinds, and the reason is reported
-        _nothing(full, f"the run with real numbers raised {raised(error)}")
-        return None
-    fill(full.works, looks, partial(window_at, model), max(map(len, axes.values())))
-    return f"mixing kinds are found from {text}; " + (_WIDER if len(inputs) > 1 else _ALL)
+            looks = _looks(models, inputs, axes, given if len(built) == 1 else None)
+        except Exception as error:  # noqa: BLE001 - the ledger stands without kinds, and the reason is reported
+            failed = raised(error)
+            continue
+        fill(full.works, looks, partial(window_at, model), max(map(len, axes.values())))
+        return f"mixing kinds are found from {text}; " + (_WIDER if len(inputs) > 1 else _ALL)
+    _nothing(full, f"the run with real numbers raised {failed}")
+    return None
 
 
 def check_parameters(model: nn.Module, name: str) -> None:

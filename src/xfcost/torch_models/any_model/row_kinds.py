@@ -69,15 +69,14 @@ def fill(works: Sequence[Work], looks: Sequence[Look], window_at: Callable[[str]
     """Give every operation its kind; `rank` is the number of axes along which tokens lie."""
     windows = _windows(looks[0].sizes[looks[0].deciding].found, window_at, rank)
     loops = _steps_of_loops(works, looks[0].sizes[looks[0].deciding].works)
-    found = {
-        id(work): _together([_verdict(work, look, loops.get(work.path, []), windows) for look in looks])
-        for work in works
-    }
-    local = {(work.site, verdict.numbers) for work in works if (verdict := found[id(work)]).kind == "local"}
-    for work in works:
-        verdict, alone = found[id(work)], found[id(work)].filled
-        if alone is not None and (work.site, alone.numbers) in local:  # this line has the window among more tokens too
-            verdict = alone
+    found = [
+        (work, _together([_verdict(work, look, loops.get(work.path, []), windows) for look in looks])) for work in works
+    ]
+    local = {(work.site, verdict.numbers) for work, verdict in found if verdict.kind == "local"}
+    for work, of_sizes in found:
+        alone = of_sizes.filled
+        # does this line have the window among more tokens too?
+        verdict = alone if alone is not None and (work.site, alone.numbers) in local else of_sizes
         work.mixing, work.content_dependent = verdict.kind, verdict.content_dependent
         work.kind_missing = verdict.missing
         work.reads_tokens, work.computed_tokens, work.kept_tokens = verdict.numbers

@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +25,13 @@ from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
 from xfcost.torch_models.any_model.work import Key, Work
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.running.recorder import Recorder
-from xfcost.torch_models.running.surroundings import handed_to_numpy, shapes_on_meta, unchanged, without_fast_path
+from xfcost.torch_models.running.surroundings import (
+    handed_to_numpy,
+    shapes_on_meta,
+    unchanged,
+    without_autocast,
+    without_fast_path,
+)
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.private_torch import (
     FAKE_TENSOR_LOGGER,
@@ -199,7 +204,6 @@ def needs_elements(model: nn.Module, inputs: Any) -> str | None:
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-_IGNORED: Final = "meta tensors ignore autocast"
 Beside = Callable[[Args, Kwargs, list[str]], AbstractContextManager[Any]]
 
 
@@ -275,7 +279,7 @@ def run_on(  # noqa: PLR0913 - options
         stack.enter_context(faking)
         if how == "meta":
             stack.enter_context(shapes_on_meta())
-            stack.enter_context(_without_autocast())
+            stack.enter_context(without_autocast())
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
         stack.enter_context(recorder.of(model))
@@ -333,24 +337,6 @@ def stand_ins(  # noqa: PLR0913 - options
         if training and not model.training:
             model.train()
         yield copied_inputs((args, kwargs), learning(made) if training else made)
-
-
-@contextmanager
-def _without_autocast() -> Iterator[None]:
-    """Refuse the autocast of the CPU, which `meta` ignores: fake tensors have its dtypes."""
-    entered = torch.autocast.__enter__
-
-    def enter(self: torch.autocast) -> Any:
-        result = entered(self)
-        if torch.is_autocast_enabled("cpu"):
-            self.__exit__(None, None, None)
-            raise TypeError(_IGNORED)
-        return result
-
-    if torch.is_autocast_enabled("cpu"):
-        raise TypeError(_IGNORED)
-    with patch.object(torch.autocast, "__enter__", enter):
-        yield
 
 
 @contextmanager

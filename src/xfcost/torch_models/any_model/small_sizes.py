@@ -20,6 +20,7 @@ _WIDEST: Final = 128
 _FEW_SAMPLES: Final = 2
 _RUNS: Final = 3
 _APART: Final = 1.4
+GIVEN_SIZE: Final = "the given size alone"
 
 
 class Sizes(NamedTuple):
@@ -42,7 +43,7 @@ def small_sizes(model: nn.Module, given: Given, axes: Axes, full: Run) -> Sizes:
         sizes = ((size, resized(given, axes, sides, batch)) for size, sides in _candidates(model, texts, images))
         found = found if len(found) > 1 else _running(model, sizes, axes, compared, apart)
     if len(found) < 2:  # noqa: PLR2004 - growth is between two
-        return Sizes([alone], "the given size alone")
+        return Sizes([alone], GIVEN_SIZE)
     *names, last = [size for size, _, _ in found]
     return Sizes([inputs for _, inputs, _ in found], f"{', '.join(names)} and {last}{' tokens' if texts else ''}")
 

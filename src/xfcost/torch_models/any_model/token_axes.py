@@ -12,12 +12,12 @@ from torch import Tensor
 
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.ownership.follower import PRODUCTS
 from xfcost.torch_models.ownership.run import token_axes_of
 from xfcost.torch_models.shared.private_torch import pytree
 
 # Inputs with such a word in their name say something about tokens, and hold none.
 _ABOUT_TOKENS: Final = ("mask", "position", "type", "segment", "label")
-_PRODUCTS: Final = frozenset(("convolution", "mm", "addmm", "bmm", "baddbmm"))
 _WAVES: Final = frozenset(("input_values",))
 
 Axes = dict[str | int, tuple[int, ...]]
@@ -70,7 +70,8 @@ def _axes(tensor: Tensor, name: str, works: Sequence[Work]) -> tuple[int, ...]:
 
 def _enters_convolution(shape: tuple[int, ...], works: Sequence[Work]) -> bool:
     """Is (B, C, N) the input of a convolution, its channels those of the kernel, before that of another product?"""
-    first = next((w for w in works if w.name in _PRODUCTS and any(prod(one) == prod(shape) for one in w.inputs)), None)
+    products = (work for work in works if f"aten.{work.name}" in PRODUCTS)
+    first = next((work for work in products if any(prod(one) == prod(shape) for one in work.inputs)), None)
     return first is not None and first.name == "convolution" and first.inputs[0] == shape
 
 

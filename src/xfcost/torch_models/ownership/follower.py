@@ -115,19 +115,19 @@ class Follower(TorchDispatchMode):
 
     def settle(self, lines: Tensor, owners: Tensor) -> None:
         """Vectors that are put together of several tokens each, (…, numbers), become tokens: `owners` (…)."""
-        rows = [frozenset(row) for row in home(lines).flatten(0, -2).tolist()]
-        if len(set(rows)) == len(rows) > 1:
-            self._tokens_of.update(zip(rows, owners.flatten().tolist(), strict=True))
+        groups = self.places.groups(home(lines).flatten(0, -2))
+        if len(set(groups)) == len(groups) > 1:
+            self._tokens_of.update(zip(groups, owners.flatten().tolist(), strict=True))
 
     def settled(self, owners: Tensor) -> Tensor:
         """`owners`, or those of the tokens that their vectors have become, where a residual connection reads them."""
         for axis in (-1, 1) if self._tokens_of and owners.dim() > 1 else ():  # channels are last, or those of an image
             if varies(home(owners), axis):
                 lines = home(owners).movedim(axis, -1)
-                rows = [self._tokens_of.get(frozenset(row)) for row in lines.flatten(0, -2).tolist()]
-                found = [row for row in rows if row is not None]
-                if len(found) == len(rows):
-                    return torch.tensor(found).reshape(lines.shape[:-1]).unsqueeze(axis).expand(owners.shape)
+                groups = self.places.groups(lines.flatten(0, -2))
+                if self._tokens_of.keys() >= set(groups):
+                    tokens = torch.tensor([self._tokens_of[group] for group in groups])
+                    return tokens.reshape(lines.shape[:-1]).unsqueeze(axis).expand(owners.shape)
         return owners
 
     def step(self, packet: Any, pairs: list[list[int]], history: History) -> list[int]:

@@ -76,7 +76,7 @@ def _triangle(call: Call, owners: Tensor) -> Outcome:
 
 
 def copied(call: Call) -> Outcome:
-    """A copy; it is laid out like the result."""
+    """A copy."""
     return Outcome([call.owners(call.args[0])], None)
 
 
@@ -145,15 +145,13 @@ def filled(call: Call) -> Outcome:
     owners = call.owners(x).broadcast_to(call.result.shape)
     wide = mask.broadcast_to(call.result.shape)
     number = float(value.item() if isinstance(value, Tensor) else value)
-    if are_pairs(owners):
-        if number == 0 or number <= NEGLIGIBLE:
-            return hidden_by(call, _masked_by(call, owners, mask), wide)
-        return Outcome([owners], None)
+    if are_pairs(owners) and (number == 0 or number <= NEGLIGIBLE):
+        return hidden_by(call, _masked_by(call, owners, mask), wide)
     return Outcome([owners], None)
 
 
 def _masked_by(call: Call, pairs: Tensor, mask: Tensor) -> Tensor:
-    """A copy of `pairs`, which says whether the mask depends on the input."""
+    """`pairs`, which say whether the mask depends on the input."""
     return with_chosen(pairs) if any_owned(call.owners(mask)) else pairs
 
 
@@ -198,17 +196,15 @@ def _added(call: Call, given: tuple[Any, ...]) -> Outcome:
     meets = (back >= 0) & (source >= 0) & (home(back) != home(source))
     if not bool(meets.any()):
         return Outcome([owners], PER_TOKEN if any_owned(owners) else None)
-    groups = _groups_at(owners, axis % owners.dim(), index, source)
+    axis %= owners.dim()
+    groups = _groups_at(owners, axis, index, source)
     if groups is None:
         return Outcome([owners], Finding(mixes=None, reason="several tokens are added at one index"))
     made = [call.places.merged(call.sequence, group, row) if group else CONSTANT for row, group in enumerate(groups)]
-    shape = [-1 if at == axis % owners.dim() else 1 for at in range(owners.dim())]
+    rows = vectors(torch.tensor(made)).reshape([-1 if at == axis else 1 for at in range(owners.dim())])
     counts = torch.tensor([len(group) for group in groups if group])
-    places = frozenset[int]().union(*groups)
-    return Outcome(
-        [vectors(torch.tensor(made)).reshape(shape).expand(owners.shape)],
-        Finding(mixes=True, computed=counts, places=places),
-    )
+    finding = Finding(mixes=True, computed=counts, places=frozenset[int]().union(*groups))
+    return Outcome([rows.expand(owners.shape)], finding)
 
 
 def _groups_at(owners: Tensor, axis: int, index: Tensor, source: Tensor) -> list[frozenset[int]] | None:

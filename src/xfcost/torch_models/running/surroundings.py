@@ -26,6 +26,8 @@ from xfcost.torch_models.shared.private_torch import (
 
 # ── kernels of `meta` ──
 
+_IGNORED: Final = "meta tensors ignore autocast"
+
 
 @contextmanager
 def shapes_on_meta() -> Iterator[None]:
@@ -63,6 +65,28 @@ def without_fast_path() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(was_on)
+
+
+@contextmanager
+def without_autocast() -> Iterator[None]:
+    """Refuse the autocast of the CPU, which `meta` ignores: fake tensors have its dtypes.
+
+    Raises:
+        TypeError: it is on, or the model turns it on.
+    """
+    entered = torch.autocast.__enter__
+
+    def enter(self: torch.autocast) -> Any:
+        result = entered(self)
+        if torch.is_autocast_enabled("cpu"):
+            self.__exit__(None, None, None)
+            raise TypeError(_IGNORED)
+        return result
+
+    if torch.is_autocast_enabled("cpu"):
+        raise TypeError(_IGNORED)
+    with patch.object(torch.autocast, "__enter__", enter):
+        yield
 
 
 # ── branches and threads ──

@@ -82,9 +82,8 @@ def measured_in_turns(
     """What was measured of each, and its peak bytes; none of composed runs.
 
     Raises:
-        DeviceError: the device does not exist or fails, one does not fit, a kernel is missing.
+        DeviceError: the device fails, one does not fit, a kernel is missing.
     """
-    check_device(device)
     for one in entrants:
         check_room(one.needed, device, one.name, one.what, one.mend)
     limit, together = limit_on(device), sum(one.needed for one in entrants)
