@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 from torch import nn
@@ -39,9 +40,10 @@ def small_sizes(model: nn.Module, given: Given, axes: Axes, full: Run) -> Sizes:
     alone = resized(given, axes, {}, batch)
     compared = run_on(full.how, model, alone.args, alone.kwargs)
     found: list[tuple[str, Given, list[Work]]] = []
+    sizes = [(size, resized(given, axes, sides, batch)) for size, sides in _candidates(model, texts, images)]
+    works = cache(lambda at: _like(model, sizes[at][1], compared))
     for apart in (_APART, 1):  # a chunk more is no growth
-        sizes = ((size, resized(given, axes, sides, batch)) for size, sides in _candidates(model, texts, images))
-        found = found if len(found) > 1 else _running(model, sizes, axes, compared, apart)
+        found = found if len(found) > 1 else _running(sizes, works, axes, compared, apart)
     if len(found) < 2:  # noqa: PLR2004 - growth is between two
         return Sizes([alone], GIVEN_SIZE)
     *names, last = [size for size, _, _ in found]
@@ -49,14 +51,18 @@ def small_sizes(model: nn.Module, given: Given, axes: Axes, full: Run) -> Sizes:
 
 
 def _running(
-    model: nn.Module, candidates: Iterable[tuple[str, Given]], axes: Axes, full: Run, apart: float
+    sizes: Sequence[tuple[str, Given]],
+    works_at: Callable[[int], list[Work] | None],
+    axes: Axes,
+    full: Run,
+    apart: float,
 ) -> list[tuple[str, Given, list[Work]]]:
     """The first sizes that run like the given one, each with so many times the tokens of the one before."""
     found: list[tuple[str, Given, list[Work]]] = []
-    for size, inputs in candidates:
+    for at, (size, inputs) in enumerate(sizes):
         if found and (part_of(inputs, found[-1][1], axes) or 1) * apart > 1:
             continue
-        works = _like(model, inputs, full)
+        works = works_at(at)
         if works is not None and all(_apart(full.works, smaller, works) for _, _, smaller in found[-1:]):
             found.append((size, inputs, works))
         if len(found) == _RUNS:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids
-from xfcost.torch_models.ownership.owners import CONSTANT, content, home, vectors
+from xfcost.torch_models.ownership.owners import CONSTANT, content, everywhere, home, vectors
 from xfcost.torch_models.shared.private_torch import pytree, schema_of
 
 _MOST_PLACES: Final = 300
@@ -33,7 +33,7 @@ def by_changes(call: Call) -> Outcome:
         raise NotImplementedError("no rule knows it")
     before = _run(call, lambda value, _: value)
     depends = torch.stack([_changed(call, before, place) for place in places])
-    others = [torch.full(one.shape, CONSTANT) for one in rest]
+    others = [everywhere(CONSTANT, one.shape) for one in rest]
     if int(depends.sum(0).max()) <= 1:
         table = torch.tensor([*places, CONSTANT])
         at = torch.where(depends.any(0), depends.to(torch.int8).argmax(0), len(places))

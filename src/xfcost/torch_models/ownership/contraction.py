@@ -24,6 +24,7 @@ from xfcost.torch_models.ownership.owners import (
     are_pairs,
     content,
     distinct,
+    everywhere,
     home,
     masked,
     swapped,
@@ -40,6 +41,9 @@ def product(call: Call, left_bmk: Tensor, right_bkn: Tensor) -> Outcome:
     owned = any_owned(left_bmk), any_owned(right_bnk)
     if owned == (False, False):
         return _of_parameters(call, left_bmk, right_bnk)
+    shape = (left_bmk.shape[0], left_bmk.shape[1], right_bnk.shape[1])
+    if not left_bmk.stride(0) and not right_bnk.stride(0):  # the same in every sample, or head
+        left_bmk, right_bnk = left_bmk[:1], right_bnk[:1]
     if owned == (True, False):
         owners, finding = _by_weights(call, left_bmk, right_bnk.shape[1])
     elif owned == (False, True):
@@ -48,7 +52,7 @@ def product(call: Call, left_bmk: Tensor, right_bkn: Tensor) -> Outcome:
         owners = owners.transpose(-2, -1)
     else:
         owners, finding = _of_two(call, left_bmk, right_bnk)
-    return Outcome([owners], finding)
+    return Outcome([owners.expand(shape)], finding)
 
 
 def normal(owners: Tensor) -> Tensor:
@@ -77,7 +81,7 @@ def _of_parameters(call: Call, left_bmk: Tensor, right_bnk: Tensor) -> Outcome:
     """Learned vectors, one per row: learned queries, positions."""
     batch, rows, columns = left_bmk.shape[0], left_bmk.shape[1], right_bnk.shape[1]
     if not any_learned(left_bmk) and not any_learned(right_bnk):
-        return Outcome([left_bmk.new_full((batch, rows, columns), CONSTANT)], None)
+        return Outcome([everywhere(CONSTANT, (batch, rows, columns))], None)
     first = call.places.add_learned(batch * rows, call.sequence)
     numbers = torch.arange(first, first + batch * rows).reshape(batch, rows, 1)
     return Outcome([vectors(numbers.expand(batch, rows, columns))], None)

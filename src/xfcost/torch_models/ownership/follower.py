@@ -19,6 +19,7 @@ from xfcost.torch_models.ownership.owners import (
     any_learned,
     any_owned,
     are_pairs,
+    everywhere,
     home,
     varies,
     vectors,
@@ -95,14 +96,14 @@ class Follower(TorchDispatchMode):
 
     def condition(self, tensor: Tensor) -> None:
         """An input without tokens is the same for all of them, as a learned vector is."""
-        self._owners[tensor] = torch.full((), LEARNED).expand(tensor.shape)
+        self._owners[tensor] = everywhere(LEARNED, tensor.shape)
 
     def owners(self, tensor: Tensor) -> Tensor:
         """The owners of a tensor's numbers, in its shape."""
         found = self._owners.get(tensor)
         if found is None:
             value = LEARNED if isinstance(tensor, nn.Parameter) else CONSTANT
-            found = torch.full((), value).expand(tensor.shape)
+            found = everywhere(value, tensor.shape)
         return found
 
     def depth(self, tensor: Tensor) -> int:
@@ -235,7 +236,7 @@ class Follower(TorchDispatchMode):
     def _outcome(self, call: Call, given: list[Tensor], packet: Any) -> Outcome:
         owned = self._any_owned(given)
         if packet in _ERASING:
-            return Outcome([torch.full(result.shape, CONSTANT) for result in call.results], None)
+            return Outcome([everywhere(CONSTANT, result.shape) for result in call.results], None)
         rule = rule_of(call.packet, call.func)
         try:
             if rule is not None:
@@ -246,7 +247,7 @@ class Follower(TorchDispatchMode):
         if not owned or not _makes_floats(call.results):
             learned = any(any_learned(self.owners(value)) for value in given)
             value = LEARNED if learned else CONSTANT
-            return Outcome([torch.full(result.shape, value) for result in call.results], None)
+            return Outcome([everywhere(value, result.shape) for result in call.results], None)
         try:
             return _fitting(call, by_changes(call))
         except Exception:  # noqa: BLE001 - an operation that does not run on such numbers stays unknown

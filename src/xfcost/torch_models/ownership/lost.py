@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from xfcost.torch_models.ownership.call import Call, Outcome, unknown
-from xfcost.torch_models.ownership.owners import CONSTANT, any_owned
+from xfcost.torch_models.ownership.owners import CONSTANT, any_owned, everywhere
 from xfcost.torch_models.ownership.rules import is_movement, is_new, is_pointwise
 
 _BEHIND: Final = "it works on what an operation of unknown kind gives"
@@ -18,7 +17,7 @@ _BEHIND: Final = "it works on what an operation of unknown kind gives"
 
 def lost(call: Call, reason: str) -> Outcome:
     """The outcome of an operation of unknown kind."""
-    return Outcome([torch.full(result.shape, CONSTANT) for result in call.results], unknown(reason))
+    return Outcome([everywhere(CONSTANT, result.shape) for result in call.results], unknown(reason))
 
 
 class Lost:

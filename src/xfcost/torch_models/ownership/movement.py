@@ -14,8 +14,11 @@ from xfcost.torch_models.ownership.owners import (
     any_learned,
     any_owned,
     are_pairs,
+    compact,
     content,
+    everywhere,
     home,
+    narrow,
     varies,
     vectors,
     with_chosen,
@@ -54,7 +57,7 @@ def moved(call: Call) -> Outcome:
     """The operation on the owners of its first argument."""
     owners = call.owners(call.args[0])
     if call.packet is aten.constant_pad_nd:
-        return Outcome([call.func(owners, call.args[1], CONSTANT)], None)
+        return Outcome([compact(call.func(owners, call.args[1], CONSTANT))], None)
     rest = call.args[1:]
     if call.packet in _RESHAPING:
         return Outcome([owners.reshape(call.result.shape)], None)
@@ -64,8 +67,8 @@ def moved(call: Call) -> Outcome:
         return _triangle(call, owners)
     if call.packet in FLOATS:
         answer = call.func(owners.to(torch.float64), *rest, **call.kwargs)
-        return Outcome([answer.round().long()], None)
-    return Outcome(_as_list(call.func(owners, *rest, **call.kwargs)), None)
+        return Outcome([compact(answer.round().long())], None)
+    return Outcome([compact(one) for one in _as_list(call.func(owners, *rest, **call.kwargs))], None)
 
 
 def _triangle(call: Call, owners: Tensor) -> Outcome:
@@ -92,10 +95,15 @@ def put_together(call: Call) -> Outcome:
     if call.packet is aten.cat:
         filled = [part for part in owners if part.numel() or part.dim() > 1]
         axis %= max(part.dim() for part in filled)
-        joined = torch.cat(_with_learned_tokens(call, filled, axis), axis)
+        parts = _with_learned_tokens(call, filled, axis)
+        spread = [at for at in range(parts[0].dim()) if at != axis and not any(part.stride(at) for part in parts)]
+        few = torch.cat(
+            [part[tuple(slice(1 if at in spread else None) for at in range(part.dim()))] for part in parts], axis
+        )
+        joined = few.expand(call.result.shape)
         pairs = any(are_pairs(part) for part in filled) and varies(content(joined), axis)
         return Outcome([joined], masking(call, joined) if pairs else None)
-    return Outcome([torch.stack(owners, axis)], None)
+    return Outcome([compact(torch.stack(owners, axis))], None)
 
 
 def _with_learned_tokens(call: Call, owners: list[Tensor], axis: int) -> list[Tensor]:
@@ -103,13 +111,13 @@ def _with_learned_tokens(call: Call, owners: list[Tensor], axis: int) -> list[Te
         return owners
     found = []
     for part in owners:
-        if (part == LEARNED).all() and part.numel():
+        if part.numel() and bool((narrow(part) == LEARNED).all()):
             first = call.places.add(part.shape[axis], birth=call.sequence)
             shape = [part.shape[axis] if at == axis else 1 for at in range(part.dim())]
             numbers = torch.arange(first, first + part.shape[axis]).reshape(shape)
             found.append(vectors(numbers.expand(part.shape)))
             continue
-        homes = set(torch.unique(home(part)).tolist()) & call.places.learned
+        homes = set(torch.unique(home(narrow(part))).tolist()) & call.places.learned
         call.places.learned -= homes
         found.append(part)
     return found
@@ -125,7 +133,7 @@ def chosen(call: Call) -> Outcome:
     condition, one, other = call.args[:3]
     shape = call.result.shape
     left, right = (
-        call.owners(value).broadcast_to(shape) if isinstance(value, Tensor) else torch.full(shape, CONSTANT)
+        call.owners(value).broadcast_to(shape) if isinstance(value, Tensor) else everywhere(CONSTANT, shape)
         for value in (one, other)
     )
     wide = condition.broadcast_to(shape)
@@ -136,7 +144,7 @@ def chosen(call: Call) -> Outcome:
     picked = torch.where(wide, left, right)
     if not any_owned(picked) and any_owned(asks) and not call.result.is_floating_point():
         return Outcome([asks], PER_TOKEN)
-    return Outcome([picked], None)
+    return Outcome([compact(picked)], None)
 
 
 def filled(call: Call) -> Outcome:
@@ -163,7 +171,7 @@ def looked_up(call: Call) -> Outcome:
     found = torch.nn.functional.embedding(numbers, rows.to(torch.float64)).long() if any_owned(rows) else None
     if found is not None:
         return Outcome([found], None)
-    learned = torch.full(call.result.shape, LEARNED if any_learned(rows) else CONSTANT)
+    learned = everywhere(LEARNED if any_learned(rows) else CONSTANT, call.result.shape)
     owned = any_owned(asked)
     return Outcome([asked if owned else learned], PER_TOKEN if owned else None)
 
@@ -181,7 +189,7 @@ def scattered(call: Call) -> Outcome:
         given = (*given[:3], CONSTANT, *given[4:])
     if call.packet in {aten.scatter_add, aten.scatter_add_, aten.index_add, aten.index_add_}:
         return _added(call, given)
-    return Outcome(_as_list(call.func(*given, **kwargs)), None)
+    return Outcome([compact(one) for one in _as_list(call.func(*given, **kwargs))], None)
 
 
 def _added(call: Call, given: tuple[Any, ...]) -> Outcome:

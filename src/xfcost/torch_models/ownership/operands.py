@@ -15,6 +15,8 @@ class Operand(NamedTuple):
     """An operand with owners."""
 
     value: Tensor
+    wide: Tensor
+    """Its numbers beside their owners, in the same shape."""
     owners: Tensor
     depth: int
     """The number of operations behind it."""

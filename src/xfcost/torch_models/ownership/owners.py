@@ -7,7 +7,7 @@ tokens that were merged. Both are packed into one integer, so that moving number
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Final
 
@@ -28,9 +28,31 @@ _FLAGS: Final = _MASKED | _CHOSEN
 _NO_PLACE: Final = _PLACE
 
 
+def everywhere(value: int, shape: Sequence[int]) -> Tensor:
+    """The same owner for all numbers of a tensor."""
+    return torch.full((), value).expand(shape)
+
+
 def narrow(owners: Tensor) -> Tensor:
     """`owners` without axes along which one number is spread: most are the same for all channels of a vector."""
     return owners[tuple(slice(None) if step else slice(1) for step in owners.stride())]
+
+
+def narrowed(*tensors: Tensor) -> list[Tensor]:
+    """Tensors of one shape without the axes along which each of them is spread."""
+    cut = tuple(
+        slice(None) if any(steps) else slice(1) for steps in zip(*(one.stride() for one in tensors), strict=True)
+    )
+    return [one[cut] for one in tensors]
+
+
+def compact(owners: Tensor) -> Tensor:
+    """`owners`, spread along every axis along which they are the same: what moved numbers is laid out whole."""
+    one = narrow(owners)
+    for axis in range(one.dim()):
+        if one.shape[axis] > 1 and bool((one == one.narrow(axis, 0, 1)).all()):
+            one = one.narrow(axis, 0, 1)
+    return one.expand(owners.shape)
 
 
 def _of_each(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -125,7 +147,7 @@ def varies(places: Tensor, axis: int) -> bool:
 def along(owners: Tensor, axis: int) -> Tensor:
     """One owner for each line along `axis`, where all that are owned are the same; LEARNED before CONSTANT."""
     if owners.shape[axis] == 0:
-        return owners.new_full(_without(owners, axis), CONSTANT)
+        return everywhere(CONSTANT, _without(owners, axis))
     one = narrow(owners)
     largest, smallest = one.amax(axis), one.amin(axis)
     return torch.where(largest >= 0, largest, smallest).expand(_without(owners, axis))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
+from itertools import repeat
 from typing import Final
 
 import torch
@@ -18,9 +20,9 @@ class Places:
     """All places of one run, by number. The first ones are the tokens of the inputs."""
 
     def __init__(self) -> None:
-        self.samples: list[int] = []
+        self.samples = array("q")
         """Of each place, the sample that it belongs to; every input has its own."""
-        self.births: list[int] = []
+        self.births = array("q")
         """Of each place, the number of the operation that made it, or -1."""
         self.members: dict[int, frozenset[int]] = {}
         """Of a merged place, the places that it stands for."""
@@ -43,8 +45,8 @@ class Places:
     def add(self, count: int, sample: int = 0, birth: int = -1) -> int:
         """The first of `count` new places."""
         first = len(self.samples)
-        self.samples += [sample] * count
-        self.births += [birth] * count
+        self.samples.extend(repeat(sample, count))
+        self.births.extend(repeat(birth, count))
         return first
 
     def add_learned(self, count: int, birth: int) -> int:
@@ -72,7 +74,9 @@ class Places:
     def meet(self, homes: Tensor, read: Tensor) -> None:
         """Each of `homes` reads the place beside it. Merged places that meet older ones did not replace them."""
         known = (homes >= 0) & (read >= 0)
-        births, samples = torch.tensor([*self.births, -1]), torch.tensor([*self.samples, -1])
+        if not known.any():
+            return
+        births, samples = (torch.frombuffer(one, dtype=torch.int64).clone() for one in (self.births, self.samples))
         ours, theirs = homes[known], read[known]
         same = samples[ours] == samples[theirs]
         one, other = births[ours][same], births[theirs][same]

@@ -17,8 +17,10 @@ from xfcost.torch_models.ownership.owners import (
     are_pairs,
     content,
     distinct_pairs,
+    everywhere,
     home,
     masked,
+    narrowed,
     vectors,
     with_masked,
 )
@@ -35,21 +37,31 @@ def pointwise(call: Call) -> Outcome:
     given += [value for value in call.kwargs.values() if isinstance(value, Tensor)]
     operands = [(value, call.owners(value).broadcast_to(shape)) for value in given if value.dim() <= len(shape)]
     if not operands:
-        return Outcome([torch.full(shape, CONSTANT)], None)
+        return Outcome([everywhere(CONSTANT, shape)], None)
     held = [one for _, one in operands if any_owned(call.places.without_learned(home(one)))]
-    owned = [
-        Operand(value, call.run.settled(one), call.run.depth(value), call.run.history(value))
-        for value, one in operands
-        if any_owned(one) and (not held or any(one is other for other in held))
+    owning = [
+        (value, one) for value, one in operands if any_owned(one) and (not held or any(one is other for other in held))
     ]
-    if not owned:
+    if not owning:
         learned = any(any_learned(one) for _, one in operands)
-        return Outcome([operands[0][1].new_full(shape, LEARNED if learned else CONSTANT)], None)
+        return Outcome([everywhere(LEARNED if learned else CONSTANT, shape)], None)
+    settled = [call.run.settled(one) for _, one in owning]
+    owned = [
+        Operand(
+            value,
+            value.broadcast_to(shape)[tuple(map(slice, few.shape))],
+            few,
+            call.run.depth(value),
+            call.run.history(value),
+        )
+        for (value, _), few in zip(owning, narrowed(*settled), strict=True)
+    ]
     owners, finding = owned[0].owners, PER_TOKEN
     for one, other in itertools.pairwise(owned):
         owners, finding = _met(call, one._replace(owners=owners), other, finding)
-    others = [(value, one) for value, one in operands if not any(one is other.owners for other in owned)]
+    owners = owners.expand(shape)
     if are_pairs(owners):
+        others = [(value, one) for value, one in operands if not any(one is other for _, other in owning)]
         owners, finding = by_position(call, owners, finding, others)
     return Outcome([owners], finding)
 
@@ -58,7 +70,7 @@ def _met(call: Call, left: Operand, right: Operand, before: Finding) -> tuple[Te
     """The owners and the finding of two owned operands; `before` is of those before them."""
     one, other = left.owners, right.owners
     both = (one >= 0) & (other >= 0)
-    live = both & _not_zero(call)
+    live = both & _not_zero(call, both.shape) if bool((one != other)[both].any()) else both
     if bool((home(one)[live] == home(other)[live]).all() and (content(one)[live] == content(other)[live]).all()):
         owners = with_masked(torch.where(one >= 0, one, other), masked(one) | masked(other))
         owners = torch.where(both & ~live & (one != other), CONSTANT, owners)
@@ -69,11 +81,12 @@ def _met(call: Call, left: Operand, right: Operand, before: Finding) -> tuple[Te
     return torch.where(both, owners, torch.where(one >= 0, one, other)), finding if finding.mixes else before
 
 
-def _not_zero(call: Call) -> Tensor:
+def _not_zero(call: Call, shape: torch.Size) -> Tensor:
     """Where a product leaves anything of a vector; a weight of 0 cancels what was moved there."""
-    if call.packet not in PRODUCTS or not call.result.dim():
-        return torch.ones(call.result.shape, dtype=torch.bool)
-    return (call.result != 0).any(-1, keepdim=True).expand(call.result.shape)
+    if call.packet not in PRODUCTS or not shape:
+        return torch.ones(shape, dtype=torch.bool)
+    spread = {axis for axis, size in enumerate(shape) if size == 1} | {len(shape) - 1}
+    return (call.result != 0).any(tuple(spread), keepdim=True).expand(shape)
 
 
 def _different(call: Call, first: Operand, second: Operand, both: Tensor) -> tuple[Tensor, Finding]:
@@ -102,7 +115,7 @@ def _positional(call: Call, first: Operand, second: Operand, both: Tensor) -> tu
             continue
         learned = bool((ranks[at][both] == _LEARNED).all())
         of_query = same_home and bool((ranks[at][both] < _PAIR).all())
-        if learned or (of_query and follows_keys(one.value.broadcast_to(pairs.shape), pairs)):
+        if learned or (of_query and follows_keys(one.wide, pairs)):
             finding = masking(call, pairs)
             call.run.by_position(one.value, finding, with_product=True)
             return pairs, finding

@@ -15,6 +15,7 @@ from xfcost.torch_models.ownership.owners import (
     distinct_pairs,
     home,
     masked,
+    narrowed,
     varies,
     varying,
     vectors,
@@ -30,6 +31,7 @@ PRODUCTS: Final = frozenset((aten.mul, aten.mul_))
 
 def reading(call: Call, homes: Tensor, read: Tensor, *, single: bool = False) -> Finding:
     """A finding that counts the different places of `read` for each of `homes`."""
+    homes, read = narrowed(homes, read)
     known = (homes >= 0) & (read >= 0)
     pairs = distinct_pairs(homes[known], read[known])
     if not pairs.numel():
@@ -56,7 +58,8 @@ def by_position(
     for value, one in others:
         wide = value.broadcast_to(owners.shape)
         if value.numel() > 1 and follows_keys(wide, owners):
-            owners = with_masked(owners, _hidden(call, wide))
+            few, wide = narrowed(owners, wide)
+            owners = with_masked(few, _hidden(call, wide)).expand(owners.shape)
             finding = masking(call, owners)
             if finding.mixes and (one != CONSTANT).any():
                 call.run.by_position(value, finding, with_product=False)
@@ -76,7 +79,8 @@ def follows_keys(wide: Tensor, owners: Tensor) -> bool:
 
 def hidden_by(call: Call, owners: Tensor, where: Tensor) -> Outcome:
     """Pairs filled by a constant `where`: masked, and still pairs."""
-    owners = with_masked(owners, where)
+    shape = owners.shape
+    owners = with_masked(*narrowed(owners, where)).expand(shape)
     return Outcome([owners], masking(call, owners))
 
 

@@ -16,10 +16,13 @@ from xfcost.torch_models.ownership.owners import (
     along,
     any_owned,
     are_pairs,
+    compact,
     content,
     distinct,
+    everywhere,
     home,
     masked,
+    narrow,
     varies,
     vectors,
     with_masked,
@@ -30,14 +33,18 @@ from xfcost.torch_models.ownership.places import pair
 def reduced(call: Call, owners: Tensor, axes: list[int], *, keeps: bool, dependent: bool = False) -> Outcome:
     """One number for each line along `axes`."""
     axes = sorted(axis % max(owners.dim(), 1) for axis in axes) or list(range(owners.dim()))
+    shape = [1 if axis in axes else size for axis, size in enumerate(owners.shape)]
+    owners = narrow(owners)
     kept_axes = [axis for axis in range(owners.dim()) if axis not in axes]
     kept_shape = [owners.shape[axis] for axis in kept_axes]
     lines = (
         owners.permute(*kept_axes, *axes).reshape(1, prod(kept_shape), -1) if owners.dim() else owners.reshape(1, 1, 1)
     )
     made, finding = _of_lines(call, lines, dependent=dependent)
-    shape = [1 if axis in axes else owners.shape[axis] for axis in range(owners.dim())] if keeps else kept_shape
-    return Outcome([made.reshape(shape)], finding)
+    wide = made.reshape([1 if axis in axes else size for axis, size in enumerate(owners.shape)]).expand(shape)
+    return Outcome(
+        [wide if keeps else wide.reshape([size for axis, size in enumerate(shape) if axis not in axes])], finding
+    )
 
 
 def _of_lines(call: Call, lines: Tensor, *, dependent: bool) -> tuple[Tensor, Finding | None]:
@@ -59,15 +66,16 @@ def _of_lines(call: Call, lines: Tensor, *, dependent: bool) -> tuple[Tensor, Fi
 def normalised(call: Call, owners: Tensor, axes: list[int]) -> Outcome:
     """Every number scaled by statistics of its line along `axes`: the shape stays."""
     axes = sorted(axis % owners.dim() for axis in axes)
+    shape, owners = owners.shape, narrow(owners)
     others = [axis for axis in range(owners.dim()) if axis not in axes]
     order = [*others, *axes]
     moved = owners.permute(order)
     lines = moved.reshape(1, prod(moved.shape[: len(others)]), -1)
     if not any_owned(lines):
-        return Outcome([owners], None)
+        return Outcome([owners.expand(shape)], None)
     back = [order.index(axis) for axis in range(owners.dim())]
     made, finding = _normalised_lines(call, lines)
-    return Outcome([made.reshape(moved.shape).permute(back)], finding)
+    return Outcome([made.reshape(moved.shape).permute(back).expand(shape)], finding)
 
 
 def _normalised_lines(call: Call, lines: Tensor) -> tuple[Tensor, Finding | None]:
@@ -101,8 +109,9 @@ def softmax(call: Call, owners: Tensor, axis: int) -> Outcome:
         call.run.were_scores(call.args[0], outcome.finding)
     found = outcome.owners[0]
     if call.result.is_floating_point() and are_pairs(found):
-        gone = call.result == 0 if call.result.shape == found.shape else masked(found)
-        found = with_masked(found, gone)
+        gone = call.result == 0
+        if gone.shape == found.shape and bool(gone.any()):
+            found = compact(with_masked(found, gone))
         if outcome.finding is not None and outcome.finding.mixes:
             again = normalised(call, found, [axis])
             return Outcome([found], again.finding)
@@ -128,7 +137,7 @@ def accumulated(call: Call, owners: Tensor, axis: int) -> Outcome:
 def recurrent(call: Call, owners: Tensor, *, reverse: bool) -> Outcome:
     """A recurrence over axis 0 in one kernel: each output reads all before it, or all after it."""
     line = along(owners, -1)
-    rest = [torch.full(out.shape, CONSTANT) for out in call.results[1:]]
+    rest = [everywhere(CONSTANT, out.shape) for out in call.results[1:]]
     found = line.unsqueeze(-1).expand(call.result.shape)
     if not any_owned(line):
         return Outcome([found, *rest], None)

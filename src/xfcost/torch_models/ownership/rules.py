@@ -13,7 +13,7 @@ from xfcost.torch_models.ownership.attention import fused
 from xfcost.torch_models.ownership.call import Call, Outcome, unknown
 from xfcost.torch_models.ownership.choice import ordered
 from xfcost.torch_models.ownership.contraction import product
-from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned
+from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned, everywhere
 from xfcost.torch_models.ownership.pointwise import pointwise
 from xfcost.torch_models.ownership.reductions import accumulated, normalised, recurrent, reduced, softmax, spectrum
 from xfcost.torch_models.ownership.sampling import sampled
@@ -44,8 +44,8 @@ def _grouped_product(call: Call) -> Outcome:
     """Rows of tokens, sorted by expert, times the weights of their expert."""
     rows, weights = call.owners(call.args[0]), call.owners(call.args[1])
     if any_owned(weights):
-        return Outcome([torch.full(call.result.shape, CONSTANT)], unknown("a grouped product of two activations"))
-    outcome = product(call, _matrix(rows), torch.full((1, rows.shape[-1], call.result.shape[-1]), LEARNED))
+        return Outcome([everywhere(CONSTANT, call.result.shape)], unknown("a grouped product of two activations"))
+    outcome = product(call, _matrix(rows), everywhere(LEARNED, (1, rows.shape[-1], call.result.shape[-1])))
     return Outcome([outcome.owners[0].reshape(call.result.shape)], outcome.finding)
 
 
@@ -78,7 +78,7 @@ def _batch_norm(call: Call) -> Outcome:
 
 
 def _with_statistics(call: Call, outcome: Outcome) -> Outcome:
-    rest = [torch.full(out.shape, CONSTANT) for out in call.results[1:]]
+    rest = [everywhere(CONSTANT, out.shape) for out in call.results[1:]]
     return Outcome([outcome.owners[0], *rest], outcome.finding)
 
 
@@ -119,7 +119,7 @@ def _spectrum(*, back: bool) -> Rule:
 def _convolution(call: Call) -> Outcome:
     x, weight = call.args[0], call.args[1]
     if any_owned(call.owners(weight)):
-        return Outcome([torch.full(call.result.shape, CONSTANT)], unknown("a convolution by computed weights"))
+        return Outcome([everywhere(CONSTANT, call.result.shape)], unknown("a convolution by computed weights"))
     names = ("stride", "padding", "dilation")
     kernel = Kernel(list(weight.shape[2:]), *(list(call.argument(name)) for name in names))
     transposed, groups = bool(call.argument("transposed", False)), call.argument("groups")
@@ -157,7 +157,7 @@ def _complex(call: Call) -> Outcome:
 
 def _made_anew(call: Call) -> Outcome:
     """A tensor of constants, in the shape of another."""
-    return Outcome([torch.full(result.shape, CONSTANT) for result in call.results], None)
+    return Outcome([everywhere(CONSTANT, result.shape) for result in call.results], None)
 
 
 RULES: Final[dict[Any, Rule]] = {

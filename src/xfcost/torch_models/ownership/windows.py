@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids, unknown
 from xfcost.torch_models.ownership.merging import complete_tap, merged_lines
-from xfcost.torch_models.ownership.owners import CONSTANT, along, any_owned, distinct, home, varies, vectors
+from xfcost.torch_models.ownership.owners import CONSTANT, along, any_owned, distinct, everywhere, home, varies, vectors
 
 # Channels of a convolution that hold different tokens at one position.
 _MOST_MAPS: Final = 64
@@ -59,7 +59,7 @@ def convolved(call: Call, owners: Tensor, weight: Tensor, kernel: Kernel, *, tra
     shape = call.result.shape
     if not any_owned(owners):
         value = int(owners.max()) if owners.numel() else CONSTANT
-        return Outcome([torch.full(shape, value)], None)
+        return Outcome([everywhere(value, shape)], None)
     if varies(home(owners), 1):
         return _over_channels(call, owners, kernel, groups, transposed=transposed)
     outcome = _transposed(call, owners, kernel, shape) if transposed else _placed(call, owners, kernel, shape)
@@ -86,7 +86,7 @@ def pooled(call: Call, owners: Tensor, kernel: Kernel, *, dependent: bool) -> Ou
         owners = owners.unsqueeze(0)
     shape = call.result.shape if call.result.dim() == kernel.rank + 2 else (1, *call.result.shape)
     if not any_owned(owners):
-        return Outcome([torch.full(out.shape, CONSTANT) for out in call.results], None)
+        return Outcome([everywhere(CONSTANT, out.shape) for out in call.results], None)
     outcome = _placed(call, owners, kernel, torch.Size(shape))
     finding = outcome.finding
     if finding is not None and finding.mixes:
@@ -98,7 +98,7 @@ def adaptively_pooled(call: Call, owners: Tensor, out: list[int]) -> Outcome:
     """Means of about equal groups, as many as `out` says: (B, C, *S) -> (B, C, *out)."""
     shape = call.result.shape
     if not any_owned(owners):
-        return Outcome([torch.full(shape, CONSTANT)], None)
+        return Outcome([everywhere(CONSTANT, shape)], None)
     places = home(along(owners, 1))
     for axis, size in enumerate(out, start=1):
         length = owners.shape[axis + 1]
@@ -173,7 +173,7 @@ def _over_several(call: Call, owners: Tensor, kernel: Kernel, groups: int, *, tr
     shape = call.result.shape
     homes = torch.unique(call.places.without_learned(home(owners)), dim=1)
     if transposed or groups > 1 or homes.shape[1] > _MOST_MAPS:
-        return Outcome([torch.full(shape, CONSTANT)], unknown("a convolution over two axes of tokens"))
+        return Outcome([everywhere(CONSTANT, shape)], unknown("a convolution over two axes of tokens"))
     taps = [kernel.taps(one, tuple(shape[2:])) for one in homes.unbind(1)]
     finest = max(taps, key=lambda one: len(ids(one)))
     counts = distinct(torch.cat(taps, -1), -1)
