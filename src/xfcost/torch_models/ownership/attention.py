@@ -27,7 +27,7 @@ def fused(call: Call) -> Outcome:
     if not any_owned(key) and not any_owned(value):
         owners = query.unsqueeze(-1).expand(call.result.shape)
         return Outcome([owners, *rest], PER_TOKEN if any_owned(query) else None)
-    groups = (*key.shape[:2], homes.shape[1] // key.shape[1], key.shape[-1])  # queries that share a key
+    groups = (*key.shape[:2], homes.shape[1] // key.shape[1], *key.shape[2:])  # queries that share a key
     read = call.places.read_by(homes, content(key)).unsqueeze(2).expand(groups).flatten(1, 2)
     hidden = _hidden(call, (*homes.shape, key.shape[-1]))
     homes, read, hidden = narrowed(

@@ -22,11 +22,13 @@ from xfcost.torch_models.ownership.owners import (
     any_learned,
     any_owned,
     are_pairs,
+    at,
     content,
     distinct,
     everywhere,
     home,
     masked,
+    repetitions,
     swapped,
     varies,
     vectors,
@@ -44,6 +46,9 @@ def product(call: Call, left_bmk: Tensor, right_bkn: Tensor) -> Outcome:
     shape = (left_bmk.shape[0], left_bmk.shape[1], right_bnk.shape[1])
     if not left_bmk.stride(0) and not right_bnk.stride(0):  # the same in every sample, or head
         left_bmk, right_bnk = left_bmk[:1], right_bnk[:1]
+    repeated = repetitions(left_bmk, right_bnk)
+    if repeated is not None:
+        left_bmk, right_bnk = at(left_bmk, repeated[0]), at(right_bnk, repeated[0])
     if owned == (True, False):
         owners, finding = _by_weights(call, left_bmk, right_bnk.shape[1])
     elif owned == (False, True):
@@ -52,6 +57,8 @@ def product(call: Call, left_bmk: Tensor, right_bkn: Tensor) -> Outcome:
         owners = owners.transpose(-2, -1)
     else:
         owners, finding = _of_two(call, left_bmk, right_bnk)
+    if repeated is not None:
+        owners = at(owners, repeated[1])
     return Outcome([owners.expand(shape)], finding)
 
 

@@ -125,6 +125,9 @@ class Follower(TorchDispatchMode):
         for axis in (-1, 1) if self._tokens_of and owners.dim() > 1 else ():  # channels are last, or those of an image
             if varies(home(owners), axis):
                 lines = home(owners).movedim(axis, -1)
+                first = lines[(slice(1),) * (lines.dim() - 1)].flatten(0, -2)
+                if not self._tokens_of.keys() >= set(self.places.groups(first)):
+                    continue
                 groups = self.places.groups(lines.flatten(0, -2))
                 if self._tokens_of.keys() >= set(groups):
                     tokens = torch.tensor([self._tokens_of[group] for group in groups])

@@ -24,6 +24,7 @@ _PLACE: Final = (1 << _BITS) - 1
 _MASKED: Final = 1 << (2 * _BITS)
 _CHOSEN: Final = _MASKED << 1
 _FLAGS: Final = _MASKED | _CHOSEN
+_FEWEST_REPEATED: Final = 8
 # Greater than every place.
 _NO_PLACE: Final = _PLACE
 
@@ -53,6 +54,28 @@ def compact(owners: Tensor) -> Tensor:
         if one.shape[axis] > 1 and bool((one == one.narrow(axis, 0, 1)).all()):
             one = one.narrow(axis, 0, 1)
     return one.expand(owners.shape)
+
+
+def repetitions(*tensors: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The entries of tensors (b, …) that differ from the one before, and for each entry which of them it is.
+
+    None where more than half differ: it pays where entries repeat, as those of heads do.
+    """
+    if tensors[0].shape[0] < _FEWEST_REPEATED:
+        return None
+    new = torch.ones(tensors[0].shape[0], dtype=torch.bool)
+    new[1:] = False
+    for one in map(narrow, tensors):
+        if one.shape[0] > 1:
+            new[1:] |= (one[1:] != one[:-1]).flatten(1).any(1)
+    first = new.nonzero().flatten()
+    return (first, new.cumsum(0) - 1) if 2 * len(first) <= len(new) else None
+
+
+def at(tensor: Tensor, entries: Tensor) -> Tensor:
+    """Some entries of a tensor (b, …), spread as it is."""
+    one = narrow(tensor)
+    return (one[entries] if one.shape[0] > 1 else one).expand(len(entries), *tensor.shape[1:])
 
 
 def _of_each(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

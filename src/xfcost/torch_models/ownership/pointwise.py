@@ -45,6 +45,8 @@ def pointwise(call: Call) -> Outcome:
     if not owning:
         learned = any(any_learned(one) for _, one in operands)
         return Outcome([everywhere(LEARNED if learned else CONSTANT, shape)], None)
+    if len(owning) == 1 and all(value.numel() == 1 for value, one in operands if one is not owning[0][1]):
+        return Outcome([call.run.settled(owning[0][1])], PER_TOKEN)
     settled = [call.run.settled(one) for _, one in owning]
     owned = [
         Operand(

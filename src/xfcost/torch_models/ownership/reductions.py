@@ -16,6 +16,7 @@ from xfcost.torch_models.ownership.owners import (
     along,
     any_owned,
     are_pairs,
+    at,
     compact,
     content,
     distinct,
@@ -23,6 +24,7 @@ from xfcost.torch_models.ownership.owners import (
     home,
     masked,
     narrow,
+    repetitions,
     varies,
     vectors,
     with_masked,
@@ -104,18 +106,24 @@ def softmax(call: Call, owners: Tensor, axis: int) -> Outcome:
     query = call.run.queries.of(call.args[0], home(owners)) if varies(home(owners), axis) else None
     if query is not None:
         owners = torch.where(owners >= 0, pair(query, home(owners)), owners)
+    shape, gone = owners.shape, call.result == 0
+    repeated = None
+    if owners.dim() > 2 and axis % owners.dim() == owners.dim() - 1:  # noqa: PLR2004 - matrices, and not one
+        owners, gone = owners.flatten(0, -3), gone.flatten(0, -3)
+        repeated = repetitions(owners, gone)
+    if repeated is not None:
+        owners, gone = at(owners, repeated[0]), at(gone, repeated[0])
     outcome = normalised(call, owners, [axis])
     if query is not None and outcome.finding is not None:
         call.run.were_scores(call.args[0], outcome.finding)
-    found = outcome.owners[0]
-    if call.result.is_floating_point() and are_pairs(found):
-        gone = call.result == 0
-        if gone.shape == found.shape and bool(gone.any()):
-            found = compact(with_masked(found, gone))
-        if outcome.finding is not None and outcome.finding.mixes:
-            again = normalised(call, found, [axis])
-            return Outcome([found], again.finding)
-    return Outcome([found], outcome.finding)
+    found, finding = outcome.owners[0], outcome.finding
+    if call.result.is_floating_point() and bool(gone.any()) and are_pairs(found):
+        found = compact(with_masked(found, gone))
+        if finding is not None and finding.mixes:
+            finding = normalised(call, found, [axis]).finding
+    if repeated is not None:
+        found = at(found, repeated[1])
+    return Outcome([found.reshape(shape)], finding)
 
 
 def accumulated(call: Call, owners: Tensor, axis: int) -> Outcome:
