@@ -82,9 +82,9 @@ def test_compare_takes_a_module_beside_a_spec(folder: Path) -> None:
     assert found["N"] == 16
     assert found["figures"]["Net"]["macs"] == found["figures"]["Full"]["macs"]
     assert found["growth"]["Net"]["macs"] == found["growth"]["Full"]["macs"]
-    assert found["figures"]["Net"]["mixing_macs"] is None  # without --mixing
+    assert found["figures"]["Net"]["mixing_macs"] == found["figures"]["Full"]["mixing_macs"]
     assert {one["quantity"] for one in found["crossovers_searched"]["pairs"][0]["orders"]} == {
-        "macs", "attention_bytes"
+        "macs", "mixing_macs", "attention_bytes"
     }  # fmt: skip
 
 
@@ -140,7 +140,7 @@ def test_images_of_any_size(folder: Path) -> None:
     text = xf("compare", "model.py:Image", "vit-ti16", "--size", 32, "--input", "1x3xHxW", cwd=folder).stdout
     assert "crossovers at equal image sizes: (counted from " in text
     assert "no N fits two" not in text
-    (crossing,) = found["size_crossovers"]
+    crossing = next(one for one in found["size_crossovers"] if one["quantity"] == "macs")
     vit = SpecSystem(load("vit-ti16"))
     for side, cheaper in ((crossing["last_below"], "cheaper_below"), (crossing["size"], "cheaper_above")):
         tokens = (side // 4) ** 2

@@ -197,8 +197,8 @@ def test_the_command(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert [one["timing"]["in_turns"] for one in found["systems"]] == [True, True]
     assert found["time_ratios"]["Net"]["in_turns"] is True
-    assert found["figures"]["Net"]["seconds_local"] is None  # its kinds were not asked for
-    assert found["figures"]["Net"]["seconds_unknown"] > 0
+    assert found["figures"]["Net"]["seconds_local"] == 0
+    assert found["figures"]["Net"]["seconds_per-token"] > 0
     rows = list(csv.DictReader(io.StringIO(xf(*words, "--format", "csv", cwd=tmp_path).stdout)))
     assert [row["system"] for row in rows] == ["Full", "Net"]
     assert rows[1]["seconds_ratio"]

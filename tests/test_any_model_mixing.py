@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -171,7 +172,7 @@ def test_weights_depend_on_content_where_they_do_for_the_given_input(place: int)
 
 def test_totals_by_kind_add_up_and_costs_are_those_without_kinds() -> None:
     module, inputs, _ = NETWORKS["self-attention"]
-    found, plain = analyzed(module, inputs), xfcost.analyze(module, example_inputs=inputs, trace=False)
+    found, plain = analyzed(module, inputs), xfcost.analyze(module, example_inputs=inputs, trace=False, mixing=False)
     macs = {kind: sum(row.macs for row in rows) for kind, rows in found.by("mixing").items()}
     assert macs == {"per-token": 4 * 40 * D * D, "local": 0, "global": 2 * 4 * 40 * 40 * D}
     assert found.totals() == plain.totals()
@@ -303,7 +304,35 @@ def test_a_module_with_too_many_parameters_is_refused_before_it_is_built(
 ) -> None:
     monkeypatch.setattr(mixing, "MOST_BYTES", 2**30)
     with pytest.raises(UsageError, match=r"--mixing: the parameters of .* take 1\.6 GiB.*up to 1 GiB.*--build depth=2"):
-        xfcost.analyze(target, build=["width=21000"], mixing=True, trace=False)
+        xfcost.analyze(target, build=["width=21000"], inputs=["1x4x21000"], mixing=True, trace=False)
+
+
+def with_reasons(**how: Any) -> set[tuple[str, str | None]]:
+    """The kinds of a module's rows, each with why it is unknown."""
+    ledger = xfcost.analyze(linear(), example_inputs=TOKENS, trace=False, **how)
+    return {(row.mixing, row.ran.kind_missing if row.ran else None) for row in ledger.rows}
+
+
+def test_kinds_are_found_without_being_asked_for() -> None:
+    assert with_reasons() == {("per-token", None)}
+    assert with_reasons(mixing=False) == with_reasons(mixing_time=0) == {("unknown", None)}
+
+
+def test_what_time_did_not_allow_has_no_kind_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count()
+    monkeypatch.setattr(mixing, "monotonic", lambda: next(seconds))  # a second passes with every look at it
+    expected = "looking at all operations takes more than 2 s (--mixing-time)"
+    assert with_reasons(mixing_time=2) == {("unknown", expected)}
+
+
+def test_a_module_that_cannot_be_looked_at_is_counted_without_kinds() -> None:
+    found = xfcost.analyze(linear().to("meta"), example_inputs=TOKENS, trace=False)
+    assert {row.mixing for row in found.rows} == {"unknown"}
+    assert any("build it on the CPU" in note for note in found.metadata.notes)
+    with pytest.raises(UsageError, match=r"--mixing-time -1: expected seconds from 0"):
+        with_reasons(mixing_time=-1)
+    with pytest.raises(UsageError, match=r"--mixing-time: a spec declares"):
+        xfcost.analyze("vit", mixing_time=3, trace=False)
 
 
 def test_a_module_without_numbers_and_a_spec_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any, Final
 
 import pytest
@@ -164,7 +165,7 @@ def test_totals_by_kind_of_a_preset_without_its_spec_are_the_formulas(preset: st
         live.model,
         tuple(live.inputs),
         trace=False,
-        mixing=True,
+        mixing=math.inf,
         on_cpu=lambda: [built(preset, settings, one) for one in sizes],
     )
     expected = by_kind(count(architecture, orders=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def beside(first: System, second: System, N: int) -> Comparison:
     """Both compared at N."""
     run = Run(tokens=(N,))
     ledgers = [
-        one.account(run, How(trace=False, closed_form=False, mixing=True))
+        one.account(run, How(trace=False, closed_form=False, mixing=math.inf))
         if isinstance(one, ModuleSystem)
         else one.ledger(run)
         for one in (first, second)

@@ -14,6 +14,7 @@ from xfcost.api.modules import (
     given_module,
     imported,
     is_module,
+    mixing_seconds,
     module_account,
     module_plan,
     named_module,
@@ -123,7 +124,8 @@ def analyze(  # noqa: PLR0913 - options
     inputs: Sequence[str] = (),
     build: Sequence[str] = (),
     strict: bool = False,
-    mixing: bool = False,
+    mixing: bool | None = None,
+    mixing_time: float | None = None,
     closed_form: bool | None = None,
     settings: Sequence[str] | None = (),
     trace: bool | None = None,
@@ -144,7 +146,9 @@ def analyze(  # noqa: PLR0913 - options
         inputs: of a named module: `1x3x224x224` or `input_ids=1xN:int64`, each input; N and batch stand for letters.
         build: of a named class or function: its arguments, `depth=12` each.
         strict: refuse a ledger that leaves an operation of the module uncounted.
-        mixing: find how each operation of the module mixes tokens, by runs with real numbers at two small sizes.
+        mixing: True finds how each operation of the module mixes tokens, by runs with real numbers at small sizes,
+            whatever time it takes; None where it can be run so and time allows; False leaves it out.
+        mixing_time: the seconds that this may take, 10 by default.
         closed_form: of a module whose inputs have an N: also count it at other N, and give its costs as polynomials in
             N. None: where one run takes no more than two seconds.
         settings: overrides, `key.path=value` each.
@@ -164,7 +168,8 @@ def analyze(  # noqa: PLR0913 - options
     on = device or "cpu"
     timing, given = _parted(device, options, predict=predict)
     trace = options.get("on") is None if trace is None else trace
-    how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form, "mixing": mixing}
+    how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form}
+    how["mixing"] = mixing_seconds(mixing, mixing_time)
     how |= {"device": device, "timing": timing, "say": progress or (lambda text: None)}
     how |= {"predict": predictors(on, timing.threads) if predict else None}
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
@@ -186,8 +191,7 @@ def analyze(  # noqa: PLR0913 - options
         named = named_module(target, inputs, build, batch)
         check_texts(inputs, lengths["N"])
         return _with_roofs(module_account(named, lengths, how), timing)
-    if mixing:
-        raise UsageError("--mixing: a spec declares how its operations mix tokens; --probe checks it")
+    mixing_seconds(mixing, mixing_time, of_specs=True)
     if inputs or build:
         raise UsageError(NO_MODULE)
     loaded, run = loaded or load(name, settings_texts(settings)), make_run(**given)
@@ -210,7 +214,8 @@ def compare(  # noqa: PLR0913 - options
     inputs: Sequence[str] = (),
     build: Sequence[str] = (),
     strict: bool = False,
-    mixing: bool = False,
+    mixing: bool | None = None,
+    mixing_time: float | None = None,
     settings: Sequence[str] | None = (),
     trace: bool = False,
     device: str | None = None,
@@ -242,11 +247,10 @@ def compare(  # noqa: PLR0913 - options
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     run = shared_run(run, systems)
     _check_one(run, device)
-    if mixing and all(isinstance(one, SpecSystem) for one in systems):
-        raise UsageError("--mixing: a spec declares how its operations mix tokens; `analyze --probe` checks it")
+    seconds = mixing_seconds(mixing, mixing_time, of_specs=all(isinstance(one, SpecSystem) for one in systems))
     how: dict[str, Any] = {"trace": trace, "device": device, "predict": on if predict else None, "timing": timing}
     how |= {"progress": progress, "orders": thorough}
-    ledgers = system_ledgers(systems, run, strict=strict, mixing=mixing, **how)
+    ledgers = system_ledgers(systems, run, strict=strict, mixing=seconds, **how)
     noted = [with_remarks(one, ledger) for one, ledger in zip(systems, ledgers, strict=True)]
     return compared(systems, noted, run, thorough=thorough)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from xfcost.api.specs import Progress, settings_texts
 from xfcost.counting.training_plan import make_plan
@@ -24,6 +25,25 @@ if TYPE_CHECKING:
     from xfcost.torch_models.any_model.targets import GivenModule, NamedModule
 
     AnyModule = GivenModule | NamedModule
+
+
+_MIXING_SECONDS: Final = 10.0
+
+
+def mixing_seconds(mixing: bool | None, seconds: float | None, *, of_specs: bool = False) -> float:
+    """The time in which to find the mixing kinds of a module: 10 s by default, without a limit where asked for.
+
+    Raises:
+        UsageError: the number is none of seconds; or kinds are asked for `of_specs`, which declare them.
+    """
+    if seconds is not None and not seconds >= 0:
+        raise UsageError(f"--mixing-time {shown(seconds)}: expected seconds from 0, which looks for no kinds")
+    if of_specs and (mixing or seconds is not None):
+        option = "--mixing" if mixing else "--mixing-time"
+        raise UsageError(f"{option}: a spec declares how its operations mix tokens; `analyze --probe` checks it")
+    if seconds is None:
+        seconds = math.inf if mixing else _MIXING_SECONDS
+    return 0 if mixing is False else seconds
 
 
 def is_module(given: Any) -> bool:

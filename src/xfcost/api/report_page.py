@@ -43,7 +43,7 @@ class Wanted(NamedTuple):
     predict: bool = False
     timing: TimingPlan = USUAL
     strict: bool = False
-    mixing: bool = False
+    mixing: float = 0
     span: tuple[int, int] | None = None
     """The range of N to choose from."""
 

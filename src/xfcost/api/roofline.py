@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -68,7 +69,7 @@ def rooflines(  # noqa: PLR0913 - options
     ledgers = system_ledgers(
         systems,
         run,
-        mixing=mixing,
+        mixing=math.inf if mixing else 0,
         trace=False,
         device=None if predict else device,
         predict=device if predict else None,

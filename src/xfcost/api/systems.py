@@ -115,7 +115,7 @@ def _module(module: Any, of: OfModules) -> ModuleSystem:
 def system_ledger(  # noqa: PLR0913 - options
     system: System, run: Run, *, trace: bool = False, device: str | None = None, progress: Progress | None = None,
     predict: str | None = None, timing: TimingPlan = USUAL, orders: bool = True, strict: bool = False,
-    mixing: bool = False,
+    mixing: float = 0,
 ) -> Ledger:  # fmt: skip
     """The ledger of one system at the size of the run.
 
@@ -139,7 +139,7 @@ def system_ledger(  # noqa: PLR0913 - options
 
 
 def system_ledgers(
-    systems: Sequence[System], run: Run, *, strict: bool = False, mixing: bool = False, **how: Any
+    systems: Sequence[System], run: Run, *, strict: bool = False, mixing: float = 0, **how: Any
 ) -> list[Ledger]:
     """The ledger of every system at the size of the run, as `system_ledger` gives it; all are timed in turns.
 
@@ -166,7 +166,7 @@ def drawn_ledger(system: System, run: Run, *, strict: bool, mixing: bool, progre
     if not isinstance(system, SpecSystem):
         check_options(system.name, run, None, predict=False)
     try:
-        return system_ledger(system, run, strict=strict, mixing=mixing, progress=progress)
+        return system_ledger(system, run, strict=strict, mixing=math.inf if mixing else 0, progress=progress)
     except NoNumbersError as error:
         progress(f"{error}; its kinds are left out here")
         return system_ledger(system, run, strict=strict)
@@ -183,7 +183,9 @@ def start(system: System, runs: Sequence[Run], *, mixing: bool, strict: bool, pr
     failed: UsageError | None = None
     for run in runs:
         try:
-            ledger = system_ledger(system, run, orders=False, strict=strict, mixing=mixing, progress=progress)
+            ledger = system_ledger(
+                system, run, orders=False, strict=strict, mixing=math.inf if mixing else 0, progress=progress
+            )
         except NoNumbersError:
             raise
         except UsageError as error:

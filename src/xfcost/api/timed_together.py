@@ -25,7 +25,7 @@ class Asked(NamedTuple):
     trace: bool = False
     orders: bool = True
     strict: bool = False
-    mixing: bool = False
+    mixing: float = 0
     progress: Progress | None = None
     predict: str | None = None
     """Where the seconds are predicted too."""

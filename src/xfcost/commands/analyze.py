@@ -36,7 +36,8 @@ def run(  # noqa: PLR0913 - options
     inputs: shared.Inputs = None,
     build: shared.Build = None,
     strict: shared.Strict = False,
-    mixing: shared.Mixing = False,
+    mixing: shared.Mixing = None,
+    mixing_time: shared.MixingTime = None,
     by: By = None,
     depth: Depth = None,
     trace: shared.TraceUnlessOn = None,
@@ -64,7 +65,8 @@ def run(  # noqa: PLR0913 - options
         raise UsageError("--depth: it cuts the tree of modules; give --by module too")
     form = shared.chosen_format(format_, output)
     check_target(output, force=force)
-    of_modules = {"inputs": inputs or (), "build": build or (), "strict": strict, "mixing": mixing}
+    of_modules: dict[str, Any] = {"inputs": inputs or (), "build": build or (), "strict": strict, "mixing": mixing}
+    of_modules["mixing_time"] = mixing_time
     options |= of_modules | {"closed_form": True if verbose else None}
     ledger = analyze(
         spec, settings=settings, trace=trace, device=device, predict=predict, probe=probe, progress=say, **options

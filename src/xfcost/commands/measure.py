@@ -105,7 +105,7 @@ def run(  # noqa: PLR0913 - options
     settings: shared.Settings = None,
     inputs: shared.Inputs = None,
     build: shared.Build = None,
-    mixing: shared.Mixing = False,
+    mixing: shared.Mixing = None,
     device: On = "cpu",
     timeout: Timeout = _DEFAULT_TIMEOUT,
     retry: Retry = False,
@@ -139,7 +139,7 @@ def run(  # noqa: PLR0913 - options
     axis, span = measured_axis(N, size)
     number = whole_number("--points", points, least=1, most=_MOST_POINTS, example="9")
     rows_at_once = _jobs(jobs, scheduler)
-    given = opened(specs, settings, Given(tuple(inputs or ()), tuple(build or ()), mixing), say)
+    given = opened(specs, settings, Given(tuple(inputs or ()), tuple(build or ()), bool(mixing)), say)
     timing = timing_plan(device, {name: options.pop(name) for name in TIMING_OPTIONS})
     timing = timing._replace(checks=check)
     variants = variants_of(options)

@@ -160,11 +160,20 @@ Build = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Of a torch module: exit 1 where an operation is not counted.")]
 Mixing = Annotated[
-    bool,
+    bool | None,
     typer.Option(
-        "--mixing",
-        help="Of a torch module: find how each operation mixes tokens; it runs the model with real numbers on the CPU "
-        "at two small sizes.",
+        "--mixing/--no-mixing",
+        help="Of a torch module: find how each operation mixes tokens, whatever time it takes, or leave it out. The "
+        "model runs with real numbers on the CPU at small sizes.",
+        show_default=False,
+    ),
+]
+MixingTime = Annotated[
+    float | None,
+    typer.Option(
+        "--mixing-time",
+        metavar="SECONDS",
+        help="Of a torch module: how long to look for the mixing kinds of operations; 10 by default, 0: not at all.",
     ),
 ]
 FindMixing = Annotated[

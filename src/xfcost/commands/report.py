@@ -31,7 +31,8 @@ def run(  # noqa: PLR0913 - options
     inputs: shared.Inputs = None,
     build: shared.Build = None,
     strict: shared.Strict = False,
-    mixing: shared.Mixing = False,
+    mixing: shared.Mixing = None,
+    mixing_time: shared.MixingTime = None,
     trace: shared.Trace = False,
     device: shared.Device = None,
     predict: shared.Predict = False,
@@ -44,6 +45,7 @@ def run(  # noqa: PLR0913 - options
     The answer first, then costs by mixing kind and by operation in tables that sort, the tree of stages, growth with a
     slider for N, a block of each system, the roofline where operations are timed, and notes on method.
     """
+    from xfcost.api.modules import mixing_seconds
     from xfcost.api.report_page import Wanted, page_content
     from xfcost.api.systems import OfModules, open_systems
     from xfcost.counting.run_options import make_run
@@ -59,9 +61,9 @@ def run(  # noqa: PLR0913 - options
     timing = timing_plan(
         device or ("cpu" if predict else None), {name: options.pop(name, None) for name in TIMING_OPTIONS}
     )
-    how = make_run(**options)
+    how, seconds = make_run(**options), mixing_seconds(mixing, mixing_time)
     systems = open_systems(specs, OfModules(inputs, build, batch=options.get("batch", 1)), settings, say)
-    content = page_content(systems, how, Wanted(trace, device, predict, timing, strict, mixing, span), say)
+    content = page_content(systems, how, Wanted(trace, device, predict, timing, strict, seconds, span), say)
     comparison = content.comparison
     lines = [*comparison_lines(comparison), *crossover_lines(comparison)] or system_lines(comparison, 0)
     shared.deliver_lines(lines)

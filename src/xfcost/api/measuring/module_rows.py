@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -41,7 +42,7 @@ def measured_module(
         memory = module.memory(lengths, counted, device, begin)
     checked = timing.checks and run.plan is None  # of a module a forward is predicted
     foresee = predictors(device, timing.threads) if checked else None
-    timed = how._replace(mixing=of.mixing, device=device, timing=timing, predict=foresee)
+    timed = how._replace(mixing=math.inf if of.mixing else 0, device=device, timing=timing, predict=foresee)
     return module.ledger(lengths, timed), memory
 
 

@@ -67,8 +67,8 @@ class How(NamedTuple):
     """Refuse a ledger that leaves an operation uncounted."""
     closed_form: bool | None = None
     """Also count it at other N, where N is a letter of its inputs; None: where that is quick."""
-    mixing: bool = False
-    """Also find how each operation mixes tokens, in the module on the CPU."""
+    mixing: float = 0
+    """Seconds in which to find how each operation mixes tokens, in the module on the CPU; of `inf` it must be found."""
     plan: Plan | None = None
     """Count a training step: in training mode, with the backward pass of what it returns."""
     device: str | None = None
@@ -116,6 +116,7 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
     if (has_n or images) and number is not None and how.closed_form is not False:
         bare, asked = How(trace=False, plan=how.plan), how.closed_form is True
         more = how.device is not None or how.predict is not None or _QUICK < seconds < _COLD * _QUICK
+        more = more or (bool(how.mixing) and seconds > _QUICK)
         if not asked and more:
             seconds = _timed(lambda: ledger_at(number, bare))[1]
         if not asked and seconds > _QUICK:
@@ -162,7 +163,7 @@ def module_ledger(
     missing = dict(sorted(uncounted(found.works).items()))
     if how.strict and missing:
         raise IncompleteError(title, missing)
-    kinds_from = find_mixing(found, on_cpu()) if how.mixing else None
+    kinds_from = find_mixing(found, model, title, on_cpu, how.mixing) if how.mixing else None
     names = tuple(f"{operation} ran {times} time(s), and no formula knows it" for operation, times in missing.items())
     agreement, compared = Agreement(exact=not names, uncounted=names), "not traced"
     traced: dict[str, dict[str, int]] = {}

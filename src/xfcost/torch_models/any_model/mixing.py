@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
+from time import monotonic
 from typing import Any, Final
+from warnings import catch_warnings, simplefilter
 
 from torch import Tensor, nn
 
-from xfcost.ledger.errors import NoNumbersError, UsageError
+from xfcost.ledger.errors import NoNumbersError, UsageError, XfcostError
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.reads_in_n import part_of
 from xfcost.torch_models.any_model.row_kinds import Look, Seen, fill
@@ -20,7 +23,7 @@ from xfcost.torch_models.any_model.token_axes import Axes, axes_of, refilled, re
 from xfcost.torch_models.any_model.user_errors import original, raised
 from xfcost.torch_models.any_model.windows import window_at
 from xfcost.torch_models.any_model.work import Work
-from xfcost.torch_models.ownership.follower import Follower
+from xfcost.torch_models.ownership.follower import Clock, Follower
 from xfcost.torch_models.ownership.run import own_inputs
 from xfcost.torch_models.ownership.verdict import verdicts
 from xfcost.torch_models.shared.private_torch import pytree
@@ -36,18 +39,38 @@ _SEEDS: Final = (1, 2)
 _ALL: Final = "what reads all its tokens counts as global"
 
 
-def find_mixing(full: Run, built: Sequence[Built]) -> str | None:
+def find_mixing(full: Run, model: nn.Module, name: str, on_cpu: OnCPU, seconds: float) -> str | None:
     """Fill in the kinds of `full`'s operations from runs of the same module with real numbers; from which, if any.
 
     What is not found stays unknown, and `kind_missing` says why.
 
     Args:
         full: the run that the ledger counts.
-        built: the module with its inputs, of which small sizes are made; or the module built for several sizes.
+        model: the module that ran.
+        name: what it is called.
+        on_cpu: gives it with real numbers.
+        seconds: the time that there is; with `inf` a module whose kinds can't be looked for is refused.
 
     Raises:
-        UsageError: the module has no numbers, or is not on the CPU.
+        NoNumbersError: its parameters take too much memory.
+        UsageError: it has no numbers, or is not on the CPU.
     """
+    end = monotonic() + seconds
+    try:
+        check_parameters(model, name)
+        with catch_warnings():  # what its code warns of was seen in the run before
+            simplefilter("ignore")
+            return _found(full, on_cpu(), Clock(lambda: monotonic() > end, seconds))
+    except XfcostError as error:
+        if seconds == math.inf:
+            raise
+        _nothing(full, str(error))
+    except Exception as error:  # noqa: BLE001 - the ledger stands without kinds, and the reason is reported
+        _nothing(full, f"the run with real numbers raised {raised(error)}")
+    return None
+
+
+def _found(full: Run, built: Sequence[Built], clock: Clock) -> str | None:
     models = [original(model) for model, _ in built]
     for model in models:
         _check_device(model)
@@ -61,13 +84,13 @@ def find_mixing(full: Run, built: Sequence[Built]) -> str | None:
         return None
     attempts = [Sizes([one for _, one in built], f"{len(built)} builds of it")]
     if len(built) == 1:
-        attempts = [small_sizes(model, given, axes, full)]
+        attempts = [small_sizes(model, given, axes, full, clock.is_over)]
         if len(attempts[0].inputs) > 1:  # an input may name others by number, as a graph's edges do: they fit one size
             attempts.append(Sizes([resized(given, axes, {}, None)], GIVEN_SIZE))
     failed = ""
     for inputs, text in attempts:
         try:
-            looks = _looks(models, inputs, axes, given if len(built) == 1 else None)
+            looks = _looks(models, inputs, axes, given if len(built) == 1 else None, clock)
         except Exception as error:  # noqa: BLE001 - the ledger stands without kinds, and the reason is reported
             failed = raised(error)
             continue
@@ -105,19 +128,24 @@ def _nothing(full: Run, reason: str) -> None:
         work.kind_missing = reason
 
 
-def _looks(models: Sequence[nn.Module], inputs: Sequence[Given], axes: Axes, given: Given | None) -> list[Look]:
+def _looks(
+    models: Sequence[nn.Module], inputs: Sequence[Given], axes: Axes, given: Given | None, clock: Clock
+) -> list[Look]:
     """What is found on these inputs, and on others where tokens are chosen by what they hold."""
     models = models if given is None else [models[0]] * len(inputs)
     parts = [None if given is None else part_of(given, one, axes) for one in inputs]
-    looks = [_look(models, inputs, axes, parts)]
+    looks = [_look(models, inputs, axes, parts, clock)]
     if looks[0].chooses:  # other content may choose other tokens
-        looks += [_look(models, [refilled(one, axes, seed) for one in inputs], axes, parts) for seed in _SEEDS]
+        others = ([refilled(one, axes, seed) for one in inputs] for seed in _SEEDS)
+        looks += [_look(models, other, axes, parts, clock) for other in others]
     return looks
 
 
-def _look(models: Sequence[nn.Module], inputs: Sequence[Given], axes: Axes, parts: Sequence[Fraction | None]) -> Look:
+def _look(
+    models: Sequence[nn.Module], inputs: Sequence[Given], axes: Axes, parts: Sequence[Fraction | None], clock: Clock
+) -> Look:
     """What is found in one run of each size."""
-    runs = [_followed(model, one, axes) for model, one in zip(models, inputs, strict=True)]
+    runs = [_followed(model, one, axes, clock) for model, one in zip(models, inputs, strict=True)]
     followers = [follower for _, follower in runs]
     found = [verdicts(one, larger) for one, larger in zip(followers, [*followers[1:], None], strict=True)]
     deciding = max(0, len(runs) - 2)
@@ -126,8 +154,8 @@ def _look(models: Sequence[nn.Module], inputs: Sequence[Given], axes: Axes, part
     return Look(sizes, deciding, chooses)
 
 
-def _followed(model: nn.Module, given: Given, axes: Axes) -> tuple[list[Work], Follower]:
-    follower = Follower()
+def _followed(model: nn.Module, given: Given, axes: Axes, clock: Clock) -> tuple[list[Work], Follower]:
+    follower = Follower(clock)
 
     @contextmanager
     def beside(args: tuple[Any, ...], kwargs: dict[str, Any], running: list[str]) -> Iterator[None]:

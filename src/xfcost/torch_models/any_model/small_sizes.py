@@ -31,17 +31,24 @@ class Sizes(NamedTuple):
     text: str
 
 
-def small_sizes(model: nn.Module, given: Given, axes: Axes, full: Run) -> Sizes:
+def small_sizes(
+    model: nn.Module, given: Given, axes: Axes, full: Run, is_late: Callable[[], bool] = lambda: False
+) -> Sizes:
     """The smallest sizes, up to three, that run like the given one; else that one alone."""
     lengths = _lengths(given, axes)
     images = [sides for sides in lengths if len(sides) > 1]
     texts = [sides for sides in lengths if len(sides) == 1]
     batch = 1 if _samples(given, axes) > _FEW_SAMPLES else None
     alone = resized(given, axes, {}, batch)
-    compared = run_on(full.how, model, alone.args, alone.kwargs)
+    try:
+        compared = run_on(full.how, model, alone.args, alone.kwargs)
+    except Exception:  # a module may want as many samples as it was given
+        if batch is None:
+            raise
+        return Sizes([resized(given, axes, {}, None)], GIVEN_SIZE)
     found: list[tuple[str, Given, list[Work]]] = []
     sizes = [(size, resized(given, axes, sides, batch)) for size, sides in _candidates(model, texts, images)]
-    works = cache(lambda at: _like(model, sizes[at][1], compared))
+    works = cache(lambda at: None if is_late() else _like(model, sizes[at][1], compared))
     for apart in (_APART, 1):  # a chunk more is no growth
         found = found if len(found) > 1 else _running(sizes, works, axes, compared, apart)
     if len(found) < 2:  # noqa: PLR2004 - growth is between two

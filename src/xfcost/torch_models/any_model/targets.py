@@ -29,7 +29,7 @@ from xfcost.torch_models.any_model.inputs import (
     usual_inputs,
 )
 from xfcost.torch_models.any_model.ledger import How, ledger_at_lengths
-from xfcost.torch_models.any_model.mixing import Built, OnCPU, check_parameters
+from xfcost.torch_models.any_model.mixing import Built, OnCPU
 from xfcost.torch_models.any_model.target_code import Found, as_a_script, built, configured, fingerprint, found
 from xfcost.torch_models.any_model.timing import ModuleOnDevice
 from xfcost.torch_models.any_model.user_errors import OwnError, refused
@@ -116,8 +116,6 @@ class NamedModule:
                     continue
                 except NoRoomError as error:
                     raise NoRoomError(f"{failed}; {error}", error.needed, error.left) from error
-                if how.mixing:
-                    check_parameters(model, self.name)
                 on_cpu = self._on_cpu(lengths)
                 try:
                     ledger = ledger_at_lengths(

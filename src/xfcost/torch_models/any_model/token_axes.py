@@ -93,6 +93,8 @@ def resized(given: Given, axes: Axes, sides: Mapping[int, int], batch: int | Non
 
 def _resized(tensor: Tensor, own: Sequence[int], sides: Mapping[int, int], batch: int | None) -> Tensor:
     made = _with_elements(tensor)
+    if made.layout is not torch.strided:
+        return made
     for axis, length in enumerate(tensor.shape):
         wanted = length
         if axis in own or (not own and length in sides and length > 1):

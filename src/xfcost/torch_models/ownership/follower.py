@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -55,6 +57,16 @@ class Noted(NamedTuple):
     """Does it sort tokens, or choose among them by what they hold?"""
 
 
+class Clock(NamedTuple):
+    """The time that there is to follow runs."""
+
+    is_over: Callable[[], bool]
+    seconds: float
+
+
+UNHURRIED: Final = Clock(lambda: False, math.inf)
+
+
 class Follower(TorchDispatchMode):
     """Notes every operation that runs, and what its outputs read.
 
@@ -62,8 +74,9 @@ class Follower(TorchDispatchMode):
     paths of the running modules; `running_modules` keeps it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = UNHURRIED) -> None:
         super().__init__()
+        self._clock = clock
         self.places = Places()
         self.queries = Queries(self.places)
         self.noted: list[Noted] = []
@@ -162,7 +175,11 @@ class Follower(TorchDispatchMode):
         self._made = {}
         self._forget_order()
         owned = self._any_owned(given)
-        outcome = self._lost.follow(call, [] if packet in _ERASING else given, self._outcome(call, given, packet))
+        if self._clock.is_over():
+            outcome = lost(call, f"looking at all operations takes more than {self._clock.seconds:g} s (--mixing-time)")
+        else:
+            outcome = self._outcome(call, given, packet)
+            outcome = self._lost.follow(call, [] if packet in _ERASING else given, outcome)
         if outcome.finding is not None and outcome.finding.kept is not None and self._any_chosen(given):
             outcome = outcome._replace(finding=outcome.finding._replace(chosen=True))
         outcome = self._among_latents(outcome)
