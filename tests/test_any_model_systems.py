@@ -52,7 +52,7 @@ class Rebuilt:
             real = build(placed, "cpu")
             on_cpu = lambda: [(real.model, given_of(real.inputs))]  # noqa: E731 - the type wants a function
         ledger = module_ledger(
-            live.model, tuple(live.inputs), trace=False, name=self.title, mixing=on_cpu is not None, on_cpu=on_cpu
+            live.model, tuple(live.inputs), trace=False, name=self.title, mixing=how.mixing, on_cpu=on_cpu
         )
         metadata = msgspec.structs.replace(ledger.metadata, grid_tokens=lengths.tokens)
         return msgspec.structs.replace(ledger, metadata=metadata)
