@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 import xfcost
 from test_any_model_mixing import Module, kinds
@@ -236,3 +237,30 @@ def test_a_jagged_tensor_is_counted_and_its_kinds_are_left_out_with_a_reason() -
     ledger = xfcost.analyze(nn.Linear(D, D), example_inputs=rows, mixing=True, trace=False)
     assert ledger.total("macs") == 12 * D * D
     assert any("a nested tensor have lengths of their own" in note for note in ledger.metadata.notes)
+
+
+class Flexible(nn.Module):
+    """FlexAttention whose mask keeps the last three tokens."""
+
+    def __init__(self, length: int | None = None) -> None:
+        super().__init__()
+        self.map = nn.Linear(D, 3 * D)
+        self.mask = None if length is None else self.of(length)
+
+    @staticmethod
+    def of(length: int) -> BlockMask:
+        return create_block_mask(lambda b, h, q, k: (q >= k) & (q - k < 3), None, None, length, length, device="cpu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (part.unflatten(-1, (2, D // 2)).transpose(1, 2) for part in self.map(x).chunk(3, -1))
+        return flex_attention(q, k, v, block_mask=self.mask or self.of(x.shape[1])).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+def test_flex_attention_reads_what_its_mask_keeps_and_says_that_all_pairs_are_counted() -> None:
+    ledger = xfcost.analyze(Flexible(), example_inputs=TOKENS, mixing=True, trace=False)
+    (row,) = [one for one in ledger.rows if one.operation == "flex_attention"]
+    assert (row.mixing, row.reads_tokens, row.content_dependent) == ("local", 3, True)
+    assert any("all pairs" in note for note in ledger.metadata.notes)
+    fixed = xfcost.analyze(Flexible(64), example_inputs=TOKENS, mixing=True, trace=False)
+    assert {one.mixing for one in fixed.rows if one.operation == "flex_attention"} == {"unknown"}  # one size alone

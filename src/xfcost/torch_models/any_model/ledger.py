@@ -53,6 +53,10 @@ _STATISTIC_BYTES: Final = 4
 _NOTHING: Final = Counter[str]()
 # What belongs to no operation.
 _OUTSIDE: Final[Key] = ("", "outside", None, None)
+_ALL_PAIRS: Final = (
+    "FlexAttention is counted over all pairs of queries and keys; a compiled kernel leaves out the blocks that its mask "
+    "empties"
+)
 _STEPS_SAVED: Final = (
     "saved activations of torch's LSTM, GRU and RNN are those of the steps one by one; a device's kernel saves others"
 )
@@ -256,6 +260,8 @@ def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
         rows = "1 row has" if missing.total() == 1 else f"{missing.total()} rows have"
         reasons = "; ".join(f"{reason} ({times})" for reason, times in missing.items())
         ledger = ledger.with_note(f"{rows} no known mixing kind: {reasons}")
+    if any(row.operation == "flex_attention" for row in ledger.rows):
+        ledger = ledger.with_note(_ALL_PAIRS)
     return ledger if kinds_from is None else ledger.with_note(kinds_from)
 
 

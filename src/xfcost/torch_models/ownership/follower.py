@@ -74,6 +74,8 @@ class Follower(TorchDispatchMode):
     paths of the running modules; `running_modules` keeps it.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, clock: Clock = UNHURRIED) -> None:
         super().__init__()
         self._clock = clock
@@ -169,7 +171,7 @@ class Follower(TorchDispatchMode):
     def _look(self, func: Any, args: Any, kwargs: Any, answer: Any) -> None:
         results = [value for value in pytree.tree_leaves(answer) if isinstance(value, Tensor)]
         given = [value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
-        packet = func.overloadpacket
+        packet = getattr(func, "overloadpacket", func)
         in_place = str(packet).endswith("_") and not str(packet).endswith("__") and bool(args)
         call = Call(len(self.noted), _plain(packet) if in_place else packet, func, args, kwargs, results, self)
         self._made = {}

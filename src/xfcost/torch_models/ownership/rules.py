@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from xfcost.torch_models.ownership import movement
-from xfcost.torch_models.ownership.attention import fused
+from xfcost.torch_models.ownership.attention import by_blocks, fused
 from xfcost.torch_models.ownership.call import Call, Outcome, unknown
 from xfcost.torch_models.ownership.choice import ordered
 from xfcost.torch_models.ownership.contraction import product
@@ -222,6 +222,8 @@ RULES: Final[dict[Any, Rule]] = {
 
 def rule_of(packet: Any, func: Any) -> Rule | None:
     """The rule of an operation, or None."""
+    if not hasattr(func, "overloadpacket"):  # a higher-order operator
+        return by_blocks if str(func) == "flex_attention" else None
     found = RULES.get(packet)
     if found is None and (func.is_view or getattr(packet, packet.overloads()[0]).is_view):
         return movement.moved
