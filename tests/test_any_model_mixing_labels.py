@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 
 import xfcost
 from test_any_model_mixing import Module, kinds
+from xfcost.ledger.errors import UsageError
 
 D = 8
 
@@ -264,3 +266,66 @@ def test_flex_attention_reads_what_its_mask_keeps_and_says_that_all_pairs_are_co
     assert any("all pairs" in note for note in ledger.metadata.notes)
     fixed = xfcost.analyze(Flexible(64), example_inputs=TOKENS, mixing=True, trace=False)
     assert {one.mixing for one in fixed.rows if one.operation == "flex_attention"} == {"unknown"}  # one size alone
+
+
+class Modulated(nn.Module):
+    """MMDiT (Esser et al. 2024, arXiv:2403.03206, §4): one attention over text and image, modulated by a vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_text, self.of_image, self.modulation, self.out = (nn.Linear(D, D) for _ in range(4))
+
+    def forward(self, image: Tensor, text: Tensor, condition: Tensor) -> Tensor:
+        both = torch.cat([self.of_text(text), self.of_image(image)], 1)
+        h = both * self.modulation(condition)[:, None]
+        return self.out(attended(h, h, h))[:, text.shape[1] :]
+
+
+class Crossed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.map, self.out = nn.Linear(D, D), nn.Linear(D, D)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        return self.out(attended(x, self.map(context), self.map(context)))
+
+
+STREAMS = {  # 64 tokens, and 20 of another stream
+    "MMDiT": (Modulated(), (torch.randn(1, 64, D), torch.randn(1, 20, D), torch.randn(1, D))),
+    "cross-attention": (Crossed(), (torch.randn(1, 64, D), torch.randn(1, 20, D))),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "reads", "along"),
+    [
+        ("MMDiT", (), "global", "axis 1 of image, axis 1 of text"),
+        ("MMDiT", ("text:none",), "global", "axis 1 of image"),
+        ("MMDiT", ("text:1", "condition:none"), "global", "axis 1 of image, axis 1 of text"),
+        ("cross-attention", (), "global", "axis 1 of x, axis 1 of context"),
+        ("cross-attention", ("context:none",), "per-token", "axis 1 of x"),  # a context that is no token conditions x
+    ],
+)
+def test_which_inputs_hold_tokens_is_found_or_said(name: str, said: tuple[str, ...], reads: str, along: str) -> None:
+    module, inputs = STREAMS[name]
+    ledger = xfcost.analyze(module, example_inputs=inputs, mixing=True, trace=False, tokens_of=said)
+    for row in ledger.rows:
+        kind = reads if row.operation in {"bmm", "_softmax", "bmm_2"} else "per-token"
+        assert (row.path, row.mixing) == (row.path, kind)
+    assert any(f"tokens lie along {along};" in note for note in ledger.metadata.notes)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("x", "--tokens-of x: expected an input and its axes of tokens: x:1, image:2,3 or cond:none"),
+        ("y:1", "--tokens-of y:1: no input is called 'y'; there are x, context"),
+        ("x:3", "--tokens-of x:3: x has no axis 3; it has the axes 0 to 2"),
+    ],
+)
+def test_axes_that_no_input_has_are_refused(said: str, message: str) -> None:
+    module, inputs = STREAMS["cross-attention"]
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        xfcost.analyze(module, example_inputs=inputs, trace=False, tokens_of=[said])
+    with pytest.raises(UsageError, match="--tokens-of: a spec knows its tokens"):
+        xfcost.analyze("vit", trace=False, tokens_of=[said])

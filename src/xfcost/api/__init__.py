@@ -126,6 +126,7 @@ def analyze(  # noqa: PLR0913 - options
     strict: bool = False,
     mixing: bool | None = None,
     mixing_time: float | None = None,
+    tokens_of: Sequence[str] = (),
     closed_form: bool | None = None,
     settings: Sequence[str] | None = (),
     trace: bool | None = None,
@@ -149,6 +150,8 @@ def analyze(  # noqa: PLR0913 - options
         mixing: True finds how each operation of the module mixes tokens, by runs with real numbers at small sizes,
             whatever time it takes; None where it can be run so and time allows; False leaves it out.
         mixing_time: the seconds that this may take, 10 by default.
+        tokens_of: the axes along which the tokens of inputs lie, for mixing kinds: `x:1`, `image:2,3`, `cond:none`; of
+            other inputs they are found.
         closed_form: of a module whose inputs have an N: also count it at other N, and give its costs as polynomials in
             N. None: where one run takes no more than two seconds.
         settings: overrides, `key.path=value` each.
@@ -169,7 +172,7 @@ def analyze(  # noqa: PLR0913 - options
     timing, given = _parted(device, options, predict=predict)
     trace = options.get("on") is None if trace is None else trace
     how: dict[str, Any] = {"trace": trace, "strict": strict, "closed_form": closed_form}
-    how["mixing"] = mixing_seconds(mixing, mixing_time)
+    how |= {"mixing": mixing_seconds(mixing, mixing_time), "tokens_of": tuple(tokens_of)}
     how |= {"device": device, "timing": timing, "say": progress or (lambda text: None)}
     how |= {"predict": predictors(on, timing.threads) if predict else None}
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
@@ -192,6 +195,8 @@ def analyze(  # noqa: PLR0913 - options
         check_texts(inputs, lengths["N"])
         return _with_roofs(module_account(named, lengths, how), timing)
     mixing_seconds(mixing, mixing_time, of_specs=True)
+    if tokens_of:
+        raise UsageError("--tokens-of: a spec knows its tokens; it is of torch modules")
     if inputs or build:
         raise UsageError(NO_MODULE)
     loaded, run = loaded or load(name, settings_texts(settings)), make_run(**given)

@@ -38,6 +38,7 @@ def run(  # noqa: PLR0913 - options
     strict: shared.Strict = False,
     mixing: shared.Mixing = None,
     mixing_time: shared.MixingTime = None,
+    tokens_of: shared.TokensOf = None,
     by: By = None,
     depth: Depth = None,
     trace: shared.TraceUnlessOn = None,
@@ -66,7 +67,7 @@ def run(  # noqa: PLR0913 - options
     form = shared.chosen_format(format_, output)
     check_target(output, force=force)
     of_modules: dict[str, Any] = {"inputs": inputs or (), "build": build or (), "strict": strict, "mixing": mixing}
-    of_modules["mixing_time"] = mixing_time
+    of_modules |= {"mixing_time": mixing_time, "tokens_of": tokens_of or ()}
     options |= of_modules | {"closed_form": True if verbose else None}
     ledger = analyze(
         spec, settings=settings, trace=trace, device=device, predict=predict, probe=probe, progress=say, **options

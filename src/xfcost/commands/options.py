@@ -183,6 +183,15 @@ FindMixing = Annotated[
         help="Of a torch module: find how each operation mixes tokens, by runs with real numbers at two small sizes.",
     ),
 ]
+TokensOf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tokens-of",
+        metavar="INPUT:AXES",
+        help="Of a torch module: the axes of an input along which tokens lie, for mixing kinds: x:1, image:2,3, "
+        "cond:none. Repeatable; those of other inputs are found.",
+    ),
+]
 MaxMacs = Annotated[str | None, typer.Option("--max-macs", metavar="COUNT", help="The most MACs of the run: 5G.")]
 MaxParams = Annotated[str | None, typer.Option("--max-params", metavar="COUNT", help="The most parameters: 30M.")]
 MaxFlops = Annotated[str | None, typer.Option("--max-flops", metavar="COUNT", help="The most FLOPs of the run: 10G.")]

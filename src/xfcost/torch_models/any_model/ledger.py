@@ -33,6 +33,7 @@ from xfcost.torch_models.any_model.mixing import OnCPU, find_mixing
 from xfcost.torch_models.any_model.rows import costs_by_module, module_rows, names_of
 from xfcost.torch_models.any_model.run import Run, TensorKind, reached, run, run_on, stand_ins
 from xfcost.torch_models.any_model.timing import ModuleOnDevice, Taken, give_seconds, notes_of, with_timing
+from xfcost.torch_models.any_model.token_axes import said_axes
 from xfcost.torch_models.any_model.user_errors import original, raised
 from xfcost.torch_models.any_model.work import Key, Work, owners, uncounted
 from xfcost.torch_models.memory.training_step import adafactor_states
@@ -54,8 +55,7 @@ _NOTHING: Final = Counter[str]()
 # What belongs to no operation.
 _OUTSIDE: Final[Key] = ("", "outside", None, None)
 _ALL_PAIRS: Final = (
-    "FlexAttention is counted over all pairs of queries and keys; a compiled kernel leaves out the blocks that its mask "
-    "empties"
+    "FlexAttention is counted over all pairs of queries and keys; a compiled kernel skips blocks that its mask empties"
 )
 _STEPS_SAVED: Final = (
     "saved activations of torch's LSTM, GRU and RNN are those of the steps one by one; a device's kernel saves others"
@@ -85,6 +85,8 @@ class How(NamedTuple):
     predict: Callable[[str], Predictor] | None = None
     """Also predict the seconds of a forward: dtype -> the predictions of the device's calibration for it."""
     meters: Meters = REAL
+    tokens_of: Sequence[str] = ()
+    """The axes of inputs along which tokens lie: `x:1`; those of others are found."""
 
     @property
     def optimizer(self) -> str | None:
@@ -167,7 +169,9 @@ def module_ledger(
     missing = dict(sorted(uncounted(found.works).items()))
     if how.strict and missing:
         raise IncompleteError(title, missing)
-    kinds_from = find_mixing(found, model, title, on_cpu, how.mixing) if how.mixing else None
+    kinds_from, said = None, said_axes(given, given.places(model), how.tokens_of)
+    if how.mixing:
+        kinds_from = find_mixing(found, model, title, on_cpu, how.mixing, said)
     names = tuple(f"{operation} ran {times} time(s), and no formula knows it" for operation, times in missing.items())
     agreement, compared = Agreement(exact=not names, uncounted=names), "not traced"
     traced: dict[str, dict[str, int]] = {}

@@ -19,7 +19,7 @@ from xfcost.torch_models.any_model.reads_in_n import part_of
 from xfcost.torch_models.any_model.row_kinds import Look, Seen, fill
 from xfcost.torch_models.any_model.run import Run, run_on
 from xfcost.torch_models.any_model.small_sizes import GIVEN_SIZE, Sizes, small_sizes
-from xfcost.torch_models.any_model.token_axes import Axes, axes_of, refilled, resized
+from xfcost.torch_models.any_model.token_axes import Axes, axes_of, axes_text, refilled, resized
 from xfcost.torch_models.any_model.user_errors import original, raised
 from xfcost.torch_models.any_model.windows import window_at
 from xfcost.torch_models.any_model.work import Work
@@ -39,7 +39,7 @@ _SEEDS: Final = (1, 2)
 _ALL: Final = "what reads all its tokens counts as global"
 
 
-def find_mixing(full: Run, model: nn.Module, name: str, on_cpu: OnCPU, seconds: float) -> str | None:
+def find_mixing(full: Run, model: nn.Module, name: str, on_cpu: OnCPU, seconds: float, said: Axes) -> str | None:
     """Fill in the kinds of `full`'s operations from runs of the same module with real numbers; from which, if any.
 
     What is not found stays unknown, and `kind_missing` says why.
@@ -50,6 +50,7 @@ def find_mixing(full: Run, model: nn.Module, name: str, on_cpu: OnCPU, seconds: 
         name: what it is called.
         on_cpu: gives it with real numbers.
         seconds: the time that there is; with `inf` a module whose kinds can't be looked for is refused.
+        said: the axes of tokens of inputs that somebody named.
 
     Raises:
         NoNumbersError: its parameters take too much memory.
@@ -60,7 +61,7 @@ def find_mixing(full: Run, model: nn.Module, name: str, on_cpu: OnCPU, seconds: 
         check_parameters(model, name)
         with catch_warnings():  # what its code warns of was seen in the run before
             simplefilter("ignore")
-            return _found(full, on_cpu(), Clock(lambda: monotonic() > end, seconds))
+            return _found(full, on_cpu(), Clock(lambda: monotonic() > end, seconds), said)
     except XfcostError as error:
         if seconds == math.inf:
             raise
@@ -70,7 +71,7 @@ def find_mixing(full: Run, model: nn.Module, name: str, on_cpu: OnCPU, seconds: 
     return None
 
 
-def _found(full: Run, built: Sequence[Built], clock: Clock) -> str | None:
+def _found(full: Run, built: Sequence[Built], clock: Clock, said: Axes) -> str | None:
     models = [original(model) for model, _ in built]
     for model in models:
         _check_device(model)
@@ -78,7 +79,8 @@ def _found(full: Run, built: Sequence[Built], clock: Clock) -> str | None:
     if any(isinstance(leaf, Tensor) and leaf.is_nested for leaf in pytree.tree_leaves((given.args, given.kwargs))):
         _nothing(full, "the rows of a nested tensor have lengths of their own")
         return None
-    axes = axes_of(given, given.places(model), full.works)
+    names = given.places(model)
+    axes = axes_of(given, names, full.works) | said
     if not any(axes.values()):
         _nothing(full, "no input has an axis of tokens")
         return None
@@ -95,7 +97,8 @@ def _found(full: Run, built: Sequence[Built], clock: Clock) -> str | None:
             failed = raised(error)
             continue
         fill(full.works, looks, partial(window_at, model), max(map(len, axes.values())))
-        return f"mixing kinds are found from {text}; " + (_WIDER if len(inputs) > 1 else _ALL)
+        reason = _WIDER if len(inputs) > 1 else _ALL
+        return f"mixing kinds are found from {text}; tokens lie along {axes_text(axes, names)}; {reason}"
     _nothing(full, f"the run with real numbers raised {failed}")
     return None
 

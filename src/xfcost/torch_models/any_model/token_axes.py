@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.ownership.follower import PRODUCTS
@@ -42,6 +43,41 @@ def axes_of(given: Given, names: Sequence[str], works: Sequence[Work]) -> Axes:
         numbers = (key for key, one in tensors.items() if one.dim() > 1 and not one.is_floating_point())
         found |= dict.fromkeys(numbers, ())
     return found
+
+
+def said_axes(given: Given, names: Sequence[str], texts: Sequence[str]) -> Axes:
+    """The token axes of inputs that `--tokens-of` names: `x:1`, `image:2,3`, and `cond:none` of one without tokens.
+
+    Raises:
+        UsageError: there is no such input, it is no tensor, or it has no such axis.
+    """
+    keys = {key if isinstance(key, str) else names[key]: key for key, _ in inputs_of(given)}
+    values, found = dict(inputs_of(given)), Axes()
+    for text in texts:
+        name, colon, said = text.rpartition(":")
+        if not colon or (said != "none" and not all(one.isdecimal() for one in said.split(","))):
+            raise UsageError(
+                f"--tokens-of {text}: expected an input and its axes of tokens: x:1, image:2,3 or cond:none"
+            )
+        if name not in keys:
+            raise UsageError(f"--tokens-of {text}: no input is called {name!r}; there are {', '.join(keys)}")
+        axes = () if said == "none" else tuple(sorted({int(one) for one in said.split(",")}))
+        ranks = [leaf.dim() for leaf in pytree.tree_leaves(values[keys[name]]) if isinstance(leaf, Tensor)]
+        if axes and (not ranks or axes[-1] >= min(ranks)):
+            has = f"it has the axes 0 to {min(ranks) - 1}" if ranks else "it is no tensor"
+            raise UsageError(f"--tokens-of {text}: {name} has no axis {axes[-1]}; {has}")
+        found[keys[name]] = axes
+    return found
+
+
+def axes_text(axes: Axes, names: Sequence[str]) -> str:
+    """`axis 1 of x, axes 2 and 3 of image`."""
+    texts = []
+    for key, own in axes.items():
+        if own:
+            number = f"axis {own[0]}" if len(own) == 1 else f"axes {', '.join(map(str, own[:-1]))} and {own[-1]}"
+            texts.append(f"{number} of {key if isinstance(key, str) else names[key]}")
+    return ", ".join(texts)
 
 
 def inputs_of(given: Given) -> list[tuple[str | int, Any]]:
