@@ -180,7 +180,7 @@ def _of_file(place: str, label: str, texts: dict[str, Any], how: How) -> Side:
         text = read_file(Path(place), printable(place, 200), _SAVED)
         if '"model_type"' not in text or '"operations"' in text:
             return Side(label, read_report(text, printable(place, 200)), saved=True)
-    return Side(label, report_of(analyze(place, **_options(how, texts))))
+    return Side(label, report_of(analyze(place, **({"mixing": False} | _options(how, texts)))))
 
 
 def _options(how: How, texts: dict[str, Any]) -> dict[str, Any]:

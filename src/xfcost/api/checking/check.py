@@ -124,7 +124,7 @@ def _held(ledger: Ledger, budget: Budget, figure: Figure, changed: Sequence[Chan
 
 def _counted(target: Any, asked: Asked) -> Ledger:
     """The ledger of a target, without a trace unless that is asked for."""
-    return analyze(target, progress=asked.progress, **({"trace": False} | dict(asked.options)))
+    return analyze(target, progress=asked.progress, **({"trace": False, "mixing": False} | dict(asked.options)))
 
 
 def _run_text(ledger: Ledger) -> str:

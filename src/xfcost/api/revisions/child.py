@@ -52,7 +52,7 @@ def answered(job: Job) -> Answer:
     sys.path[:] = import_folders(sys.path, folder, top)
     os.chdir(folder)
     try:
-        ledger = analyze(job.target, **job.options)
+        ledger = analyze(job.target, **({"mixing": False} | job.options))
         check_imports(top)
     except XfcostError as error:
         return Answer(refused=str(error))
