@@ -258,3 +258,49 @@ def test_a_config_of_endlessly_many_layers_is_refused(tmp_path: Path, place: str
     )
     with pytest.raises(UsageError, match=f"{place}: expected at most 10,000 layers, .* got 1,000,000,000"):
         configured(str(path), "meta")
+
+
+FIXED = """
+import torch
+from torch import nn
+
+
+class Mixer(nn.Module):
+    def __init__(self, length=16):
+        super().__init__()
+        self.mix, self.map = nn.Linear(length, length), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.map(self.mix(x.transpose(1, 2)).transpose(1, 2))
+
+
+class Windows(nn.Module):
+    def __init__(self, size=32):
+        super().__init__()
+        self.patch, self.qkv = nn.Conv2d(3, 8, 4, 4), nn.Linear(8, 24)
+        self.positions = nn.Parameter(torch.zeros(1, (size // 4) ** 2, 8))
+
+    def forward(self, image):
+        x = self.patch(image).flatten(2).transpose(1, 2) + self.positions
+        side = image.shape[-1] // 4
+        windows = x.view(1, side // 2, 2, side // 2, 2, 8).transpose(2, 3).reshape(-1, 4, 8)
+        q, k, v = self.qkv(windows).chunk(3, -1)
+        return (q @ k.transpose(1, 2)).softmax(-1) @ v
+"""
+
+
+def test_letters_in_arguments_make_a_module_of_one_size_at_every_size(tmp_path: Path) -> None:
+    (tmp_path / "fixed.py").write_text(FIXED)
+    mixer = f"{tmp_path / 'fixed.py'}:Mixer"
+    found = xfcost.analyze(mixer, inputs=["1xNx8"], build=["length=N"], N=64, trace=False)
+    assert found.total("macs") == 8 * 64**2 + 64 * 64
+    assert found.module is not None
+    assert found.module.closed_form is not None
+    assert found.module.closed_form.macs == "8·N² + 64·N"
+    assert {row.path: row.mixing for row in found.rows if row.macs} == {"mix.mm": "global", "map.mm": "per-token"}
+    windows = f"{tmp_path / 'fixed.py'}:Windows"
+    found = xfcost.analyze(windows, inputs=["1x3xHxW"], build=["size=H"], size="64x64", trace=False)
+    kinds = {row.operation: (row.mixing, row.reads_tokens) for row in found.rows if row.mixing != "per-token"}
+    assert kinds == dict.fromkeys(("bmm", "_softmax", "bmm_2"), ("local", 4))
+    with pytest.raises(UsageError, match=r"^--build length=N: N has no number; give --N$"):
+        xfcost.analyze(mixer, inputs=["1x16x8"], build=["length=N"], trace=False)

@@ -155,7 +155,9 @@ Inputs = Annotated[
 Build = Annotated[
     list[str] | None,
     typer.Option(
-        "--build", metavar="KEY=VALUE", help="Of a class or function that makes one: an argument. Repeatable."
+        "--build",
+        metavar="KEY=VALUE",
+        help="Of a class or function that makes one: an argument; N, H and W stand for the lengths. Repeatable.",
     ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Of a torch module: exit 1 where an operation is not counted.")]

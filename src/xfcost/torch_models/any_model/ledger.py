@@ -95,12 +95,12 @@ class How(NamedTuple):
 
 
 def ledger_at_lengths(  # noqa: PLR0913 - options
-    model: nn.Module, given_at: Callable[[Lengths], Given], lengths: Lengths, letters: frozenset[str], how: How,
-    on_cpu: OnCPU, *, name: str | None = None,
+    model_at: Callable[[Lengths], nn.Module], given_at: Callable[[Lengths], Given], lengths: Lengths,
+    letters: frozenset[str], how: How, on_cpu: OnCPU, *, name: str | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger at these lengths, with its closed form where N or the image's size are `letters` in its inputs.
 
-    `on_cpu` gives the module with real numbers.
+    `model_at` gives the module, which may be another one at other lengths; `on_cpu` gives it with real numbers.
     """
     size = lengths.size
     has_n = "N" in letters and lengths.tokens is not None
@@ -114,7 +114,7 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
             if side * side != number:
                 raise SizeError(f"{number:,} pixels are no square image")
             at = lengths._replace(size=(side, side))
-        return module_ledger(model, *given_at(at), name=name, on_cpu=on_cpu, **how._asdict())
+        return module_ledger(model_at(at), *given_at(at), name=name, on_cpu=on_cpu, **how._asdict())
 
     if how.device is not None:
         check_device(how.device)

@@ -17,7 +17,7 @@ from xfcost.ledger.errors import NoNumbersError, UsageError, XfcostError
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.reads_in_n import part_of
 from xfcost.torch_models.any_model.row_kinds import Look, Seen, fill
-from xfcost.torch_models.any_model.run import Run, run_on
+from xfcost.torch_models.any_model.run import Run, reached, run_on
 from xfcost.torch_models.any_model.small_sizes import GIVEN_SIZE, Sizes, small_sizes
 from xfcost.torch_models.any_model.token_axes import Axes, axes_of, axes_text, refilled, resized
 from xfcost.torch_models.any_model.user_errors import original, raised
@@ -72,6 +72,7 @@ def find_mixing(full: Run, model: nn.Module, name: str, on_cpu: OnCPU, seconds: 
 
 
 def _found(full: Run, built: Sequence[Built], clock: Clock, said: Axes) -> str | None:
+    built = sorted(built, key=lambda one: sum(tensor.numel() for tensor in reached(one[1])))
     models = [original(model) for model, _ in built]
     for model in models:
         _check_device(model)

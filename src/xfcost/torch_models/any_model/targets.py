@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property
+from fractions import Fraction
+from functools import cached_property, partial
 from typing import Any, Final
 
 import torch
@@ -30,6 +31,7 @@ from xfcost.torch_models.any_model.inputs import (
 )
 from xfcost.torch_models.any_model.ledger import How, ledger_at_lengths
 from xfcost.torch_models.any_model.mixing import Built, OnCPU
+from xfcost.torch_models.any_model.run import run
 from xfcost.torch_models.any_model.target_code import Found, as_a_script, built, configured, fingerprint, found
 from xfcost.torch_models.any_model.timing import ModuleOnDevice
 from xfcost.torch_models.any_model.user_errors import OwnError, refused
@@ -59,7 +61,8 @@ class GivenModule:
             IncompleteError: an operation is not counted, and `how` is strict.
         """
         letters = letters_of(self.inputs)
-        return ledger_at_lengths(self.module, self._given_at, lengths, letters, how, lambda: [self._built(lengths)])
+        on_cpu = lambda: [self._built(lengths)]  # noqa: E731 - the type wants a function
+        return ledger_at_lengths(lambda _: self.module, self._given_at, lengths, letters, how, on_cpu)
 
     @contextmanager
     def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
@@ -81,7 +84,7 @@ class NamedModule:
     Args:
         target: where it is.
         inputs: `[NAME=]SHAPE[:DTYPE]` each; the file's `example_inputs` where there are none.
-        build: `key=value` each, arguments of the class or function.
+        build: `key=value` each, arguments of the class or function; N, H and W stand for the lengths.
         batch: the number for B in shapes.
     """
 
@@ -90,8 +93,11 @@ class NamedModule:
         self.name = printable(target.text, 200)
         self.title = target.name or os.path.basename(target.place)
         self.build, self._arguments = tuple(build), _arguments(build)
+        self._letters = {name: one for name, one in self._arguments.items() if one in ("N", "H", "W")}
+        self._last = Lengths()
+        """The lengths that it was made for last."""
         self._devices: tuple[str, ...] = ("meta", "cpu")
-        self._built: dict[str, tuple[nn.Module, Any]] = {}
+        self._built: dict[tuple[str, Lengths], tuple[nn.Module, Any]] = {}
 
     @cached_property
     def _code(self) -> Found | None:
@@ -116,10 +122,11 @@ class NamedModule:
                     continue
                 except NoRoomError as error:
                     raise NoRoomError(f"{failed}; {error}", error.needed, error.left) from error
-                on_cpu = self._on_cpu(lengths)
+                on_cpu = self._on_cpu(lengths, several=bool(how.mixing))
+                model_at = partial(self._model_at, device, model, first)
                 try:
                     ledger = ledger_at_lengths(
-                        model, given_at, first, letters, how, on_cpu, name=self.target.name or None
+                        model_at, given_at, first, letters, how, on_cpu, name=self.target.name or None
                     )
                 except OwnError:
                     raise
@@ -167,15 +174,31 @@ class NamedModule:
     def fingerprint(self) -> str:
         """16 hexadecimal digits: other code, parameters, buffers, inputs or arguments have others. Counted before."""
         with as_a_script(self.target):
-            model, _ = self._model(self._devices[0])
+            model, _ = self._model(self._devices[0], self._last)
             return fingerprint(self.target, model, (*self.texts, "--build", *self.build))
 
-    def _on_cpu(self, lengths: Lengths) -> OnCPU:
+    def _on_cpu(self, lengths: Lengths, *, several: bool = False) -> OnCPU:
+        """The module with real numbers; also at another length, if its arguments have letters and it is for several."""
+
+        def built_at(at: Lengths) -> Built:
+            model, given_at, first, _ = self._made("cpu", at)
+            return model, given_at(first)
+
         def built_there() -> list[Built]:
-            model, given_at, first, _ = self._made("cpu", lengths)
-            return [(model, given_at(first))]
+            found = [built_at(lengths)]
+            for factor in _FACTORS if several and self._letters else ():
+                try:
+                    other = built_at(_scaled(lengths, factor))
+                    run(other[0], other[1].args, other[1].kwargs)
+                except (UsageError, NoRoomError):  # it has no such size
+                    continue
+                return [*found, other]
+            return found
 
         return built_there
+
+    def _model_at(self, device: str, model: nn.Module, first: Lengths, lengths: Lengths) -> nn.Module:
+        return model if lengths == first or not self._letters else self._made(device, lengths)[0]
 
     def _made(
         self, device: str, lengths: Lengths
@@ -184,7 +207,8 @@ class NamedModule:
 
         Its inputs are those that the command gives, else those beside its code, else the usual ones of transformers.
         """
-        model, beside = self._model(device)
+        self._last = lengths
+        model, beside = self._model(device, lengths)
         tokens, usual = lengths.tokens, hasattr(model, "main_input_name") and hasattr(model, "config")
         if self.texts or beside is not None:
             letters = letters_in(self.texts) if self.texts else letters_of(beside)
@@ -219,34 +243,59 @@ class NamedModule:
                 raise refused(model, error) from error
         return model, given_at, first, letters
 
-    def _model(self, device: str) -> tuple[nn.Module, Any]:
+    def _model(self, device: str, lengths: Lengths) -> tuple[nn.Module, Any]:
         """The module, built once on a device, and the example inputs that stand beside it in its file."""
-        if device not in self._built:
+        key = (device, lengths if self._letters else Lengths())
+        if key not in self._built:
             watched: AbstractContextManager[Any] = nullcontext()
-            if device == "cpu" and (held := self._weight_bytes()) is not None:
+            if device == "cpu" and (held := self._weight_bytes(lengths)) is not None:
                 check_room(held, device, self.title, _REAL, _WITHOUT_NUMBERS)
             elif device == "cpu":
                 watched = within_room(device, self.title, _REAL, _WITHOUT_NUMBERS)
             with watched:
-                self._built[device] = self._new(device)
-        return self._built[device]
+                self._built[key] = self._new(device, lengths)
+        return self._built[key]
 
-    def _new(self, device: str) -> tuple[nn.Module, Any]:
+    def _new(self, device: str, lengths: Lengths) -> tuple[nn.Module, Any]:
         if self._code is not None:
-            return built(self._code.value, self._arguments, device, self.name), self._code.inputs
+            return built(self._code.value, self._arguments_at(lengths), device, self.name), self._code.inputs
         if self._arguments:
             raise UsageError(f"{self.name}: --build passes arguments to Python code; change the config's own fields")
         return configured(self.target.place, device), None
 
-    def _weight_bytes(self) -> int | None:
+    def _arguments_at(self, lengths: Lengths) -> dict[str, Any]:
+        """Its arguments, with numbers in place of letters.
+
+        Raises:
+            UsageError: a letter has no number.
+        """
+        height, width = lengths.size or (None, None)
+        numbers = {"N": lengths.tokens, "H": height, "W": width}
+        for name, letter in self._letters.items():
+            if numbers[letter] is None:
+                option = "--N" if letter == "N" else "--size"
+                raise UsageError(f"--build {name}={letter}: {letter} has no number; give {option}")
+        return self._arguments | {name: numbers[letter] for name, letter in self._letters.items()}
+
+    def _weight_bytes(self, lengths: Lengths) -> int | None:
         """Bytes of its weights, found without them; None where its constructor runs with real numbers alone."""
-        found = self._built.get("meta")
+        found = self._built.get(("meta", lengths if self._letters else Lengths()))
         try:
             with fake_tensor_mode():
-                model, _ = found or self._new("cpu")
+                model, _ = found or self._new("cpu", lengths)
                 return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
         except UsageError:
             return None
+
+
+# Of a module that is made for one size: other sizes, of which the first that runs is looked at too.
+_FACTORS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(2))
+
+
+def _scaled(lengths: Lengths, factor: Fraction) -> Lengths:
+    tokens = None if lengths.tokens is None else int(lengths.tokens * factor)
+    size = None if lengths.size is None else (int(lengths.size[0] * factor), int(lengths.size[1] * factor))
+    return Lengths(tokens, size)
 
 
 def _arguments(texts: Sequence[str]) -> dict[str, Any]:
