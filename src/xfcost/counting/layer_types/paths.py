@@ -70,7 +70,7 @@ def _as_relation(met: Sets) -> Relation:
     if not isinstance(met, Intervals):
         raise TypeError("the layers of the table read neighbours; their stacks read intervals")
     own = np.arange(met.rows)
-    return Relation(own, met.rows, own, met.low, met.counts(), np.ones(met.rows, np.int64))
+    return Relation(own, met.rows, own, met.low, met.counts())
 
 
 def _taps(mixer: Mixer, n: int) -> Relation:
@@ -78,7 +78,7 @@ def _taps(mixer: Mixer, n: int) -> Relation:
     reads: list[Sequence[int]] = [mixer.reads(Grid((n,)), token) for token in range(n)]
     own, ones = np.arange(n), np.ones(sum(map(len, reads)), np.int64)
     owner = np.repeat(own, [len(read) for read in reads])
-    return Relation(own, n, owner, np.concatenate([np.asarray(read) for read in reads]), ones, ones)
+    return Relation(own, n, owner, np.concatenate([np.asarray(read) for read in reads]), ones)
 
 
 def path_order(layer_type: LayerType, length: Callable[[Sizes], int]) -> str:

@@ -135,7 +135,7 @@ def _united(tokens: Bits, pattern: Along) -> Bits:
 
 def pattern_of(reading: Reading) -> Along | Relation:
     """What the outputs of a part read of their stream, along axes where it is a product, else token by token."""
-    return along_axes(reading) or relation_of(map(reading.own, range(reading.out.total)))
+    return along_axes(reading) or relation_of(map(reading.reads.own, range(reading.out.total)))
 
 
 def along_axes(reading: Reading) -> Along | None:
@@ -143,10 +143,10 @@ def along_axes(reading: Reading) -> Along | None:
     grid, out = reading.grid, reading.out
     if len(grid.sides) != len(out.sides) or grid.special != out.special:
         return None
-    if reading.products:
-        special = relation_of(map(reading.own, range(out.special))) if out.special else None
-        return Along(grid, tuple(tuple(map(relation_of, axes)) for axes in reading.products), special)
-    axes = None if grid.special or len(grid.sides) == 1 else _found(reading.own, grid.sides, out.sides)
+    if reading.reads.products:
+        special = relation_of(map(reading.reads.own, range(out.special))) if out.special else None
+        return Along(grid, tuple(tuple(map(relation_of, axes)) for axes in reading.reads.products), special)
+    axes = None if grid.special or len(grid.sides) == 1 else _found(reading.reads.own, grid.sides, out.sides)
     return None if axes is None else Along(grid, (axes,))
 
 

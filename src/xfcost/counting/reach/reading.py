@@ -8,7 +8,7 @@ from typing import NamedTuple
 from xfcost.formulas.component import Grid, Mixer
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.raster import numbers, position
-from xfcost.formulas.sources import Product, Reads, itself
+from xfcost.formulas.sources import Product, Reads, Sources, itself
 from xfcost.spec.architecture import Part
 
 
@@ -19,46 +19,35 @@ class Reading(NamedTuple):
     """The tokens that come in."""
     out: Grid
     """The tokens that leave."""
-    own: Reads
-    """Of its stream."""
-    memory: Reads | None
-    """Of the encoder's output, or of an earlier stage's; None: nothing."""
-    whole: bool = False
-    """Does every output read all of its stream?"""
-    products: Sequence[Product] = ()
-    """What `own` reads of the tokens of a grid, as products whose union it is. All special tokens are read beside."""
-    kernel: Kernel | None = None
-    """The kernel that this is, if it is one."""
+    reads: Sources
+    """With what the residual connection hands on, and with a kernel's as `own` and as a product too."""
 
     @property
     def groups(self) -> bool:
         """Are its outputs disjoint groups of the tokens that come in, or these themselves?"""
-        if self.kernel is not None:
-            return not self.kernel.overlaps and not any(self.kernel.padding)
-        return self.own is itself
+        kernel = self.reads.kernel
+        return self.reads.own is itself if kernel is None else not kernel.overlaps and not any(kernel.padding)
 
 
 def reading_of(part: Part) -> Reading:
     """What a part reads."""
-    component, place = part.component, part.place
-    grid, out = place.grid, component.out(place)[0]
-    own, memory, whole, kernel, products, shortcut = component.sources(place)
-    joined = part.residual != "none"
+    component, joined = part.component, part.residual != "none"
+    grid, out = part.place.grid, component.out(part.place)[0]
+    reads = component.sources(part.place)
     if "group_norm" in (getattr(component, "norm", None), part.residual != "none" and part.residual.norm):
         # its mean and variance are over all tokens
-        return Reading(grid, out, lambda token: range(grid.total), memory, whole=True)
-    if kernel is not None:
-        lines = kernel.lines(grid.sides, out.sides)
-        return Reading(grid, out, _product(lines, grid, out), memory, products=[lines], kernel=kernel)
-    if products:
-        same = shortcut or Kernel(*((size,) * len(grid.sides) for size in (1, 1, 0)))
-        more = [same.lines(grid.sides, out.sides)] if joined else []
-        return Reading(grid, out, own, memory, products=[*products, *more])
-    if own is itself and grid.tokens != out.tokens:
+        reads = Sources(lambda token: range(grid.total), reads.memory, whole=True)
+    elif reads.kernel is not None:
+        lines = reads.kernel.lines(grid.sides, out.sides)
+        reads = reads._replace(own=_product(lines, grid, out), products=[lines])
+    elif reads.products and joined:
+        same = reads.shortcut or Kernel(*((size,) * len(grid.sides) for size in (1, 1, 0)))
+        reads = reads._replace(products=[*reads.products, same.lines(grid.sides, out.sides)])
+    elif reads.own is itself and grid.tokens != out.tokens:
         raise TypeError(f"what {type(component).__name__} reads is not known")
-    if own is not itself and isinstance(component, Mixer) and out == grid:
-        own = _with_itself(own, joined=joined)
-    return Reading(grid, out, own, memory, whole)
+    elif reads.own is not itself and isinstance(component, Mixer) and out == grid and not reads.products:
+        reads = reads._replace(own=_with_itself(reads.own, joined=joined))
+    return Reading(grid, out, reads)
 
 
 def _product(lines: Product, grid: Grid, out: Grid) -> Reads:

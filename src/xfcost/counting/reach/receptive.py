@@ -32,9 +32,9 @@ def receptive_field(architecture: Architecture) -> tuple[int, ...] | None:
     for part in _running(stream):
         reading = reading_of(part)
         ranks = {len(reading.grid.sides), len(reading.out.sides)}
-        if reading.memory is not None or reading.grid.special or ranks != {rank}:
+        if reading.reads.memory is not None or reading.grid.special or ranks != {rank}:
             return None
-        if reading.own is itself:
+        if reading.reads.own is itself:
             continue
         found = _extent(part, reading)
         if found is None:
@@ -56,9 +56,9 @@ def _running(stream: Stream) -> Iterator[Part]:
 
 
 def _extent(part: Part, reading: Reading) -> Extent | None:
-    if reading.kernel is not None:
-        return reading.kernel.sides, reading.kernel.stride
-    if reading.products:
+    if reading.reads.kernel is not None:
+        return reading.reads.kernel.sides, reading.reads.kernel.stride
+    if reading.reads.products:
         return None
     rank = len(reading.grid.sides)
     places = (msgspec.structs.replace(part.place, grid=Grid((side,) * rank)) for side in _SIDES[rank])
@@ -71,7 +71,7 @@ def _spans(reading: Reading) -> Extent | None:
     stride = tuple(-(-side // outputs) for side, outputs in zip(sides, out, strict=True))
     spans = set()
     for at in _middle(out):
-        read = zip(*(position(token, sides) for token in reading.own(at)), strict=True)
+        read = zip(*(position(token, sides) for token in reading.reads.own(at)), strict=True)
         ends = [(min(axis), max(axis)) for axis in read]
         if any(low == 0 or high == side - 1 for (low, high), side in zip(ends, sides, strict=True)):
             return None

@@ -1,10 +1,9 @@
-"""Which tokens outputs read, as arithmetic runs; and sets of units, as rows of bits or as intervals."""
+"""Which tokens outputs read, as runs; and sets of units, as rows of bits or as intervals."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,8 +12,6 @@ from xfcost.ledger.errors import UsageError
 
 # Up to so many outputs equal sets are found wherever they stand; beyond, where they follow one another.
 _MOST_COMPARED: Final = 2**17
-# Places at equal distances that are kept as one run.
-_LEAST_IN_RUN: Final = 4
 # Bytes that the sets of one layer may take; a few are alive at once.
 MOST_BYTES: Final = 2**27
 # Bytes that are gathered at once.
@@ -28,7 +25,7 @@ class TooManyTokens(UsageError):  # noqa: N818 - it is caught, and a smaller inp
 
 
 class Relation(NamedTuple):
-    """The distinct sets of inputs that outputs read. Run r has `first[r] + i·step[r]` for i < `length[r]`."""
+    """The distinct sets of inputs that outputs read. Run r has `length[r]` inputs from `first[r]`."""
 
     which: np.ndarray
     """Of each output, the number of its set."""
@@ -37,7 +34,6 @@ class Relation(NamedTuple):
     """Of each run, the number of its set, ascending."""
     first: np.ndarray
     length: np.ndarray
-    step: np.ndarray
 
 
 def relation_of(reads: Iterable[Sequence[int]]) -> Relation:
@@ -60,32 +56,22 @@ def relation_of(reads: Iterable[Sequence[int]]) -> Relation:
             if len(which) < _MOST_COMPARED:
                 found[key] = number
         which.append(number)
-    table = np.array(runs).reshape(-1, 4)
+    table = np.array(runs).reshape(-1, 3)
     return Relation(np.array(which), sets, *(np.ascontiguousarray(column) for column in table.T))
 
 
-def _runs(read: Sequence[int]) -> list[tuple[int, int, int]]:
-    """(first, count, step) of the runs of which a set consists."""
-    if isinstance(read, range):
-        return [(read.start, len(read), read.step if len(read) > 1 else 1)] if len(read) else []
-    if len(read) and read[-1] - read[0] == len(read) - 1 and read == list(range(read[0], read[-1] + 1)):
-        return [(read[0], len(read), 1)]
-    places = np.asarray(read, dtype=np.int64)
-    if not len(places):
+def _runs(read: Sequence[int]) -> list[tuple[int, int]]:
+    """(first, count) of the runs of which a set consists."""
+    if not len(read):
         return []
+    if isinstance(read, range) and read.step == 1:
+        return [(read.start, len(read))]
+    places = np.asarray(read, dtype=np.int64)
     if not (np.diff(places) > 0).all():
         places = np.unique(places)
-    steps = np.diff(places)
-    ends = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
-    runs, covered = [], 0
-    for start, end in pairwise(ends):
-        step, count = int(steps[start]) if len(steps) else 1, end - start + 1
-        if count >= _LEAST_IN_RUN or (step == 1 and count > 1) or count == len(places):
-            runs.append((int(places[start]), count, step))
-        else:
-            runs += [(int(place), 1, 1) for place in places[max(start, covered) : end + 1]]
-        covered = end + 1
-    return runs
+    starts = np.flatnonzero(np.diff(places, prepend=-2) > 1)
+    lengths = np.diff(starts, append=len(places))
+    return list(zip(places[starts].tolist(), lengths.tolist(), strict=True))
 
 
 class Bits:
@@ -147,27 +133,21 @@ class Bits:
     def union(self, relation: Relation) -> Bits:
         """Of each output, the union of the rows that it reads."""
         found = Bits.empty(relation.sets, self.units)
-        for step in np.unique(relation.step):
-            self._add(found.packed, relation, int(step))
+        levels = np.frexp(relation.length.astype(float))[1] - 1
+        table = self.packed
+        for level in range(int(levels.max(initial=0)) + 1):
+            if level:
+                half = 1 << (level - 1)
+                table = table[:-half] | table[half:]
+            here = levels == level  # such a run is two runs of 2^level rows that may overlap: one row of the table each
+            first = relation.first[here]
+            last = first + relation.length[here] - (1 << level)
+            _add_rows(found.packed, relation.owner[here], table, (first, last))
         if relation.sets == len(relation.which):
             return found
         taken = Bits.empty(len(relation.which), self.units)
         np.take(found.packed, relation.which, axis=0, out=taken.packed)
         return taken
-
-    def _add(self, found: np.ndarray, relation: Relation, step: int) -> None:
-        """Add the runs of this step: a run is two runs of 2^k rows that may overlap, of which each row has one."""
-        runs = np.flatnonzero(relation.step == step)
-        levels = np.frexp(relation.length[runs].astype(float))[1] - 1
-        table = self.packed
-        for level in range(int(levels.max()) + 1):
-            if level:
-                half = step << (level - 1)
-                table = table[:-half] | table[half:]
-            here = runs[levels == level]
-            first = relation.first[here]
-            second = first + (relation.length[here] - (1 << level)) * step
-            _add_rows(found, relation.owner[here], table, (first, second))
 
     def equals(self, other: object) -> bool:
         """Is it the same, bit by bit?"""
@@ -263,10 +243,10 @@ class Intervals:
 
     def _union(self, relation: Relation) -> Intervals | None:
         """The union of a run of rows is from its first row to its last, where rows touch and both ends ascend."""
-        long = relation.length > 1
-        if long.any() and not ((relation.step[long] == 1).all() and self._touch):
+        ascend = (np.diff(self.low) >= 0).all() and (np.diff(self.high) >= 0).all()
+        if (relation.length > 1).any() and not (ascend and (self.low[1:] <= self.high[:-1]).all()):
             return None
-        last = relation.first + (relation.length - 1) * relation.step
+        last = relation.first + relation.length - 1
         low, high, owner = self.low[relation.first], self.high[last], relation.owner
         same = owner[1:] == owner[:-1]
         if not ((low[1:] <= high[:-1]) & (low[1:] >= low[:-1]))[same].all():
@@ -277,12 +257,6 @@ class Intervals:
             lows[owner[starts]] = np.minimum.reduceat(low, starts)
             highs[owner[starts]] = np.maximum.reduceat(high, starts)
         return Intervals(lows[relation.which], highs[relation.which], self.units)
-
-    @property
-    def _touch(self) -> bool:
-        low, high = self.low, self.high
-        ascend = (np.diff(low) >= 0).all() and (np.diff(high) >= 0).all()
-        return bool(ascend and (low[1:] <= high[:-1]).all())
 
     def equals(self, other: object) -> bool:
         """Is it the same, end by end?"""

@@ -114,7 +114,7 @@ class Walk:
         """After a part; `memory` is what the tokens have met that it reads beside its own stream's."""
         reading = reading_of(part)
         found = {name: self._own(state, part, reading) for name, state in states.items()}
-        reads, tokens = reading.memory, reading.out.total
+        reads, tokens = reading.reads.memory, reading.out.total
         if reads is not None and memory:
             relation = self._pattern("memory", part, lambda: relation_of(map(reads, range(tokens))))
             read = {
@@ -125,13 +125,13 @@ class Walk:
         return found
 
     def _own(self, state: Reached, part: Part, reading: Reading) -> Reached:
-        grid, out, own = reading.grid, reading.out, reading.own
+        grid, out, own = reading.grid, reading.out, reading.reads.own
         if own is itself:
             more = out.special - grid.special  # new special tokens, which have met nothing
             return state.union(relation_of([*[()] * more, *map(itself, range(grid.total))])) if more else state
         if state.is_full() and len(own(0)) and len(own(out.total - 1)):
             return Reached.full(out.total, state.units)
-        if reading.whole and state.met_by_any() == prod(state.units):
+        if reading.reads.whole and state.met_by_any() == prod(state.units):
             return Reached.full(out.total, state.units)
         return state.union(self._pattern("own", part, lambda: pattern_of(reading)))
 
