@@ -34,13 +34,10 @@ def composed(architecture: Architecture) -> Steps:
     """The sets of the engine."""
     return [
         (
-            f"{step.group} · {step.part}",
-            {
-                name: np.stack([state.row(token) for token in range(step.grid.total)])
-                for name, state in step.states.items()
-            },
+            f"{block.group} · {block.part}",
+            {name: np.stack([state.row(token) for token in range(grid.total)]) for name, state in states.items()},
         )
-        for step in Walk(architecture).steps()
+        for block, grid, states in Walk(architecture).steps()
     ]
 
 
@@ -80,7 +77,7 @@ def _watched(architecture: Architecture, model: torch.nn.Module) -> dict[str, to
     """The steps of the walk -> the modules at their ends."""
     assert isinstance(model, Model)
     watched: dict[str, torch.nn.Module] = {}
-    labels = [(step.stream, f"{step.group} · {step.part}") for step in Walk(architecture).steps()]
+    labels = [(block.stream, f"{block.group} · {block.part}") for block, *_ in Walk(architecture).steps()]
     for stream, module in zip(architecture.streams, model.streams, strict=True):
         assert isinstance(module, StreamModel)
         ends = {f"{stream.name or ''} · stem": module.embed[-1] if len(module.embed) else None}

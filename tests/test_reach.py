@@ -10,15 +10,13 @@ import pytest
 import xfcost
 from reaching import composed, small
 from xfcost.api.reach import place_of
-from xfcost.counting.reach import bits, walk
 from xfcost.counting.reach import composed as composing
-from xfcost.counting.reach.along import along_axes
-from xfcost.counting.reach.bits import Bits
+from xfcost.counting.reach import reached, sets
 from xfcost.counting.reach.composed import reach
-from xfcost.counting.reach.intervals import Intervals
-from xfcost.counting.reach.reached import Reached
-from xfcost.counting.reach.relation import relation_of
+from xfcost.counting.reach.reached import Reached, along_axes
+from xfcost.counting.reach.reading import reading_of
 from xfcost.counting.reach.result import Reach
+from xfcost.counting.reach.sets import Bits, Intervals, relation_of
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
@@ -112,6 +110,11 @@ def test_a_recurrent_decoder_meets_its_past_and_the_whole_source(preset: str, ca
     own, source = found.steps[-1].met
     assert (own.input, own.smallest, own.median, own.largest, own.whole) == ("decoder", 1, 3.5, 6, True)
     assert (source.input, source.smallest, source.largest) == ("encoder", 9, 9)
+
+
+def test_a_decoder_as_long_as_its_source_meets_its_past_alone():
+    own, _ = xfcost.reach("rnnsearch", N=(6, 6)).steps[-1].met  # as many pairs with the source as the grid has in all
+    assert (own.input, own.smallest, own.median, own.largest, own.whole) == ("decoder", 1, 3.5, 6, True)
 
 
 def test_a_shift_hides_a_token_from_itself_and_all_still_meet():
@@ -236,7 +239,7 @@ def test_a_place_outside_the_grid_is_refused():
 
 
 def test_sets_that_do_not_fit_are_of_a_smaller_input_which_is_said(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bits, "MOST_BYTES", 2**16)
+    monkeypatch.setattr(sets, "MOST_BYTES", 2**16)
     found = xfcost.reach("bigbird-base", N=1024)
     assert found.inputs[0].sides == (512,)
     assert found.notes[0] == "reduced: the input's sides are 1/2 of what was asked for"
@@ -285,7 +288,7 @@ def test_bits_and_intervals_unite_like_plain_sets(seed: int):
 def test_a_range_is_read_like_the_list_of_its_numbers():
     ranges = [range(3, 9), range(0, 10, 3), range(5, 5), range(7, 8)]
     lists = [list(one) for one in ranges]
-    rows = Bits.from_rows([np.eye(10, dtype=bool)], 10, 10)
+    rows = Bits.from_rows(lambda start, stop: np.eye(10, dtype=bool)[start:stop], 10, 10)
     assert as_sets(rows.union(relation_of(ranges))) == as_sets(rows.union(relation_of(lists))) == [*map(set, lists)]
 
 
@@ -303,7 +306,7 @@ def test_sets_along_axes_are_those_of_the_whole_grid(
     preset: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ):
     along = composed(small(preset, size=size))
-    monkeypatch.setattr(walk, "along_axes", lambda reading: None)
+    monkeypatch.setattr(reached, "along_axes", lambda reading: None)
     whole = composed(small(preset, size=size))
     for (label, mine), (_, others) in zip(along, whole, strict=True):
         assert (mine["input"] == others["input"]).all(), label
@@ -311,21 +314,21 @@ def test_sets_along_axes_are_those_of_the_whole_grid(
 
 def test_a_pattern_that_is_no_product_is_not_taken_for_one():
     # axial attention along both axes at once reads a cross
-    reading = walk.reading_of(small("common-axial", ["**.axis=all"], tokens=64).streams[0].stages[0].blocks[0].parts[0])
+    reading = reading_of(small("common-axial", ["**.axis=all"], tokens=64).streams[0].stages[0].blocks[0].parts[0])
     assert along_axes(reading) is None
 
 
 def test_a_block_that_changes_nothing_is_not_worked_out_again(monkeypatch: pytest.MonkeyPatch):
     calls: list[int] = []
-    union = Reached.union_along
-    monkeypatch.setattr(Reached, "union_along", lambda *given: calls.append(1) or union(*given))
+    union = Reached.union
+    monkeypatch.setattr(Reached, "union", lambda *given: calls.append(1) or union(*given))
     found = reach(load("gpt3"), Run(tokens=(64,)))
     assert len(found.steps) == 96
     assert len(calls) <= 4
 
 
 def test_halving_ends(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bits, "MOST_BYTES", 0)
+    monkeypatch.setattr(sets, "MOST_BYTES", 0)
     monkeypatch.setattr(composing, "_MOST_HALVINGS", 1)
     with pytest.raises(UsageError):
         reach(load("bigbird-base"), Run(tokens=(1024,)))

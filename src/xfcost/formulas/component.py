@@ -12,6 +12,7 @@ import msgspec
 
 from xfcost.formulas.lettering import Units, grid_in_letters
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.sources import Sources
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActKind", "Causality", "Component", "ComponentError", "Grid", "Heads", "Joining", "Length", "Letter", "Mixer",
-    "MultiHead", "NormKind", "Number", "Operation", "Place", "Residual", "Rows", "Share", "Side", "SubLayer",
+    "MultiHead", "NormKind", "Number", "Operation", "Place", "Residual", "Rows", "Share", "Side", "Sources", "SubLayer",
     "Width", "check_class_token", "check_divides", "check_heads", "check_no_special_tokens", "check_odd",
     "check_output", "divisors_text", "single_token", "tag_of",
 ]  # fmt: skip
@@ -112,6 +113,10 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def out(self, place: Place) -> tuple[Grid, Number]:
         """Output grid and width; by default those of the input."""
         return place.grid, place.dim
+
+    def sources(self, place: Place) -> Sources:
+        """The tokens that its outputs read; by default each its own."""
+        return Sources()
 
     def operations(self, place: Place) -> Iterator[Operation]:
         """Closed-form rows of one sample, in the order they run; a row's path is the operation's name."""
@@ -209,6 +214,14 @@ class Mixer(SubLayer, frozen=True):
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """The tokens that `token` reads; by default all, or causal, those up to itself."""
         return range(grid.total) if self.causality == "none" else range(token + 1)
+
+    def sources(self, place: Place) -> Sources:
+        grid, memory = place.grid, place.memory
+        if self.reads_memory and memory is not None:
+            return Sources(memory=lambda token: self.reads(grid, token, memory))
+        updated = grid.special if self.special_tokens_only else grid.total
+        whole = self.pairs(grid) == grid.total * self.out(place)[0].total
+        return Sources(lambda token: self.reads(grid, token) if token < updated else (token,), whole=whole)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         if self.causality == "none":

@@ -13,6 +13,7 @@ from xfcost.formulas.component import Component, Grid, Number, Operation, Place,
 from xfcost.formulas.lettering import patches_in_letters
 from xfcost.formulas.raster import numbers, position
 from xfcost.formulas.rows import elementwise, letter_power
+from xfcost.formulas.sources import Product
 from xfcost.formulas.tensors import saving_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import sides_text
@@ -79,6 +80,14 @@ class Kernel(msgspec.Struct, frozen=True):
         firsts = (p * step - pad for p, step, pad in zip(places, self.stride, self.padding, strict=True))
         ends = zip(firsts, sides, self.sides, strict=True)
         return numbers((range(max(0, first), min(side, first + kernel)) for first, side, kernel in ends), sides)
+
+    def lines(self, sides: Sequence[int], outputs: Sequence[int]) -> Product:
+        """Along every axis, the places that each of so many outputs reads."""
+        axes = zip(self.sides, self.stride, self.padding, sides, outputs, strict=True)
+        return [
+            [range(max(0, at * step - pad), min(side, at * step - pad + size)) for at in range(count)]
+            for size, step, pad, side, count in axes
+        ]
 
     def pairs(self, sides: tuple[Number, ...]) -> Number:
         """Pairs of an output and a position that it reads: ∏ over the axes of k·outputs less the padding."""

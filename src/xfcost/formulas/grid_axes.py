@@ -7,6 +7,7 @@ from math import prod
 from typing import Final, Literal
 
 from xfcost.formulas.component import ComponentError, Grid, Number, check_no_special_tokens
+from xfcost.formulas.raster import position
 
 Axis = Literal["row", "column", "depth"]
 # From the last axis backwards.
@@ -29,6 +30,13 @@ def line_through(axis: Axis, grid: Grid, token: int) -> Sequence[int]:
     side, step = grid.sides[number], prod(grid.sides[number + 1 :])
     first = token - token // step % side * step
     return range(first, first + side * step, step)
+
+
+def before(axis: Axis, grid: Grid, token: int) -> Sequence[int]:
+    """The token before, on the line along `axis`; the first of a line has none."""
+    number = axis_index(axis, grid)
+    step = prod(grid.sides[number + 1 :])
+    return (token - step,) if position(token, grid.sides)[number] else ()
 
 
 def check_axis(field: str, axis: Axis, grid: Grid) -> None:

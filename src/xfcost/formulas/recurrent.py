@@ -6,7 +6,18 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from xfcost.formulas.additive_attention import Additive, Readout, Start, check_attend, first_state
-from xfcost.formulas.component import ComponentError, Grid, Mixer, Number, Operation, Place, Width, single_token, tag_of
+from xfcost.formulas.component import (
+    ComponentError,
+    Grid,
+    Mixer,
+    Number,
+    Operation,
+    Place,
+    Sources,
+    Width,
+    single_token,
+    tag_of,
+)
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import (
     decode_step,
@@ -116,6 +127,14 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         if self.attend is not None:
             return range(memory.total if memory else 0)
         return super().reads(grid, token, memory)
+
+    def sources(self, place: Place) -> Sources:
+        """Its own stream's tokens through the state; all of the encoder's, attended to or as its last state."""
+        grid, memory = place.grid, place.memory
+        own = Sources(lambda token: Mixer.reads(self, grid, token), whole=self.bidirectional)
+        if self.reads_memory and memory is not None:
+            return own._replace(memory=lambda token: range(memory.total))
+        return own
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         if self.attend is not None:

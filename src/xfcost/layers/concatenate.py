@@ -7,9 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Sources
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.rows import move
+from xfcost.formulas.sources import itself
 from xfcost.ledger.tensors import INPUT, MEMORY, OUTPUT, Tensor, Tensors
 
 
@@ -38,6 +39,9 @@ class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid, place.memory_dim + place.dim
+
+    def sources(self, place: Place) -> Sources:
+        return Sources(memory=itself)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, width = place.grid.total, place.memory_dim + place.dim

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import msgspec
 
-from xfcost.formulas.component import ComponentError, Joining, Operation, Place, single_token
-from xfcost.formulas.grid_axes import Axis, check_shift
+from xfcost.formulas.component import ComponentError, Joining, Operation, Place, Sources, single_token
+from xfcost.formulas.grid_axes import Axis, before, check_shift
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, move
+from xfcost.formulas.sources import itself
 from xfcost.formulas.tensors import copied
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY
@@ -44,6 +45,10 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
             )
         if self.shift is not None:
             check_shift("shift", self.shift, place.grid)
+
+    def sources(self, place: Place) -> Sources:
+        shift = self.shift
+        return Sources(memory=itself if shift is None else lambda token: before(shift, place.grid, token))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from xfcost.formulas.component import ActKind, ComponentError, Grid, Letter, NormKind, Number, Operation, Place, Width
+from xfcost.formulas.component import (
+    ActKind,
+    ComponentError,
+    Grid,
+    Letter,
+    NormKind,
+    Number,
+    Operation,
+    Place,
+    Sources,
+    Width,
+)
 from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, kernel_in_letters, kernel_of, unread_note
 from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.rows import convolution, elementwise, norm
@@ -59,6 +70,9 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
 
     def in_letters(self, place: Place) -> tuple[Conv, Place]:
         return kernel_in_letters(*super().in_letters(place), self.kernel(place), place.grid, self.out(place)[0])
+
+    def sources(self, place: Place) -> Sources:
+        return Sources(kernel=self.kernel(place))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, width = self.out(place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, check_no_special_tokens
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Sources, check_no_special_tokens
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Tensor, Tensors
@@ -36,6 +36,10 @@ class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         *sides, folded = place.grid.sides
         return Grid(tuple(sides)), folded * place.dim
+
+    def sources(self, place: Place) -> Sources:
+        side = place.grid.sides[-1]
+        return Sources(lambda token: range(token * side, (token + 1) * side))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         shape = (place.grid.total, place.dim)

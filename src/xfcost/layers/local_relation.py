@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from xfcost.formulas.component import ActKind, Grid, Letter, NormKind, Number, Operation, Place, Side, Width
+from xfcost.formulas.component import ActKind, Grid, Letter, NormKind, Number, Operation, Place, Side, Sources, Width
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.neighbourhood import WindowSide
 from xfcost.formulas.rows import elementwise, norm
@@ -42,6 +42,9 @@ class LocalRelationEmbed(Embed, frozen=True, kw_only=True, tag="local_relation")
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return self.layer.out(place)
+
+    def sources(self, place: Place) -> Sources:
+        return self.layer.sources(place)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, width = self.out(place)

@@ -9,7 +9,8 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import ComponentError, Grid, Letter, NormKind, Number, Operation, Place, Side
+from xfcost.formulas.component import ComponentError, Grid, Letter, NormKind, Number, Operation, Place, Side, Sources
+from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.lettering import patches_in_letters
 from xfcost.formulas.rows import linear, norm
@@ -55,6 +56,10 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
         component, lettered_place = super().in_letters(place)
         patches = patches_in_letters(self.size, self.size, place.grid, self.out(place)[0])
         return component, msgspec.structs.replace(lettered_place, grid=patches.grid)
+
+    def sources(self, place: Place) -> Sources:
+        rank = len(place.grid.sides)
+        return Sources(kernel=Kernel((self.size,) * rank, (self.size,) * rank, (0,) * rank))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = self.out(place)

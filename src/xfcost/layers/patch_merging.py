@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place
+from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Sources
+from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move, norm
@@ -39,6 +40,10 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return Grid(tuple(ceil_div(side, 2) for side in place.grid.sides)), place.out_dim
+
+    def sources(self, place: Place) -> Sources:
+        rank = len(place.grid.sides)
+        return Sources(kernel=Kernel((2,) * rank, (2,) * rank, (0,) * rank))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = self.out(place)

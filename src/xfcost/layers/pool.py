@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Sources
 from xfcost.formulas.conv_kernel import (
     Kernel,
     Paddings,
@@ -57,6 +57,9 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
 
     def in_letters(self, place: Place) -> tuple[Pool, Place]:
         return kernel_in_letters(*super().in_letters(place), self.kernel(place), place.grid, self.out(place)[0])
+
+    def sources(self, place: Place) -> Sources:
+        return Sources(kernel=self.kernel(place))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         read, written = (grid.tokens * place.dim for grid in (place.grid, self.out(place)[0]))

@@ -8,7 +8,18 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from xfcost.formulas.attention import CrossAttention
-from xfcost.formulas.component import Grid, Heads, Joining, Operation, Place, Residual, Width, check_heads, check_output
+from xfcost.formulas.component import (
+    Grid,
+    Heads,
+    Joining,
+    Operation,
+    Place,
+    Residual,
+    Sources,
+    Width,
+    check_heads,
+    check_output,
+)
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, norm
@@ -67,6 +78,9 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
 
     def pairs(self, grid: Grid) -> Number:
         return self.count * grid.total
+
+    def sources(self, place: Place) -> Sources:
+        return Sources(lambda token: self.reads(place.grid, token), whole=True)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, k, d = place.grid.total, self.count, place.out_dim

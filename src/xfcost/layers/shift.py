@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from xfcost.formulas.component import ComponentError, Operation, Place, single_token
-from xfcost.formulas.grid_axes import Axis, check_shift
+from xfcost.formulas.component import ComponentError, Operation, Place, Sources, single_token
+from xfcost.formulas.grid_axes import Axis, before, check_shift
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
 from xfcost.formulas.tensors import copied
@@ -34,6 +34,9 @@ class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
 
     def check(self, place: Place) -> None:
         check_shift("axis", self.axis, place.grid)
+
+    def sources(self, place: Place) -> Sources:
+        return Sources(lambda token: before(self.axis, place.grid, token))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         params, shape = place.dim if self.start == "learned" else 0, (place.grid.tokens, place.dim)

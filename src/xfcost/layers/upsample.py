@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Side
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Side, Sources
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.rows import elementwise, move
+from xfcost.formulas.sources import itself
 from xfcost.formulas.tensors import copied
 from xfcost.ledger.tensors import BEFORE, MEMORY
 
@@ -51,6 +52,15 @@ class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.memory or place.grid, place.dim
+
+    def sources(self, place: Place) -> Sources:
+        first, pooled = 1 if self.separate_cls else 0, place.grid.total
+
+        def repeated(token: int) -> Sequence[int]:
+            read = token if token < first else first + (token - first) // self.factor
+            return (read,) if read < pooled else ()
+
+        return Sources(repeated, memory=itself)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         skip_tokens, d = (place.memory or place.grid).total, place.dim

@@ -10,7 +10,7 @@ import msgspec
 
 from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Side, Width
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Side, Sources, Width
 from xfcost.formulas.conv_kernel import Kernel, per_axis, pooling
 from xfcost.formulas.decomposed_bias import DecomposedBias
 from xfcost.formulas.pooled_axes import PooledReads, pooled_axes
@@ -163,6 +163,11 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """The tokens of its keys and of its query; strides above the kernel leave tokens out."""
         return self.pooled_reads(grid).reads(token)
+
+    def sources(self, place: Place) -> Sources:
+        grid = place.grid
+        products = self.pooled_reads(grid).products()
+        return Sources(lambda token: self.reads(grid, token), products=products, shortcut=self.skip(grid))
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return self.pooled_reads(grid).pairs()

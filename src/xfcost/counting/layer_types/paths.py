@@ -11,12 +11,8 @@ from typing import Final
 import numpy as np
 
 from xfcost.counting.layer_types.types import LayerType, Sizes
-from xfcost.counting.reach.bits import Bits
-from xfcost.counting.reach.intervals import Intervals
-from xfcost.counting.reach.relation import Relation, relation_of
+from xfcost.counting.reach.sets import Intervals, Relation, Sets, relation_of
 from xfcost.formulas.component import Grid, Mixer
-
-Met = Bits | Intervals
 
 # A number of tokens, and a kernel or a neighbourhood, at which a path's growth is seen: powers of the widths.
 _WIDTHS: Final = (3, 9)
@@ -32,7 +28,7 @@ def layers_until_met(layer_type: LayerType, sizes: Sizes) -> int:
 
 
 def _of_growing_layers(layer_type: LayerType, sizes: Sizes) -> int:
-    met: Met = Intervals.identity(sizes.n)
+    met: Sets = Intervals.identity(sizes.n)
     for number in range(1, sizes.n + 1):
         met = met.union(_taps(layer_type.stacked(sizes, number - 1), sizes.n))
         if _is_whole(met, layer_type.layer(sizes)):
@@ -44,12 +40,12 @@ def _of_equal_layers(mixer: Mixer, n: int) -> int:
     """By doubling: what 2m layers read is what m layers read of what m layers read."""
     grid = Grid((n,))
     relation = relation_of(_neighbours(mixer.reads(grid, token)) for token in range(n))
-    powers: list[Met] = [Intervals.identity(n).union(relation)]
+    powers: list[Sets] = [Intervals.identity(n).union(relation)]
     while not _is_whole(powers[-1], mixer):
         if len(powers) > n:
             raise ArithmeticError(f"{mixer.label()}: its layers don't join all tokens")
         powers.append(powers[-1].union(_as_relation(powers[-1])))
-    met: Met = Intervals.identity(n)
+    met: Sets = Intervals.identity(n)
     layers = 0
     for power in reversed(range(len(powers) - 1)):  # the most layers that are not enough
         more = met.union(_as_relation(powers[power]))
@@ -63,18 +59,18 @@ def _neighbours(read: Sequence[int]) -> Sequence[int]:
     return range(read[0], read[-1] + 1) if read[-1] - read[0] + 1 == len(read) else read
 
 
-def _is_whole(met: Met, mixer: Mixer) -> bool:
+def _is_whole(met: Sets, mixer: Mixer) -> bool:
     counts = met.counts()
     n = len(counts)
     return bool((counts == (n if mixer.causality == "none" else np.arange(1, n + 1))).all())
 
 
-def _as_relation(met: Met) -> Relation:
+def _as_relation(met: Sets) -> Relation:
     """What several layers read, as the pattern of one."""
     if not isinstance(met, Intervals):
         raise TypeError("the layers of the table read neighbours; their stacks read intervals")
     own = np.arange(met.rows)
-    return Relation(own, met.rows, own, met.low, met.counts(), np.ones(met.rows, np.int64))
+    return Relation(own, met.rows, own, met.low, met.counts())
 
 
 def _taps(mixer: Mixer, n: int) -> Relation:
@@ -82,7 +78,7 @@ def _taps(mixer: Mixer, n: int) -> Relation:
     reads: list[Sequence[int]] = [mixer.reads(Grid((n,)), token) for token in range(n)]
     own, ones = np.arange(n), np.ones(sum(map(len, reads)), np.int64)
     owner = np.repeat(own, [len(read) for read in reads])
-    return Relation(own, n, owner, np.concatenate([np.asarray(read) for read in reads]), ones, ones)
+    return Relation(own, n, owner, np.concatenate([np.asarray(read) for read in reads]), ones)
 
 
 def path_order(layer_type: LayerType, length: Callable[[Sizes], int]) -> str:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from xfcost.counting.reach.bits import TooManyTokens
-from xfcost.counting.reach.maps import Drawn
-from xfcost.counting.reach.notes import notes_of
-from xfcost.counting.reach.reached import Reached
+import numpy as np
+
 from xfcost.counting.reach.receptive import receptive_field
-from xfcost.counting.reach.result import BlockReach, InputGrid, Met, Reach, met_of
-from xfcost.counting.reach.walk import Step, Walk
+from xfcost.counting.reach.result import BlockReach, Map, Reach, checked_token, token_at
+from xfcost.counting.reach.sets import TooManyTokens
+from xfcost.counting.reach.walk import Walk, name_of
 from xfcost.formulas.component import Mixer
-from xfcost.formulas.recurrent import Recurrent
-from xfcost.spec.architecture import Architecture, Stream
+from xfcost.layers.moe import Moe
+from xfcost.ledger.grid import Grid
+from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -53,53 +53,56 @@ def reach(system: Architecture | Loaded, run: Run | None = None, token: Sequence
 
 def _reach(architecture: Architecture, token: Sequence[int] | None, notes: Sequence[str]) -> Reach:
     walk = Walk(architecture)
-    causal = {_name(stream): _is_causal(stream) for stream in architecture.streams}
-    drawn = Drawn(walk.inputs, _name(architecture.streams[-1]), token)
-    steps: list[BlockReach] = []
-    numbers = dict.fromkeys(causal, 0)
-    for step in walk.steps():
-        drawn.add(step, len(steps) + 1)
-        numbers[step.stream] += step.is_block
-        number = numbers[step.stream] if step.is_block else None
-        steps.append(_block(step, walk.inputs, number, causal=causal[step.stream]))
+    steps, maps = _walked(walk, name_of(architecture.streams[-1]), token)
     return Reach(
         name=architecture.spec.name,
         inputs=tuple(walk.inputs.values()),
-        maps=tuple(drawn.maps()),
-        steps=tuple(steps),
-        causal_streams=tuple(name for name, is_causal in causal.items() if is_causal),
+        maps=maps,
+        steps=steps,
+        causal_streams=tuple(name for name, is_causal in walk.causal.items() if is_causal),
         receptive_field=receptive_field(architecture),
-        notes=(*notes, *notes_of(architecture)),
+        notes=tuple(dict.fromkeys((*notes, *_notes(architecture)))),
     )
 
 
-def _name(stream: Stream) -> str:
-    return stream.name or "input"
+def _walked(walk: Walk, last: str, token: Sequence[int] | None) -> tuple[tuple[BlockReach, ...], tuple[Map, ...]]:
+    """The steps; and maps of the middle token of every stream, of the last stream's the one that is asked for."""
+    steps: list[BlockReach] = []
+    tokens: dict[str, tuple[int, ...]] = {}
+    first: dict[tuple[str, str], np.ndarray] = {}
+    for block, grid, states in walk.steps():
+        steps.append(block)
+        stream, own = block.stream, walk.inputs[block.stream]
+        if stream not in tokens:
+            given = token if stream == last else None
+            tokens[stream] = checked_token([side // 2 for side in own.sides] if given is None else given, own)
+            first[stream, stream] = np.full(own.units, -1)
+            first[stream, stream][token_at(tokens[stream], own.sides, Grid(own.sides))] = 0
+        here = token_at(tokens[stream], own.sides, grid)
+        for name, state in states.items():
+            found = first.setdefault((stream, name), np.full(walk.inputs[name].units, -1))
+            if (found < 0).any():
+                found[(found < 0) & state.row(here)] = len(steps)
+    maps = (Map(stream=one, input=name, token=tokens[one], first=found) for (one, name), found in first.items())
+    return tuple(steps), tuple(maps)
 
 
-def _is_causal(stream: Stream) -> bool:
-    """Does no mixing layer read later tokens of its own stream?"""
-    mixers = [part.component for part in stream.parts() if isinstance(part.component, Mixer)]
-    own = [mixer for mixer in mixers if isinstance(mixer, Recurrent) or not mixer.reads_memory]
-    return bool(own) and all(mixer.causality != "none" for mixer in own)
-
-
-def _block(step: Step, inputs: Mapping[str, InputGrid], number: int | None, *, causal: bool) -> BlockReach:
-    own_first = sorted(step.states, key=lambda name: name != step.stream)
-    return BlockReach(
-        path=step.path,
-        group=step.group,
-        part=step.part,
-        kinds=step.kinds,
-        stream=step.stream,
-        number=number,
-        tokens=step.grid.total,
-        sequential=step.sequential,
-        met=tuple(_met(inputs[name], step.states[name], causal=causal and name == step.stream) for name in own_first),
-    )
-
-
-def _met(grid: InputGrid, state: Reached, *, causal: bool) -> Met:
-    counts = state.counts()
-    own = state.own() if causal and len(counts) == grid.units else 0
-    return met_of(grid, counts, own, causal=causal)
+def _notes(architecture: Architecture) -> Iterator[str]:
+    """What it leaves out, or takes at its largest: choices by content, competition, earlier segments."""
+    for part, *_ in architecture.parts():
+        component = part.component
+        if isinstance(component, Mixer):
+            name = component.label()
+            if component.content_selects_tokens:
+                yield (
+                    f"{name}: content selects the tokens that are read; counted are all that it can select, over all "
+                    "contents"
+                )
+            if component.causality == "approximate":
+                yield f"{name}: later tokens sway which tokens are read; that is not counted as influence"
+            if getattr(component, "past", 0):
+                yield f"{name}: it also reads earlier segments, which are not counted"
+        if isinstance(component, Moe) and component.capacity is not None:
+            yield "experts of a limited capacity: that a token takes another's slot is not counted as influence"
+        if part.residual != "none" and part.residual.norm == "group_norm":
+            yield "a group norm's mean and variance are over all tokens: through it every token is influenced by all"

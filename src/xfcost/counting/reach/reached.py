@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import reduce
 from math import prod
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from xfcost.counting.reach.along import Along
-from xfcost.counting.reach.bits import Bits, united_along
-from xfcost.counting.reach.intervals import Intervals
-from xfcost.counting.reach.relation import Relation
+from xfcost.counting.reach.reading import Reading
+from xfcost.counting.reach.sets import Bits, Intervals, Relation, Sets, relation_of, united_along
+from xfcost.formulas.raster import numbers, position
+from xfcost.formulas.sources import Reads
 from xfcost.ledger.grid import Grid
 
-Sets = Bits | Intervals
+# Tokens of a grid at which it is seen whether a pattern is one of each axis: all of a small grid, else a sample.
+_COMPARED: Final = 1024
+
+
+class Along(NamedTuple):
+    """A pattern that is one of each axis: what the places along each axis read; and the special tokens."""
+
+    grid: Grid
+    products: tuple[tuple[Relation, ...], ...]
+    """What a token reads is the union of these: of each the relations along the axes."""
+    special: Relation | None = None
+    """Of special tokens, what each reads of all tokens; those of the grid read all of them. None: there are none."""
 
 
 class Reached(NamedTuple):
-    """Along every axis the sets of its places; or, with `whole`, one set per token, special tokens first."""
+    """Along every axis the sets of its places; or, as of one axis, one set per token, special tokens first."""
 
     axes: tuple[Sets, ...]
     units: tuple[int, ...]
     """Sides of the grid of units."""
-    whole: bool = False
 
     @classmethod
     def identity(cls, sides: tuple[int, ...]) -> Reached:
@@ -34,12 +44,7 @@ class Reached(NamedTuple):
     @classmethod
     def full(cls, tokens: int, units: tuple[int, ...]) -> Reached:
         """All units in each of so many tokens."""
-        return cls((Intervals.full(tokens, prod(units)),), units, whole=True)
-
-    @property
-    def tokens(self) -> int:
-        """Number of tokens."""
-        return prod(axis.rows for axis in self.axes)
+        return cls((Intervals.full(tokens, prod(units)),), units)
 
     def counts(self) -> np.ndarray:
         """Units of each token."""
@@ -51,7 +56,7 @@ class Reached(NamedTuple):
 
     def own(self) -> int:
         """How many tokens have met the unit of their own number, where there are as many."""
-        return prod(int(axis.own().sum()) for axis in self.axes)
+        return prod(axis.own() for axis in self.axes)
 
     def met_by_any(self) -> int:
         """How many units any token has met."""
@@ -63,75 +68,104 @@ class Reached(NamedTuple):
         rows = [axis.row(int(place)) for axis, place in zip(self.axes, places, strict=True)]
         return reduce(np.logical_and.outer, rows).ravel()
 
-    def union_along(self, along: Along, grid: Grid) -> Reached:
-        """The unions along every axis, of tokens on this grid."""
-        if tuple(axis.rows for axis in self.axes) == grid.sides:
-            found = [self._replace(axes=self._united(product)) for product in along.products]
+    def equals(self, other: Reached) -> bool:
+        """Is it the same, kept in the same way, or does each token have all units in both?"""
+        if len(self.axes) == len(other.axes) and all(map(_equal, self.axes, other.axes)):
+            return True
+        rows = [prod(axis.rows for axis in one.axes) for one in (self, other)]
+        return rows[0] == rows[1] and self.is_full() and other.is_full()
+
+    def union(self, pattern: Along | Relation) -> Reached:
+        """Of each output, the union over the tokens that it reads."""
+        if isinstance(pattern, Relation):
+            return self._of_tokens(self._whole().union(pattern))
+        if tuple(axis.rows for axis in self.axes) == pattern.grid.sides:
+            found = [self._replace(axes=tuple(map(_union, self.axes, product))) for product in pattern.products]
             largest = max(found, key=lambda one: int(one.counts().sum()))
             return largest if all(map(largest.contains, found)) else reduce(Reached.joined, found)
-        tokens = self.as_whole().axes[0].bits()
-        packed = reduce(np.bitwise_or, [_united(tokens.packed[grid.special :], grid, each) for each in along.products])
-        if along.special is not None:
-            if along.reads_special:
-                packed |= np.bitwise_or.reduce(tokens.packed[: grid.special], axis=0)
-            packed = np.concatenate([tokens.union(along.special).packed, packed])
-        return Reached((Bits(packed, tokens.units),), self.units, whole=True)
-
-    def _united(self, product: tuple[Relation, ...]) -> tuple[Sets, ...]:
-        return tuple(axis.union(relation) for axis, relation in zip(self.axes, product, strict=True))
-
-    def contains(self, other: Reached) -> bool:
-        """Has every token met, along every axis, all that it has met in `other`?"""
-        pairs = zip(self.axes, other.axes, strict=True)
-        return all(mine.equals(_sets_joined(mine, others)) for mine, others in pairs)
-
-    def union(self, relation: Relation) -> Reached:
-        """Of each output, the union over the tokens that it reads."""
-        one = self.as_whole()
-        return one._replace(axes=(one.axes[0].union(relation),))
-
-    def as_whole(self) -> Reached:
-        """With one set per token."""
-        if len(self.axes) == 1:
-            return self._replace(whole=True)
-        if all(isinstance(axis, Intervals) and axis.is_identity() for axis in self.axes):
-            return Reached((Intervals.identity(prod(self.units)),), self.units, whole=True)
-        return Reached((self._outer(),), self.units, whole=True)
-
-    def _outer(self) -> Bits:
-        """The product of the axes as one set per token."""
-        units = prod(self.units)
-
-        def parts() -> Iterator[np.ndarray]:
-            for part in Bits.parts(self.tokens, units):
-                yield np.stack([self.row(token) for token in range(part.start, part.stop)])
-
-        return Bits.from_rows(parts(), self.tokens, units)
-
-    def with_special(self, more: int) -> Reached:
-        """With `more` special tokens, which have met nothing, before the others."""
-        one = self.as_whole().axes[0]
-        if isinstance(one, Intervals):
-            before = Intervals.empty(more, one.units)
-            low, high = np.concatenate([before.low, one.low]), np.concatenate([before.high, one.high])
-            return Reached((Intervals(low, high, one.units),), self.units, whole=True)
-        empty = Bits.empty(more + one.rows, one.units)
-        empty.packed[more:] = one.packed
-        return Reached((empty,), self.units, whole=True)
+        return self._of_tokens(_united(self._whole().bits(), pattern))
 
     def joined(self, other: Reached) -> Reached:
         """Token by token, the union with another's of the same units."""
-        mine, others = self.as_whole().axes[0], other.as_whole().axes[0]
-        return Reached((_sets_joined(mine, others),), self.units, whole=True)
+        return self._of_tokens(self._whole().joined(other._whole()))
+
+    def contains(self, other: Reached) -> bool:
+        """Has every token met, along every axis, all that it has met in `other`?"""
+        return all(mine.equals(mine.joined(others)) for mine, others in zip(self.axes, other.axes, strict=True))
+
+    def _of_tokens(self, sets: Sets) -> Reached:
+        return self._replace(axes=(sets,))
+
+    def _whole(self) -> Sets:
+        """One set per token."""
+        if len(self.axes) == 1:
+            return self.axes[0]
+        if all(map(_equal, self.axes, map(Intervals.identity, self.units))):
+            return Intervals.identity(prod(self.units))
+
+        def booleans(start: int, stop: int) -> np.ndarray:
+            return np.stack([self.row(token) for token in range(start, stop)])
+
+        return Bits.from_rows(booleans, prod(axis.rows for axis in self.axes), prod(self.units))
 
 
-def _sets_joined(one: Sets, other: Sets) -> Sets:
-    return one.joined(other) if isinstance(one, Intervals) else one.joined(other.bits())
+def _union(sets: Sets, relation: Relation) -> Sets:
+    return sets.union(relation)
 
 
-def _united(packed: np.ndarray, grid: Grid, product: tuple[Relation, ...]) -> np.ndarray:
-    """Rows on a grid, united along one axis after the other."""
-    for number, relation in enumerate(product):
-        sides = [*(one.outputs for one in product[:number]), *grid.sides[number:]]
-        packed = united_along(packed, sides, number, relation)
-    return packed
+def _equal(one: Sets, other: Sets) -> bool:
+    return one.equals(other)
+
+
+def _united(tokens: Bits, pattern: Along) -> Bits:
+    """Sets of the tokens of a grid, united along one axis after the other."""
+    grid, found = pattern.grid, []
+    for product in pattern.products:
+        packed = tokens.packed[grid.special :]
+        for axis, relation in enumerate(product):
+            sides = [*(len(done.which) for done in product[:axis]), *grid.sides[axis:]]
+            packed = united_along(packed, sides, axis, relation)
+        found.append(packed)
+    packed = reduce(np.bitwise_or, found)
+    if pattern.special is not None:
+        packed |= np.bitwise_or.reduce(tokens.packed[: grid.special], axis=0)
+        packed = np.concatenate([tokens.union(pattern.special).packed, packed])
+    return Bits(packed, tokens.units)
+
+
+def pattern_of(reading: Reading) -> Along | Relation:
+    """What the outputs of a part read of their stream, along axes where it is a product, else token by token."""
+    return along_axes(reading) or relation_of(map(reading.reads.own, range(reading.out.total)))
+
+
+def along_axes(reading: Reading) -> Along | None:
+    """The pattern axis by axis; None where what a token reads is no such product."""
+    grid, out = reading.grid, reading.out
+    if len(grid.sides) != len(out.sides) or grid.special != out.special:
+        return None
+    if reading.reads.products:
+        special = relation_of(map(reading.reads.own, range(out.special))) if out.special else None
+        return Along(grid, tuple(tuple(map(relation_of, axes)) for axes in reading.reads.products), special)
+    axes = None if grid.special or len(grid.sides) == 1 else _found(reading.reads.own, grid.sides, out.sides)
+    return None if axes is None else Along(grid, (axes,))
+
+
+def _found(reads: Reads, grid: tuple[int, ...], out: tuple[int, ...]) -> tuple[Relation, ...] | None:
+    found = []
+    for axis, side in enumerate(out):
+        step = prod(out[axis + 1 :])
+        found.append([sorted({position(token, grid)[axis] for token in reads(at * step)}) for at in range(side)])
+    for token in _sample(prod(out)):
+        places = [line[place] for line, place in zip(found, position(token, out), strict=True)]
+        read = set(reads(token))
+        if len(read) != prod(map(len, places)) or (len(read) < prod(grid) and sorted(read) != numbers(places, grid)):
+            return None
+    return tuple(map(relation_of, found))
+
+
+def _sample(tokens: int) -> Sequence[int]:
+    """All tokens of a small grid; of a larger one the first, the last and some between."""
+    if tokens <= _COMPARED:
+        return range(tokens)
+    between = np.random.default_rng(0).choice(tokens, _COMPARED // 2, replace=False)
+    return [0, tokens - 1, *between.tolist()]

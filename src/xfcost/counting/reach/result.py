@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Literal
 
 import msgspec
 import numpy as np
 
+from xfcost.formulas.raster import numbers
 from xfcost.ledger import notebook
+from xfcost.ledger.errors import UsageError, shown
+from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.units import number_of
 
 
@@ -25,6 +29,38 @@ class InputGrid(msgspec.Struct, frozen=True, kw_only=True):
     def units(self) -> int:
         """Number of units."""
         return prod(self.sides)
+
+
+def token_at(token: Sequence[int], sides: Sequence[int], grid: Grid) -> int:
+    """The number of the token of `grid` at a place of the input's units; of another number of axes, in proportion."""
+    units = prod(sides)
+    if len(grid.sides) == len(sides):
+        places = [place * here // side for place, here, side in zip(token, grid.sides, sides, strict=True)]
+        number = numbers([[place] for place in places], grid.sides)[0]
+    else:
+        number = numbers([[place] for place in token], sides)[0] * grid.tokens // units
+    return int(grid.special + number)
+
+
+def checked_token(token: Sequence[int], grid: InputGrid) -> tuple[int, ...]:
+    """The place of a unit.
+
+    Raises:
+        UsageError: it is outside the grid, or has another number of axes.
+    """
+    text, sides = ",".join(map(shown, token)), grid.sides
+    if len(token) != len(sides):
+        example = ",".join(str(side // 2) for side in sides)
+        raise UsageError(
+            f"--token {text}: the {grid.unit}s stand on {sides_text(sides)}; expected "
+            f"{'one number' if len(sides) == 1 else f'{len(sides)} numbers'}, as in --token {example}"
+        )
+    if any(not 0 <= place < side for place, side in zip(token, sides, strict=True)):
+        first, last = ",".join("0" * len(sides)), ",".join(str(side - 1) for side in sides)
+        raise UsageError(
+            f"--token {text}: outside the grid of {sides_text(sides)} {grid.unit}s; expected {first} to {last}"
+        )
+    return tuple(token)
 
 
 class Met(msgspec.Struct, frozen=True, kw_only=True):

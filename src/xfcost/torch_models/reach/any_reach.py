@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from torch import nn
 
-from xfcost.counting.reach.maps import checked_token, token_at
-from xfcost.counting.reach.result import BlockReach, InputGrid, Map, Reach, met_of
+from xfcost.counting.reach.result import BlockReach, InputGrid, Map, Reach, checked_token, met_of, token_at
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.grid import Grid
 from xfcost.torch_models.any_model.inputs import Given
@@ -194,7 +193,7 @@ def _block(step: _Step, stream: str, inputs: Mapping[str, InputGrid], number: in
 def _maps(
     inputs: Sequence[InputGrid], steps: Sequence[_Step], streams: Sequence[str], token: Sequence[int] | None
 ) -> list[Map]:
-    """As `counting.reach.maps` collects them."""
+    """As `counting.reach.composed` collects them."""
     grids = {one.name: one for one in inputs}
     tokens = {name: tuple(side // 2 for side in one.sides) for name, one in grids.items()}
     if token is not None:
