@@ -17,7 +17,6 @@ from xfcost.formulas.recurrent import Recurrent
 from xfcost.layers.token import Token
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.gru import Gru
 from xfcost.mechanisms.lstm import Lstm
 from xfcost.spec.load import load
@@ -41,53 +40,6 @@ TELL = Lstm(hidden=5, attend=Additive(hidden=3, bias=True, gate=True), start="me
 
 def spot(tokens: int = 7, memory: int = 4, dim: int = 6, memory_dim: int = 8) -> Place:
     return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, memory=Grid((memory,)), memory_dim=memory_dim)
-
-
-def rows_of(component: Recurrent, where: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(where)}
-
-
-def test_the_alignment_by_hand() -> None:
-    # 7 steps, 4 tokens of 8, a state of 5, 3 units of the alignment.
-    rows = rows_of(SEARCH, spot())
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "keys": 96,  # 4·8·3, once
-        "start_linear": 20,  # half of 8, by 5
-        "input": 630,  # 7·6·15
-        "query": 105,  # 7·5·3
-        "energies": 84,  # 7·4·3
-        "weighted_sum": 224,  # 7·4·8
-        "context": 840,  # 7·8·15
-        "recurrence": 525,  # 7·5·15
-        "readout_state": 140,  # 7·5·4
-        "readout_input": 168,  # 7·6·4
-        "readout_context": 224,  # 7·8·4
-    }
-    assert (rows["add"].flops, rows["tanh"].flops, rows["softmax"].flops) == (84, 5 * 84, 5 * 28)
-    assert (rows["readout_add"].flops, rows["readout_maxout"].comparisons) == (2 * 28, 28)
-    assert rows["energies"].attention_entries == rows["energies"].pairs == 28
-    # the first state and seven more, of 5; seven contexts of 8
-    assert rows["join"].moved == 8 * 5 + 7 * 8
-    assert sum(row.params for row in rows.values()) == 24 + 20 + 90 + 15 + 3 + 120 + 75 + 20 + 24 + 32
-
-
-def test_only_the_alignment_and_the_sum_grow_with_both_lengths() -> None:
-    small, wide, both = (rows_of(SEARCH, spot(tokens, memory)) for tokens, memory in ((7, 4), (7, 8), (14, 8)))
-    twice = [path for path in small if small[path].flops and wide[path].flops == 2 * small[path].flops]
-    assert twice == ["keys", "add", "tanh", "energies", "softmax", "weighted_sum"]
-    four = [path for path in small if small[path].flops and both[path].flops == 4 * small[path].flops]
-    assert four == ["add", "tanh", "energies", "softmax", "weighted_sum"]
-
-
-def test_a_gate_and_a_mean_by_hand() -> None:
-    rows = rows_of(TELL, spot())
-    assert (rows["gate_linear"].macs, rows["gate_linear"].params) == (35, 6)
-    assert (rows["gate_sigmoid"].flops, rows["gate_multiply"].flops) == (3 * 7, 7 * 8)
-    # both of an LSTM's states, out of 8 numbers
-    assert (rows["start_mean"].flops, rows["start_linear"].macs, rows["start_linear"].params) == (32, 80, 90)
-    assert (rows["readout_state"].macs, rows["readout_context"].macs) == (7 * 5 * 6, 7 * 8 * 6)
-    assert rows["energies"].flops == 2 * 84 + 28
-    assert "readout_maxout" not in rows
 
 
 def test_rnnsearch_by_hand() -> None:

@@ -1,4 +1,4 @@
-"""Axial attention: its lines by hand, its public figures, and sequences that are folded to stand on a grid."""
+"""Axial attention: along depth, its public figures, and sequences that are folded to stand on a grid."""
 
 from __future__ import annotations
 
@@ -48,29 +48,6 @@ def total(component: Axial, spot: Place, quantity: str) -> int:
 # Lines -------------------------------------------------------------------------------------------------------------
 
 
-def test_lines_by_hand():
-    # 0 1 2
-    # 3 4 5
-    grid = Grid((2, 3))
-    row, column = Axial(axis="row", heads=1), Axial(axis="column", heads=1)
-    assert list(row.reads(grid, 4)) == [3, 4, 5]
-    assert list(column.reads(grid, 4)) == [1, 4]
-    assert list(Axial(axis="row", heads=1, causal=True).reads(grid, 4)) == [3, 4]
-    assert list(Axial(axis="column", heads=1, causal=True).reads(grid, 1)) == [1]
-    # Rows of 3: 2·3² pairs; columns of 2: 3·2². Causal: 2·(1 + 2 + 3), 3·(1 + 2).
-    assert (row.pairs(grid), column.pairs(grid)) == (18, 12)
-    causal = [Axial(axis=axis, heads=1, causal=True).pairs(grid) for axis in ("row", "column")]
-    assert causal == [12, 9]
-
-
-def test_in_a_volume_depth_is_the_first_axis():
-    # Tokens of 2×3×4: 12 to a slice, 4 to a row.
-    depth, column, row = (Axial(axis=axis, heads=1) for axis in ("depth", "column", "row"))
-    assert list(depth.reads(VOLUME, 17)) == [5, 17]
-    assert list(column.reads(VOLUME, 17)) == [13, 17, 21]
-    assert list(row.reads(VOLUME, 17)) == [16, 17, 18, 19]
-
-
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("fused", [False, True])
 def test_attention_along_depth(causal, fused):
@@ -82,13 +59,6 @@ def test_attention_along_depth(causal, fused):
     assert seen.reads == tuple(frozenset(component.reads(VOLUME, token)) for token in range(24))
     assert seen.pairs == component.pairs(VOLUME)
     assert joined(component, case.place, 2, "none").agreement.exact
-
-
-def test_all_axes_beside_each_other_read_one_row_and_one_column():
-    # 8×16: 8 + 16 - 1 = 23 of 128 tokens.
-    component = Axial(axis="all", heads=1)
-    assert {len(component.reads(Grid((8, 16)), token)) for token in range(128)} == {23}
-    assert component.pairs(Grid((8, 16))) == 128 * 23
 
 
 def test_a_row_and_then_a_column_read_the_whole_grid(tmp_path):
@@ -127,12 +97,6 @@ def test_the_public_image_transformer_s_attention_layers():
     components = [Axial(axis=axis, heads=8, projection_bias=False) for axis in ("row", "column")]
     params = sum(total(component, spot, "params") + 2 * 128 + 128 for component in components)
     assert (4 * params, 4 * sum(total(component, spot, "macs") for component in components)) == theirs
-
-
-def test_scores_are_n_sqrt_n_and_not_n_squared():
-    # 64×64: 4096·64 of 4096², a 64th.
-    component = Axial(axis="row", heads=1)
-    assert total(component, at((64, 64)), "attention_entries") * 64 == 4096**2
 
 
 # Places ------------------------------------------------------------------------------------------------------------

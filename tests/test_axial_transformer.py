@@ -19,7 +19,6 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
-from xfcost.torch_models.modules import MODULES
 
 # Ho et al. 2019, §4.2 and figure 3, on 3×4 pixels of one width: the outer decoder reads rows whole and columns upwards,
 # its output goes down by a row; the inner one reads the pixels, shifted right, to the left in their row.
@@ -107,40 +106,6 @@ def test_counted_and_traced_agree_row_by_row(tmp_path):
 
 def at(*sides: int, special: int = 0, **more) -> Place:
     return Place(grid=Grid(sides, special), dim=2, out_dim=2, **more)
-
-
-def numbered(count: int) -> Tensor:
-    """Token n is (n, -n), counted from 1."""
-    numbers = torch.arange(1.0, count + 1)
-    return torch.stack([numbers, -numbers], dim=-1)[None]
-
-
-@pytest.mark.parametrize(
-    ("axis", "sides", "expected"),
-    [
-        ("row", (2, 3), [0, 1, 2, 0, 4, 5]),
-        ("column", (2, 3), [0, 0, 0, 1, 2, 3]),
-        ("row", (4,), [0, 1, 2, 3]),
-        ("row", (3, 1), [0, 0, 0]),
-        ("depth", (2, 1, 2), [0, 0, 1, 2]),
-        ("column", (2, 2, 2), [0, 0, 1, 2, 0, 0, 5, 6]),
-    ],
-)
-def test_a_shift_moves_every_line_by_one(axis, sides, expected):
-    component = Shift(axis=axis)
-    spot = at(*sides)
-    component.check(spot)
-    shifted = MODULES[Shift](component, spot)(numbered(spot.grid.tokens))
-    assert shifted[0, :, 0].tolist() == expected
-    assert shifted[0, :, 1].tolist() == [-number for number in expected]
-
-
-def test_positions_are_a_row_s_vector_plus_a_column_s():
-    entry = MODULES[AxisPosition](AxisPosition(), at(2, 3))
-    rows, columns = entry.tables.rows, entry.tables.columns
-    added = entry(torch.zeros(1, 6, 2))
-    torch.testing.assert_close(added[0, 5], rows[1] + columns[2])
-    torch.testing.assert_close(added[0, 1], rows[0] + columns[1])
 
 
 MEMORY = {"memory": Grid((2, 3)), "memory_dim": 2}

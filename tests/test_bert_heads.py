@@ -1,4 +1,4 @@
-"""BERT's heads of pre-training: rows by hand, and all of BERT beside transformers."""
+"""BERT's heads of pre-training: what is refused, and all of BERT beside transformers."""
 
 from __future__ import annotations
 
@@ -39,21 +39,6 @@ def spec(**head: Any) -> dict[str, Any]:
         "stages": [{"dim": DIM, "depth": 2, "block": [{"kind": "full", "heads": 3}, {"kind": "mlp"}]}],
         "head": {"kind": "masked_language_model", "share": "embedding"} | head,
     }
-
-
-def test_rows_by_hand() -> None:
-    spot = Place(grid=Grid((7,)), dim=4, out_dim=4, vocabulary=9)
-    rows = {row.path: row for row in MaskedLanguageModel(next_sentence=True).operations(spot)}
-    # 4·4 + 4 parameters, 7·16 MACs
-    assert (rows["transform"].params, rows["transform"].macs) == (20, 112)
-    assert (rows["act"].flops, rows["norm"].params) == (7 * 4 * 5, 8)
-    # 4·9 + 9 parameters, 7·36 MACs, twice that and 7·9 biases
-    assert (rows["linear"].params, rows["linear"].macs, rows["linear"].flops) == (45, 252, 567)
-    assert (rows["pooler_linear"].params, rows["pooler_linear"].macs) == (20, 16)
-    assert (rows["next_sentence"].params, rows["next_sentence"].macs) == (10, 8)
-    tied = {row.path: row for row in MaskedLanguageModel(share="words").operations(spot)}
-    assert (tied["linear"].params, tied["linear"].shared) == (9, "words")
-    assert "next_sentence" not in tied
 
 
 def test_what_can_not_stand_is_refused() -> None:

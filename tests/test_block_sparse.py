@@ -1,4 +1,4 @@
-"""Block-sparse attention: counts by hand, the drawn blocks, the fall-back, and transformers' BigBird beside it."""
+"""Block-sparse attention: the drawn blocks, the fall-back, and transformers' BigBird beside it."""
 
 from __future__ import annotations
 
@@ -33,38 +33,7 @@ def at(tokens: int, **more: Any) -> Place:
     return Place(grid=Grid((tokens,)), dim=8, out_dim=8, **more)
 
 
-def rows(component: BlockSparse, spot: Place) -> dict[str, Any]:
-    return {row.path: row for row in component.operations(spot)}
-
-
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_rows_by_hand() -> None:
-    # 17 tokens in blocks of 2: u = 9, P = 18; global, edge and 5 other blocks; r = 1
-    found = rows(BlockSparse(heads=2, block=2, random_blocks=1), at(17))
-    assert found["pad"].moved == 18 * 8
-    assert found["qkv"].macs == 18 * 8 * 24
-    # keys and values: 5 blocks read 6, two read 5, of 2 tokens and 8 channels
-    assert found["gather"].moved == 2 * (5 * 6 + 2 * 5) * 2 * 8
-    assert found["global_scores"].macs == found["global_weighted_sum"].macs == 4 * 18 * 8
-    assert found["edge_scores"].macs == found["edge_weighted_sum"].macs == 2 * 2 * 10 * 8
-    assert found["scores"].macs == found["weighted_sum"].macs == 5 * 2 * 12 * 8
-    entries = [found[name].attention_entries for name in ("global_scores", "edge_scores", "scores")]
-    assert entries == [2 * 4 * 18, 2 * 2 * 2 * 10, 2 * 5 * 2 * 12]
-    # as b²·[2u + 2(4+r) + (u-4)(5+r)] for each head
-    assert sum(entries) == 2 * 4 * (2 * 9 + 2 * 5 + 5 * 6)
-    assert [found[name].mixing for name in ("global_scores", "edge_scores", "scores")] == ["global", "local", "local"]
-
-
-def test_pairs_by_hand() -> None:
-    component = BlockSparse(heads=1, block=2, random_blocks=1)
-    # 16 tokens, u = 8: 4 rows of 16, 4 of 10, 8 of 12
-    assert component.pairs(Grid((16,))) == 64 + 40 + 96
-    # 15 tokens: the last block holds one; 3 rows of 15, and every other row reads one key less
-    assert component.pairs(Grid((15,))) == 45 + 36 + 88
-    # 14 tokens are full
-    assert component.pairs(Grid((14,))) == 196
 
 
 @pytest.mark.parametrize("r", [0, 1, 3, 5])

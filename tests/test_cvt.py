@@ -1,4 +1,4 @@
-"""Attention with convolutional projections and CvT: by hand, at its edges, and beside transformers' models."""
+"""Attention with convolutional projections and CvT: at its edges, and beside transformers' models."""
 
 from __future__ import annotations
 
@@ -30,33 +30,6 @@ transformers = pytest.importorskip("transformers")
 
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_rows_by_hand() -> None:
-    # 5×4 tokens and an special one, width 6; keys at every second position: 3×2 and the special one, 7.
-    found = {row.path: row for row in ConvAttention(heads=2).operations(at(5, 4, special=1))}
-    core = ["scale", "scores", "softmax", "weighted_sum"]
-    projections = [f"{name}_{part}" for name in "qkv" for part in ("conv", "norm", "join", "linear")]
-    assert list(found) == [*projections, *core, "out"]
-    assert (found["q_conv"].params, found["q_conv"].macs, found["q_conv"].flops) == (54, 20 * 54, 2 * 20 * 54)
-    assert (found["k_conv"].params, found["k_conv"].macs, found["v_conv"].macs) == (54, 6 * 54, 6 * 54)
-    assert (found["q_conv"].mixing, found["q_conv"].reads, found["q_conv"].reads_tokens) == ("local", "W²", 9)
-    assert not found["q_conv"].content_dependent
-    assert (found["q_norm"].flops, found["k_norm"].flops, found["k_norm"].params) == (20 * 12, 6 * 12, 12)
-    assert (found["q_join"].moved, found["k_join"].moved, found["k_join"].only_moves) == (21 * 6, 7 * 6, True)
-    assert (found["q_linear"].macs, found["k_linear"].macs, found["k_linear"].params) == (21 * 36, 7 * 36, 42)
-    assert found["scale"].flops == 21 * 6
-    assert (found["scores"].macs, found["scores"].attention_entries) == (21 * 7 * 6, 2 * 21 * 7)
-    assert (found["scores"].mixing, found["scores"].reads, found["scores"].reads_tokens) == ("global", "N/R²", 7)
-    alone = {row.path for row in ConvAttention(heads=2, kv_stride=1).operations(at(5, 4))}
-    assert alone == set(found) - {"q_join", "k_join", "v_join"}
-
-
-def test_scores_are_scaled_by_the_whole_width() -> None:
-    spot = at(2, 2)
-    for heads in (1, 2, 3):
-        module = MODULES[ConvAttention](ConvAttention(heads=heads), spot)
-        assert module.scale.factor == pytest.approx(6**-0.5)
 
 
 def test_a_query_is_made_of_its_neighbours() -> None:

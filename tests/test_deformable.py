@@ -1,4 +1,4 @@
-"""Deformable attention: by hand, at its edges, on feature maps of any sizes, and beside transformers' encoder."""
+"""Deformable attention: at its edges, on feature maps of any sizes, and beside transformers' encoder."""
 
 from __future__ import annotations
 
@@ -37,24 +37,6 @@ def at(grid: Grid, dim: int = 6) -> Place:
 
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_rows_of_two_maps_by_hand() -> None:
-    # 4·6 + 2·3 = 30 tokens of width 6; 2 heads with 3 points in each of 2 maps: 12 points of a token
-    rows = {row.path: row for row in Deformable(heads=2, points=3).operations(at(several(*MAPS)))}
-    assert list(rows) == ["value", "offsets", "weights", "normalize", "locate", "sample", "combine", "out"]
-    assert (rows["value"].macs, rows["offsets"].macs, rows["weights"].macs) == (30 * 36, 30 * 6 * 24, 30 * 6 * 12)
-    assert (rows["offsets"].params, rows["weights"].params) == (6 * 24 + 24, 6 * 12 + 12)
-    assert rows["weights"].attention_entries == 2 * 30 * 6
-    assert (rows["normalize"].flops, rows["locate"].flops) == (30 * 12 * 5, 30 * 24 * 2)
-    # 30·6 samples of width 6, a product and a sum for each of 4 cells; for 30·12 points 4 weights of 4 FLOPs
-    assert (rows["sample"].macs, rows["sample"].flops) == (0, 30 * 6 * 6 * 4 * 2 + 30 * 12 * 4 * 4)
-    assert rows["sample"].moved == 30 * 6 * 6  # the samples of both maps beside each other
-    assert (rows["combine"].macs, rows["combine"].flops) == (0, 30 * 6 * 6 * 2)
-    assert (rows["sample"].mixing, rows["sample"].reads, rows["sample"].reads_tokens) == ("local", "8·k", 24)
-    assert [path for path, row in rows.items() if row.mixes or row.content_dependent] == ["sample"]
-    alone = {row.path: row for row in Deformable(heads=2, points=3).operations(at(Grid((5, 6))))}
-    assert (alone["sample"].reads, alone["sample"].reads_tokens, alone["sample"].moved) == ("4·k", 12, 0)
 
 
 @pytest.mark.parametrize(

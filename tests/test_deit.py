@@ -120,28 +120,6 @@ def test_what_distillation_adds_by_hand() -> None:
     assert distilled.metadata.tokens == "196 (14×14) + 2"
 
 
-def test_the_tokens_stand_one_behind_the_other_before_the_grid(tmp_path: Path) -> None:
-    live = build(placed(tmp_path, deit_spec()), "cpu")
-    _, token, distillation, _ = live.model.streams[0].embed
-    x = torch.randn(1, 6, 12)
-    found = distillation(token(x))
-    torch.testing.assert_close(found[:, 0], token.prepend.weight[0])
-    torch.testing.assert_close(found[:, 1], distillation.insert.weight[0])
-    torch.testing.assert_close(found[:, 2:], x)
-
-
-def test_the_answer_is_the_mean_of_both_tokens_classifiers(tmp_path: Path) -> None:
-    architecture = placed(tmp_path, deit_spec(), dtype="float64")
-    head = build(architecture, "cpu").model.head
-    x = torch.randn(2, 8, 12, dtype=torch.float64)
-    normed = head.norm(x)
-    plain = (head.linear(normed[:, 0]) + head.distillation_linear(normed[:, 1])) / 2
-    torch.testing.assert_close(head(x), plain)
-    rows = {row.operation: row for row in count(architecture).rows if row.path.startswith("head.")}
-    assert rows["average"].flops == 2 * CLASSES  # an addition and a halving per class
-    assert rows["linear"].macs == rows["distillation_linear"].macs == 12 * CLASSES
-
-
 def test_tokens_that_are_not_there_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ComponentError, match="no class token; the distillation token follows it"):
         DistillationToken().check(Place(grid=Grid((4,)), dim=4, out_dim=4))

@@ -143,8 +143,8 @@ def test_what_leaves_has_the_shape_that_is_said(case: LayerCase) -> None:
 # The same numbers as a reference that shares nothing ────────────────────────────────────────────────────────────────
 
 
-# Their references stand in test_conv_layers.py, test_pooling_attention.py and test_moe.py.
-ELSEWHERE = {"conv", "pool", "pooling_attention", "moe"}
+# Their references stand in test_pooling_attention.py and test_moe.py.
+ELSEWHERE = {"pooling_attention", "moe"}
 REFERRED = [case for case in LAYER_CASES if tag_of(type(case.layer)) not in ELSEWHERE]
 
 

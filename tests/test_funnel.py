@@ -1,4 +1,4 @@
-"""Funnel attention: by hand, where it shortens and where it doesn't, and transformers' model with its weights."""
+"""Funnel attention: where it shortens and where it doesn't, and transformers' model with its weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel
 
 VOCABULARY, DIM, HIDDEN = 29, 12, 20
@@ -29,34 +28,6 @@ VOCABULARY, DIM, HIDDEN = 29, 12, 20
 
 def spot(tokens: int, dim: int = 4) -> Place:
     return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim)
-
-
-def test_the_rows_of_a_pooled_layer_by_hand() -> None:
-    # 8 tokens of 4, two heads: 4 queries over 8 keys, T = 8 + 2·4 distances.
-    rows = {row.path: row for row in Funnel(heads=2, stride=2, token_types=True).operations(spot(8))}
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "q": 64,  # 4·4·4
-        "kv": 256,  # 8·4·8
-        "r": 256,  # 16·4·4
-        "position_scores": 256,  # 4·16·4
-        "types": 32,  # 4·2·4
-        "scores": 128,  # 4·8·4
-        "weighted_sum": 128,
-        "out": 64,
-    }
-    assert {path: row.params for path, row in rows.items() if row.params} == {
-        "q": 16,
-        "kv": 40,
-        "r": 16,
-        "content_bias": 4,
-        "position_bias": 4,
-        "type_bias": 4,
-        "types": 8,
-        "out": 20,
-    }
-    # [CLS], itself twice, and the other 7 but the last: 8 vectors laid side by side, 4 means of two
-    assert (rows["pool"].moved, rows["pool"].flops) == (32, 32)
-    assert (rows["scores"].pairs, rows["scores"].attention_entries, rows["type_pick"].attention_entries) == (32, 64, 64)
 
 
 @pytest.mark.parametrize(
@@ -227,17 +198,6 @@ def compared(theirs: nn.Module, architecture: Architecture, live: BuiltModel) ->
     assert_alike(theirs, architecture, live, "last_hidden_state")
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("separate_cls", [False, True])
-def test_every_row_is_what_the_trace_sees(batch: int, *, separate_cls: bool, tmp_path: Path) -> None:
-    spec = funnel_spec(13, separate_cls=separate_cls)
-    spec["stages"].append(decoder(separate_cls=separate_cls))
-    architecture, live = ours_of(spec, tmp_path, batch=batch)
-    ledger = reconciled(count(architecture), *live)
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
-
-
 def closed_form(queries: int, keys: int, shift: int, dim: int, hidden: int) -> int:
     """One layer's MACs as the component's docstring has them, with its feed-forward network."""
     distances = keys + shift * queries
@@ -266,15 +226,6 @@ def test_the_released_base_model_in_closed_form() -> None:
 def back(tokens: int, there: int | None, dim: int = 4) -> Place:
     memory = {} if there is None else {"memory": Grid((there,)), "memory_dim": 4}
     return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, **memory)
-
-
-def test_upsampling_by_hand() -> None:
-    # 4 tokens of 4 to 13: [CLS] apart, 3 repeated 4 times, 13 laid side by side; 13·4 additions
-    repeat, add = Upsample(factor=4).operations(back(4, 13))
-    assert (repeat.moved, add.flops) == ((3 * 4 + 13) * 4, 52)
-    repeat, _ = Upsample(factor=4, separate_cls=False).operations(back(4, 13))
-    assert repeat.moved == 4 * 4 * 4
-    assert Upsample(factor=4).out(back(4, 13))[0] == Grid((13,))
 
 
 @pytest.mark.parametrize(

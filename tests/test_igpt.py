@@ -9,17 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from strategies import counted_spec
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, weights_of
 from whole_probe import probe
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
-from xfcost.layers.shift import Shift
-from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.modules import MODULES
 
 transformers = pytest.importorskip("transformers")
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
@@ -116,39 +111,6 @@ def test_a_preset_has_their_parameters_but_for_the_biases(preset: str) -> None:
         theirs = theirs_igpt(n_embd=width, n_layer=layers, n_head=heads)
     ours = count(place(load(preset), Run())).total("params")
     assert ours == sum(parameter.numel() for parameter in theirs.parameters()) - layers * 9 * width
-
-
-def test_a_preset_by_hand() -> None:
-    """iGPT-S, N = 1024, d = 512: 12·d² and two gains per layer, two tables of colours, positions, start, last gain."""
-    ledger = count(place(load("igpt-s"), Run()))
-    n, d = 1024, 512
-    assert ledger.total("params") == 24 * (12 * d * d + 2 * d) + 2 * 512 * d + n * d + d + d == 76_571_648
-    assert ledger.total("macs") == 24 * (12 * n * d * d + 2 * n * n * d) + n * 512 * d == 103_347_650_560
-    assert ledger.total("attention_entries") == 24 * 8 * n * n
-    bound = [(row.title, row.params) for row in ledger.rows if row.bound]
-    assert bound == [("Position table", n * d)]
-
-
-def test_a_learned_start_costs_a_vector_and_moves_as_much(tmp_path: Path) -> None:
-    plain = igpt_spec(6)
-    plain["embed"] = [{"kind": "token"}, {"kind": "shift", "axis": "row"}, {"kind": "position"}]
-    rows = [
-        {row.operation: row for row in counted_spec(data, tmp_path).rows if row.path.startswith("embed.1.")}["shift"]
-        for data in (plain, igpt_spec(6))
-    ]
-    assert [(row.params, row.moved, row.order) for row in rows] == [(0, 72, None), (WIDTH, 72, "O(d) parameters")]
-
-
-@pytest.mark.parametrize("sides", [(5,), (1,), (3, 4), (2, 1)], ids=str)
-def test_a_learned_start_stands_before_every_line(sides: tuple[int, ...]) -> None:
-    spot = Place(grid=Grid(sides), dim=4, out_dim=4)
-    for axis in ("row", "column")[: len(sides)]:
-        learned, zeros = (MODULES[Shift](Shift(axis=axis, start=start), spot) for start in ("learned", "zeros"))
-        x = torch.randn(2, spot.grid.total, 4)
-        with torch.no_grad():
-            first = zeros.shift(torch.ones_like(x)) == 0
-            expected = torch.where(first, learned.shift.weight, zeros(x))
-            torch.testing.assert_close(learned(x), expected, rtol=0, atol=0)
 
 
 def test_no_pixel_is_read_before_its_turn(tmp_path: Path) -> None:

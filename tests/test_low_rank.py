@@ -35,26 +35,6 @@ def model(*blocks: dict[str, Any], length: int = 16, dim: int = 12) -> dict[str,
     }
 
 
-def test_rows_by_hand() -> None:
-    # N=10, d=6, h=2, d_k=3, k=4: EᵀK, FᵀV, QKᵀ and AV are 10·4·2·3 = 240 MACs each; 2·10·4 scores.
-    rows = {row.path: row for row in LowRank(heads=2, rank=4).operations(spot(10))}
-    names = ("key_projection", "value_projection", "scores", "weighted_sum")
-    assert [rows[name].macs for name in names] == [240] * 4
-    assert rows["scores"].attention_entries == 80
-    assert [rows[name].params for name in names] == [40, 40, 0, 0]
-    assert [rows[name].content_dependent for name in names] == [False, False, True, True]
-    assert [rows[name].reads_tokens for name in names] == [10, 10, 4, 4]
-
-
-@pytest.mark.parametrize(
-    ("share", "params"), [("none", 4 * 40), ("headwise", 2 * 40), ("key_value", 40), ("layerwise", 0)]
-)
-def test_sharing_changes_parameters_and_not_the_work(share: Any, params: int) -> None:
-    rows = [row for row in LowRank(heads=2, rank=4, share=share).operations(spot(10)) if "projection" in row.path]
-    assert sum(row.params for row in rows) == params
-    assert sum(row.macs for row in rows) == 480
-
-
 def test_layerwise_sharing_is_one_table_in_the_model(tmp_path: Path) -> None:
     file = tmp_path / "shared.yaml"
     file.write_text(as_yaml({"name": "shared"} | model(*[{"heads": 2, "rank": 4, "share": "layerwise"}] * 3)))

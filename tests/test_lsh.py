@@ -1,4 +1,4 @@
-"""LSH attention: arithmetic by hand, what it refuses and tells, growth, leaks, and transformers' Reformer."""
+"""LSH attention: buckets, what it refuses and notes, growth, leaks, and transformers' Reformer."""
 
 from __future__ import annotations
 
@@ -33,40 +33,6 @@ def torch_module(component: Lsh, tokens: int, device: str = "cpu") -> LshAttenti
 
 
 # Arithmetic ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_rows_by_hand():
-    # 10 tokens, chunks of 4: 12 with padding, 3 chunks per round, 2·3 = 6 buckets, 2 rounds, 3 heads of 4.
-    found = rows(Lsh(heads=3, rounds=2, bucket=4), 10)
-    assert list(found) == [
-        "pad", "query_key", "value", "rotate", "hash", "sort", "gather", "normalise", "look_back", "scores", "mask",
-        "logsumexp", "softmax", "weighted_sum", "undo", "round_weights", "combine", "out",
-    ]  # fmt: skip
-    assert found["pad"].moved == 12 * 12
-    assert found["query_key"].macs == found["value"].macs == found["out"].macs == 12 * 12 * 12
-    assert found["rotate"].macs == 3 * 2 * 12 * 4 * 3  # heads · rounds · tokens · d_k · columns
-    assert found["rotate"].params == 0
-    assert (found["hash"].comparisons, found["hash"].moved) == (3 * 2 * 12 * 6, 0)
-    assert found["hash"].flops == 3 * 2 * 12  # the opposite of the least column
-    assert found["sort"].comparisons == 3 * 2 * 12 * 4  # ⌈log₂ 12⌉ = 4
-    assert found["gather"].moved == 2 * 2 * 12 * 12  # queries and values, 2 rounds of 12 tokens of 12
-    assert found["look_back"].moved == 2 * 3 * 2 * 12 * 12
-    assert found["normalise"].flops == 2 * 12 * (4 * 12 + 2 * 3)
-    assert found["scores"].macs == found["weighted_sum"].macs == 2 * 12 * 8 * 12  # 24 queries read 8 keys each
-    assert found["scores"].attention_entries == 3 * 2 * 12 * 8
-    assert found["logsumexp"].flops == 4 * 3 * 2 * 12 * 8
-    assert found["softmax"].flops == 2 * 3 * 2 * 12 * 8
-    assert found["undo"].moved == 2 * 12 * 12 + 3 * 2 * 12  # answers, and one normaliser per head and round
-    assert found["round_weights"].flops == 5 * 3 * 2 * 12
-    assert found["combine"].flops == 2 * 2 * 12 * 12
-    assert (found["scores"].reads, found["scores"].reads_tokens) == ("2·b·r", 10)  # 16 keys, of 10 tokens
-
-
-def test_one_round_weighs_no_rounds():
-    found = rows(Lsh(heads=3, rounds=1, bucket=4), 8)
-    assert not {"round_weights", "combine", "pad"} & set(found)
-    assert found["undo"].moved == 8 * 12
-    assert found["scores"].reads_tokens == 8
 
 
 @pytest.mark.parametrize(("buckets", "columns"), [(None, 2048), (64, 32), ([16, 32], 24), ([2, 4, 6], 6)])

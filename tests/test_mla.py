@@ -1,4 +1,4 @@
-"""Latent attention: rows by hand, what is refused, and its cost beside multi-head attention's."""
+"""Latent attention: its cache, what is refused, and its cost beside multi-head attention's."""
 
 from __future__ import annotations
 
@@ -19,46 +19,6 @@ from xfcost.spec.load import load
 
 def at(tokens: int, dim: int) -> Place:
     return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim)
-
-
-def test_rows_by_hand() -> None:
-    # 7 tokens of width 12, 3 heads of 4 + 2 columns and values of 5, latents of 10 and 8
-    component = Mla(heads=3, rope_dim=2, value_dim=5, kv_rank=10, q_rank=8, causal=True)
-    rows = {row.path: row for row in component.operations(at(7, 12))}
-    assert (rows["q_down"].params, rows["q_up"].params) == (12 * 8, 8 * 3 * 6)
-    assert (rows["q_norm"].params, rows["kv_norm"].params) == (8, 10)
-    assert (rows["kv_down"].params, rows["kv_down"].macs) == (12 * 12, 7 * 12 * 12)
-    assert (rows["kv_up"].params, rows["kv_up"].macs) == (10 * 3 * 9, 7 * 10 * 3 * 9)
-    # 3 heads of queries and one key are turned, 2 columns each
-    assert (rows["rotary"].flops, rows["rotary"].moved) == (3 * 7 * 4 * 2, 7 * 4 * 2)
-    assert rows["join"].moved == 2 * 7 * 3 * 6
-    assert (rows["scores"].macs, rows["scores"].attention_entries, rows["scores"].pairs) == (49 * 18, 3 * 49, 28)
-    assert rows["weighted_sum"].macs == 49 * 15
-    assert (rows["out"].params, rows["out"].macs) == (15 * 12, 7 * 15 * 12)
-
-
-def test_without_a_rank_queries_are_projected_straight() -> None:
-    rows = {row.path: row for row in Mla(heads=3, rope_dim=2, kv_rank=10).operations(at(7, 12))}
-    assert rows["q"].params == 12 * 3 * 6
-    assert not {"q_down", "q_norm", "q_up"} & set(rows)
-    # a value is as wide as a head's content where nothing else is said
-    assert rows["weighted_sum"].macs == 49 * 12
-
-
-def test_biases_are_those_of_what_leaves_the_stream_and_returns_to_it() -> None:
-    spot = at(7, 12)
-    plain, biased = (
-        {
-            row.path: row.params
-            for row in Mla(heads=3, rope_dim=2, kv_rank=10, q_rank=8, projection_bias=bias).operations(spot)
-        }
-        for bias in (False, True)
-    )
-    assert {path: biased[path] - plain[path] for path in plain if biased[path] != plain[path]} == {
-        "q_down": 8,
-        "kv_down": 12,
-        "out": 12,
-    }
 
 
 def test_a_cache_keeps_one_latent_whatever_the_heads() -> None:

@@ -1,4 +1,4 @@
-"""MobileViT: its blocks by hand, where they refuse to stand, and the whole beside transformers' with its weights."""
+"""MobileViT: where its blocks refuse to stand, and the whole beside transformers' with its weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from test_against_transformers import put, scrambled, take, theirs_of, weights_o
 from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers.concatenate import Concatenate
 from xfcost.layers.dense import Dense
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
@@ -43,37 +42,6 @@ def counted(name: str, **run: Any) -> Ledger:
 # Inverted residuals ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_inverted_residual_by_hand() -> None:
-    # 4×5 tokens of 6, 12 inside, every second row and column: 2×3 leave, 7 wide.
-    rows = {row.path: row for row in InvertedResidual(ratio=2, stride=2).operations(spot(4, 5, out_dim=7))}
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "expand_conv": 1440,  # 20·6·12
-        "conv": 648,  # 6·9·12
-        "project_conv": 504,  # 6·12·7
-    }
-    assert {path: row.params for path, row in rows.items() if row.params} == {
-        "expand_conv": 72,
-        "expand_norm": 24,
-        "conv": 108,
-        "norm": 24,
-        "project_conv": 84,
-        "project_norm": 14,
-    }
-    assert "add" not in rows
-    assert {path for path, row in rows.items() if row.mixes} == {"conv"}
-
-
-def test_x_is_added_where_the_shape_stays() -> None:
-    def names(component: InvertedResidual, where: Place) -> list[str]:
-        return [row.path for row in component.operations(where)]
-
-    assert names(InvertedResidual(), spot(4, 4))[-1] == "add"
-    assert names(InvertedResidual(), spot(4, 4, out_dim=8))[-1] == "project_norm"
-    assert names(InvertedResidual(stride=2), spot(4, 4))[-1] == "project_norm"
-    # nothing is expanded by a ratio of 1
-    assert names(InvertedResidual(ratio=1), spot(4, 4))[0] == "conv"
-
-
 def test_an_inverted_residual_refuses() -> None:
     with pytest.raises(ComponentError, match=r"1\.1·6 is not a whole width"):
         InvertedResidual(ratio=1.1).check(spot(4, 4))
@@ -82,17 +50,6 @@ def test_an_inverted_residual_refuses() -> None:
 
 
 # Unfolded attention ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_unfolded_attention_by_hand() -> None:
-    # 4×6 tokens, patches of 2×2: 4 places, 6 patches.
-    component, grid = Unfolded(heads=2), Grid((4, 6))
-    assert component.reads(grid, 0) == [0, 2, 4, 12, 14, 16]
-    assert component.reads(grid, 7) == component.reads(grid, 23) == [7, 9, 11, 19, 21, 23]
-    assert component.pairs(grid) == 24 * 6
-    rows = {row.path: row for row in component.operations(spot(4, 6))}
-    assert (rows["scores"].macs, rows["scores"].attention_entries) == (4 * 36 * 6, 2 * 4 * 36)
-    assert (rows["scores"].reads, rows["scores"].reads_tokens) == ("N/P²", 6)
 
 
 def test_patches_of_one_are_full_attention() -> None:
@@ -145,17 +102,6 @@ def test_unfolded_attention_refuses() -> None:
 
 
 # An earlier stage beside this one ────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_concatenating_by_hand() -> None:
-    where = Place(grid=Grid((2, 3)), dim=4, out_dim=9, memory=Grid((2, 3)), memory_dim=5)
-    component = Concatenate(stage=1)
-    assert component.out(where) == (Grid((2, 3)), 9)
-    (row,) = component.operations(where)
-    assert row.moved == 6 * 9
-    assert row.only_moves
-    x_BND, earlier_BNE = torch.randn(2, 6, 4), torch.randn(2, 6, 5)
-    assert torch.equal(MODULES[Concatenate](component, where)(x_BND, earlier_BNE), torch.cat([earlier_BNE, x_BND], -1))
 
 
 def test_what_can_not_stand_beside_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""MViT and MViTv2: presets against a plain model, pooling by hand, videos, and what is refused."""
+"""MViT and MViTv2: presets against a plain model, videos, and what is refused."""
 
 from __future__ import annotations
 
@@ -194,33 +194,7 @@ def test_parameters_follow_the_resolution_and_are_marked() -> None:
     assert after.total("params") - before.total("params") == (64**2 - 56**2) * 96
 
 
-def test_convolutions_that_pool_are_shared_by_all_heads() -> None:
-    one, four = (list(Pooling(heads=heads, head_dim=8).operations(here(4, 4, dim=32))) for heads in (1, 4))
-    for heads, rows in ((1, one), (4, four)):
-        pool = next(row for row in rows if row.path == "pool_k")
-        assert (pool.params, pool.macs) == (9 * 8, 16 * 9 * 8 * heads)
-
-
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_row_of_nine_tokens_by_hand() -> None:
-    # Keys at 0, 4 and 8, each of the token and its neighbours: 2 and 6 go into none. Queries at 0, 2, 4, 6, 8.
-    component, row = Pooling(heads=1, q_stride=2, kv_stride=4), Grid((9,))
-    assert (component.queries(row), component.keys(row)) == ((5,), (3,))
-    keys = {0, 1, 3, 4, 5, 7, 8}
-    assert [set(component.reads(row, query)) - keys for query in range(5)] == [set(), {2}, set(), {6}, set()]
-    assert component.pairs(row) == 5 * 7 + 2
-    # Without a pool of its own a query of [CLS] reads what all keys stand for, and itself.
-    alone = Pooling(heads=1, q_size=1, kv_stride=4)
-    assert list(alone.reads(Grid((9,), 1), 0)) == [0, *(token + 1 for token in sorted(keys))]
-
-
-def test_one_key_alone_leaves_queries_without_a_choice() -> None:
-    # Softmax over one key is 1: what the query is pooled from is not read, unless it is added.
-    row = Grid((3,))
-    assert set(Pooling(heads=1, kv_stride=4).reads(row, 2)) == {0, 1}
-    assert set(Pooling(heads=1, kv_stride=4, residual_pooling="all").reads(row, 2)) == {0, 1, 2}
 
 
 def test_windows_cut_keys_and_not_kernels() -> None:
@@ -239,33 +213,6 @@ def test_distances_count_in_steps_of_the_finer_grid() -> None:
     assert distance_rows(20, 39).max() < 2 * 39 - 1
 
 
-def test_position_scores_by_hand() -> None:
-    # 2 heads of 4, 6×6 queries against 3×3 keys: 36·8·(3 + 3) MACs; tables of 2·(2·6 - 1) rows of 4.
-    component = Pooling(heads=2, kv_stride=2, bias="decomposed")
-    rows = {row.path: row for row in component.operations(here(6, 6))}
-    assert rows["position_scores"].macs == 36 * 8 * 6
-    assert (rows["tables"].params, rows["tables"].moved) == (2 * 11 * 4, 2 * 6 * 3 * 4)
-    assert rows["tables"].once
-    assert rows["spread"].flops == 2 * 36 * 9
-    # [CLS] has no position: its rows and columns are filled up.
-    rows = {row.path: row for row in component.operations(here(6, 6, special=1))}
-    assert rows["spread"].moved == 2 * 37 * 10
-    assert rows["position_scores"].macs == 36 * 8 * 6
-
-
-def test_what_joins_the_stream_is_pooled_and_widened() -> None:
-    # 5×5 through a stride of 2 and a maximum of 3×3: 3×3 places of 16 columns, 9 comparisons each.
-    component = Pooling(heads=2, q_stride=2, out_width=16)
-    rows = {row.path: row for row in component.shortcut(here(5, 5))}
-    assert rows["residual_projection"].macs == 25 * 8 * 16
-    assert rows["residual_pool"].comparisons == 9 * 16 * 9
-    assert component.out(here(5, 5)) == (Grid((3, 3)), 16)
-    # Frames have no strides: 3×3 of each.
-    video = Pooling(heads=2, q_stride=[1, 2, 2])
-    assert next(video.shortcut(here(4, 5, 5))).comparisons == 4 * 9 * 8 * 9
-    assert not list(Pooling(heads=2).shortcut(here(5, 5)))
-
-
 def test_an_mlp_that_widens_projects_what_it_takes() -> None:
     component, spot = Mlp(out_width=12), here(5)
     torch.manual_seed(0)
@@ -277,11 +224,6 @@ def test_an_mlp_that_widens_projects_what_it_takes() -> None:
     assert torch.equal(after(x), after.residual_norm(after.residual_projection(x) + after.inner(x)))
     assert [row.path for row in component.shortcut(spot)] == ["residual_projection"]
     assert not list(Mlp(out_width=8).shortcut(spot))
-
-
-def test_an_mlp_that_widens_mixes_no_tokens_in_chunks_either() -> None:
-    rows = {row.path: row for row in Mlp(out_width=12, chunks=2).operations(here(5))}
-    assert (rows["fc2"].macs, rows["join"].moved) == (5 * 32 * 12, 5 * 12)
 
 
 # Videos ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -332,22 +274,6 @@ def test_a_video_wants_a_entry_that_slides(tmp_path: Path) -> None:
     live = build(place(loaded, Run(batch=2)), "cpu")
     assert live.inputs[0].shape == (2, 3, 4, 16, 20)
     assert live.model(*live.inputs).shape == (2, 40, 8)
-
-
-def test_a_cube_reads_a_cube() -> None:
-    entry = Conv(size=[3, 7, 7], stride=[2, 4, 4], channels=96)
-    row = next(entry.operations(Place(grid=Grid((16, 224, 224)), dim=3, out_dim=96)))
-    assert (row.macs, row.params) == (8 * 56 * 56 * 147 * 3 * 96, 147 * 3 * 96 + 96)
-    assert (row.reads, row.reads_tokens, row.mixing) == ("W³", 147, "local")
-
-
-def test_separate_positions_by_hand() -> None:
-    # 3 steps of 2×5 places and a class token: 3 + 10 + 1 rows; 30 sums once, 31 vectors laid one after the other.
-    rows = {row.path: row for row in Position(form="separate").operations(here(3, 2, 5, special=1))}
-    assert (rows["tables"].params, rows["tables"].flops, rows["tables"].moved) == (14 * 8, 30 * 8, 31 * 8)
-    assert rows["tables"].bound
-    assert rows["tables"].once
-    assert rows["add"].flops == 31 * 8
 
 
 # What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────

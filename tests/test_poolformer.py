@@ -1,4 +1,4 @@
-"""PoolFormer: what a border token reads and divides by, what mixes globally, and transformers' model beside ours."""
+"""PoolFormer: what kernels of any stride read, what mixes globally, and transformers' model beside ours."""
 
 from __future__ import annotations
 
@@ -22,45 +22,12 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.mechanisms.average_pool import AveragePooling
 
 transformers = pytest.importorskip("transformers")
 
 
 def spot(grid: Grid, dim: int = 1) -> Place:
     return Place(grid=grid, dim=dim, out_dim=dim)
-
-
-def test_a_corner_reads_4_an_edge_6_and_the_inside_9() -> None:
-    component, grid = AveragePool(), Grid((3, 4))
-    assert component.reads(grid, 0) == [0, 1, 4, 5]
-    assert component.reads(grid, 1) == [0, 1, 2, 4, 5, 6]
-    assert component.reads(grid, 5) == [0, 1, 2, 4, 5, 6, 8, 9, 10]
-    assert component.pairs(grid) == 4 * 4 + 6 * 6 + 2 * 9
-
-
-def test_a_border_divides_by_the_tokens_that_are_there() -> None:
-    # 3×3, a single 1 in the corner: its neighbours' means are 1/4 (itself), 1/6 (edges) and 1/9 (the middle).
-    pool = AveragePooling(AveragePool(), spot(Grid((3, 3))))
-    x = torch.zeros(1, 9, 1)
-    x[0, 0] = 1
-    expected = torch.tensor([1 / 4 - 1, 1 / 6, 0, 1 / 6, 1 / 9, 0, 0, 0, 0])
-    torch.testing.assert_close(pool(x)[0, :, 0], expected)
-    # Equal tokens are their own mean, at the border too; one token alone always is.
-    assert pool(torch.full((1, 9, 1), 3.0)).abs().max() == 0
-    assert AveragePooling(AveragePool(), spot(Grid((1, 1))))(torch.full((1, 1, 1), 3.0)).abs().max() == 0
-    assert AveragePool().reads(Grid((1, 1)), 0) == []
-
-
-def test_pooling_by_hand() -> None:
-    # 12 tokens of 10 channels: 9 additions each (padding included, as for every pool), one subtraction; no weights.
-    rows = {row.path: row for row in AveragePool().operations(spot(Grid((3, 4)), 10))}
-    assert {path: (row.params, row.macs, row.flops) for path, row in rows.items()} == {
-        "pool": (0, 0, 1080),
-        "subtract": (0, 0, 120),
-    }
-    assert (rows["pool"].mixing, rows["pool"].reads, rows["pool"].reads_tokens) == ("local", "W²", 9)
-    assert not rows["pool"].content_dependent
 
 
 @pytest.mark.parametrize(

@@ -171,22 +171,6 @@ def test_no_tensor_grows_faster_than_the_tokens(component: PoolingAttention) -> 
     assert math.log2(largest[1] / largest[0]) <= 1.01
 
 
-def test_a_entry_by_hand() -> None:
-    # 10 tokens of width 5, 3 seeds of width 6, 2 heads of 3
-    rows = {row.path: row for row in COMPONENTS[0].operations(spot(Grid((10,))))}
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "q": 3 * 36,
-        "kv": 10 * 5 * 12,
-        "scores": 3 * 10 * 6,
-        "weighted_sum": 3 * 10 * 6,
-        "out": 3 * 36,
-    }
-    assert rows["seeds"].params == 18
-    assert rows["scores"].attention_entries == 2 * 3 * 10
-    assert [path for path, row in rows.items() if row.once] == ["q"]
-    assert COMPONENTS[0].out(spot(Grid((2, 5), 1))) == (Grid((3,)), OUT)
-
-
 def test_refusals() -> None:
     where = spot(Grid((4,)))
     with pytest.raises(ComponentError, match="4 does not divide the width 6") as refused:

@@ -1,4 +1,4 @@
-"""Spatial-reduction attention and PVT: by hand, at its edges, and beside transformers' models."""
+"""Spatial-reduction attention and PVT: at its edges, and beside transformers' models."""
 
 from __future__ import annotations
 
@@ -46,32 +46,6 @@ def rows(component: SpatialReduction, spot: Place) -> dict[str, Operation]:
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_rows_of_a_reduced_grid_by_hand() -> None:
-    # 4×6 tokens of width 6 in patches of 2×2: 6 keys.
-    found = rows(SpatialReduction(heads=2, reduction=2), at(4, 6))
-    assert list(found) == ["q", "reduce", "norm", "kv", "scale", "scores", "softmax", "weighted_sum", "out"]
-    assert (found["q"].macs, found["kv"].macs, found["out"].macs) == (24 * 36, 6 * 72, 24 * 36)
-    # 2·2·6·6 weights and 6 biases; each of 6 keys takes 144 MACs.
-    assert (found["reduce"].params, found["reduce"].macs, found["reduce"].flops) == (150, 864, 2 * 864 + 36)
-    assert (found["reduce"].mixing, found["reduce"].reads, found["reduce"].reads_tokens) == ("local", "R²", 4)
-    assert not found["reduce"].content_dependent
-    assert (found["norm"].params, found["norm"].flops) == (12, 6 * 6 * 5)
-    assert (found["scores"].macs, found["scores"].attention_entries) == (24 * 6 * 6, 2 * 24 * 6)
-    assert (found["scores"].mixing, found["scores"].reads, found["scores"].reads_tokens) == ("global", "N/R²", 6)
-
-
-def test_rows_of_a_pooled_grid_by_hand() -> None:
-    # 5×4 tokens pooled to 3×3. Along 5: 0-1, 1-3, 3-4 (2 + 3 + 2 tokens), along 4: 0-1, 1-2, 2-3 (2 + 2 + 2).
-    component, spot = SpatialReduction(heads=2, pooled=3), at(5, 4)
-    assert [list(tokens) for tokens in windows(spot.grid.sides, 3)][4] == [5, 6, 9, 10, 13, 14]
-    found = rows(component, spot)
-    assert (found["pool"].flops, found["pool"].reads_tokens) == (7 * 6 * 6, 3 * 2)
-    assert (found["pool"].mixing, found["scores"].mixing, found["scores"].reads) == ("global", "global", "k")
-    assert (found["reduce"].params, found["reduce"].macs) == (42, 9 * 36)
-    assert found["act"].flops == 9 * 6 * 5
-    assert (found["scores"].macs, found["scores"].attention_entries, found["scores"].reads_tokens) == (1080, 360, 9)
-
-
 @pytest.mark.parametrize("pooled", range(1, 9))
 @pytest.mark.parametrize("side", range(1, 20))
 def test_an_adaptive_pool_is_as_torch_cuts_it(side: int, pooled: int) -> None:
@@ -101,17 +75,6 @@ def test_the_trace_counts_adaptive_pools(pool: Any, shape: tuple[int, ...], size
     for device in ("cpu", "meta"):
         found = trace(Pools(), (torch.ones(shape, device=device),))
         assert (found.macs, found.flops, found.unsupported) == (0, flops, {})
-
-
-def test_the_cost_of_pooled_keys_is_linear_and_of_patches_is_not() -> None:
-    small, large = at(56, 56, dim=64), at(112, 112, dim=64)
-
-    def entries(component: SpatialReduction, spot: Place) -> int:
-        return rows(component, spot)["scores"].attention_entries
-
-    pooled, reduced = SpatialReduction(heads=1, pooled=7), SpatialReduction(heads=1, reduction=8)
-    assert (entries(pooled, small), entries(reduced, small)) == (3136 * 49, 3136 * 49)
-    assert (entries(pooled, large), entries(reduced, large)) == (4 * 3136 * 49, 16 * 3136 * 49)
 
 
 @pytest.mark.parametrize("fused", [False, True])

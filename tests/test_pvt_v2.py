@@ -1,4 +1,4 @@
-"""Convolutional feed-forward networks, depthwise convolutions and PVT v2: by hand, and beside transformers' models."""
+"""Convolutional feed-forward networks, depthwise convolutions and PVT v2: refusals, and transformers' models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from test_against_transformers import CLASSES, EPS, compare, ours_of, put, their
 from test_pvt import SMALL, at, put_attention
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv_mlp import ConvMlp
 from xfcost.mechanisms.depthwise_conv import DepthwiseConv
 from xfcost.spec.load import load
@@ -30,26 +29,6 @@ transformers = pytest.importorskip("transformers")
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_rows_of_a_convolutional_feed_forward_network_by_hand() -> None:
-    # 4×5 tokens of width 6, 12 hidden units, kernels of 3×3.
-    found = {row.path: row for row in ConvMlp(ratio=2, hidden_act="relu").operations(at(4, 5))}
-    assert list(found) == ["fc1", "hidden_act", "conv", "act", "fc2"]
-    assert (found["fc1"].params, found["fc1"].macs) == (6 * 12 + 12, 20 * 6 * 12)
-    assert (found["conv"].params, found["conv"].macs) == (9 * 12 + 12, 20 * 9 * 12)
-    assert (found["conv"].mixing, found["conv"].reads, found["conv"].reads_tokens) == ("local", "W²", 9)
-    assert not found["conv"].content_dependent
-    assert (found["hidden_act"].flops, found["act"].flops) == (20 * 12, 20 * 12 * 5)
-    assert {row.mixing for path, row in found.items() if path != "conv"} == {"per-token"}
-
-
-def test_a_depthwise_convolution_by_hand() -> None:
-    (row,) = DepthwiseConv().operations(at(4, 5))
-    assert (row.params, row.macs, row.flops) == (9 * 6 + 6, 20 * 9 * 6, 2 * 20 * 9 * 6 + 20 * 6)
-    # Corners see 4 tokens, borders 6, the inside 9: 4·4 + 10·6 + 6·9.
-    assert DepthwiseConv().pairs(Grid((4, 5))) == 130
-    assert list(DepthwiseConv().reads(Grid((4, 5)), 0)) == [0, 1, 5, 6]
-
-
 @pytest.mark.parametrize("component", [ConvMlp, DepthwiseConv])
 def test_places_where_kernels_can_not_stand(component: Any) -> None:
     with pytest.raises(ComponentError, match="4 is even, and the kernel is centred; try 3 or 5"):
@@ -61,18 +40,6 @@ def test_places_where_kernels_can_not_stand(component: Any) -> None:
 def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
     with pytest.raises(ComponentError, match=r"1\.1·6 is not a whole width; give `hidden` instead"):
         ConvMlp(ratio=1.1).check(at(4, 4))
-
-
-def test_the_linear_variant_is_linear_in_the_pixels() -> None:
-    def attention(name: str, tokens: int) -> int:
-        rows = count(place(load(name), Run(tokens=(tokens,)))).rows
-        return sum(row.macs * row.times for row in rows if row.operation in ("scores", "weighted_sum"))
-
-    # 56×56 and 112×112 tokens: every stage has four times as many.
-    assert attention("pvt-v2-b2-li", 12544) == 4 * attention("pvt-v2-b2-li", 3136)
-    assert attention("pvt-v2-b2", 12544) == 16 * attention("pvt-v2-b2", 3136)
-    # Both read 49 keys in every stage at 224.
-    assert attention("pvt-v2-b2", 3136) == attention("pvt-v2-b2-li", 3136)
 
 
 def test_no_weight_is_bound_to_the_resolution() -> None:

@@ -23,7 +23,6 @@ from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.modules import MODULES
@@ -46,12 +45,6 @@ def feed_forward(chunks: int, tokens: int, dim: int = DIM, device: str = "cpu") 
         return MODULES[Mlp](Mlp(chunks=chunks), spot(tokens, dim))
 
 
-@pytest.mark.parametrize(("chunks", "tokens"), [(1, 7), (3, 7), (4, 7), (7, 7), (50, 7), (8, 64)])
-def test_chunks_change_no_number(chunks, tokens):
-    x = torch.randn(2, tokens, DIM)
-    torch.testing.assert_close(feed_forward(chunks, tokens)(x), feed_forward(1, tokens)(x))
-
-
 def spec(block: list[Any], tokens: int, **more: Any) -> dict[str, Any]:
     embed = [{"kind": "token"}, *more.pop("embed", [])]
     entry = {"kind": "tokens", "vocabulary": 11, "length": tokens}
@@ -63,20 +56,6 @@ def architecture_of(data: dict[str, Any], folder: Path, **run: Any) -> Architect
     file = folder / "part.yaml"
     file.write_text(as_yaml(data), encoding="utf-8")
     return place(load(str(file)), Run(**run))
-
-
-@pytest.mark.parametrize(("chunks", "tokens"), [(3, 7), (50, 7), (8, 64)])
-def test_chunks_cost_the_same_and_agree_with_the_trace(chunks, tokens, tmp_path):
-    architecture = architecture_of(spec([{"kind": "mlp", "chunks": chunks}], tokens), tmp_path, batch=2)
-    live = build(architecture)
-    ledger = reconciled(count(architecture), *live)
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
-    whole = count(architecture_of(spec([{"kind": "mlp"}], tokens), tmp_path, batch=2))
-    for quantity in ("params", "macs", "flops"):
-        assert ledger.total(quantity) == whole.total(quantity)
-    # answers of all chunks are written into one: batch 2, 2 blocks
-    assert ledger.total("moved") - whole.total("moved") == 2 * 2 * tokens * DIM
 
 
 def test_the_peak_of_chunks_is_what_is_told():
@@ -129,30 +108,6 @@ def test_a_leaf_that_is_called_for_every_chunk_took_the_sum(tmp_path):
 
 
 # Axial positions ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("tokens", [1, 4, 5, 11, 12])
-def test_a_place_has_its_rows_of_all_tables_beside_each_other(tokens):
-    component = Position(form="axial", shape=[3, 2, 2], widths=[5, 3, 4])
-    component.check(spot(tokens))
-    torch_module = MODULES[Position](component, spot(tokens))
-    x = torch.randn(2, tokens, DIM)
-    tables = [table.weight for table in torch_module.axes]
-    assert [tuple(table.shape) for table in tables] == [(3, 5), (2, 3), (2, 4)]
-    places = [torch.cat([tables[0][n // 4], tables[1][n // 2 % 2], tables[2][n % 2]]) for n in range(tokens)]
-    torch.testing.assert_close(torch_module(x), x + torch.stack(places))
-
-
-@pytest.mark.parametrize("tokens", [1, 5, 12])
-def test_axial_positions_agree_with_the_trace(tokens, tmp_path):
-    axial = {"kind": "position", "form": "axial", "shape": [3, 4], "widths": [5, 7]}
-    architecture = architecture_of(spec([{"kind": "mlp"}], tokens, embed=[axial]), tmp_path, batch=3)
-    ledger = reconciled(count(architecture), *build(architecture))
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
-    rows = {row.operation: row for row in ledger.rows if row.path.startswith("embed.1")}
-    assert (rows["axes_0"].params, rows["axes_1"].params) == (3 * 5, 4 * 7)
-    assert rows["spread"].moved == -(-tokens // 4) * 4 * DIM  # whole rows of 4, once for all samples
 
 
 REFUSED = [

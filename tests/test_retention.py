@@ -1,4 +1,4 @@
-"""Retention: by hand, its three forms against each other, its scans' nodes, and what its form makes of its order."""
+"""Retention: its three forms against each other, its scans' nodes, and what its form makes of its order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from growth import sequential_steps
 from modules import Call
 from strategies import as_yaml
 from xfcost.api import analyze
@@ -35,26 +34,6 @@ def spot(*sides: int, dim: int = 8) -> Place:
 
 def macs(component: Retention, where: Place) -> dict[str, int]:
     return {row.path: row.macs for row in component.operations(where) if row.macs}
-
-
-def test_the_forms_by_hand() -> None:
-    # 5 tokens of 8, 2 heads of 4 and values of 6 each; chunks of 2, padded to 6 tokens.
-    common = {"qkv": 1120, "gate_proj": 480, "out": 480}  # 5·8·(16 + 12), 5·8·12 twice
-    parallel = Retention(heads=2, value_dim=12)
-    assert macs(parallel, spot(5)) == common | {"scores": 200, "weighted_sum": 300}  # 25·8, 25·12
-    chunkwise = Retention(heads=2, value_dim=12, form="chunkwise", chunk=2)
-    inside = {"local_scores": 96, "local_weighted_sum": 144}  # 6·2·8, 6·2·12
-    assert macs(chunkwise, spot(5)) == common | inside | {"state": 288, "read": 288}  # 6·4·12
-    recurrent = Retention(heads=2, value_dim=12, form="recurrent")
-    assert macs(recurrent, spot(5)) == common | {"scan": 480}  # 5·4·12, twice
-    rows = {row.path: row for row in chunkwise.operations(spot(5))}
-    assert rows["pad"].moved == 168  # 6·(8 + 8 + 12)
-    assert rows["local_scores"].attention_entries == 24
-    assert rows["local_scores"].pairs == 7  # 3 + 3 + 1
-    assert (rows["carry"].flops, rows["carry"].moved) == (288, 144)  # 3 chunks of 4·12 numbers
-    assert (rows["decays"].flops, rows["decays"].once) == (12, True)  # 2·(4 + 2)
-    assert [sequential_steps(component, spot(5)) for component in (parallel, chunkwise, recurrent)] == [1, 3, 5]
-    assert [component.carried(8) for component in (parallel, chunkwise, recurrent)] == [48] * 3
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 7, 12])

@@ -1,4 +1,4 @@
-"""Routing attention: clusters by hand, its options, its fallbacks, and what makes its order."""
+"""Routing attention: its clusters, its options, its fallbacks, and what makes its order."""
 
 from __future__ import annotations
 
@@ -40,35 +40,6 @@ def tokens(n: int, dim: int = 8, batch: int = 1) -> Tensor:
     return torch.randn(batch, n, dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def test_rows_by_hand() -> None:
-    # 16 tokens, d = 8, h = 2, d_k = 4: √16 = 4 clusters of 4 tokens.
-    found = rows(Routing(heads=2), at(16))
-    assert list(found) == [
-        "qkv", "normalize", "distances", "choose", "choose_keys", "gather", "scale", "scores", "softmax",
-        "weighted_sum", "average", "out",
-    ]  # fmt: skip
-    assert found["qkv"].macs == 16 * 8 * 24
-    # queries and keys: 2·16·2 vectors of 4, 3 FLOPs per element (square, add, divide) and one bound each
-    assert found["normalize"].flops == 64 * (4 * 3 + 1)
-    assert (found["distances"].macs, found["distances"].attention_entries) == (64 * 4 * 4, 64 * 4)
-    # 2·4 lists of 16, log₂ 16 = 4 comparisons per element
-    assert found["choose"].comparisons == found["choose_keys"].comparisons == 8 * 16 * 4
-    # 3 tensors of 2·4·4 places, 4 wide
-    assert found["gather"].moved == 3 * 32 * 4
-    assert (found["scores"].macs, found["scores"].attention_entries) == (2 * 4 * 4 * 4 * 4, 2 * 4 * 4 * 4)
-    assert found["scores"].pairs == 4 * 4 * 4
-    # 32 places, 4 wide, are added, and counted; 2·16 counts are bounded, 2·16·4 sums divided
-    assert found["average"].flops == 32 * 4 + 32 + 32 + 128
-    assert found["average"].moved == 32 * 4 + 32
-
-
-def test_shared_queries_cost_one_projection_and_one_assignment_less() -> None:
-    apart, shared = rows(Routing(heads=2), at(16)), rows(Routing(heads=2, shared_qk=True), at(16))
-    assert apart["qkv"].macs - shared["qv"].macs == 16 * 8 * 8
-    assert apart["distances"].macs == 2 * shared["distances"].macs
-    assert "choose_keys" not in shared
-
-
 @pytest.mark.parametrize(
     ("options", "sizes"),
     [
@@ -82,32 +53,6 @@ def test_shared_queries_cost_one_projection_and_one_assignment_less() -> None:
 )
 def test_clusters_and_their_windows(options: dict[str, int], sizes: tuple[int, int]) -> None:
     assert Routing(heads=2, **options).sizes(Grid((100,)))[:2] == sizes
-
-
-def test_pairs_of_a_cluster_whose_queries_are_its_keys() -> None:
-    # 16 tokens, 4 clusters of 4; causal: 3 + 2 + 1 earlier keys, and the first, which has none, reads itself.
-    causal = Routing(heads=2, shared_qk=True, causal="approximate")
-    assert rows(causal, at(16))["scores"].pairs == 4 * 7
-    assert rows(Routing(heads=2, shared_qk=True), at(16))["scores"].pairs == 4 * 12
-    # With a memory key the first reads that, and not itself.
-    remembers = Routing(heads=2, shared_qk=True, causal="approximate", memory_keys=1)
-    assert rows(remembers, at(16))["scores"].pairs == 4 * (6 + 4)
-    # Which keys come before a query that is chosen by itself, content decides.
-    assert rows(Routing(heads=2, causal="approximate"), at(16))["scores"].pairs is None
-
-
-def test_local_heads_read_their_block_and_its_neighbours() -> None:
-    # 10 tokens in blocks of 4 make 3, 12 tokens with padding. One of two heads, d_k = 4.
-    causal = rows(Routing(heads=2, local_heads=1, local_window=4, causal="approximate"), at(10))
-    assert causal["local_scores"].macs == 3 * 4 * 8 * 4
-    # the first block's: 1+2+3+4, the second's and half the third's: 4 more each. 10 + (10 + 16) + (3 + 8) pairs
-    assert causal["local_scores"].pairs == 10 + 26 + 11
-    assert causal["local_cut"].moved == 12 * 4
-    assert causal["local_look"].moved == 2 * (4 + 12) * 4  # one block before the first
-    both = rows(Routing(heads=2, local_heads=1, local_window=4), at(10))
-    assert both["local_scores"].pairs == 4 * 8 + 4 * 10 + 2 * 6
-    assert both["local_look"].moved == 2 * (4 + 12 + 4) * 4
-    assert rows(Routing(heads=2, local_heads=1, local_window=5), at(10))["local_cut"].moved == 0
 
 
 @pytest.mark.parametrize(

@@ -36,33 +36,6 @@ def live(component: Mixer, where: Place) -> Any:
     return MODULES[type(component)](component, where).requires_grad_(requires_grad=False)
 
 
-def test_a_mamba_block_by_hand() -> None:
-    # 5 tokens of 8: 16 channels, 3 numbers of state each, a step of rank 1.
-    rows = {row.path: row for row in Mamba(state=3).operations(spot(5))}
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "in_proj": 1280,  # 5·8·32
-        "conv": 512,  # 5 + 3 outputs, 4 taps, 16 channels
-        "x_proj": 560,  # 5·16·(1 + 2·3)
-        "dt_proj": 80,  # 5·1·16
-        "scan": 240,  # 5·16·3
-        "out_proj": 640,  # 5·16·8
-    }
-    assert rows["scan"].flops == 2 * 240 + 5 * 240 + 80
-    assert (rows["decay"].params, rows["decay"].flops, rows["decay"].once) == (48, 96, True)
-    assert rows["scan"].mixing == "global"
-    assert rows["conv"].mixing == "local"
-
-
-def test_rwkv_by_hand() -> None:
-    rows = {row.path: row for row in RwkvTime().operations(spot(5))}
-    assert [rows[name].macs for name in ("key", "value", "receptance", "output")] == [320] * 4
-    assert (rows["wkv"].macs, rows["wkv"].flops, rows["wkv"].comparisons) == (0, 21 * 40, 80)
-    assert (rows["mix"].flops, rows["mix"].params) == (7 * 40, 24)
-    rows = {row.path: row for row in RwkvChannel().operations(spot(5))}
-    assert [rows[name].macs for name in ("key", "value", "receptance")] == [1280, 1280, 320]
-    assert (rows["mix"].flops, rows["mix"].params) == (5 * 40, 16)
-
-
 @pytest.mark.parametrize("name", ["selective_scan", "wkv"])
 def test_a_step_of_the_one_node_costs_what_a_step_of_the_loop_does(name: str) -> None:
     # One step more: what the last one leaves for none to read, a trace of the loop drops.

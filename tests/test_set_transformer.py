@@ -1,4 +1,4 @@
-"""Set Transformer's blocks: costs by hand and by the public code's formulas, and what sets ask of them: no order."""
+"""Set Transformer's blocks: costs by the public code's formulas, and what sets ask of them: no order."""
 
 from __future__ import annotations
 
@@ -52,30 +52,6 @@ def block(place: Place, residual: Residual, *components: SubLayer) -> nn.Module:
 
 
 # Costs ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_an_isab_by_hand() -> None:
-    # 10 tokens, width 4, 2 heads, 3 points.
-    rows = {row.path: row for row in Inducing(heads=2, points=3).operations(spot(10, 4))}
-    assert rows["points"].params == 3 * 4
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "induced_q": 3 * 16,
-        "induced_kv": 10 * 2 * 16,
-        "induced_scores": 3 * 10 * 4,
-        "induced_weighted_sum": 3 * 10 * 4,
-        "induced_out": 3 * 16,
-        "induced_rff": 3 * 16,
-        "q": 10 * 16,
-        "kv": 3 * 2 * 16,
-        "scores": 10 * 3 * 4,
-        "weighted_sum": 10 * 3 * 4,
-        "out": 10 * 16,
-    }
-    kept = {path: row.attention_entries for path, row in rows.items() if row.attention_entries}
-    assert kept == {"induced_scores": 2 * 3 * 10, "scores": 2 * 10 * 3}
-    assert [path for path, row in rows.items() if row.once] == ["induced_q"]
-    assert {row.mixing for path, row in rows.items() if row.attention_entries} == {"global"}
-    assert (rows["induced_scores"].reads_tokens, rows["scores"].reads_tokens) == (10, 3)
 
 
 @BOTH_EXECUTIONS

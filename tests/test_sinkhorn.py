@@ -1,4 +1,4 @@
-"""Sinkhorn attention: rows by hand, what is sorted and how, its orders, and the public implementation's figures."""
+"""Sinkhorn attention: what is sorted and how, its orders, and the public implementation's figures."""
 
 from __future__ import annotations
 
@@ -35,46 +35,6 @@ def torch_module(component: Sinkhorn, spot: Place) -> SinkhornAttention:
 
 def tokens(n: int, dim: int = 8) -> Tensor:
     return torch.randn(1, n, dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-
-def test_rows_by_hand() -> None:
-    # 12 tokens, d = 8, h = 2: 3 blocks of 4.
-    found = rows(Sinkhorn(heads=2, block=4), at(12))
-    assert list(found) == [
-        "qkv", "pad", "pool", "sort_scores", "sort_logits", "balance", "reorder", "beside",
-        "scale", "scores", "softmax", "weighted_sum", "out",
-    ]  # fmt: skip
-    assert found["pad"].moved == 0
-    assert found["pool"].flops == 2 * 12 * 8  # queries and keys
-    assert (found["sort_scores"].macs, found["sort_scores"].attention_entries) == (9 * 8, 2 * 9)
-    assert found["sort_logits"].flops == 5 * 2 * 9  # scale, relu, add ε, log, divide by the temperature
-    assert found["balance"].flops == (5 * 2 * (4 + 1) + 1) * 2 * 9  # rows and columns, 5 times: log-sum-exp, subtract
-    assert found["reorder"].macs == 2 * 9 * 4 * 8  # keys and values: every block a mixture of all 3
-    assert found["beside"].moved == 2 * 2 * 12 * 8
-    assert (found["scores"].macs, found["scores"].attention_entries) == (12 * 8 * 8, 2 * 12 * 8)
-    assert found["scores"].pairs is None
-
-
-def test_rows_of_the_causal_form_by_hand() -> None:
-    # 10 tokens: 3 blocks of 4, the last padded; a null block before them.
-    found = rows(Sinkhorn(heads=2, block=4, causal=True), at(10))
-    assert found["pad"].moved == 3 * 12 * 8
-    assert found["pool"].flops == 12 * 8  # of keys
-    assert found["pool_queries"].flops == 12 * 8 + 3 * 8  # a running sum, divided at 3 tokens
-    assert found["null_keys"].params == found["null_values"].params == 8
-    assert found["null_keys"].moved == 4 * 4 * 8
-    assert (found["sort_logits"].flops, found["sort_logits"].moved) == (2 * 9, 2 * 12)
-    assert found["balance"].flops == 5 * 2 * 12  # a softmax over 4 candidates
-    assert found["reorder"].macs == 2 * 3 * 4 * 4 * 8
-
-
-def test_rows_of_sortcut_by_hand() -> None:
-    # 12 tokens in 3 blocks of 4, of which the first 2 sorted ones are read by all.
-    found = rows(Sinkhorn(heads=2, block=4, sortcut=2), at(12))
-    assert found["reorder"].macs == 2 * 2 * 3 * 4 * 8
-    assert (found["scores"].macs, found["scores"].attention_entries) == (12 * 8 * 8, 2 * 12 * 8)
-    assert "beside" not in found
-    assert rows(Sinkhorn(heads=2, block=4, sortcut=9), at(12))["scores"].attention_entries == 2 * 12 * 12
 
 
 def test_sortcut_is_never_causal() -> None:

@@ -1,4 +1,4 @@
-"""Sliding windows: counts worked by hand, what is refused and noted, and transformers' Longformer beside it."""
+"""Sliding windows: what is refused and noted, and transformers' Longformer beside it."""
 
 from __future__ import annotations
 
@@ -26,77 +26,6 @@ from xfcost.torch_models.build import BuiltModel
 
 def at(tokens: int, dim: int = 8, **more: Any) -> Place:
     return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, **more)
-
-
-def rows(component: Sliding, spot: Place) -> dict[str, Any]:
-    return {row.path: row for row in component.operations(spot)}
-
-
-# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_who_reads_whom() -> None:
-    row = Grid((10,))
-    assert list(Sliding(heads=1, window=4).reads(row, 5)) == [3, 4, 5, 6, 7]
-    assert list(Sliding(heads=1, window=4, causal=True).reads(row, 5)) == [2, 3, 4, 5]
-    assert list(Sliding(heads=1, window=4, dilation=2).reads(row, 5)) == [1, 3, 5, 7, 9]
-    assert list(Sliding(heads=1, window=4, dilation=3).reads(row, 5)) == [2, 5, 8]  # 5 ± 6 is no token
-    assert list(Sliding(heads=1, window=4, global_tokens=2).reads(row, 6)) == [0, 1, 4, 5, 6, 7, 8]
-    assert list(Sliding(heads=1, window=4, global_tokens=2).reads(row, 1)) == list(range(10))
-
-
-def test_pairs_by_hand() -> None:
-    # 10 tokens, w = 4: 5 keys each, the two tokens at each end lack 2 and 1: 50 - 6.
-    assert Sliding(heads=1, window=4).pairs(Grid((10,))) == 44
-    # causal, 4 keys each, the first three lack 3, 2 and 1: 40 - 6
-    assert Sliding(heads=1, window=4, causal=True).pairs(Grid((10,))) == 34
-    # w longer than the row: everybody reads everybody
-    assert Sliding(heads=1, window=32).pairs(Grid((10,))) == 100
-    # δ = 2: two rows of 5 tokens, 25 - 6 each
-    assert Sliding(heads=1, window=4, dilation=2).pairs(Grid((10,))) == 38
-    # one global token reads 10 and is read by 9; among the other 9: 45 - 6
-    assert Sliding(heads=1, window=4, global_tokens=1).pairs(Grid((10,))) == 10 + 9 + 39
-
-
-def test_rows_by_hand() -> None:
-    # N = 10 is padded to 12 = 3 windows of 4; blocks of s = 2: 6 of them, 5 overlapping chunks of 4 × 4.
-    found = rows(Sliding(heads=2, window=4, global_tokens=1), at(10))
-    assert found["pad"].moved == 12 * 8
-    assert found["qkv"].macs == 12 * 8 * 24
-    assert found["scores"].macs == 5 * 4 * 4 * 8
-    # 2 heads × 12 queries × 6 keys; laid out twice: in rows, then block by block
-    assert (found["scores"].attention_entries, found["scores"].moved) == (144, 288)
-    assert found["weighted_sum"].macs == 12 * 6 * 8
-    assert found["softmax"].flops == 5 * 2 * 12 * (6 + 1)
-    assert found["join"].moved == 2 * 12 * 7
-    # K and V of all for the one global row, its Q, and its row and column of products
-    assert (found["global_kv"].macs, found["global_q"].macs) == (12 * 8 * 16, 64)
-    products = ("global_key_scores", "global_key_weighted_sum", "global_scores", "global_weighted_sum")
-    assert [found[name].macs for name in products] == [96] * 4
-
-
-def test_causal_rows_by_hand() -> None:
-    # 10 → 12 tokens, 6 blocks of 2 queries by 6 keys; keys padded by two blocks before the first
-    found = rows(Sliding(heads=2, window=4, causal=True), at(10))
-    assert found["scores"].macs == found["weighted_sum"].macs == 12 * 6 * 8
-    assert found["scores"].moved == found["weighted_sum"].moved == (12 + 4) * 8
-    assert "join" not in found
-
-
-def test_dilation_costs_nothing_but_padding() -> None:
-    # 16 tokens are whole windows in both residue classes; a chunk less per class is the only difference
-    plain, dilated = (rows(Sliding(heads=2, window=4, dilation=step), at(16)) for step in (1, 2))
-    assert plain["scores"].macs - dilated["scores"].macs == 4 * 4 * 8
-    assert plain["weighted_sum"].macs == dilated["weighted_sum"].macs
-
-
-def test_reads_and_kind_of_every_row() -> None:
-    found = rows(Sliding(heads=2, window=4, global_tokens=1), at(16))
-    # the band alone: two tokens on both sides and itself; with the global one beside it, the softmax reads 4 + 1 + 1
-    assert (found["scores"].mixing, found["scores"].reads, found["scores"].reads_tokens) == ("local", "w+1", 5)
-    assert (found["softmax"].reads, found["softmax"].reads_tokens) == ("w+g+1", 6)
-    assert (found["global_key_scores"].mixing, found["global_key_scores"].reads_tokens) == ("local", 1)
-    assert (found["global_scores"].mixing, found["global_scores"].reads) == ("global", "N")
 
 
 # What it refuses and tells ───────────────────────────────────────────────────────────────────────────────────────────

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import isqrt
 
-import msgspec
 import pytest
 import torch
 from torch import nn
@@ -44,29 +43,6 @@ def figure(component: Sparse, n: int, quantity: str, *rows: str, dim: int = 6) -
 # Patterns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_strided_pattern_by_hand() -> None:
-    # l = 3, token 7: {4, …, 7}, which are l + 1 keys, and {1, 4, 7}.
-    assert listed(strided(3, "local"), 9, 1, 7) == [[0, 1], [4, 5, 6, 7]]
-    assert listed(strided(3, "long"), 9, 1, 7) == [[1], [1, 4, 7]]
-    assert listed(strided(3), 9, 7) == [[1, 4, 5, 6, 7]]
-    # N = 9: 1 + 2 + 3 + 6·4 = 30; three residue classes of 1 + 2 + 3 = 18; both hold offset 0 (9) and offset 3 (6).
-    pairs = [strided(3, way).pairs(Grid((9,))) for way in ("local", "long", "merged")]
-    assert pairs == [30, 18, 30 + 18 - 9 - 6]
-    both_ways = strided(3, causal=False)
-    assert listed(both_ways, 9, 4) == [[1, 2, 3, 4, 5, 6, 7]]
-    assert listed(both_ways, 9, 0) == [[0, 1, 2, 3, 6]]
-
-
-def test_the_fixed_pattern_by_hand() -> None:
-    # l = 4, c = 1: cells 3, 7, 11; j mod l stays below l, so {l - c, …, l} is one cell and not two.
-    assert listed(fixed(4, 1, "local"), 12, 6) == [[4, 5, 6]]
-    assert listed(fixed(4, 1, "long"), 12, 2, 3, 6, 9) == [[], [3], [3], [3, 7]]
-    assert listed(fixed(4, 1), 12, 9) == [[3, 7, 8, 9]]
-    # Three blocks of 1 + 2 + 3 + 4; cells read by 9, 5 and 1 tokens; each cell is also read within its own block, once.
-    assert [fixed(4, 1, way).pairs(Grid((12,))) for way in ("local", "long", "merged")] == [30, 15, 30 + 15 - 3]
-    assert listed(fixed(4, 2, causal=False), 6, 0) == [[0, 1, 2, 3]]  # the last block ends before its cells
-
-
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("integration", ["local", "long", "merged"])
 def test_every_small_pattern_has_as_many_pairs_as_its_closed_form(integration: str, *, causal: bool) -> None:
@@ -103,23 +79,6 @@ def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does() -> None
     assert figure(component, n, "attention_entries", "local_scores", "long_scores") == 2 * n * (128 + 96 * 32)
 
 
-def test_products_are_those_of_the_blocks_and_of_the_columns() -> None:
-    # N = 9, l = 3, d = 6: 3 blocks of 3 × 6 keys and 3 columns of 3 × 3, each times 6, for scores and for the sum.
-    rows = ("local_scores", "local_weighted_sum")
-    assert figure(strided(3, "local"), 9, "macs", *rows) == 2 * 54 * 6
-    assert figure(strided(3, "local", causal=False), 9, "macs", *rows) == 2 * 81 * 6
-    assert figure(strided(3, "long"), 9, "macs", "long_scores", "long_weighted_sum") == 2 * 27 * 6
-    assert figure(strided(3), 9, "macs", *rows, "long_scores", "long_weighted_sum") == 2 * (54 + 27) * 6
-    # With two heads each factor has one.
-    split = strided(3, "heads")
-    assert figure(split, 9, "macs", *rows, "long_scores", "long_weighted_sum") == (54 + 27) * 6
-    assert figure(split, 9, "moved", "join_heads") == 9 * 6
-    # 10 tokens stand in 4 blocks of 3: Q, K and V of 12, and 3 places before them for K and V.
-    assert figure(strided(3), 10, "moved", "pad") == 12 * 18
-    assert figure(strided(3), 10, "moved", "memory_blocks") == 15 * 12
-    assert figure(strided(3), 10, "moved", "join") == 2 * (4 * 3 * 6 + 3 * 4 * 4)
-
-
 @pytest.mark.parametrize("n", [2**10, 2**12, 2**14, 2**16])
 def test_with_a_stride_of_the_root_both_factors_cost_n_times_the_root(n: int) -> None:
     root = isqrt(n)
@@ -127,19 +86,6 @@ def test_with_a_stride_of_the_root_both_factors_cost_n_times_the_root(n: int) ->
     assert figure(strided(root), n, "macs", "local_scores") == 2 * n * root * 6
     # c cells cost c times the strided jumps: "by c in comparison" (§4.3).
     assert figure(fixed(root, 8), n, "macs", "long_scores") == 8 * n * root * 6
-
-
-def test_halved_keys_halve_the_scores_alone() -> None:
-    whole, half = strided(3), strided(3, key_dim=1, head_dim=2)
-    whole = msgspec.structs.replace(whole, head_dim=2)
-    for factor in ("local", "long"):
-        assert 2 * figure(half, 9, "macs", f"{factor}_scores") == figure(whole, 9, "macs", f"{factor}_scores")
-        assert figure(half, 9, "macs", f"{factor}_weighted_sum") == figure(whole, 9, "macs", f"{factor}_weighted_sum")
-    assert figure(half, 9, "params", "qkv") == 6 * 8 + 8  # 2 heads of 1 + 1 + 2
-    # Fused, one row has both products.
-    alone = msgspec.structs.replace(half, integration="local")
-    (attention,) = (row for row in alone.operations(stand(9, fused=True)) if row.path == "local_attention")
-    assert attention.macs == figure(alone, 9, "macs", "local_scores", "local_weighted_sum")
 
 
 # Reach ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
