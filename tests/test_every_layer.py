@@ -75,8 +75,8 @@ def test_an_unknown_key_and_a_list_for_a_value_are_refused(layer: type[Component
 # Rows ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@every_case
-def test_every_row_is_a_leaf_and_costs_what_its_trace_says(case: LayerCase) -> None:
+def agree(case: LayerCase) -> None:
+    """Counted, traced and dispatched, row by row."""
     for batch in (1, 3):
         module, inputs = on_meta(case, batch)
         rows = tuple(
@@ -89,6 +89,11 @@ def test_every_row_is_a_leaf_and_costs_what_its_trace_says(case: LayerCase) -> N
         assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
         assert ledger.total("dispatched_flops") == ledger.total("traced_flops") == ledger.total("flops")
         assert sum(one.numel() for one in module.parameters()) == ledger.total("params")
+
+
+@every_case
+def test_every_row_is_a_leaf_and_costs_what_its_trace_says(case: LayerCase) -> None:
+    agree(case)
 
 
 @every_case
