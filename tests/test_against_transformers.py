@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import as_yaml
+from strategies import placed
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
@@ -48,9 +48,7 @@ def theirs_gpt2(**settings: Any) -> nn.Module:
 
 
 def ours_of(data: dict[str, Any], folder: Path, **run: Any) -> tuple[Architecture, BuiltModel]:
-    file = folder / "ours.yaml"
-    file.write_text(as_yaml({"name": "ours"} | data), encoding="utf-8")
-    architecture = place(load(str(file)), Run(**run))
+    architecture = placed(data, folder, **run)
     return architecture, build(architecture, "cpu")
 
 

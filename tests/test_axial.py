@@ -10,7 +10,7 @@ import torch
 import xfcost
 from cases.base import DIM, VOLUME, Case
 from compared import given, referred
-from strategies import place_for
+from strategies import exact, place_for
 from test_every_mechanism import example, joined, make
 from whole_probe import probe
 from xfcost.counting.comparison import compared
@@ -182,7 +182,6 @@ def test_a_video_s_backward_pass_is_torch_s(axis: str, tmp_path: Path) -> None:
         encoding="utf-8",
     )
     ledger = xfcost.analyze(str(file), mode="train")
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement.differences
+    exact(ledger)
     qkv = [row for row in ledger.rows if row.path.endswith("qkv")]
     assert [row.backward_macs for row in qkv] == [24 * 12 * 36] * (3 if axis == "all" else 1)  # N·d·3d, once

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_layer
+from strategies import exact
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
@@ -50,9 +51,7 @@ def test_what_can_not_stand_is_refused() -> None:
 @pytest.mark.parametrize("next_sentence", [False, True])
 def test_every_row_is_what_the_trace_sees(next_sentence: bool, batch: int, tmp_path: Path) -> None:
     architecture, live = ours_of(spec(next_sentence=next_sentence), tmp_path, batch=batch)
-    ledger = reconciled(count(architecture), *live)
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+    exact(reconciled(count(architecture), *live))
 
 
 def copied(weights: dict[str, Tensor], ours: Any) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import xf
-from strategies import as_yaml
+from strategies import exact, placed
 from test_against_transformers import scrambled
 from whole_probe import probe
 from xfcost.counting.comparison import compared
@@ -24,7 +24,7 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.class_attention import ClassAttention
 from xfcost.mechanisms.full import Full
 from xfcost.report.costs import memory_text
-from xfcost.spec.architecture import Architecture, Part
+from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -156,15 +156,9 @@ def cait_spec(**more: Any) -> dict[str, Any]:
     } | more
 
 
-def placed(folder: Path, data: dict[str, Any], **run: Any) -> Architecture:
-    file = folder / "cait.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    return place(load(str(file)), Run(**run))
-
-
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 def test_a_small_cait_gives_the_plain_one_s_numbers(attention: str, tmp_path: Path) -> None:
-    architecture = placed(tmp_path, cait_spec(), batch=2, dtype="float64", attention=attention)
+    architecture = placed(cait_spec(), tmp_path, batch=2, dtype="float64", attention=attention)
     live = build(architecture, "cpu")
     plain = PlainCait(12, 3, 3, 24, patch=8, classes=7).double().eval().requires_grad_(requires_grad=False)
     scrambled(plain)
@@ -227,15 +221,13 @@ def test_the_grid_s_tokens_pass_by_as_they_are(component: Any, special: int, res
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 def test_the_trace_agrees_however_they_join(attention: str, where: str, tmp_path: Path) -> None:
     residual = "none" if where == "none" else {"place": where, "layer_scale": 0.1, "factor": 0.5}
-    architecture = placed(tmp_path, cait_spec(residual=residual), batch=2, attention=attention)
+    architecture = placed(cait_spec(residual=residual), tmp_path, batch=2, attention=attention)
     live: BuiltModel = build(architecture)
-    ledger = reconciled(count(architecture), *live)
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+    exact(reconciled(count(architecture), *live))
 
 
 def test_asked_for_fused_talking_heads_run_eager_and_say_so(tmp_path: Path) -> None:
-    eager, fused = (count(placed(tmp_path, cait_spec(), attention=way)) for way in ("eager", "fused"))
+    eager, fused = (count(placed(cait_spec(), tmp_path, attention=way)) for way in ("eager", "fused"))
     kept = [[row.path for row in ledger.rows if row.attention_entries] for ledger in (eager, fused)]
     assert kept[0] == ["stages.0.block.0.scores", "stages.1.block.0.scores"]
     assert kept[1] == ["stages.0.block.0.scores", "stages.1.block.0.attention"]
@@ -246,7 +238,7 @@ def test_asked_for_fused_talking_heads_run_eager_and_say_so(tmp_path: Path) -> N
     assert memory_text(fused).plain.startswith("attention matrices, float32, and float32 statistics where fused")
     assert memory_text(eager).plain.startswith("attention matrices, float32")
     # nor is it told what a tiled kernel would move, for there is none
-    told = count(placed(tmp_path, cait_spec(), memory_level=2**20))
+    told = count(placed(cait_spec(), tmp_path, memory_level=2**20))
     assert [row.path for row in told.rows if row.traffic] == ["stages.1.block.0.scores"]
 
 
@@ -259,7 +251,7 @@ def test_where_no_class_token_stands_they_are_refused(tmp_path: Path) -> None:
     stages = cait_spec()["stages"]
     stages[1].pop("enter")
     with pytest.raises(SpecError, match=r"stages\[1\]\.block\[0\]\.kind: there is no class token; add"):
-        placed(tmp_path, cait_spec(stages=stages))
+        placed(cait_spec(stages=stages), tmp_path)
 
 
 def test_causal_and_reversible_are_refused(tmp_path: Path) -> None:
@@ -271,7 +263,7 @@ def test_causal_and_reversible_are_refused(tmp_path: Path) -> None:
     stages = cait_spec()["stages"]
     stages[1]["residual"] = {"form": "reversible"}
     with pytest.raises(SpecError, match="'class_attention' changes the class token alone; reversible blocks add"):
-        placed(tmp_path, cait_spec(stages=stages))
+        placed(cait_spec(stages=stages), tmp_path)
 
 
 def test_on_the_grid_alone_what_works_on_the_class_token_is_left_out(tmp_path: Path) -> None:
@@ -281,11 +273,11 @@ def test_on_the_grid_alone_what_works_on_the_class_token_is_left_out(tmp_path: P
         cait_spec(embed=[{"kind": "patch", "size": 8}, {"kind": "class_token"}, {"kind": "position"}])
         | {"stages": [cait_spec()["stages"][0], cait_spec()["stages"][1] | {"enter": []}]},
     ):
-        alone = placed(tmp_path, data, extra_tokens=False)
+        alone = placed(data, tmp_path, extra_tokens=False)
         assert [part.component for block in alone.streams[0].stages[1].blocks for part in block.parts] == []
         assert {row.path.split(".")[1] for row in count(alone).rows if row.path.startswith("stages.")} == {"0"}
         assert alone.head.component.pool == "mean"
-        loaded = load(str(tmp_path / "cait.yaml"))
+        loaded = load(str(tmp_path / "spec.yaml"))
         figures = compared([SpecSystem(loaded)], [count(place(loaded, Run()))], Run()).figures["a small CaiT"]
         assert figures["score_dot_products"] == 9**2
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from compared import given, options_of
 from references.compressive import compressed
 from references.relative import with_memory
-from strategies import as_yaml
+from strategies import placed
 from test_relative import noise, spot
 from whole_probe import probe
 from xfcost.counting.forward import count
@@ -137,9 +137,7 @@ def test_the_public_package_s_figures_but_for_its_positions(tmp_path: Path) -> N
         "stages": [{"dim": 512, "depth": 6, "block": block}],
         "head": {"kind": "language_model", "norm": "none", "bias": True},
     }
-    file = tmp_path / "package.yaml"
-    file.write_text(as_yaml(spec), encoding="utf-8")
-    ours = count(place(load(str(file)), Run()))
+    ours = count(placed(spec, tmp_path))
     keys = 1024 + 1024 + 256
     table, output_biases, positions = keys * 512, 6 * 512, 6 * (512 * 512 + 2 * 512)
     assert ours.total("params") == 46_879_264 - table - output_biases + positions

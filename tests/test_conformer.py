@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
-from strategies import as_yaml, counted_spec
+from strategies import counted_spec, placed
 from test_against_transformers import put, scrambled, take, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
@@ -185,9 +185,7 @@ def beside(interleaved: Tensor) -> Tensor:
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 @pytest.mark.parametrize("frames", [7, 23, 60])
 def test_a_block_with_their_weights(frames: int, attention: str, tmp_path: Path) -> None:
-    file = tmp_path / "one.yaml"
-    file.write_text(as_yaml({"name": "one"} | encoder(frames)), encoding="utf-8")
-    architecture = place(load(str(file)), Run(dtype="float64", attention=attention))  # type: ignore[arg-type]
+    architecture = placed(encoder(frames), tmp_path, dtype="float64", attention=attention)  # type: ignore[arg-type]
     theirs = scrambled(parakeet_block(8, 2, 5)).double()
     block = build(architecture, "cpu").model.streams[0].stages[0].run[0]
     copied(block, theirs)

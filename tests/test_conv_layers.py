@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cases.layers import CONVS, NORMS, POOLS, stands
 from compared import options_of
 from references.layers import windows
-from strategies import as_yaml, counted_spec
+from strategies import counted_spec, exact, loaded, placed
 from test_every_mechanism import joined
 from whole_probe import kind_of, probe
 from xfcost.counting.forward import count
@@ -31,7 +31,6 @@ from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.spec.architecture import Part
-from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
@@ -125,9 +124,7 @@ def test_pixels_cost_what_tokens_do(channels: int, tmp_path: Path) -> None:
             "embed": embed,
             "stages": [{"dim": 6, "depth": 1, "block": mlp}],
         }
-        file = tmp_path / "one.yaml"
-        file.write_text(as_yaml(spec), encoding="utf-8")
-        architecture = place(load(str(file)), Run(batch=2, dtype="float64"))
+        architecture = placed(spec, tmp_path, batch=2, dtype="float64")
         torch.manual_seed(3)
         live = build(architecture, "cpu")
         noise = torch.Generator().manual_seed(4)
@@ -226,12 +223,6 @@ def stem(entry: dict[str, Any], **more: Any) -> dict[str, Any]:
         "embed": [entry],
         "stages": [{"dim": 6, "depth": 1, "block": [{"kind": "full", "heads": 2}], **more}],
     }
-
-
-def loaded(data: dict[str, Any], folder: Path) -> Any:
-    file = folder / "one.yaml"
-    file.write_text(as_yaml({"name": "one"} | data), encoding="utf-8")
-    return load(str(file))
 
 
 def test_n_goes_back_through_a_stem(tmp_path: Path) -> None:
@@ -341,8 +332,7 @@ def test_a_norm_costs_the_same_wherever_it_stands(kind: NormKind) -> None:
     }
     for at in ("pre", "post", "res_post"):
         ledger = joined(Mlp(), where, 1, Residual(norm=kind, place=at))  # type: ignore[arg-type]
-        assert ledger.agreement is not None
-        assert ledger.agreement.exact, (at, ledger.agreement.differences)
+        exact(ledger)
         (rows[at],) = [row for row in ledger.rows if row.path == "it.residual_norm"]
     for at, row in rows.items():
         assert (row.flops, row.params) == (15 * DIM * per_element, DIM * vectors), at
@@ -366,8 +356,7 @@ def test_no_norm_is_no_row() -> None:
     where = spot(Grid((3, 5)))
     assert list(Norm(norm="none").operations(where)) == []
     ledger = joined(Mlp(), where, 2, Residual(norm="none"))
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact
+    exact(ledger)
     assert not [row for row in ledger.rows if "norm" in row.path]
     x_BND = tokens_of(where.grid)
     assert torch.equal(twin_of(Norm(norm="none"), where)(x_BND), x_BND)
@@ -393,8 +382,7 @@ SCALES = [
 def test_scales_are_rows_that_cost_what_the_trace_says(residual: Residual) -> None:
     where = spot(Grid((3, 5), 1))
     ledger = joined(Mlp(), where, 2, residual)
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+    exact(ledger)
     rows = {row.path.removeprefix("it.residual_"): row for row in ledger.rows}
     assert ("layer_scale" in rows, "factor" in rows) == (residual.layer_scale is not None, residual.factor is not None)
     # two samples of 16 tokens of 6
@@ -464,12 +452,8 @@ def test_a_sub_layer_that_widens_stands_for_a_entry(tmp_path: Path) -> None:
     spec = stem({"kind": "patch", "size": 8}, blocks=[[WIDER], [{"kind": "mlp"}]])
     del spec["stages"][0]["block"], spec["stages"][0]["depth"]
     spec["stages"].append({"dim": 10, "blocks": [[WIDER, {"kind": "mlp"}], [WIDER, {"kind": "mlp"}]]})
-    file = tmp_path / "one.yaml"
-    file.write_text(as_yaml({"name": "one"} | spec), encoding="utf-8")
-    architecture = place(load(str(file)), Run(dtype="float64"))
-    ledger = reconciled(count(architecture), *build(architecture))
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact
+    architecture = placed(spec, tmp_path, dtype="float64")
+    ledger = exact(reconciled(count(architecture), *build(architecture)))
     maps = [(row.path, row.params) for row in ledger.rows if row.operation == "linear"]
     # 6 to 6, then 6 to 10 and, in the second block, 10 to 10
     assert maps == [

@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from plain_convolutional import SCALES, VGG, noisy, plain
-from strategies import as_yaml
+from strategies import placed
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
@@ -82,9 +82,7 @@ def test_another_size_is_one_option() -> None:
 )
 def test_the_whole_with_the_plain_one_s_weights(name: str, size: tuple[int, int], tmp_path: Path) -> None:
     data = {"extends": name, "name": "ours", "head": {"classes": 7} | ({"hidden": [9, 9]} if "vgg" in name else {})}
-    file = tmp_path / "ours.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    live = build(place(load(str(file)), Run(size=size, batch=2, dtype="float64")), "cpu")
+    live = build(placed(data, tmp_path, size=size, batch=2, dtype="float64"), "cpu")
     with torch.no_grad():
         theirs = noisy(plain(name, classes=7, hidden=9).double().eval())
         ours, state = live.model.state_dict(), list(theirs.state_dict().values())

@@ -16,7 +16,7 @@ from cases import CASES
 from cases.base import Case
 from helpers import PLAIN
 from modules import Holder
-from strategies import cases
+from strategies import cases, exact
 from tiers import of_case, tiered
 from xfcost.api import analyze
 from xfcost.counting.forward import batched
@@ -221,8 +221,7 @@ def test_a_whole_encoder_decoder_step_by_step(preset: str, depth: str) -> None:
 )
 def test_a_decoding_preset_is_counted_as_it_is_traced(preset: str, sizes: str, attention: str) -> None:
     ledger = analyze(preset, N=sizes, mode="decode", attention=attention, batch=3)  # type: ignore[arg-type]
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
+    exact(ledger)
     assert ledger.total("params") == analyze(preset, trace=False).total("params")
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from helpers import PLAIN
+from strategies import exact
 from test_decoding import logits_step_by_step
 from xfcost.api import analyze
 from xfcost.ledger.errors import SpecError
@@ -75,8 +76,7 @@ FULL = (
 @pytest.mark.parametrize("preset", FULL)
 def test_a_decoding_preset_is_counted_as_it_is_traced(preset: str) -> None:
     ledger = analyze(preset, mode="decode", batch=3)
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
+    exact(ledger)
     assert ledger.total("params") == analyze(preset, trace=False).total("params")
 
 

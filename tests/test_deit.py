@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from strategies import as_yaml
+from strategies import placed
 from test_against_transformers import compare, copy_block, ours_of, put, take, theirs_of, weights_of
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
@@ -40,12 +40,6 @@ def deit_spec(*stem_layers: dict[str, Any], pool: Any = BOTH) -> dict[str, Any]:
         "stages": [{"dim": 12, "depth": 2, "block": [{"kind": "full", "heads": 3}, {"kind": "mlp"}]}],
         "head": {"kind": "classifier", "pool": pool, "classes": CLASSES},
     }
-
-
-def placed(folder: Path, data: dict[str, Any], **run: Any) -> Any:
-    file = folder / "deit.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    return place(load(str(file)), Run(**run))
 
 
 def theirs_deit(**settings: Any) -> nn.Module:
@@ -132,14 +126,14 @@ def test_tokens_that_are_not_there_are_refused(tmp_path: Path) -> None:
     # two special tokens, and none of them for distillation: the head must not take another for it
     for stem_layers in ([{"kind": "class_token"}], [{"kind": "memory_tokens", "count": 1}, {"kind": "class_token"}]):
         with pytest.raises(SpecError, match=r"head\.pool: there is no distillation token to pool; add"):
-            placed(tmp_path, deit_spec(*stem_layers))
+            placed(deit_spec(*stem_layers), tmp_path)
     for pool in (["class_token"], "distillation_token", []):
         with pytest.raises(SpecError, match=r"head\.pool"):
-            placed(tmp_path, deit_spec(pool=pool))
+            placed(deit_spec(pool=pool), tmp_path)
 
 
 def test_on_the_grid_alone_both_tokens_are_left_out(tmp_path: Path) -> None:
-    alone = placed(tmp_path, deit_spec(), extra_tokens=False)
+    alone = placed(deit_spec(), tmp_path, extra_tokens=False)
     assert alone.grid == Grid((2, 3))
     assert alone.head.component.pool == "mean"
     loaded = load("deit-ti-distilled")
@@ -159,7 +153,7 @@ def test_a_position_table_is_told_to_follow_the_resolution(tmp_path: Path) -> No
     # what is no image has nothing to interpolate on
     stem_layers = [{"kind": "token"}, {"kind": "position"}]
     text = {"input": {"kind": "tokens", "vocabulary": 7, "length": 5}, "embed": stem_layers, "head": None}
-    assert "(5): another N needs new weights" in count(placed(tmp_path, deit_spec() | text)).metadata.notes[0]
+    assert "(5): another N needs new weights" in count(placed(deit_spec() | text, tmp_path)).metadata.notes[0]
 
 
 def test_deit_3_beside_vit_by_hand() -> None:

@@ -15,7 +15,7 @@ from growth import orders_at
 from modules import Holder
 from references import layers
 from references.plain import Place as Stand
-from strategies import as_yaml
+from strategies import as_yaml, exact
 from xfcost.counting.forward import batched
 from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Component, tag_of
@@ -84,9 +84,7 @@ def agree(case: LayerCase) -> None:
             for row in case.layer.operations(case.place)
         )
         metadata = Metadata(name="one", tokens="", grid_tokens=case.place.grid.tokens)
-        ledger = reconciled(Ledger(metadata=metadata, rows=rows), module, inputs, {"it": "it"})
-        assert ledger.agreement is not None
-        assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+        ledger = exact(reconciled(Ledger(metadata=metadata, rows=rows), module, inputs, {"it": "it"}))
         assert ledger.total("dispatched_flops") == ledger.total("traced_flops") == ledger.total("flops")
         assert sum(one.numel() for one in module.parameters()) == ledger.total("params")
 
@@ -125,8 +123,7 @@ def test_backward_macs_of_every_row_are_the_walk_s(case: LayerCase, *, input_lea
     ledger = with_backward(
         Ledger(metadata=metadata, rows=rows), *trained_rows(module, train(module, inputs), live.rows)
     )
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+    exact(ledger)
 
 
 @every_case

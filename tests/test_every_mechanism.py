@@ -27,7 +27,7 @@ from cases.window import kept
 from compared import answers_of, scattered
 from growth import exponent, orders_at
 from modules import Holder
-from strategies import answers, as_yaml, examples, place_for, spec_of
+from strategies import answers, as_yaml, exact, examples, place_for, placed, spec_of
 from tiers import tiered_cases, tiered_examples
 from whole_probe import Probed, kind_of, probe
 from xfcost.counting.forward import batched
@@ -265,8 +265,7 @@ def test_macs_and_flops_of_every_row_are_the_trace_s_without_residual_or_batch(c
 
 def agree(case: Case, batch: int, residual: Residual | str) -> None:
     ledger = joined(case.component, case.place, batch, residual)
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+    exact(ledger)
     assert ledger.total("traced_macs") == ledger.total("macs")
     assert ledger.total("traced_flops") == ledger.total("flops") > 0
     assert (ledger.total("macs") > 0) == CASES[type(case.component)].contracts
@@ -378,9 +377,7 @@ def test_the_probed_kind_is_the_declared_kind(component: Mixer, *, fused: bool) 
 def test_two_blocks_read_what_is_read_by_what_they_read(component: Mixer, tmp_path: Path) -> None:
     if component.reads_memory or component.content_selects_tokens or SPEC_DIM % getattr(component, "heads", 1):
         return
-    file = tmp_path / "two.yaml"
-    file.write_text(as_yaml(spec_of(component)), encoding="utf-8")
-    architecture = place(load(str(file)), Run())
+    architecture = placed(spec_of(component), tmp_path)
     grid = architecture.grid
     if component.out(place_for(component, grid))[0] != grid:
         return

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from cases.base import Case
+from strategies import exact
 from test_decoding import logits_step_by_step
 from test_every_mechanism import example, make
 from xfcost.api import analyze
@@ -74,8 +75,7 @@ def test_deepseek_step_by_step_is_the_whole_forward() -> None:
 @pytest.mark.parametrize("preset", ["deepseek-v2-lite", "deepseek-moe-16b", "mixtral-8x7b"])
 def test_a_decoding_preset_is_counted_as_it_is_traced(preset: str, attention: str) -> None:
     ledger = analyze(preset, N=2048, mode="decode", attention=attention, batch=3)  # type: ignore[arg-type]
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
+    exact(ledger)
     assert ledger.total("params") == analyze(preset, trace=False).total("params")
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import as_yaml, counted_spec
+from strategies import counted_spec, placed
 from test_against_transformers import put, scrambled, take, theirs_of, weights_of
 from whole_probe import probe
 from xfcost.counting.forward import count
@@ -270,9 +270,7 @@ def test_the_whole_with_their_weights(size: tuple[int, int], attention: str, tmp
             norm.running_var.uniform_(0.5, 2)
     scrambled(model)
     data = {"extends": "mobilevit-xxs", "name": "ours", "head": {"classes": 7}}
-    file = tmp_path / "ours.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    architecture = place(load(str(file)), Run(size=size, batch=2, dtype="float64", attention=attention))  # type: ignore[arg-type]
+    architecture = placed(data, tmp_path, size=size, batch=2, dtype="float64", attention=attention)  # type: ignore[arg-type]
     live = build(architecture, "cpu")
     copied(live.model, model)
     with torch.no_grad():

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from growth import orders_at
 from plain_mvit import CONFIGS, Config, PlainMViT
-from strategies import as_yaml
+from strategies import as_yaml, exact
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import sweep
 from xfcost.counting.system import SpecSystem
@@ -177,9 +177,7 @@ def test_whole_models_give_the_numbers_of_a_plain_one(name: str, tmp_path: Path)
     plain = PlainMViT(config).double().eval().requires_grad_(requires_grad=False)
     copy_weights(ours, plain)
     torch.testing.assert_close(ours(pixels), plain(pixels), rtol=1e-9, atol=1e-10)
-    traced = reconciled(count(architecture), *build(architecture))
-    assert traced.agreement is not None
-    assert traced.agreement.exact
+    exact(reconciled(count(architecture), *build(architecture)))
 
 
 def test_parameters_follow_the_resolution_and_are_marked() -> None:

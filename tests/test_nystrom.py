@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import as_yaml, counted_spec
+from strategies import counted_spec, placed
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
@@ -153,9 +153,7 @@ def test_parameters_and_macs_are_transformers_s(n: int, landmarks: int, conv: in
 def test_outputs_are_transformers_s(n: int, landmarks: int, tmp_path: Path) -> None:
     # One head and one sample: transformers starts its iteration from the largest column sum of all heads and samples.
     model = theirs(n, landmarks, heads=1).double()
-    file = tmp_path / "ours.yaml"
-    file.write_text(as_yaml({"name": "ours"} | spec(n, landmarks, heads=1)), encoding="utf-8")
-    ours = build(place(load(str(file)), Run()), "cpu").model.double()
+    ours = build(placed(spec(n, landmarks, heads=1), tmp_path), "cpu").model.double()
     copy_weights(model, ours)
     numbers = torch.arange(n)[None] % 31
     mine, other = ours(numbers), model(numbers).last_hidden_state

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import as_yaml
+from strategies import placed
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.fourier import Fourier
@@ -68,9 +68,7 @@ def ours(folder: Path, device: str) -> tuple[Architecture, BuiltModel]:
         ],
         "head": {"kind": "classifier", "pool": "mean", "norm": "none", "classes": CLASSES},
     }
-    file = folder / "small.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    architecture = place(load(str(file)), Run(dtype="float64"))
+    architecture = placed(data, folder, dtype="float64")
     return architecture, build(architecture, device)
 
 

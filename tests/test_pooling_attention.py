@@ -18,7 +18,7 @@ import xfcost
 from growth import exponent, orders_at
 from references.inducing import multihead
 from references.plain import normed
-from strategies import as_yaml
+from strategies import exact, loaded
 from test_every_mechanism import LargestTensor
 from whole_probe import probe
 from xfcost.counting.comparison import compared
@@ -34,7 +34,6 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.report.console import plain_text
 from xfcost.report.diagram import render
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import Loaded, load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
@@ -197,12 +196,6 @@ def spec(*, first: bool, **more: Any) -> dict[str, Any]:
     return {"name": "pooled", "input": VECTORS, "embed": embed, "stages": stages, "head": HEAD} | more
 
 
-def loaded(folder: Path, data: dict[str, Any]) -> Loaded:
-    file = folder / "pooled.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    return load(str(file))
-
-
 def accounts(architecture: Architecture) -> Iterator[Ledger]:
     for device in ("meta", "cpu"):
         live = build(architecture, device)
@@ -213,12 +206,11 @@ def accounts(architecture: Architecture) -> Iterator[Ledger]:
 @pytest.mark.parametrize("first", [True, False])
 def test_n_counts_what_comes_to_the_entry_and_heads_stand_on_what_leaves(tmp_path: Path, *, first: bool) -> None:
     for run in (Run(), Run(batch=2, attention="fused"), Run(tokens=(50,))):
-        architecture = place(loaded(tmp_path, spec(first=first)), run)
+        architecture = place(loaded(spec(first=first), tmp_path), run)
         n = run.tokens[0] if run.tokens else 20
         assert architecture.grid == Grid((n,))
         for ledger in accounts(architecture):
-            assert ledger.agreement is not None
-            assert ledger.agreement.exact, ledger.agreement
+            exact(ledger)
             assert ledger.metadata.grid_tokens == n
             assert any(f"{n} tokens are pooled into 4" in note for note in ledger.metadata.notes)
         last = architecture.streams[0].stages[-1]
@@ -226,11 +218,11 @@ def test_n_counts_what_comes_to_the_entry_and_heads_stand_on_what_leaves(tmp_pat
 
 
 def test_growth_is_the_stem_layers_alone_and_crossovers_are_found(tmp_path: Path) -> None:
-    pooled = loaded(tmp_path, spec(first=True))
+    pooled = loaded(spec(first=True), tmp_path)
     plain = spec(first=True)
     plain["stages"][0]["enter"] = []
     plain["embed"] = [{"kind": "projection"}]
-    full = loaded(tmp_path, plain)
+    full = loaded(plain, tmp_path)
     run = Run(tokens=(4096,))
     said = compared([SpecSystem(full), SpecSystem(pooled)], [count(place(one, run)) for one in (full, pooled)], run)
     quadratic, linear = said.growth.values()
@@ -250,7 +242,7 @@ def test_a_diagram_draws_the_first_block_that_mixes(tmp_path: Path) -> None:
         "dim": 6,
         "blocks": [[{"kind": "mlp"}], {"repeat": 2, "blocks": [BLOCK]}],
     }
-    text = plain_text(partial(render, diagram([place(loaded(tmp_path, data), Run())])))
+    text = plain_text(partial(render, diagram([place(loaded(data, tmp_path), Run())])))
     assert "QKᵀ / softmax / AV" in text
     assert "N = 4 · d = 6" in text
     assert "pooled: blocks of no mixer and Self-attention are in this stage; Self-attention is drawn." in text
@@ -262,15 +254,14 @@ def test_a_diagram_draws_the_first_block_that_mixes(tmp_path: Path) -> None:
 def test_vectors_need_no_entry_where_they_are_as_wide_as_the_stage(tmp_path: Path) -> None:
     stage = {"dim": 4, "depth": 1, "block": [{"kind": "full", "heads": 2}]}
     data = {"name": "bare", "input": {"kind": "vectors", "channels": 4}, "stages": [stage], "head": HEAD}
-    architecture = place(loaded(tmp_path, data), Run())
+    architecture = place(loaded(data, tmp_path), Run())
     assert architecture.grid == Grid((512,))
     assert build(architecture).inputs[0].shape == (1, 512, 4)
     for ledger in accounts(architecture):
-        assert ledger.agreement is not None
-        assert ledger.agreement.exact
+        exact(ledger)
     data["input"] = VECTORS
     with pytest.raises(SpecError, match="the width is 3 here and nothing in `embed` brings it to 4"):
-        place(loaded(tmp_path, data), Run())
+        place(loaded(data, tmp_path), Run())
 
 
 @pytest.mark.parametrize(
@@ -287,13 +278,13 @@ def test_vectors_need_no_entry_where_they_are_as_wide_as_the_stage(tmp_path: Pat
 def test_each_input_has_its_first_step(tmp_path: Path, entry: Any, embed: Any, said: str) -> None:
     data = spec(first=True, input=entry, embed=embed)
     with pytest.raises(SpecError) as refused:
-        place(loaded(tmp_path, data), Run())
+        place(loaded(data, tmp_path), Run())
     assert said in str(refused.value)
 
 
 def test_vectors_can_not_be_scored_as_words(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="'language_model' scores a vocabulary, and the input has none"):
-        place(loaded(tmp_path, spec(first=True, head={"kind": "language_model"})), Run())
+        place(loaded(spec(first=True, head={"kind": "language_model"}), tmp_path), Run())
 
 
 @pytest.mark.parametrize("joining", ["{place: post}", "{place: pre}", "none"])
@@ -312,7 +303,6 @@ def test_the_backward_pass_over_pixels_is_torch_s(joining: str, tmp_path: Path) 
         encoding="utf-8",
     )
     ledger = xfcost.analyze(str(file), mode="train")
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement.differences
+    exact(ledger)
     (kv,) = (row for row in ledger.rows if row.operation == "kv")
     assert kv.backward_macs == (2 if "pre" in joining else 1) * 24 * 12 * 24  # N·d·2d

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from saved import saved_bytes
-from strategies import as_yaml
+from strategies import placed
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.mlp import Mlp
@@ -52,12 +52,6 @@ def spec(block: list[Any], tokens: int, **more: Any) -> dict[str, Any]:
     return {"name": "part", "input": entry, "embed": embed, "stages": stages} | more
 
 
-def architecture_of(data: dict[str, Any], folder: Path, **run: Any) -> Architecture:
-    file = folder / "part.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    return place(load(str(file)), Run(**run))
-
-
 def test_the_peak_of_chunks_is_what_is_told():
     tokens, dim = 64, 8
     whole, parts = (
@@ -86,7 +80,7 @@ def test_training_keeps_the_hidden_elements_of_chunks_unless_they_are_worked_out
     kept = []
     for chunks, form in ((1, "ordinary"), (8, "ordinary"), (8, "reversible")):
         block = [{"kind": "full", "heads": 3}, {"kind": "mlp", "chunks": chunks}]
-        live = build(architecture_of(spec(block, 64, residual={"form": form}), tmp_path))
+        live = build(placed(spec(block, 64, residual={"form": form}), tmp_path))
         stage = live.model.requires_grad_().streams[0].stages[0]
         kept.append(saved_bytes(stage, (torch.empty(1, 64, DIM, device="meta"), None)))
     assert kept[0] == kept[1]
@@ -101,7 +95,7 @@ def test_a_leaf_that_is_called_for_every_chunk_took_the_sum(tmp_path):
             self.now += 1.0
             return self.now
 
-    live = build(architecture_of(spec([{"kind": "mlp", "chunks": 4}], 8), tmp_path), "cpu")
+    live = build(placed(spec([{"kind": "mlp", "chunks": 4}], 8), tmp_path), "cpu")
     seconds = row_seconds(live, lambda: live.model(*live.inputs), Ticks())
     assert seconds["stages.0.block.0.fc1"] == 2 * 4.0  # in two blocks
     assert seconds["stages.0.block.0.join"] == 2 * 1.0
@@ -128,7 +122,7 @@ REFUSED = [
 @pytest.mark.parametrize(("position", "said"), REFUSED, ids=str)
 def test_axial_positions_that_cannot_be(position, said, tmp_path):
     with pytest.raises(SpecError) as refused:
-        architecture_of(spec([{"kind": "mlp"}], 12, embed=[{"kind": "position"} | position]), tmp_path)
+        placed(spec([{"kind": "mlp"}], 12, embed=[{"kind": "position"} | position]), tmp_path)
     assert said in str(refused.value)
     assert "embed[1]." in str(refused.value)
 
@@ -164,7 +158,7 @@ def ours_of(folder: Path, tokens: int) -> Architecture:
     mlp = {"kind": "mlp", "hidden": 20, "act": "relu"}
     local = {"kind": "blockwise", "block": 4, "before": 4, "heads": 3, "causal": True, "projection_bias": False}
     lsh = {"kind": "lsh", "rounds": 2, "bucket": 4, "buckets": [2, 4], "heads": 3, "causal": "approximate"}
-    return architecture_of(
+    return placed(
         {
             "name": "reformer",
             "input": {"kind": "tokens", "vocabulary": VOCABULARY, "length": tokens},

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from compared import given, options_of
 from references.relative import with_memory
-from strategies import as_yaml, counted_spec
+from strategies import counted_spec, placed
 from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
@@ -198,9 +198,7 @@ def test_u_and_v_can_be_shared_by_all_layers(tmp_path: Path) -> None:
         "embed": [{"kind": "token"}],
         "stages": [{"dim": 6, "depth": 4, "block": block}],
     }
-    file = tmp_path / "tied.yaml"
-    file.write_text(as_yaml(spec), encoding="utf-8")
-    architecture = place(load(str(file)), Run())
+    architecture = placed(spec, tmp_path)
     counted, live = count(architecture), build(architecture, "cpu")
     # 7·6 words, u and v once, and per layer 5 maps of 6·6 and a norm of 2·6
     assert counted.total("params") == 42 + 12 + 4 * (180 + 12)

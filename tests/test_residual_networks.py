@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import as_yaml
+from strategies import placed
 from xfcost.counting.forward import count
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
@@ -99,9 +99,7 @@ def our_leaf(leaf: str) -> str:
 def test_a_small_network_is_theirs(pair, tmp_path):
     torch.manual_seed(0)
     data, theirs = PAIRS[pair]()
-    file = tmp_path / "ours.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    architecture = place(load(str(file)), Run(batch=2))
+    architecture = placed(data, tmp_path, batch=2)
     ours = build(architecture, "cpu").model.double()
     theirs = theirs.double().eval().requires_grad_(requires_grad=False)
     for name, weight in theirs.state_dict().items():  # running statistics that are not those of a fresh norm, too

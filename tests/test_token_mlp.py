@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import as_yaml
+from strategies import as_yaml, exact
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.errors import ComponentError
@@ -67,8 +67,7 @@ def test_a_batch_multiplies_the_macs_in_every_account(name: str) -> None:
     # (N, N) weights times (B, N, D): fvcore's own handle of a broadcast matmul counts B times too few.
     one, three = (place(load(name), Run(batch=batch)) for batch in (1, 3))
     ledger = joined(build(three), count(three))
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
+    exact(ledger)
     assert ledger.total("traced_macs") == ledger.total("macs") == 3 * count(one).total("macs")
     live = build(three)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
