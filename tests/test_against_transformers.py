@@ -6,6 +6,7 @@ transformers' models run eager, for its default attention is one that counters m
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -291,17 +292,21 @@ PRESETS: dict[str, tuple[Any, ...]] = {
 }
 
 
+def same_totals(preset: str, make: Callable[[], nn.Module], *, masked: bool = False, **run: Any) -> None:
+    """A preset has the parameters, and on the same input the MACs, of a model that `make` makes on `meta`."""
+    architecture = place(load(preset), Run(**run))
+    totals, inputs = count(architecture).totals(), build(architecture).inputs
+    with torch.device("meta"):
+        theirs = make().eval().requires_grad_(requires_grad=False)
+        mask = {"attention_mask": torch.ones(inputs[0].shape, dtype=torch.long)} if masked else {}
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            theirs(*inputs, **mask)
+    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
+    assert 2 * totals["macs"] == counter.get_total_flops()
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
     make, *sizes = PRESETS[preset]
-    architecture = place(load(preset), Run())
-    totals = count(architecture).totals()
-    inputs = build(architecture).inputs
-    with torch.device("meta"):
-        theirs = make(*sizes)
-        assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-        # A causal model looks into a mask that isn't given, which `meta` can't answer.
-        mask = {"attention_mask": torch.ones(inputs[0].shape, dtype=torch.long)} if make is gpt2 else {}
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            theirs(*inputs, **mask)
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    # A causal model looks into a mask that isn't given, which `meta` can't answer.
+    same_totals(preset, lambda: make(*sizes), masked=make is gpt2)

@@ -12,17 +12,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_layer
 from strategies import exact
-from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
+from test_against_transformers import ours_of, put, same_totals, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.masked_language_model import MaskedLanguageModel
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import build
 
 VOCABULARY, DIM, LENGTH = 29, 12, 11
 
@@ -117,12 +113,7 @@ def test_both_heads_with_their_weights(next_sentence: bool, attention: str, tmp_
     ],
 )
 def test_a_preset_has_their_parameters_and_their_macs(preset: str, tokens: int, kind: str) -> None:
-    architecture = place(load(preset), Run(tokens=(tokens,)))
-    totals, inputs = count(architecture).totals(), build(architecture).inputs
     large = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
-    with torch.device("meta"):
-        model = theirs_of(transformers.BertConfig, getattr(transformers, kind), **(large if "large" in preset else {}))
-        assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            model(*inputs)
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    sizes = large if "large" in preset else {}
+    model = getattr(transformers, kind)
+    same_totals(preset, lambda: theirs_of(transformers.BertConfig, model, **sizes), tokens=(tokens,))

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import xf
 from strategies import exact, placed
-from test_against_transformers import scrambled
+from test_against_transformers import same_totals, scrambled
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
@@ -187,14 +187,7 @@ RESOLUTIONS = [(name, side) for name in SIZES for side in (224, 384)] + [("m36",
 
 @pytest.mark.parametrize(("name", "side"), RESOLUTIONS)
 def test_every_preset_has_the_plain_one_s_parameters_and_macs(name: str, side: int) -> None:
-    ledger = count(place(load(f"cait-{name}" + (f"-{side}" if side != 224 else "")), Run()))
-    with torch.device("meta"):
-        plain = PlainCait(*SIZES[name], side).eval().requires_grad_(requires_grad=False)
-        image = torch.randn(1, 3, side, side)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        plain(image)
-    assert ledger.total("params") == sum(parameter.numel() for parameter in plain.parameters())
-    assert 2 * (ledger.total("macs") or 0) == counter.get_total_flops()
+    same_totals(f"cait-{name}" + (f"-{side}" if side != 224 else ""), lambda: PlainCait(*SIZES[name], side))
 
 
 @pytest.mark.parametrize("residual", ["none", Residual(), Residual(place="post"), Residual(place="res_post")], ids=str)

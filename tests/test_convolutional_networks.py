@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from plain_convolutional import SCALES, VGG, noisy, plain
 from strategies import placed
+from test_against_transformers import same_totals
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
@@ -60,14 +60,7 @@ def counted(name: str, *settings: str, **run: object) -> Ledger:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_preset_has_the_plain_one_s_parameters_and_macs(name: str) -> None:
-    size = SCALES[name][2] if name in SCALES else 224
-    with torch.device("meta"):
-        model, pixels = plain(name).eval(), torch.empty(1, 3, size, size)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(pixels)
-    ledger = counted(name)
-    assert sum(parameter.numel() for parameter in model.parameters()) == ledger.total("params")
-    assert counter.get_total_flops() == 2 * (ledger.total("macs") or 0)
+    same_totals(name, lambda: plain(name))
 
 
 def test_another_size_is_one_option() -> None:

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from test_against_transformers import CLASSES, compare, ours_of, put, take, theirs_of, weights_of
+from test_against_transformers import CLASSES, compare, ours_of, put, same_totals, take, theirs_of, weights_of
 from test_pvt import at
 from whole_probe import probe
 from xfcost.counting.forward import count
@@ -22,7 +21,6 @@ from xfcost.mechanisms.conv_attention import ConvAttention
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -157,12 +155,5 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
-    architecture = place(load(preset), Run())
-    totals = count(architecture).totals()
-    with torch.device("meta"):
-        config = PRESETS[preset] | {"num_labels": 1000}
-        theirs = theirs_of(transformers.CvtConfig, transformers.CvtForImageClassification, **config)
-        assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            theirs(*build(architecture).inputs)
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    model, config = transformers.CvtForImageClassification, PRESETS[preset] | {"num_labels": 1000}
+    same_totals(preset, lambda: theirs_of(transformers.CvtConfig, model, **config))

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
 
 from strategies import placed
-from test_against_transformers import compare, copy_block, ours_of, put, take, theirs_of, weights_of
+from test_against_transformers import compare, copy_block, ours_of, put, same_totals, take, theirs_of, weights_of
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
@@ -22,10 +21,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import build
 
 transformers = pytest.importorskip("transformers")
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 CLASSES = 7
 BOTH = ["class_token", "distillation_token"]
@@ -87,20 +84,8 @@ SIZES = {
 @pytest.mark.parametrize("preset", SIZES)
 def test_a_distilled_preset_has_their_parameters_and_their_macs(preset: str) -> None:
     width, heads, size = SIZES[preset]
-    architecture = place(load(preset), Run())
-    totals = count(architecture).totals()
-    with torch.device("meta"):
-        theirs = theirs_deit(
-            hidden_size=width,
-            num_attention_heads=heads,
-            intermediate_size=4 * width,
-            image_size=size,
-            num_labels=1000,
-        )
-        assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            theirs(*build(architecture).inputs)
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    sizes = {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": 4 * width, "image_size": size}
+    same_totals(preset, lambda: theirs_deit(**sizes, num_labels=1000))
 
 
 def test_what_distillation_adds_by_hand() -> None:

@@ -10,12 +10,21 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from test_against_transformers import ours_of, put, scrambled, take, theirs_gpt2, theirs_of, transformers, weights_of
+from test_against_transformers import (
+    ours_of,
+    put,
+    same_totals,
+    scrambled,
+    take,
+    theirs_gpt2,
+    theirs_of,
+    transformers,
+    weights_of,
+)
 from xfcost.counting.forward import count
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import build
 
 # Brown et al. 2020, Table D.1: parameters in millions; Table 2.1: layers, width, heads (XL's as its width has them)
 SIZES = {
@@ -119,11 +128,4 @@ def test_gpt1_with_their_weights(length: int, head: bool, attention: str, tmp_pa
 
 
 def test_gpt1_at_full_size() -> None:
-    architecture = place(load("gpt1"), Run())
-    totals, inputs = count(architecture).totals(), build(architecture).inputs
-    with torch.device("meta"):
-        model = theirs_of(transformers.OpenAIGPTConfig, transformers.OpenAIGPTLMHeadModel)
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            model(*inputs)
-    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    same_totals("gpt1", lambda: theirs_of(transformers.OpenAIGPTConfig, transformers.OpenAIGPTLMHeadModel))

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import counted_spec, placed
-from test_against_transformers import put, scrambled, take, theirs_of, weights_of
+from test_against_transformers import put, same_totals, scrambled, take, theirs_of, weights_of
 from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
@@ -199,13 +198,7 @@ def theirs(necks: tuple[int, ...], widths: tuple[int, ...], ratio: int, classes:
 
 @pytest.mark.parametrize("name", SIZES)
 def test_a_preset_has_their_parameters_and_macs(name: str) -> None:
-    with torch.device("meta"):
-        model, pixels = theirs(*SIZES[name]), torch.randn(1, 3, 256, 256)
-    ledger = counted(name)
-    assert sum(parameter.numel() for parameter in model.parameters()) == ledger.total("params")
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(pixels)
-    assert counter.get_total_flops() == 2 * (ledger.total("macs") or 0)
+    same_totals(name, lambda: theirs(*SIZES[name]))
 
 
 def put_normed(conv: nn.Module, norm: nn.Module, model: nn.Module, name: str) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from growth import orders_at
 from plain_mvit import CONFIGS, Config, PlainMViT
 from strategies import as_yaml, exact
+from test_against_transformers import same_totals
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import sweep
 from xfcost.counting.system import SpecSystem
@@ -55,13 +55,7 @@ def test_the_plain_model_knows_every_preset() -> None:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_presets_are_what_their_public_configurations_give(name: str) -> None:
-    with torch.device("meta"):
-        plain, pixels = PlainMViT(CONFIGS[name]).eval().requires_grad_(False), torch.empty(1, 3, *CONFIGS[name].input)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        plain(pixels)
-    ledger = counted(name)
-    assert sum(weights.numel() for weights in plain.parameters()) == ledger.total("params")
-    assert counter.get_total_flops() == 2 * ledger.total("macs")
+    same_totals(name, lambda: PlainMViT(CONFIGS[name]))
 
 
 TINY = Config(4, (1, 3), width=12, heads=2, input=(36, 52), classes=5)

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from test_against_transformers import CLASSES, EPS, compare, ours_of, put, theirs_of, weights_of
+from test_against_transformers import CLASSES, EPS, compare, ours_of, put, same_totals, theirs_of, weights_of
 from test_pvt import SMALL, at, put_attention
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import ComponentError
@@ -20,7 +18,6 @@ from xfcost.mechanisms.depthwise_conv import DepthwiseConv
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")
@@ -143,11 +140,4 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
-    architecture = place(load(preset), Run())
-    totals = count(architecture).totals()
-    with torch.device("meta"):
-        theirs = pvt_v2(**PRESETS[preset])
-        assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            theirs(*build(architecture).inputs)
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    same_totals(preset, lambda: pvt_v2(**PRESETS[preset]))

@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import placed
+from test_against_transformers import same_totals
 from xfcost.counting.forward import count
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
@@ -131,23 +132,14 @@ RESNETS = {
 
 @pytest.mark.parametrize("name", [*REGNETY, *RESNETS])
 def test_a_whole_network_counts_as_theirs(name):
-    with torch.device("meta"):
-        if name in REGNETY:
-            depths, widths, group = REGNETY[name]
-            config = transformers.RegNetConfig(
-                depths=depths, hidden_sizes=widths, groups_width=group, num_labels=1000, layer_type="y"
-            )
-            theirs = transformers.RegNetForImageClassification(config)
-        else:
-            theirs = transformers.ResNetForImageClassification(
-                transformers.ResNetConfig(**RESNETS[name], num_labels=1000)
-            )
-        theirs = theirs.eval().requires_grad_(requires_grad=False)
-        with FlopCounterMode(display=False) as counter:
-            theirs(torch.empty(1, 3, 224, 224))
-    ledger = count(place(load(name), Run()))
-    assert sum(weight.numel() for weight in theirs.parameters()) == ledger.total("params")
-    assert counter.get_total_flops() == 2 * ledger.total("macs")
+    if name in REGNETY:
+        depths, widths, group = REGNETY[name]
+        sizes = {"depths": depths, "hidden_sizes": widths, "groups_width": group, "layer_type": "y"}
+        config, model = transformers.RegNetConfig(**sizes, num_labels=1000), transformers.RegNetForImageClassification
+    else:
+        config = transformers.ResNetConfig(**RESNETS[name], num_labels=1000)
+        model = transformers.ResNetForImageClassification
+    same_totals(name, lambda: model(config))
 
 
 def test_another_depth_is_one_setting():
