@@ -246,5 +246,5 @@ def test_upsampling_refuses_what_can_not_be(component: Upsample, where: Place, f
 def test_a_stage_can_not_read_itself(tmp_path: Path) -> None:
     spec = funnel_spec(16)
     spec["stages"].append(decoder() | {"enter": [{"kind": "upsample", "factor": 4, "skip": 4}]})
-    with pytest.raises(SpecError, match=r"ours\.yaml:\d+ stages\[3\]\.enter\[0\]\.skip: 4 is not an earlier stage"):
+    with pytest.raises(SpecError, match=r"spec\.yaml:\d+ stages\[3\]\.enter\[0\]\.skip: 4 is not an earlier stage"):
         ours_of(spec, tmp_path)
