@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers import xf
 from strategies import exact, placed
 from test_against_transformers import same_totals, scrambled
 from whole_probe import probe
@@ -273,10 +272,3 @@ def test_on_the_grid_alone_what_works_on_the_class_token_is_left_out(tmp_path: P
         loaded = load(str(tmp_path / "spec.yaml"))
         figures = compared([SpecSystem(loaded)], [count(place(loaded, Run()))], Run()).figures["a small CaiT"]
         assert figures["score_dot_products"] == 9**2
-
-
-@pytest.mark.parametrize("command", ["analyze", "diagram"])
-def test_the_commands_take_it(command: str) -> None:
-    ran = xf(command, "cait-xxs24", *(["--no-trace"] if command == "analyze" else []))
-    assert ran.returncode == 0, ran.stderr
-    assert "class attention" in ran.stdout.lower() or "talking heads" in ran.stdout.lower()

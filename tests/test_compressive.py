@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,6 @@ from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.compressive import Compressive
-from xfcost.mechanisms.relative import Relative
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -29,18 +27,6 @@ from xfcost.torch_models.modules import MODULES
 def twin_of(component: Compressive, tokens: int, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     return MODULES[Compressive](component, spot(tokens)).double().eval().requires_grad_(requires_grad=False)
-
-
-def test_it_costs_transformer_xl_s_attention_with_a_memory_as_long_and_the_compression() -> None:
-    component = Compressive(heads=2, causal=True, memory=6, compressed_memory=4, compression=3)
-    plain = Relative(heads=2, causal=True, memory=10)
-    # of both, a learned compression alone has another row that takes the input itself, and it lies before the memory
-    as_long, mine = (
-        {row.path: msgspec.structs.replace(row, takes_input=None, tensors=None) for row in each.operations(spot(12))}
-        for each in (plain, component)
-    )
-    assert mine.pop("compress").macs == 12 * 6 * 6
-    assert mine == as_long
 
 
 def test_notes_tell_what_is_dropped_and_what_is_too_short() -> None:
@@ -146,7 +132,3 @@ def test_the_public_package_s_figures_but_for_its_positions(tmp_path: Path) -> N
 
 def ledger(name: str) -> Ledger:
     return count(place(load(name), Run()))
-
-
-def test_the_preset_is_transformer_xl_s_with_convolutions() -> None:
-    assert ledger("compressive-enwik8").total("params") == 277_278_924 + 24 * (3 * 1024**2 + 1024)

@@ -51,23 +51,6 @@ def test_a_head_reads_as_many_tokens_as_it_says(points: int, grid: Grid, most: i
     assert seen["sample"].number == declared == most
 
 
-def test_a_point_in_the_middle_of_a_cell_reads_that_cell() -> None:
-    # no offsets, values as they come in: every token reads its own cell in its own map
-    component, spot = Deformable(heads=1, points=1), at(several((4, 4), (2, 2)), dim=2)
-    module, (x, *_) = make(Case(component, spot)), example(spot, 1)
-    with torch.no_grad():
-        for leaf in (module.offsets, module.weights):
-            leaf.weight.zero_()
-            leaf.bias.zero_()
-        for leaf in (module.value, module.out):
-            leaf.weight.copy_(torch.eye(2))
-            leaf.bias.zero_()
-        # the two maps weigh a half each; the middle of a cell of 2×2 is the corner of four of 4×4
-        large, small = x[0, :16].unflatten(0, (4, 4)), x[0, 16:].unflatten(0, (2, 2))
-        inner = large.unflatten(1, (2, 2)).unflatten(0, (2, 2)).mean((1, 3))
-        torch.testing.assert_close(module(x)[0, 16:].unflatten(0, (2, 2)), (inner + small) / 2)
-
-
 # Places ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

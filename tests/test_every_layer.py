@@ -21,6 +21,7 @@ from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Component, tag_of
 from xfcost.formulas.orders import costs
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.layers.moe import Moe
 from xfcost.layers.patch import Patch
 from xfcost.layers.pixels import Pixels
 from xfcost.ledger.join import with_backward
@@ -145,9 +146,8 @@ def test_what_leaves_has_the_shape_that_is_said(case: LayerCase) -> None:
 # The same numbers as a reference that shares nothing ────────────────────────────────────────────────────────────────
 
 
-# Their references stand in test_pooling_attention.py and test_moe.py.
-ELSEWHERE = {"pooling_attention", "moe"}
-REFERRED = [case for case in LAYER_CASES if tag_of(type(case.layer)) not in ELSEWHERE]
+# The reference of mixtures of experts stands in test_moe.py.
+REFERRED = [case for case in LAYER_CASES if not isinstance(case.layer, Moe)]
 
 
 @pytest.mark.parametrize("case", REFERRED, ids=str)

@@ -9,14 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from modules import Call
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.hyena import Hyena
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.mechanisms.hyena import LongConvolution, Spectra
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
@@ -67,17 +63,6 @@ def test_it_runs_in_half_precision() -> None:
     answer = module(torch.randn(2, 6, 8, dtype=torch.bfloat16))
     assert answer.dtype == torch.bfloat16
     assert bool(answer.isfinite().all())
-
-
-def test_twice_as_many_tokens_cost_twice_as_much_and_a_logarithm_more() -> None:
-    """10·N·⌈log₂ 2N⌉ + 6·(N + 1) for each of 864 channels of 18 layers, where attention's scores grow fourfold."""
-
-    def transforms(tokens: int) -> int:
-        rows = count(place(load("hyena-153m"), Run(tokens=(tokens,)))).rows
-        return sum(row.flops * row.times for row in rows if row.operation == "long_conv")
-
-    assert transforms(2**11) == 18 * 864 * (10 * 2**11 * 12 + 6 * (2**11 + 1))
-    assert transforms(2**12) == 18 * 864 * (10 * 2**12 * 13 + 6 * (2**12 + 1))
 
 
 @pytest.mark.parametrize(

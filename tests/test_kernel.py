@@ -10,7 +10,6 @@ import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
 from xfcost.api import analyze
@@ -68,39 +67,6 @@ def test_the_causal_forms_give_the_same_numbers_and_gradients(features: Any, n: 
     for answer in answers[1:]:
         for one, other in zip(answers[0], answer, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
-
-
-@each_map
-def test_the_last_token_reads_all_and_so_equals_the_form_that_is_not_causal(features: Any) -> None:
-    # Not for the softmax map: its keys are lowered by another maximum there, which ε makes felt.
-    if features == RandomFeatures(count=12):
-        return
-    component = Kernel(heads=2, features=features)
-    whole, causal = torch_module(component, 9), msgspec.structs.replace(component, causal=True, chunk=4)
-    x = noise(1, 9, 8)
-    torch.testing.assert_close(whole(x)[:, -1], torch_module(causal, 9, like=whole)(x)[:, -1], rtol=1e-10, atol=1e-12)
-
-
-def test_the_recurrent_form_holds_one_state_and_the_loop_costs_what_the_trace_says() -> None:
-    component = Kernel(heads=2, causal=True, form="recurrent", features=RandomFeatures(count=16))
-    module, n = torch_module(component, 50), 50
-    largest: list[int] = []
-    for name, leaf in module.core.named_children():
-        leaf.register_forward_hook(lambda _, __, out, name=name: largest.append((name, out.numel())))
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        module(noise(1, n, 8))
-    assert max(size for name, size in largest if name == "state") == 2 * 16 * 4  # not N times as much
-    assert sum(name == "state" for name, _ in largest) == n  # and N steps it takes
-    assert counter.get_total_flops() == 2 * sum(costs(component, spot(n)).values())
-
-
-def test_the_chunked_form_holds_a_state_per_chunk() -> None:
-    module = torch_module(Kernel(heads=2, causal=True, chunk=5), 50)
-    sizes = {}
-    for name, leaf in module.core.named_children():
-        leaf.register_forward_hook(lambda _, __, out, name=name: sizes.update({name: out[0].numel()}))
-    module(noise(1, 50, 8))
-    assert sizes["state"] == sizes["read"] * 4 // 5 == 2 * 10 * 4 * 4
 
 
 # FAVOR+ ──────────────────────────────────────────────────────────────────────────────────────────────────────────────

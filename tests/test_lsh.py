@@ -16,7 +16,6 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.lsh import Lsh
 from xfcost.torch_models.mechanisms.lsh import LshAttention
-from xfcost.torch_models.memory.peak import peak_bytes
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 DIM, HEADS = 12, 3
@@ -30,24 +29,6 @@ def torch_module(component: Lsh, tokens: int, device: str = "cpu") -> LshAttenti
     torch.manual_seed(0)
     with torch.device(device):
         return LshAttention(component, place_for(component, Grid((tokens,)), dim=DIM)).double().eval()
-
-
-# Arithmetic ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(("buckets", "columns"), [(None, 2048), (64, 32), ([16, 32], 24), ([2, 4, 6], 6)])
-def test_columns_are_half_of_the_buckets_or_of_their_factors(buckets, columns):
-    # 2N/c = 2·131,072/64 = 4096 buckets
-    component = Lsh(heads=3, rounds=4, bucket=64, buckets=buckets)
-    assert rows(component, 2**17)["rotate"].macs == 4 * 2**17 * DIM * columns
-    assert sum(component.factors(Grid((2**17,)))) // 2 == columns
-
-
-@pytest.mark.parametrize(("buckets", "growth"), [(None, 4), (64, 2), ([16, 32], 2)])
-def test_hashing_is_quadratic_unless_the_buckets_are_given(buckets, growth):
-    component = Lsh(heads=3, rounds=4, bucket=64, buckets=buckets)
-    small, large = (rows(component, tokens)["rotate"].macs for tokens in (2**16, 2**17))
-    assert large == growth * small
 
 
 # What is refused, what is told ───────────────────────────────────────────────────────────────────────────────────────
@@ -86,15 +67,6 @@ def test_padding_fallback_and_quadratic_hashing_are_told():
     assert leak.startswith("causal: approximate")
 
 
-def test_few_tokens_are_full_attention_and_say_so():
-    found = rows(Lsh(heads=3, bucket=8), 8)
-    assert list(found) == [
-        "query_key", "value", "normalise", "scores", "mask", "logsumexp", "softmax", "weighted_sum", "out",
-    ]  # fmt: skip
-    assert (found["scores"].macs, found["scores"].mixing, found["scores"].reads) == (8 * 8 * 12, "global", "N")
-    assert "rotate" in rows(Lsh(heads=3, bucket=8), 9)
-
-
 # What it does ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -111,29 +83,6 @@ def test_equal_queries_share_a_bucket_and_opposite_ones_never():
     assert len(bucket_RP.unique()) > 8
 
 
-def test_padding_is_sorted_last_and_read_by_nobody():
-    component = Lsh(heads=HEADS, rounds=2, bucket=4, buckets=6)
-    module = torch_module(component, 10)
-    bucket_BHRP = module.hash(module.rotate(torch.randn(2, HEADS, 12, 4, dtype=torch.float64)))
-    assert (bucket_BHRP[..., 10:] == 6).all()
-    assert (bucket_BHRP[..., :10] < 6).all()
-    order_BHRP, _ = module.sort(bucket_BHRP)
-    assert set(order_BHRP[..., 10:].flatten().tolist()) == {10, 11}
-    x = torch.randn(1, 10, DIM, dtype=torch.float64)
-    plain = module(x)
-    module.pad = nn.ConstantPad1d(0, 0)
-    module.pad.forward = lambda x: torch.cat([x, 9 * torch.ones(1, 2, DIM, dtype=torch.float64)], 1)
-    torch.testing.assert_close(module(x), plain, rtol=0, atol=0)
-
-
-def test_the_undone_order_is_the_order():
-    module = torch_module(Lsh(heads=HEADS, rounds=3, bucket=4), 16)
-    order_BHRP, undo_BHPR = module.sort(torch.randint(5, (2, HEADS, 3, 16)))
-    sorted_BHS = order_BHRP.flatten(2)
-    tokens = torch.gather(sorted_BHS, 2, undo_BHPR.flatten(2)).unflatten(2, (16, 3))
-    assert torch.equal(tokens, torch.arange(16).reshape(1, 1, 16, 1).expand(2, HEADS, -1, 3))
-
-
 def test_causal_leaks_by_the_sort_and_not_by_gradient():
     component = Lsh(heads=HEADS, rounds=2, bucket=4, causal="approximate")
     module = torch_module(component, 32)
@@ -147,14 +96,6 @@ def test_causal_leaks_by_the_sort_and_not_by_gradient():
         assert torch.equal(module(torch.cat([x[:, :16], x[:, 16:].flip(1)], 1))[0, :16], before)
         after = module(torch.cat([x[:, :16], 0.5 * x[:, 16:].roll(1, dims=-1)], 1))[0, :16]
     assert ((after - before).abs().amax(-1) > 1e-6).any()
-
-
-def test_memory_is_linear_with_given_buckets():
-    peaks = []
-    for tokens in (2**12, 2**13):
-        module = torch_module(Lsh(heads=HEADS, rounds=4, bucket=64, buckets=[16, 16]), tokens, "meta")
-        peaks.append(peak_bytes(module, (torch.empty(1, tokens, DIM, dtype=torch.float64, device="meta"),)))
-    assert 1.9 < peaks[1] / peaks[0] < 2.01
 
 
 # transformers ────────────────────────────────────────────────────────────────────────────────────────────────────────

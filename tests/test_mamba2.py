@@ -67,18 +67,6 @@ def test_every_size_has_transformers_parameters(name: str) -> None:
     assert ours == sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_a_chunk_s_size_moves_cost_from_inside_to_between() -> None:
-    """More chunks are cheaper inside and dearer between: what grows with N² is divided by Q²."""
-
-    def macs(tokens: int, chunk: int) -> tuple[int, int]:
-        rows = {row.path: row.macs for row in Mamba2(chunk=chunk).operations(spot(tokens, dim=768))}
-        return rows["local_scores"] + rows["local_weighted_sum"], rows["carry"]
-
-    (inside, between), (other_inside, other_between) = macs(2**14, 256), macs(2**14, 64)
-    assert inside == 4 * other_inside
-    assert (between, other_between) == (65 * 65 * 128 * 1536, 257 * 257 * 128 * 1536)
-
-
 @pytest.mark.parametrize(
     ("component", "where", "field", "words"),
     [

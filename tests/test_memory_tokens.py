@@ -93,10 +93,3 @@ def test_how_many_must_be_said_and_be_sensible(tmp_path: Path, count_: int | Non
     entry = {"kind": "memory_tokens"} | ({} if count_ is None else {"count": count_})
     with pytest.raises(SpecError, match=said):
         placed(spec(entry), tmp_path)
-
-
-def test_windows_refuse_them_as_any_extra_token(tmp_path: Path) -> None:
-    data = spec(ENTRY_LAYER)
-    data["stages"][0]["block"][0] = {"kind": "window", "size": 5, "heads": 2}
-    with pytest.raises(SpecError, match="expected no special tokens, got 3"):
-        placed(data, tmp_path)

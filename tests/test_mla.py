@@ -13,22 +13,12 @@ from xfcost.api import analyze
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.mla import Mla
 from xfcost.spec.load import load
 
 
 def at(tokens: int, dim: int) -> Place:
     return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim)
-
-
-def test_a_cache_keeps_one_latent_whatever_the_heads() -> None:
-    for heads in (1, 4, 16):
-        component = Mla(heads=heads, head_dim=16, rope_dim=8, kv_rank=64)
-        assert component.latent == 72
-        assert next(row for row in component.operations(at(7, 64)) if row.path == "kv_down").macs == 7 * 64 * 72
-    # of multi-head attention with 16 such heads it would be 2·16·16 = 512
-    assert 2 * Full(heads=16, head_dim=16).kv_inner(64) == 512
 
 
 def test_keys_of_one_token_share_their_turned_part() -> None:

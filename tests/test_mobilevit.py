@@ -11,21 +11,18 @@ from torch import Tensor, nn
 
 from strategies import counted_spec, placed
 from test_against_transformers import put, same_totals, scrambled, take, theirs_of, weights_of
-from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.dense import Dense
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.mechanisms.unfolded import Unfolded
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import Model, build
-from xfcost.torch_models.modules import MODULES
 
 transformers = pytest.importorskip("transformers")
 
@@ -49,41 +46,6 @@ def test_an_inverted_residual_refuses() -> None:
 
 
 # Unfolded attention ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_patches_of_one_are_full_attention() -> None:
-    one, full = (
-        sum(row.macs for row in component.operations(spot(4, 6)))
-        for component in (Unfolded(heads=2, patch=1), Full(heads=2))
-    )
-    assert one == full
-
-
-def test_its_twin_is_the_papers_unfolding() -> None:
-    """Patches and places as the public code makes them, channel by channel."""
-    torch.manual_seed(0)
-    where = spot(4, 6)
-    module = MODULES[Unfolded](Unfolded(heads=2), where).double()
-    x_BND = torch.randn(2, 24, 6, dtype=torch.float64)
-    x_BDYX = x_BND.transpose(1, 2).unflatten(2, (4, 6))
-    patches = x_BDYX.reshape(2 * 6 * 2, 2, 3, 2).transpose(1, 2).reshape(2, 6, 6, 4).permute(0, 3, 2, 1)
-    torch.testing.assert_close(module.unfold(x_BND), patches)
-    torch.testing.assert_close(module.fold(module.unfold(x_BND)), x_BND)
-
-
-def test_a_convolution_before_it_brings_the_other_places() -> None:
-    # 3×3 neighbours cover the four places of 2×2 patches: what a token then reads is the whole map.
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = MODULES[InvertedResidual](InvertedResidual(), spot(6, 8))
-            self.then = MODULES[Unfolded](Unfolded(heads=2), spot(6, 8))
-
-        def forward(self, x_BND: Tensor) -> Tensor:
-            return self.then(self.first(x_BND))
-
-    seen = probe(Both(), (torch.zeros(1, 48, 6),))
-    assert seen.reads == (frozenset(range(48)),) * 48
 
 
 def test_unfolded_attention_refuses() -> None:

@@ -53,29 +53,6 @@ def total(component: Moe, place: Place, quantity: str) -> int:
 # The count ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_compute_grows_with_active_experts_and_parameters_with_all() -> None:
-    def of(**options: int) -> dict[str, int]:
-        place = at(Grid((64,)), 32)
-        component = Moe(expert=Swiglu(hidden=48), **options)
-        rows = rows_of(component, place)
-        params = {row.path: row.params for row in rows.values()}
-        experts = [row for row in rows.values() if row.path.startswith("experts_")]
-        return {
-            "params": sum(row.params for row in experts),
-            "active": sum(row.active_params for row in experts),
-            "macs": sum(row.macs for row in experts),
-            "router": params["router"],
-        }
-
-    base, more_experts, more_active = of(experts=8, active=2), of(experts=32, active=2), of(experts=8, active=6)
-    assert more_experts["params"] == 4 * base["params"]
-    assert (more_experts["macs"], more_experts["active"]) == (base["macs"], base["active"])
-    assert more_active["params"] == base["params"]
-    assert (more_active["macs"], more_active["active"]) == (3 * base["macs"], 3 * base["active"])
-    assert more_experts["router"] == 4 * base["router"]
-    assert base["macs"] == 64 * base["active"], "every active weight is met once by each token"
-
-
 def test_all_experts_active_idle_none() -> None:
     assert total(PACKED[2], at(), "active_params") == total(PACKED[2], at(), "params")
 

@@ -16,7 +16,6 @@ from xfcost.counting.forward import count
 from xfcost.counting.sweep import sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual
-from xfcost.formulas.pooled_axes import PooledAxis
 from xfcost.layers.conv import Conv
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.position import Position
@@ -33,7 +32,6 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import ModuleMaker
-from xfcost.torch_models.shared.decomposed import distance_rows
 from xfcost.torch_models.sublayer import SubLayerModel
 
 
@@ -187,22 +185,6 @@ def test_parameters_follow_the_resolution_and_are_marked() -> None:
 
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_windows_cut_keys_and_not_kernels() -> None:
-    # 8 tokens, windows of 4: keys 0 … 3 are of tokens 0 … 4, one of them beyond the border.
-    axis = PooledAxis(8, (1, 1), (3, 1), window=4)
-    assert list(axis.covered_tokens(3)) == [0, 1, 2, 3, 4]
-    assert list(axis.covered_tokens(4)) == [3, 4, 5, 6, 7]
-
-
-def test_distances_count_in_steps_of_the_finer_grid() -> None:
-    # 4 queries, 2 keys at 0 and 2 (in queries' steps): distance i - 2j, the farthest before (-2) in row 0.
-    assert distance_rows(4, 2).tolist() == [[2, 0], [3, 1], [4, 2], [5, 3]]
-    assert distance_rows(2, 4).tolist() == [[3, 2, 1, 0], [5, 4, 3, 2]]
-    # 20 and 39, an odd grid through a stride: whole rows of a table of 2·39 - 1.
-    assert distance_rows(20, 39).min() == 0
-    assert distance_rows(20, 39).max() < 2 * 39 - 1
 
 
 def test_an_mlp_that_widens_projects_what_it_takes() -> None:

@@ -52,16 +52,6 @@ def test_non_local_blocks_to_the_unit(sides, dim, pool, width, expected):
     assert traced.unsupported == {}
 
 
-def test_a_spacetime_block_pools_space_alone():
-    # 4·14·14 queries; pools of 1×2×2 leave 4·7·7 = 196 keys, each of 4 tokens: all 784 are read.
-    component, place = NonLocal(width=512, pool=[1, 2, 2]), at((4, 14, 14), 1024)
-    row = rows(component, place)["scores"]
-    assert (row.macs, row.attention_entries, row.pairs) == (784 * 196 * 512, 784 * 196, None)
-    assert (row.reads, row.reads_tokens) == ("N/W²", 196)
-    assert component.pairs(place.grid) == 784 * 784
-    assert rows(component, place)["pool"].comparisons == 784 * 1024
-
-
 def test_what_fills_no_pool_is_not_read_and_told():
     # 3×5 in pools of 2: one row of two pools; the last row and the last column go into no key.
     component, place = NonLocal(width=2, pool=2), at((3, 5), 6)

@@ -13,15 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import placed
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
-from xfcost.layers.fourier import Fourier
-from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.layers.fourier import fourier_features
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")
@@ -138,20 +134,6 @@ def test_the_preset_is_the_released_size_with_weights_of_its_own_in_every_layer(
     assert round(released / 1e6, 1) == 48.4
     layer = 6 * 1024**2 + 6 * 1024 + 4 * 1024
     assert count(place(load("perceiver-io"), Run())).total("params") == released + 42 * layer
-
-
-@pytest.mark.parametrize("sides", [(5,), (4, 6), (2, 3, 4)])
-def test_fourier_features_by_their_formula(sides: tuple[int, ...]) -> None:
-    spot, component = Place(grid=Grid(sides), dim=3, out_dim=9), Fourier(bands=4)
-    made = fourier_features(sides, 4)
-    assert made.shape == (spot.grid.tokens, component.features(spot)) == (spot.grid.tokens, len(sides) * 9)
-    assert component.out(spot) == (spot.grid, 3 + len(sides) * 9)
-    last = made[-1].double()  # every place is 1 there: sines of whole and half turns
-    rank = len(sides)
-    assert last[:rank].tolist() == [1] * rank
-    frequencies = [1 + band * (side / 2 - 1) / 3 for side in sides for band in range(4)]
-    angles = torch.tensor(frequencies, dtype=torch.float64) * torch.pi
-    torch.testing.assert_close(last[rank:], torch.cat([angles.sin(), angles.cos()]), rtol=0, atol=1e-5)
 
 
 def test_the_work_that_grows_with_pixels_is_the_first_reading() -> None:

@@ -8,29 +8,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
+from cases.layers import POOLING_ATTENTION
 from growth import exponent, orders_at
-from references.inducing import multihead
-from references.plain import normed
 from strategies import exact, loaded
 from test_every_mechanism import LargestTensor
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.diagram import diagram
-from xfcost.counting.forward import batched, count
+from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
-from xfcost.formulas.component import Place, Residual
+from xfcost.formulas.component import Place
 from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Metadata
 from xfcost.report.console import plain_text
 from xfcost.report.diagram import render
 from xfcost.spec.architecture import Architecture
@@ -39,20 +35,12 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.running.rows import row_path
 
 WIDTH, OUT = 5, 6
-COMPONENTS = (
-    PoolingAttention(count=3, heads=2),
-    PoolingAttention(count=1, heads=3, output_projection=False, residual=Residual(place="post", norm="none")),
-    PoolingAttention(count=4, heads=1, head_dim=5, residual=Residual()),
-    PoolingAttention(count=2, heads=2, residual=Residual(place="res_post"), projection_bias=False),
-    PoolingAttention(count=2, heads=2, head_dim=7, residual="none"),
-)
 GRIDS = (Grid((1,)), Grid((7,)), Grid((3, 5)), Grid((2, 2), 1))
-CASES = [(component, grid, fused) for component in COMPONENTS for grid in GRIDS for fused in (False, True)]
+CASES = [(component, grid, fused) for component in POOLING_ATTENTION for grid in GRIDS for fused in (False, True)]
 every_case = pytest.mark.parametrize(("component", "grid", "fused"), CASES, ids=str)
-every_component = pytest.mark.parametrize("component", COMPONENTS, ids=str)
+every_component = pytest.mark.parametrize("component", POOLING_ATTENTION, ids=str)
 
 
 def spot(grid: Grid, *, fused: bool = False) -> Place:
@@ -74,32 +62,6 @@ def tokens(grid: Grid, batch: int = 2) -> Tensor:
 
 
 @every_case
-def test_rows_are_the_leaves_of_the_live_entry(component: PoolingAttention, grid: Grid, *, fused: bool) -> None:
-    where = spot(grid, fused=fused)
-    component.check(where)
-    rows = list(component.operations(where))
-    module = made(component, where, "meta")
-    leaves = {
-        row_path(f"it.{name}", {"it": "it"}): sum(parameter.numel() for parameter in leaf.parameters())
-        for name, leaf in module.named_modules()
-        if next(leaf.children(), None) is None
-    }
-    assert {f"it.{row.path}": row.params for row in rows} == leaves
-    for batch in (1, 2):
-        counted = tuple(msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}") for row in rows)
-        ledger = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=grid.tokens), rows=counted)
-        holder = nn.Sequential()
-        holder.add_module("it", module)
-        x = tokens(grid, batch).to("meta")
-        agreement = reconciled(ledger, holder, (x,), {"it": "it"}).agreement
-        assert agreement is not None
-        assert agreement.exact, agreement
-        with FlopCounterMode(display=False) as counter:
-            module(x)
-        assert counter.get_total_flops() == 2 * sum(row.macs for row in counted) > 0
-
-
-@every_case
 def test_every_query_reads_every_token(component: PoolingAttention, grid: Grid, *, fused: bool) -> None:
     seen = probe(made(component, spot(grid, fused=fused)), (tokens(grid),))
     assert seen.reads == tuple(frozenset(component.reads(grid, query)) for query in range(component.count))
@@ -107,37 +69,6 @@ def test_every_query_reads_every_token(component: PoolingAttention, grid: Grid, 
     mixing = [row for row in component.operations(spot(grid, fused=fused)) if row.mixes]
     assert {(row.mixing, row.reads, row.reads_tokens) for row in mixing} == {("global", "N", grid.total)}
     assert sum(row.pairs or 0 for row in mixing) == component.pairs(grid)
-
-
-@every_case
-def test_outputs_and_gradients_are_the_papers_formula(component: PoolingAttention, grid: Grid, *, fused: bool) -> None:
-    module = made(component, spot(grid, fused=fused)).requires_grad_()
-    x = tokens(grid).requires_grad_()
-    parts: Any = module
-    seeds = parts.seeds.weight.repeat(2, 1, 1)
-    kind = "none" if component.residual == "none" else component.residual.norm
-    place_ = component.residual if component.residual == "none" else component.residual.place
-    if place_ == "pre":
-        read = multihead(
-            parts.inner, normed(kind, parts.seeds_norm, seeds), normed(kind, parts.tokens_norm, x), component.heads
-        )
-    else:
-        read = multihead(parts.inner, seeds, x, component.heads)
-    plain = {
-        "none": lambda: read,
-        "pre": lambda: seeds + read,
-        "post": lambda: normed(kind, parts.norm, seeds + read),
-        "res_post": lambda: seeds + normed(kind, parts.norm, read),
-    }[place_]()
-    ours = module(x)
-    torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-12)
-    leaves = [x, *module.parameters()]
-    weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    first, second = (
-        torch.autograd.grad((answer * weights).sum(), leaves, materialize_grads=True) for answer in (ours, plain)
-    )
-    for one, other in zip(first, second, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
 
 
 @every_component

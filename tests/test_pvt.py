@@ -21,7 +21,6 @@ from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
@@ -73,25 +72,6 @@ def test_the_trace_counts_adaptive_pools(pool: Any, shape: tuple[int, ...], size
     for device in ("cpu", "meta"):
         found = trace(Pools(), (torch.ones(shape, device=device),))
         assert (found.macs, found.flops, found.unsupported) == (0, flops, {})
-
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_nothing_reduced_is_full_attention(*, fused: bool) -> None:
-    spot = at(3, 4, special=1, fused=fused)
-    component, full = SpatialReduction(heads=3), Full(heads=3)
-    for quantity in ("params", "macs", "flops", "attention_entries"):
-        assert sum(getattr(row, quantity) for row in component.operations(spot)) == sum(
-            getattr(row, quantity) for row in full.operations(spot)
-        )
-    assert list(component.reads(spot.grid, 0)) == list(range(13))
-    assert component.pairs(spot.grid) == 13 * 13
-    ours, theirs = (MODULES[type(one)](one, spot).double().eval() for one in (component, full))
-    with torch.no_grad():
-        for kind in ("weight", "bias"):
-            getattr(theirs.qkv, kind).copy_(torch.cat([getattr(ours.q, kind), getattr(ours.kv, kind)]))
-            getattr(theirs.out, kind).copy_(getattr(ours.out, kind))
-        x_BND = torch.randn(2, 13, 6, dtype=torch.float64)
-        torch.testing.assert_close(ours(x_BND), theirs(x_BND))
 
 
 # At its edges ────────────────────────────────────────────────────────────────────────────────────────────────────────

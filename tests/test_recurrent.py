@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
-from test_trace import costs
 from xfcost.formulas.component import Place
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.errors import ComponentError, SpecError
@@ -147,22 +146,6 @@ def test_the_one_node_costs_what_the_loop_inside_it_does(name: str, bias: bool) 
     with torch.no_grad():
         cells[1].load_state_dict(cells[0].state_dict())
         assert torch.equal(cells[0](x), cells[1](x))
-
-
-def test_a_recurrence_traces_alike_on_meta_and_on_the_cpu() -> None:
-    seen = [costs(MODULES[Lstm](Lstm(), spot(9)), (2, 9, 6), device=device) for device in ("cpu", "meta")]
-    assert seen[0] == seen[1]
-    assert seen[0][0] == 2 * sum(row.macs for row in Lstm().operations(spot(9))) > 0
-
-
-def test_a_trace_is_no_longer_for_more_tokens() -> None:
-    nodes = []
-    for tokens in (10, 100_000):
-        with torch.device("meta"):
-            layer, x = MODULES[Gru](Gru(), spot(tokens)).requires_grad_(False), torch.randn(1, tokens, 6)
-        traced = trace(layer, (x,))
-        nodes.append(traced.macs / tokens)
-    assert nodes == [2 * 6 * 18] * 2
 
 
 def test_memory_is_walked_through_the_loop() -> None:

@@ -23,7 +23,6 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.shared.relative import RelativeShift
 
 
 def spot(tokens: int, dim: int = 6, *, fused: bool = False) -> Place:
@@ -117,30 +116,6 @@ def test_the_reach_grows_by_one_memory_per_layer(layers: int, memory: int) -> No
     # that reads `memory` positions before itself: with memories as long as segments, L·m tokens back in all.
     last = (segments - 1) * tokens
     assert seen.reads[0] == frozenset(range(last - (layers - 1) * tokens - memory, last + 1))
-
-
-@pytest.mark.parametrize(
-    ("queries", "keys", "step", "spare"), [(1, 1, 1, 0), (3, 5, 1, 0), (4, 4, 1, 1), (3, 6, 2, 2), (1, 2, 2, 2)]
-)
-def test_the_shift_is_the_public_code_s(queries: int, keys: int, step: int, spare: int) -> None:
-    # Column c of query i is for key j where c = step·(N-1-i) + spare + j.
-    encodings = keys + step * (queries - 1) + spare
-    scores = torch.arange(2.0 * 3 * queries * encodings).reshape(2, 3, queries, encodings)
-    shifted = RelativeShift(queries, keys, encodings, step=step, spare=spare)(scores)
-    assert shifted.shape == (2, 3, queries, keys)
-    for i in range(queries):
-        for j in range(keys):
-            assert torch.equal(shifted[..., i, j], scores[..., i, step * (queries - 1 - i) + spare + j])
-    assert shifted.untyped_storage().data_ptr() == scores.untyped_storage().data_ptr()  # nothing is copied
-
-
-def test_the_causal_shift_is_a_pad_and_a_view() -> None:
-    # The public code: a column of zeros before, the matrix read as (T+1, N), its first row dropped.
-    scores = torch.randn(2, 3, 4, 7)
-    padded = nn.functional.pad(scores, (1, 0)).reshape(2, 3, 8, 4)[:, :, 1:].reshape(2, 3, 4, 7)
-    read = torch.ones(4, 7).tril(3).bool()  # a memory of 3: what lies ahead is masked, and may be anything
-    shifted = RelativeShift(4, 7, 7)(scores)
-    assert torch.equal(shifted[..., read], padded[..., read])
 
 
 # Whole models ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,14 +12,10 @@ from torch import Tensor, nn
 from modules import Call
 from strategies import as_yaml, exact
 from xfcost.api import analyze
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.retention import Retention
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.mechanisms.retention import decay
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.running.by_row import train
@@ -88,17 +84,6 @@ def test_a_loop_of_many_steps_learns_at_the_cost_that_a_few_say(form: str) -> No
     whole = train(Whole(), (x,))
     for quantity in ("forward", "backward"):
         assert sum(getattr(quick, quantity).values()) == sum(getattr(whole, quantity).values()) > 0
-
-
-@pytest.mark.parametrize(("form", "times"), [("parallel", 4), ("chunkwise", 2), ("recurrent", 2)])
-def test_the_class_depends_on_the_form(form: str, times: int) -> None:
-    """Twice as many tokens: four times the products that mix them in the parallel form, twice in the others."""
-    name = "retnet-1.3b" if form == "parallel" else f"retnet-1.3b-{form}"
-    mixing = [
-        sum(row.times_over("macs") or 0 for row in count(place(load(name), Run(tokens=(tokens,)))).rows if row.mixes)
-        for tokens in (2**14, 2**15)
-    ]
-    assert mixing[1] == times * mixing[0]
 
 
 @pytest.mark.parametrize(

@@ -130,19 +130,6 @@ def test_memory_keys_stand_per_cluster() -> None:
     assert rows(component, at(16))["scores"].attention_entries == 2 * 4 * 4 * 5
 
 
-def test_the_order_in_print_holds_where_clusters_are_as_many_as_their_tokens() -> None:
-    def growth(**sizes: int) -> tuple[float, float]:
-        """Of the distances and of the scores, from 65,536 tokens to four times as many."""
-        small, large = (rows(Routing(heads=8, **sizes), at(n, 512)) for n in (2**16, 2**18))
-        distances, scores = (large[name].macs / small[name].macs for name in ("distances", "scores"))
-        return distances, scores
-
-    assert growth() == (8, 8)  # N√N
-    assert growth(window=128) == (16, 4)  # N²·d/w, N·w·d
-    assert growth(clusters=128) == (4, 16)  # N·k·d, N²·d/k
-    assert growth(window=128, clusters=128) == (4, 1)
-
-
 def test_notes_tell_where_the_order_in_print_fails() -> None:
     notes = [" ".join(Routing(heads=2, **sizes).notes(at(1024))) for sizes in ({}, {"window": 64}, {"clusters": 16})]
     assert "N√N needs" not in notes[0]

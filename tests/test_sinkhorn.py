@@ -88,20 +88,6 @@ def test_noise_belongs_to_training_alone() -> None:
     assert not torch.equal(module(tokens(12)), module(tokens(12)))
 
 
-def test_sorting_is_quadratic_and_n_root_n_only_where_a_block_is_as_long_as_there_are_blocks() -> None:
-    def work(n: int, **options: int) -> int:
-        found = rows(Sinkhorn(heads=8, **options), at(n, 512))
-        return sum(row.macs for path, row in found.items() if path not in ("qkv", "out"))
-
-    # Four times the tokens, twice the block: 8 times the work of reordering and attending (sort_scores: u²·d, 4 times).
-    assert work(2**18, block=2**9) / work(2**16, block=2**8) == pytest.approx(8, rel=1e-2)
-    reorder = [rows(Sinkhorn(heads=8, block=64), at(n, 512))["reorder"].macs for n in (2**16, 2**18)]
-    assert reorder[1] == 16 * reorder[0]
-    cut = [rows(Sinkhorn(heads=8, block=64, sortcut=2), at(n, 512)) for n in (2**16, 2**18)]
-    assert cut[1]["reorder"].macs + cut[1]["scores"].macs == 4 * (cut[0]["reorder"].macs + cut[0]["scores"].macs)
-    assert cut[1]["sort_scores"].macs == 16 * cut[0]["sort_scores"].macs
-
-
 def test_notes() -> None:
     free, cut = Sinkhorn(heads=2, block=64), Sinkhorn(heads=2, block=64, sortcut=2)
     assert list(free.notes(at(4096))) == ["sorting 64 blocks softly costs N²·d/b; N√N needs b = √N, here 64"]

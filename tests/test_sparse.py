@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from math import isqrt
-
 import pytest
 import torch
 from torch import nn
 
 from whole_probe import probe
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sparse import Sparse
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 
 
@@ -77,15 +71,6 @@ def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does() -> None
     assert component.pairs(Grid((n,))) / (n * (n + 1) // 2) == pytest.approx(0.258, abs=5e-4)
     # What runs is dense: N·128 in the blocks and N·96·32 against all cells, which causality halves only on paper.
     assert figure(component, n, "attention_entries", "local_scores", "long_scores") == 2 * n * (128 + 96 * 32)
-
-
-@pytest.mark.parametrize("n", [2**10, 2**12, 2**14, 2**16])
-def test_with_a_stride_of_the_root_both_factors_cost_n_times_the_root(n: int) -> None:
-    root = isqrt(n)
-    assert figure(strided(root), n, "macs", "long_scores") == n * root * 6
-    assert figure(strided(root), n, "macs", "local_scores") == 2 * n * root * 6
-    # c cells cost c times the strided jumps: "by c in comparison" (§4.3).
-    assert figure(fixed(root, 8), n, "macs", "long_scores") == 8 * n * root * 6
 
 
 # Reach ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -184,24 +169,3 @@ def test_what_a_reader_must_know_is_told() -> None:
     assert "2 summary cells of a block 2 times it" in cells
     assert "it runs eager, and is counted so" in fused
     assert "tokens on both sides" in both
-
-
-# Published ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("name", "weights", "vectors"),
-    [
-        # Weight matrices alone, as public closed forms of the paper's sizes give them; then rows of position tables.
-        ("enwik8", 94_748_672 - 224 * 512, 224),
-        ("cifar10", 58_720_256 + 2 * 256 * 256, 112),
-        ("imagenet64", 150_994_944 + 2 * 256 * 512, 224),
-    ],
-)
-def test_the_published_weights_and_biases_and_norms_beside_them(name: str, weights: int, vectors: int) -> None:
-    spec = load(f"sparse-transformer-{name}")
-    ledger = count(place(spec, Run()))
-    depth, d, ratio = {"enwik8": (30, 512, 4), "cifar10": (128, 256, 2), "imagenet64": (48, 512, 4)}[name]
-    keys = d // 2 if name == "cifar10" else d
-    beside = depth * (2 * keys + d + d + ratio * d + d + 4 * d) + 2 * d
-    assert ledger.total("params") == weights + vectors * d + beside

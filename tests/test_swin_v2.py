@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import as_yaml
 from test_against_transformers import CLASSES, EPS, compare, ours_of, put, take, theirs_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
@@ -23,12 +21,7 @@ from xfcost.mechanisms.window import Window
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import build
-from xfcost.torch_models.mechanisms.window import WindowAttention
-from xfcost.torch_models.shared.cosine import Temperature
 from xfcost.torch_models.shared.leaves import Fused
-from xfcost.torch_models.shared.position_bias import log_offsets
 from xfcost.torch_models.tracing.trace import trace
 
 transformers = pytest.importorskip("transformers")
@@ -64,53 +57,12 @@ def test_unscaled_fused_attention_leaves_the_root_out():
     assert not torch.allclose(Fused()(q, k, v), plain)
 
 
-def test_offsets_are_log_spaced_from_edge_to_edge():
-    # W = 3: offsets -2 … 2 are x = -8, -4, 0, 4, 8; log₂(1 + 8)/3 and log₂(1 + 4)/3
-    edge, near = math.log2(9) / 3, math.log2(5) / 3
-    along = torch.tensor([-edge, -near, 0, near, edge], dtype=torch.float64)
-    torch.testing.assert_close(log_offsets((3,)), along[:, None])
-    # a side of one token has the offset 0 alone; rows before columns
-    torch.testing.assert_close(log_offsets((1, 3)), torch.stack([torch.zeros(5, dtype=torch.float64), along], dim=1))
-    torch.testing.assert_close(log_offsets((2, 2))[:, 0], torch.tensor([-edge] * 3 + [0] * 3 + [edge] * 3).double())
-
-
-def test_the_temperature_starts_at_ten_and_ends_at_a_hundred():
-    leaf = Temperature(3)
-    torch.testing.assert_close(leaf(), torch.full((3, 1), 10.0))
-    with torch.no_grad():
-        leaf.weight.copy_(torch.tensor([[-1.0], [4.0], [9.0]]))
-    torch.testing.assert_close(leaf(), torch.tensor([[math.exp(-1)], [math.exp(4)], [100.0]]))
-
-
-def test_scores_are_cosines_and_know_no_length():
-    torch.manual_seed(0)
-    module = WindowAttention(Window(heads=2, size=3, score="cosine", projection_bias=False), spot(6, 6)).double()
-    seen: list[Tensor] = []
-    module.core.scores.register_forward_hook(lambda _, __, output: seen.append(output))
-    x = torch.randn(2, 36, 4, dtype=torch.float64)
-    with torch.no_grad():
-        module(x)
-        module(1000 * x)
-    torch.testing.assert_close(seen[0], seen[1])
-    assert 5 < seen[0].abs().max() < 10 + 1e-5
-
-
 def test_keys_without_a_bias_where_nothing_has_one_are_refused():
     with pytest.raises(ComponentError, match="projection_bias: false leaves out all biases"):
         Window(heads=1, projection_bias=False, key_bias=False).check(spot(8, 8))
 
 
 # Weights and resolutions ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("side", [1, 4, 7, 8, 11])
-@pytest.mark.parametrize("bias", ["relative", "log_cpb", "none"])
-def test_weights_are_bound_to_the_resolution_where_another_one_needs_others(bias, side):
-    component = Window(heads=2, size=8, bias=bias)
-    here, larger = (rows(component, spot(where, where)) for where in (side, 3 * side + 8))
-    differs = {path for path, row in here.items() if row.params != larger[path].params}
-    assert {path for path, row in here.items() if row.bound} == differs
-    assert differs == ({"relative_bias"} if bias == "relative" and side < 8 else set())
 
 
 def test_v2_has_as_many_parameters_whatever_the_window_and_the_resolution():
@@ -152,36 +104,6 @@ def v2_spec(size: int | list[int], window: int, depths: tuple[int, ...] = (2, 4,
         "stages": [stage(number, depth) for number, depth in enumerate(depths)],
         "head": {"kind": "classifier", "pool": "mean", "classes": CLASSES},
     }
-
-
-@pytest.mark.parametrize("attention", ["eager", "fused"])
-@pytest.mark.parametrize("size", [[4, 4], [4, 36], [28, 36], [52, 52], [224, 320]], ids=str)
-def test_awkward_grids_are_counted_as_they_are_traced(size, attention, tmp_path):
-    # 1×1, one row, 7×9, 13×13 and 56×80 tokens, odd ones halved, under windows of 8
-    for batch in (1, 3):
-        architecture, live = ours_of(v2_spec(size, 8), tmp_path, batch=batch, attention=attention)
-        ledger = reconciled(count(architecture), *live)
-        assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
-        answer = live.model(*live.inputs)
-        assert answer.shape == (batch, CLASSES)
-        assert answer.isfinite().all()
-
-
-@pytest.mark.parametrize("kind", [{}, V2], ids=["V1", "V2"])
-def test_what_windows_keep_grows_as_the_tokens(kind, tmp_path):
-    def entries(side: int) -> int:
-        stage = {"dim": 12, "depth": 1, "block": [{"kind": "window", "size": 4, "heads": 2, "shift": 2} | kind]}
-        data = {"name": "one", "input": {"kind": "image", "size": side}, "embed": [{"kind": "patch", "size": 1}]}
-        file = tmp_path / f"{side}.yaml"
-        file.write_text(as_yaml(data | {"stages": [stage]}), encoding="utf-8")
-        live = build(place(load(str(file)), Run()), "meta")
-        kept: list[int] = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda x: (kept.append(x.numel()), x)[1], lambda x: x):
-            live.model.requires_grad_()(*live.inputs)
-        return sum(kept)
-
-    # four times the tokens, four times what training keeps, but for what the bias network keeps, whatever the input
-    assert 3.95 * entries(128) < entries(256) <= 4 * entries(128)
 
 
 # Somebody else's code ------------------------------------------------------------------------------------------------
@@ -348,12 +270,3 @@ def test_the_bias_networks_are_about_a_hundredth_at_most_and_do_not_grow_with_th
         for scale in ((1, 1), (4, 1))
     )
     assert small == large
-
-
-def test_fused_and_eager_give_the_same_answer_with_one_set_of_weights(tmp_path):
-    lives = [ours_of(v2_spec(52, 8), tmp_path, dtype="float64", attention=way)[1] for way in ("eager", "fused")]
-    with torch.no_grad():
-        for one, other in zip(lives[0].model.parameters(), lives[1].model.parameters(), strict=True):
-            other.copy_(one)
-        answers = [live.model(*lives[0].inputs) for live in lives]
-    torch.testing.assert_close(*answers, rtol=1e-10, atol=1e-12)

@@ -67,18 +67,6 @@ def test_random_weights_do_not_see_the_input_and_can_stay_as_drawn() -> None:
     assert weights[0].shape == (2, 12, 12)
 
 
-def test_dense_weights_are_the_token_s_alone() -> None:
-    module = SynthesizerAttention(Synthesizer(heads=2), spot(5)).double()
-    weights = []
-    module.softmax.register_forward_hook(lambda *call: weights.append(call[-1]))
-    x = noise(1, 5, 6)
-    module(x)
-    x[:, 3] += 1
-    module(x)
-    changed = (weights[0] != weights[1]).any(-1)[0]
-    assert changed.tolist() == [[False, False, False, True, False]] * 2
-
-
 def test_low_rank_tables_have_low_rank_before_the_softmax() -> None:
     module = SynthesizerAttention(Synthesizer(heads=2, form="factorized_random", rank=3), spot(12)).double()
     logits = module.core(noise(1, 12, 6))

@@ -7,22 +7,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import as_yaml, exact
+from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.gmlp import Gmlp
 from xfcost.mechanisms.token_linear import TokenLinear
 from xfcost.mechanisms.token_mlp import TokenMlp
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.build import build
 
 SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
 
@@ -56,23 +53,6 @@ def test_an_odd_half_is_refused(component: Gmlp) -> None:
 def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
     with pytest.raises(ComponentError, match=r"1.25·10 is not a whole width; give `hidden` instead"):
         Gmlp(ratio=1.25).check(SPOT)
-
-
-def joined(live: BuiltModel, ledger: Ledger) -> Ledger:
-    return reconciled(ledger, *live)
-
-
-@pytest.mark.parametrize("name", ["mixer-s32", "resmlp-s12", "gmlp-ti"])
-def test_a_batch_multiplies_the_macs_in_every_account(name: str) -> None:
-    # (N, N) weights times (B, N, D): fvcore's own handle of a broadcast matmul counts B times too few.
-    one, three = (place(load(name), Run(batch=batch)) for batch in (1, 3))
-    ledger = joined(build(three), count(three))
-    exact(ledger)
-    assert ledger.total("traced_macs") == ledger.total("macs") == 3 * count(one).total("macs")
-    live = build(three)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        live.model(*live.inputs)
-    assert counter.get_total_flops() == 2 * ledger.total("macs")
 
 
 # A plain model beside each, with the same weights ───────────────────────────────────────────────────────────────────

@@ -49,17 +49,6 @@ def test_positions_stand_behind_the_first_block_of_every_stage_alone() -> None:
         assert {row.mixing for row in encoders} == {"local"}
 
 
-def test_local_attention_is_linear_and_global_attention_is_not() -> None:
-    def entries(tokens: int) -> tuple[int, int]:
-        rows = [row for row in counted("twins-svt-s", tokens=(tokens,)).rows if row.operation == "scores"]
-        by_kind = {kind: [row for row in rows if row.mixing == kind] for kind in ("local", "global")}
-        return tuple(sum(row.times_over("attention_entries") for row in by_kind[kind]) for kind in by_kind)
-
-    # 56×56 and 112×112: windows of 7 tile every stage.
-    local, everywhere = entries(3136)
-    assert entries(12544) == (4 * local, 16 * everywhere)
-
-
 def spec(size: int) -> dict[str, Any]:
     """Twins-SVT, small: windows of 2, patches of 4, 2 and 1."""
 

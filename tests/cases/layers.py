@@ -55,14 +55,15 @@ class LayerCase(NamedTuple):
     grid: Grid
     out_dim: int = DIM
     other: tuple[Grid, int] | None = None
+    fused: bool = False
 
     def __str__(self) -> str:
-        return f"{self.layer}-{self.grid.sides}+{self.grid.special}"
+        return f"{self.layer}-{self.grid.sides}+{self.grid.special}" + ("-fused" if self.fused else "")
 
     @property
     def place(self) -> Place:
         other = {} if self.other is None else {"memory": self.other[0], "memory_dim": self.other[1]}
-        return Place(grid=self.grid, dim=DIM, out_dim=self.out_dim, vocabulary=11, **other)
+        return Place(grid=self.grid, dim=DIM, out_dim=self.out_dim, vocabulary=11, fused=self.fused, **other)
 
     def inputs(self, batch: int = 2) -> tuple[Tensor, ...]:
         noise = torch.Generator().manual_seed(1)
@@ -108,6 +109,13 @@ def stands(component: Component, grid: Grid) -> bool:
     return True
 
 
+POOLING_ATTENTION = (
+    PoolingAttention(count=3, heads=2),
+    PoolingAttention(count=1, heads=3, output_projection=False, residual=Residual(place="post", norm="none")),
+    PoolingAttention(count=4, heads=1, head_dim=5, residual=Residual()),
+    PoolingAttention(count=2, heads=2, residual=Residual(place="res_post"), projection_bias=False),
+    PoolingAttention(count=2, heads=2, head_dim=7, residual="none"),
+)
 # Mixtures of experts without slots, and with.
 PACKED = (
     Moe(),
@@ -197,9 +205,10 @@ LAYER_CASES: list[LayerCase] = [
     *(LayerCase(kernel, grid) for kernel in (*CONVS, *POOLS) for grid in KERNEL_GRIDS if stands(kernel, grid)),
     LayerCase(Conv(size=2, stride=2, channels=4, groups=2, bias=False, act="relu"), OBLONG, out_dim=4),
     *(
-        LayerCase(PoolingAttention(count=3, heads=2, residual=residual), grid)
-        for grid in (ROW, ODD)
-        for residual in ("none", Residual())
+        LayerCase(pooling, grid, fused=fused)
+        for pooling in POOLING_ATTENTION
+        for grid in (Grid((1,)), ROW, Grid((2, 2), 1))
+        for fused in (False, True)
     ),
     *(LayerCase(moe, grid) for moe in (*PACKED, *SLOTTED) for grid in (Grid((1,)), Grid((2, 4), 1))),
 ]

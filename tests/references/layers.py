@@ -15,6 +15,7 @@ import math
 import torch
 from torch import Tensor
 
+from references.inducing import multihead
 from references.local_relation import reference as mixer
 from references.plain import ACTS, Options, Place, Weights, layer_norm, linear, normed, numbered, spots
 
@@ -313,3 +314,17 @@ def pool(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
         under = torch.stack([x[:, token] for _, token in window if token is not None])
         outputs.append(under.amax(0) if options.form == "max" else under.sum(0) / len(window))
     return torch.stack(outputs, 1)
+
+
+def pooling_attention(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
+    """Seeds ask the tokens, and are joined with what they read (Lee et al. 2019, equation 11)."""
+    seeds, how = weights.seeds.weight.repeat(len(x), 1, 1), options.residual
+    if how == "none":
+        return multihead(weights.inner, seeds, x, options.heads)
+    if how.place == "pre":
+        asking, asked = normed(how.norm, weights.seeds_norm, seeds), normed(how.norm, weights.tokens_norm, x)
+        return seeds + multihead(weights.inner, asking, asked, options.heads)
+    read = multihead(weights.inner, seeds, x, options.heads)
+    if how.place == "post":
+        return normed(how.norm, weights.norm, seeds + read)
+    return seeds + normed(how.norm, weights.norm, read)
