@@ -277,7 +277,7 @@ CASES_IN_QUICK: Final = {
     "test_training_plan_reports.py::test_bad_input_ends_in_one_message": 8,
     "test_unruly_modules.py::test_no_exit_of_its_own_hides_that_it_is_over_its_budget": 1,
     "test_unruly_modules.py::test_other_commands_refuse_alike": 1,
-    "test_unruly_modules.py::test_whatever_it_prints_goes_to_stderr": 1,
+    "test_unruly_modules.py::test_whatever_it_prints_goes_to_stderr": 4,
     "test_unruly_modules.py::test_whatever_it_raises_is_one_line_and_exit_code_2": 3,
     "test_visible.py::test_measurements_of_any_name_are_read_again": 0,
     "test_visible.py::test_no_name_is_obeyed_in_a_log": 8,
