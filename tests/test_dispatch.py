@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from modules import Call
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
@@ -18,17 +19,6 @@ from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import dispatch, dispatched_rows
 from xfcost.torch_models.running.loops import MOST_STEPS
 from xfcost.torch_models.shared import leaves, recurrence
-
-
-class Call(nn.Module):
-    """A function of tensors as a module."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors: Tensor) -> Tensor:
-        return self.function(*tensors)
 
 
 def meta(*shape: int) -> Tensor:
