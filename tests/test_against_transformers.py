@@ -15,12 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from specs import architecture_of
 from strategies import placed
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import BuiltModel, build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -294,7 +292,7 @@ PRESETS: dict[str, tuple[Any, ...]] = {
 
 def same_totals(preset: str, make: Callable[[], nn.Module], *, masked: bool = False, **run: Any) -> None:
     """A preset has the parameters, and on the same input the MACs, of a model that `make` makes on `meta`."""
-    architecture = place(load(preset), Run(**run))
+    architecture = architecture_of(preset, **run)
     totals, inputs = count(architecture).totals(), build(architecture).inputs
     with torch.device("meta"):
         theirs = make().eval().requires_grad_(requires_grad=False)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import torch
 
-from xfcost.counting.forward import count
+from specs import architecture_of, counted
 from xfcost.formulas.additive_attention import Additive, Maxout, Sum
 from xfcost.formulas.component import Place
 from xfcost.formulas.recurrent import Recurrent
@@ -17,9 +17,6 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.gru import Gru
 from xfcost.mechanisms.lstm import Lstm
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
@@ -41,9 +38,7 @@ def spot(tokens: int = 7, memory: int = 4, dim: int = 6, memory_dim: int = 8) ->
 
 
 def test_n_takes_both_lengths() -> None:
-    macs = {
-        pair: count(place(load("rnnsearch"), Run(tokens=pair))).total("macs") for pair in ((30, 20), (60, 20), (30, 40))
-    }
+    macs = {pair: counted("rnnsearch", tokens=pair).total("macs") for pair in ((30, 20), (60, 20), (30, 40))}
     # one more source token: both directions of the encoder and its key, and 20 energies and terms of the sum
     assert macs[60, 20] - macs[30, 20] == 30 * (6 * 1_620_000 + 2_000_000 + 20 * 3000)
 
@@ -66,7 +61,7 @@ def test_steps_side_by_side_cost_what_they_cost_one_by_one(component: Recurrent)
 
 
 def test_the_whole_model_runs_and_its_decoder_sees_no_later_word() -> None:
-    architecture = place(load("rnnsearch"), Run(tokens=(5, 6)))
+    architecture = architecture_of("rnnsearch", tokens=(5, 6))
     shrunk = build(architecture, "cpu").model
     source, target = torch.randint(30_000, (1, 5)), torch.randint(30_000, (1, 6))
     with torch.no_grad():

@@ -6,17 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from specs import architecture_of, counted
 from whole_probe import probe
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.axis_position import AxisPosition
 from xfcost.layers.context import Context
 from xfcost.layers.shift import Shift
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 # Ho et al. 2019, §4.2 and figure 3, on 3×4 pixels of one width: the outer decoder reads rows whole and columns upwards,
@@ -64,7 +61,7 @@ class Alike(nn.Module):
 
 def seen(file: str) -> tuple[frozenset[int], ...]:
     """The pixels that every output pixel of the whole model reads."""
-    model = Alike(build(place(load(file), Run()), "cpu").model)
+    model = Alike(build(architecture_of(file), "cpu").model)
     return probe(model, (torch.zeros(1, 6, 3, 4),), tokens=(2, 3), out_tokens=(1,)).reads
 
 
@@ -113,16 +110,16 @@ def test_places_that_can_not_be(component, spot, field, text):
 
 
 def test_a_decoder_that_adds_the_encoder_s_output_reads_it(tmp_path):
-    place(load(written(tmp_path)), Run())
+    architecture_of(written(tmp_path))
     with pytest.raises(SpecError, match=r"decoder: no sub-layer reads the encoder's output"):
-        place(load(written(tmp_path, context="{kind: mlp}")), Run())
+        architecture_of(written(tmp_path, context="{kind: mlp}"))
 
 
 # The published model -----------------------------------------------------------------------------------------------
 
 
 def test_the_two_decoders_of_the_imagenet_model_are_the_paper_s():
-    ledger = count(place(load("axial-transformer-imagenet64"), Run()))
+    ledger = counted("axial-transformer-imagenet64")
     scores = [row for row in ledger.rows if row.operation == "scores"]
     # 4 rows and 4 masked columns outside, 1 + 7 masked rows inside; a line of 64 everywhere.
     assert [(row.times, row.reads_tokens) for row in scores] == [(4, 64), (4, 64), (1, 64), (7, 64)]

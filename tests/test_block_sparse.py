@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_embeddings, put_layer
 from growth import orders_at
+from specs import counted
 from strategies import as_yaml
 from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
@@ -22,9 +23,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.mechanisms.full import Full
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.mechanisms.block_sparse import BlockSparseAttention
 
@@ -184,7 +182,7 @@ def test_bigbird_with_their_weights(
 # transformers 5.23.0, BigBirdModel of base size: FlopCounterMode over 2 (eager, on the CPU), and its parameters
 @pytest.mark.parametrize(("tokens", "macs"), [(4096, 394_852_368_384), (512, 48_318_971_904)])
 def test_the_released_encoder(tokens: int, macs: int) -> None:
-    ledger = count(place(load("bigbird-base"), Run(tokens=(tokens,))))
+    ledger = counted("bigbird-base", tokens=(tokens,))
     assert (ledger.total("params"), ledger.total("macs")) == (127_468_800, macs)
 
 
@@ -194,5 +192,5 @@ def test_the_released_encoder_with_full_attention(tmp_path: Path) -> None:
     block = [{"kind": "full", "heads": 12}, {"kind": "mlp", "hidden": 3072, "act": "gelu_tanh"}]
     stages = [{"dim": 768, "depth": 12, "block": block}]
     file.write_text(as_yaml({"name": "full", "extends": "bigbird-base", "stages": stages}), encoding="utf-8")
-    ledger = count(place(load(str(file)), Run(tokens=(2048,))))
+    ledger = counted(str(file), tokens=(2048,))
     assert (ledger.total("params"), ledger.total("macs")) == (127_468_800, 251_256_176_640)

@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from specs import counted
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 
 DIM, LAYERS = 24, 2
 
@@ -65,5 +64,5 @@ def test_every_size_has_their_parameters(name: str) -> None:
         model = theirs_of(
             transformers.BloomConfig, transformers.BloomForCausalLM, **settings, n_head=stage.block[0].heads
         )
-    ours = count(place(load(f"bloom-{name}"), Run())).total("params")
+    ours = counted(f"bloom-{name}").total("params")
     assert ours == sum(parameter.numel() for parameter in model.parameters())

@@ -16,11 +16,7 @@ from strategies import placed
 from test_relative import noise, spot
 from whole_probe import probe
 from xfcost.counting.forward import count
-from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.compressive import Compressive
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 
 
@@ -128,7 +124,3 @@ def test_the_public_package_s_figures_but_for_its_positions(tmp_path: Path) -> N
     table, output_biases, positions = keys * 512, 6 * 512, 6 * (512 * 512 + 2 * 512)
     assert ours.total("params") == 46_879_264 - table - output_biases + positions
     assert ours.total("macs") == 57_193_529_344 + 6 * keys * 512 * 512  # W_R on every distance
-
-
-def ledger(name: str) -> Ledger:
-    return count(place(load(name), Run()))

@@ -11,18 +11,16 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
+from specs import counted
 from strategies import counted_spec, placed
 from test_against_transformers import put, scrambled, take, weights_of
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.fold_axis import FoldAxis
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.conv_module import ConvModule
 from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import load
-from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
@@ -47,10 +45,6 @@ def encoder(frames: int = 60, mel: int = 20, dim: int = 8) -> dict[str, Any]:
         "embed": ENTRY_LAYER,
         "stages": [{"dim": dim, "depth": 2, "block": BLOCK}],
     }
-
-
-def counted(name: str, **run: Any) -> Ledger:
-    return count(place(load(name), Run(**run)))
 
 
 # The convolution module ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,6 +10,7 @@ from torch import nn
 
 from cases.base import Case
 from compared import given, referred
+from specs import architecture_of
 from strategies import counted_spec
 from whole_probe import probe
 from xfcost.formulas.component import Place
@@ -18,9 +19,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.bytenet import ByteNet
 from xfcost.mechanisms.conv import Conv
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
@@ -99,7 +97,7 @@ def test_a_wider_output_projects_the_residual_stream(tmp_path: Path) -> None:
 
 def test_ten_dilated_blocks_read_as_far_as_their_dilations_sum() -> None:
     # 1 + 2·(1 + 2 + 4 + 8 + 16)·2 tokens after two sets of five.
-    architecture = place(load("bytenet-lm", settings=("stages.0.depth=10", "stages.0.dim=64")), Run(tokens=(150,)))
+    architecture = architecture_of("bytenet-lm", "stages.0.depth=10", "stages.0.dim=64", tokens=(150,))
     stage = build(architecture, "cpu").model.get_submodule("streams.0.stages.0")
 
     class Alone(nn.Module):

@@ -9,15 +9,13 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from specs import architecture_of, counted
 from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.convnext import ConvNext
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 transformers = pytest.importorskip("transformers")
@@ -41,7 +39,7 @@ def test_norm_after_pool_is_told_where_it_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "one.yaml"
     file.write_text(as_yaml({"extends": "poolformer-s12", "name": "one", "head": {"norm_after_pool": True}}))
     with pytest.raises(SpecError, match=r"one\.yaml:\d+ head\.norm_after_pool: the group norm of one vector"):
-        place(load(str(file)), Run())
+        architecture_of(str(file))
 
 
 # transformers ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -60,7 +58,7 @@ def test_parameters_are_transformers_to_the_unit(size: str) -> None:
     dim, third = SIZES[size]
     with torch.device("meta"):
         model = theirs(hidden_sizes=[dim, 2 * dim, 4 * dim, 8 * dim], depths=[3, 3, third, 3], num_labels=1000)
-    ours = count(place(load(f"convnext-{size}"), Run())).total("params")
+    ours = counted(f"convnext-{size}").total("params")
     assert ours == sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -79,7 +77,7 @@ def test_outputs_and_macs_are_transformers_with_the_same_weights(size: list[int]
     file = tmp_path / "small.yaml"
     small = {"extends": "convnext-t", "name": "small", "input": {"size": size}, "stages": stages}
     file.write_text(as_yaml(small | {"head": {"classes": 7}}))
-    architecture = place(load(str(file)), Run(batch=2))
+    architecture = architecture_of(str(file), batch=2)
     live = build(architecture, "cpu")
     model = theirs(hidden_sizes=dims, depths=depths, num_labels=7)
     torch.manual_seed(0)

@@ -8,18 +8,14 @@ import pytest
 import torch
 
 from plain_convolutional import SCALES, VGG, noisy, plain
+from specs import counted
 from strategies import placed
 from test_against_transformers import same_totals
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.mechanisms.vgg import Vgg
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 
@@ -52,10 +48,6 @@ def test_vgg_s_block_refuses() -> None:
 # Whole networks ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 NAMES = [*SCALES, *VGG, *(f"{name}-bn" for name in VGG), "mobilenetv2-1.0"]
-
-
-def counted(name: str, *settings: str, **run: object) -> Ledger:
-    return count(place(load(name, list(settings)), Run(**run)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,17 +10,14 @@ import pytest
 import torch
 from torch import nn
 
+from specs import counted
 from test_against_transformers import CLASSES, compare, ours_of, put, same_totals, take, theirs_of, weights_of
 from test_pvt import at
 from whole_probe import probe
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv_attention import ConvAttention
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -70,7 +67,7 @@ def test_up_to_that_stride_the_keys_read_every_token(half: int) -> None:
 
 def test_cvt_on_other_grids() -> None:
     # 30×30 tokens in the first stage, 15×15 and 8×8 behind: keys at every second position.
-    ledger = count(place(load("cvt-13"), Run(tokens=(900,))))
+    ledger = counted("cvt-13", tokens=(900,))
     assert [row.reads_tokens for row in ledger.rows if row.operation == "scores"] == [225, 64, 17]
     assert ledger.bound_params == 0
 

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cases.base import Case
 from cases.deformable import several
+from specs import architecture_of, counted
 from test_against_transformers import put, weights_of
 from test_every_mechanism import example, make
 from xfcost.counting.forward import count
@@ -20,9 +21,6 @@ from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid, largest_map, map_levels
 from xfcost.mechanisms.deformable import Deformable
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.probing.compare import readings
 
@@ -72,12 +70,12 @@ def test_places_where_it_can_not_stand(component: Deformable, grid: Grid, field:
 
 def test_it_has_no_decode_step() -> None:
     with pytest.raises(SpecError, match="'deformable' reads later tokens, so nothing can be cached"):
-        place(load(PRESET), Run(mode="decode"))
+        architecture_of(PRESET, mode="decode")
 
 
 def test_a_class_token_between_maps_and_points_is_refused() -> None:
     with pytest.raises(SpecError, match="expected no special tokens, got 1"):
-        place(load(PRESET, ('embed=[{"kind": "class_token"}]',)), Run())
+        architecture_of(PRESET, 'embed=[{"kind": "class_token"}]')
 
 
 # Feature maps as an input ────────────────────────────────────────────────────────────────────────────────────────────
@@ -85,10 +83,10 @@ def test_a_class_token_between_maps_and_points_is_refused() -> None:
 
 def test_maps_are_halved_and_rounded_up() -> None:
     assert map_levels((100, 167), 4) == ((100, 167), (50, 84), (25, 42), (13, 21))
-    grid = place(load(PRESET), Run()).grid
+    grid = architecture_of(PRESET).grid
     assert grid.total == 100 * 167 + 50 * 84 + 25 * 42 + 13 * 21
     assert grid.shape_text() == "22,223 (100×167, 50×84, 25×42, 13×21)"
-    assert place(load(PRESET, ("input.levels=1",)), Run()).grid == Grid((100, 167))
+    assert architecture_of(PRESET, "input.levels=1").grid == Grid((100, 167))
 
 
 def test_n_is_the_tokens_of_all_maps() -> None:
@@ -111,14 +109,14 @@ def test_n_is_the_tokens_of_all_maps() -> None:
 
 def test_sizes_of_the_largest_map() -> None:
     ledgers = [
-        count(place(load(PRESET, ("input.size=[16,24]",)), Run())),
-        count(place(load(PRESET), Run(tokens=(510,)))),
+        counted(PRESET, "input.size=[16,24]"),
+        counted(PRESET, tokens=(510,)),
     ]
     assert {ledger.metadata.tokens for ledger in ledgers} == {"510 (16×24, 8×12, 4×6, 2×3)"}
     assert ledgers[0].rows == ledgers[1].rows
     # the size of an image is none of a map
     with pytest.raises(UsageError, match="--size: Deformable DETR encoder takes feature maps, not the image behind"):
-        place(load(PRESET), Run(size=(512, 512)))
+        architecture_of(PRESET, size=(512, 512))
 
 
 # Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -145,7 +143,7 @@ def run(model: nn.Module, x: Tensor, maps: tuple[tuple[int, int], ...]) -> Tenso
 
 @pytest.mark.parametrize(("preset", "levels"), [(PRESET, 4), (f"{PRESET}-single-scale", 1)])
 def test_parameters_and_macs_are_those_of_transformers(preset: str, levels: int) -> None:
-    architecture = place(load(preset), Run())
+    architecture = architecture_of(preset)
     maps = architecture.grid.levels or (architecture.grid.sides,)
     assert len(maps) == levels
     model, ours = theirs(maps, "meta"), count(architecture)
@@ -166,7 +164,7 @@ def test_outputs_are_those_of_transformers(maps: tuple[tuple[int, int], ...]) ->
         f"input.size=[{maps[0][0]},{maps[0][1]}]", f"input.levels={len(maps)}", "input.channels=8", "stages.0.dim=8",
         "stages.0.depth=2", "stages.0.block.0.heads=2", "stages.0.block.0.points=3", "stages.0.block.1.hidden=12",
     ]  # fmt: skip
-    architecture = place(load(PRESET, tuple(small)), Run(dtype="float64"))
+    architecture = architecture_of(PRESET, *tuple(small), dtype="float64")
     ours, weights = build(architecture, "cpu").model, weights_of(model)
     with torch.no_grad():
         for number, (mixer, mlp) in enumerate(ours.streams[0].stages[0].run):

@@ -27,6 +27,7 @@ from cases.window import kept
 from compared import answers_of, scattered
 from growth import exponent, orders_at
 from modules import Holder
+from specs import architecture_of
 from strategies import answers, as_yaml, exact, examples, place_for, placed, spec_of
 from tiers import tiered_cases, tiered_examples
 from whole_probe import Probed, kind_of, probe
@@ -49,8 +50,6 @@ from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.window import Window
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES, ModuleMaker
@@ -178,7 +177,7 @@ def test_heads_that_do_not_divide_the_width_are_refused_with_their_line(mechanis
     file = tmp_path / "bad.yaml"
     file.write_text(as_yaml(data), encoding="utf-8")
     with pytest.raises(SpecError, match=r"bad\.yaml:\d+ .*heads: 5 does not divide the width 12; it could be 1, 2, 3"):
-        place(load(str(file)), Run())
+        architecture_of(str(file))
 
 
 # 2 ── pairs ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from specs import counted
 from test_against_transformers import (
     ours_of,
     put,
@@ -22,9 +23,6 @@ from test_against_transformers import (
     weights_of,
 )
 from xfcost.counting.forward import count
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 
 # Brown et al. 2020, Table D.1: parameters in millions; Table 2.1: layers, width, heads (XL's as its width has them)
 SIZES = {
@@ -40,7 +38,7 @@ SIZES = {
 
 
 def params(name: str, *settings: str) -> int:
-    total = count(place(load(name, settings), Run())).total("params")
+    total = counted(name, *settings).total("params")
     assert total is not None
     return total
 

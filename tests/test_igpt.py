@@ -9,12 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from specs import counted
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, weights_of
 from whole_probe import probe
 from xfcost.counting.forward import count
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 
 transformers = pytest.importorskip("transformers")
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
@@ -109,7 +107,7 @@ def test_a_preset_has_their_parameters_but_for_the_biases(preset: str) -> None:
     width, layers, heads = SIZES[preset]
     with torch.device("meta"):
         theirs = theirs_igpt(n_embd=width, n_layer=layers, n_head=heads)
-    ours = count(place(load(preset), Run())).total("params")
+    ours = counted(preset).total("params")
     assert ours == sum(parameter.numel() for parameter in theirs.parameters()) - layers * 9 * width
 
 

@@ -11,12 +11,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_joined
+from specs import counted
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import BuiltModel
 
 VOCABULARY, DIM, HIDDEN, LAYERS, HEADS = 29, 24, 20, 2, 6
@@ -154,11 +152,11 @@ def test_a_preset_has_their_parameters(preset: str) -> None:
             vocab_size=vocabulary,
             tie_word_embeddings=bool(tied),
         )
-    ledger = count(place(load(preset), Run()))
+    ledger = counted(preset)
     assert ledger.total("params") == sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_rope_binds_no_weights_to_the_length() -> None:
-    short, long = (count(place(load("llama-7b"), Run(tokens=(n,)))) for n in (16, 100_000))
+    short, long = (counted("llama-7b", tokens=(n,)) for n in (16, 100_000))
     assert short.total("params") == long.total("params")
     assert short.bound_params == 0

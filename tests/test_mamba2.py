@@ -8,14 +8,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from xfcost.counting.forward import count
+from specs import counted
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.mamba2 import Mamba2
 from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 
 
@@ -63,7 +61,7 @@ def test_every_size_has_transformers_parameters(name: str) -> None:
     with torch.device("meta"):
         config = Mamba2Config(vocab_size=50288, state_size=128, n_groups=1, tie_word_embeddings=True, **settings)
         model = Mamba2ForCausalLM(config)
-    ours = count(place(load(f"mamba2-{name}"), Run())).total("params")
+    ours = counted(f"mamba2-{name}").total("params")
     assert ours == sum(parameter.numel() for parameter in model.parameters())
 
 

@@ -9,19 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from specs import counted
 from strategies import counted_spec, placed
 from test_against_transformers import put, same_totals, scrambled, take, theirs_of, weights_of
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.dense import Dense
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.mechanisms.unfolded import Unfolded
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import Model, build
 
 transformers = pytest.importorskip("transformers")
@@ -29,10 +25,6 @@ transformers = pytest.importorskip("transformers")
 
 def spot(*sides: int, dim: int = 6, out_dim: int | None = None, special: int = 0) -> Place:
     return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim)
-
-
-def counted(name: str, **run: Any) -> Ledger:
-    return count(place(load(name), Run(**run)))
 
 
 # Inverted residuals ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from growth import orders_at
 from plain_mvit import CONFIGS, Config, PlainMViT
+from specs import counted
 from strategies import as_yaml, exact
 from test_against_transformers import same_totals
 from xfcost.counting.forward import count
@@ -21,7 +22,6 @@ from xfcost.layers.mlp import Mlp
 from xfcost.layers.position import Position
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid, video_sides
-from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.spec.architecture import Part
@@ -37,10 +37,6 @@ from xfcost.torch_models.sublayer import SubLayerModel
 
 def here(*sides: int, special: int = 0, dim: int = 8) -> Place:
     return Place(grid=Grid(sides, special), dim=dim, out_dim=dim)
-
-
-def counted(name: str, **run: object) -> Ledger:
-    return count(place(load(name), Run(**run)))  # type: ignore[arg-type]
 
 
 # Presets against a plain model ───────────────────────────────────────────────────────────────────────────────────────

@@ -11,12 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from specs import counted
 from strategies import placed
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import BuiltModel, build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -133,11 +131,11 @@ def test_the_preset_is_the_released_size_with_weights_of_its_own_in_every_layer(
     released = sum(parameter.numel() for parameter in shared.parameters())
     assert round(released / 1e6, 1) == 48.4
     layer = 6 * 1024**2 + 6 * 1024 + 4 * 1024
-    assert count(place(load("perceiver-io"), Run())).total("params") == released + 42 * layer
+    assert counted("perceiver-io").total("params") == released + 42 * layer
 
 
 def test_the_work_that_grows_with_pixels_is_the_first_reading() -> None:
-    small, large = (count(place(load("perceiver-io"), Run(tokens=(n,)))) for n in (112**2, 224**2))
+    small, large = (counted("perceiver-io", tokens=(n,)) for n in (112**2, 224**2))
     grown = {row.path for row, other in zip(small.rows, large.rows, strict=True) if other.macs != row.macs and row.macs}
     assert grown == {f"stages.0.enter.0.{name}" for name in ("kv", "scores", "weighted_sum")}
     assert (small.metadata.grid_tokens, large.metadata.grid_tokens) == (112**2, 224**2)

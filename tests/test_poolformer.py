@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from specs import architecture_of, counted
 from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
@@ -18,9 +19,6 @@ from xfcost.formulas.conv_kernel import Kernel
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.average_pool import AveragePool
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 transformers = pytest.importorskip("transformers")
@@ -80,7 +78,7 @@ def test_what_a_kernel_of_any_stride_reads(drawn: tuple[Kernel, tuple[int, ...]]
 
 
 def test_pooling_is_local_and_its_group_norms_are_global() -> None:
-    ledger = count(place(load("poolformer-s12"), Run()))
+    ledger = counted("poolformer-s12")
     mixing = {row.operation: (row.mixing, row.reads) for row in ledger.rows if row.mixes}
     assert mixing == {
         "conv": ("local", "W²"),
@@ -91,7 +89,7 @@ def test_pooling_is_local_and_its_group_norms_are_global() -> None:
     # a group norm's statistics come from the content; nothing else that mixes does
     assert {row.operation for row in ledger.rows if row.content_dependent} == {"residual_norm", "norm"}
     assert any("over all tokens: the norms of the residuals mix globally" in note for note in ledger.metadata.notes)
-    assert not any("mix globally" in note for note in count(place(load("convnext-t"), Run())).metadata.notes)
+    assert not any("mix globally" in note for note in counted("convnext-t").metadata.notes)
     # in MACs it mixes by the convolutions at its stem_layers alone
     assert {row.operation for row in ledger.rows if row.mixes and row.macs} == {"conv"}
 
@@ -113,7 +111,7 @@ def test_parameters_are_transformers_to_the_unit(size: str) -> None:
     last = [320, 512] if dim == 64 else [4 * dim, 8 * dim]
     with torch.device("meta"):
         model = theirs(hidden_sizes=[dim, 2 * dim, *last], depths=[depth, depth, 3 * depth, depth], num_labels=1000)
-    ours = count(place(load(f"poolformer-{size}"), Run())).total("params")
+    ours = counted(f"poolformer-{size}").total("params")
     assert ours == sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -131,7 +129,7 @@ def test_outputs_and_macs_are_transformers_with_the_same_weights(tmp_path: Path)
     file = tmp_path / "small.yaml"
     small = {"extends": "poolformer-s12", "name": "small", "input": {"size": size}, "stages": stages}
     file.write_text(as_yaml(small | {"head": {"kind": "classifier", "norm": "group_norm", "classes": 7}}))
-    architecture = place(load(str(file)), Run(batch=2))
+    architecture = architecture_of(str(file), batch=2)
     live = build(architecture, "cpu")
     model = theirs(hidden_sizes=dims, depths=depths, num_labels=7)
     torch.manual_seed(0)

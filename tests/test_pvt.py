@@ -15,6 +15,7 @@ from bert import put_joined
 from cases.base import Case
 from compared import given, referred
 from references.spatial_reduction import windows
+from specs import architecture_of, counted
 from test_against_transformers import CLASSES, EPS, compare, ours_of, put, same_totals, take, theirs_of, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
@@ -22,9 +23,6 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
@@ -134,14 +132,14 @@ def test_places_where_it_can_not_stand(component: SpatialReduction, spot: Place,
 def test_pvt_on_other_grids() -> None:
     # 40×40 tokens: 40, 20, 10 and 5 along each side, patches of 8, 4 and 2; every table has a row per token, the last
     # one for the class token too.
-    architecture = place(load("pvt-tiny"), Run(tokens=(1600,)))
+    architecture = architecture_of("pvt-tiny", tokens=(1600,))
     ledger = count(architecture)
     keys = [row.reads_tokens for row in ledger.rows if row.operation == "scores"]
     assert keys == [25, 25, 25, 26]
     bound = {row.path: row.params for row in ledger.rows if row.bound}
     assert list(bound.values()) == [1600 * 64, 400 * 128, 100 * 320, 26 * 512]
     # without the class token, as comparisons on the grid alone ask for
-    alone = count(place(load("pvt-tiny"), Run(extra_tokens=False)))
+    alone = counted("pvt-tiny", extra_tokens=False)
     assert [row.reads_tokens for row in alone.rows if row.operation == "scores"] == [49] * 4
 
 

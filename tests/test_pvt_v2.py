@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 from torch import nn
 
+from specs import counted
 from test_against_transformers import CLASSES, EPS, compare, ours_of, put, same_totals, theirs_of, weights_of
 from test_pvt import SMALL, at, put_attention
-from xfcost.counting.forward import count
 from xfcost.ledger.errors import ComponentError
 from xfcost.mechanisms.conv_mlp import ConvMlp
 from xfcost.mechanisms.depthwise_conv import DepthwiseConv
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")
@@ -40,8 +37,8 @@ def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
 
 
 def test_no_weight_is_bound_to_the_resolution() -> None:
-    assert count(place(load("pvt-v2-b0"), Run())).bound_params == 0
-    assert count(place(load("pvt-tiny"), Run())).bound_params > 0
+    assert counted("pvt-v2-b0").bound_params == 0
+    assert counted("pvt-tiny").bound_params > 0
 
 
 # Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────

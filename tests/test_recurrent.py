@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from specs import architecture_of
 from strategies import as_yaml, counted_spec
 from xfcost.formulas.component import Place
 from xfcost.formulas.recurrent import Recurrent
@@ -18,9 +19,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.gru import Gru
 from xfcost.mechanisms.lstm import Lstm
 from xfcost.mechanisms.rnn import Rnn
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.running.recorder import Recorder
@@ -182,7 +180,7 @@ def written(data: dict[str, Any], folder: Path) -> str:
 def test_each_decoder_layer_starts_where_the_encoder_s_ended(kind: str, both: bool, tmp_path: Path) -> None:
     layer = {"kind": kind, "bidirectional": both}
     spec = seq2seq([layer] * 2, [layer | {"start": "encoder"}] * 2)
-    architecture = place(load(written(spec, tmp_path)), Run(tokens=(7, 4)))
+    architecture = architecture_of(written(spec, tmp_path), tokens=(7, 4))
     torch.manual_seed(0)
     model = build(architecture, "cpu").model.double()
     source, target = torch.randint(11, (2, 7)), torch.randint(11, (2, 4))
@@ -232,7 +230,7 @@ def test_a_decoder_layer_alone_has_nothing_to_start_from() -> None:
 def test_a_start_that_does_not_fit_is_refused_with_its_line(encoder: Any, expected: str, tmp_path: Path) -> None:
     spec = seq2seq(encoder, [{"kind": "lstm", "start": "encoder"}] * 2)
     with pytest.raises(SpecError, match=rf"spec\.yaml:\d+ .*start: .*{expected}"):
-        place(load(written(spec, tmp_path)), Run())
+        architecture_of(written(spec, tmp_path))
 
 
 # In a stack ──────────────────────────────────────────────────────────────────────────────────────────────────────────

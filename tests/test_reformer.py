@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from saved import saved_bytes
+from specs import counted
 from strategies import placed
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
@@ -20,9 +21,6 @@ from xfcost.layers.position import Position
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.modules import MODULES
@@ -146,7 +144,7 @@ def test_other_positions_are_as_they_were():
 )
 def test_reformer_enwik8_is_the_public_count_at_8192(settings, macs):
     """transformers 5.23.0, ReformerModelWithLMHead, torch's FlopCounterMode, one input of 8192 characters."""
-    ledger = count(place(load("reformer-enwik8", settings), Run(tokens=(8192,))))
+    ledger = counted("reformer-enwik8", *settings, tokens=(8192,))
     assert ledger.total("macs") == macs
     assert ledger.total("params") == 149_182_722
 

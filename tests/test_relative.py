@@ -11,16 +11,13 @@ from torch import Tensor, nn
 
 from compared import given, options_of
 from references.relative import with_memory
+from specs import counted
 from strategies import counted_spec, placed
 from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.relative import Relative
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 
@@ -121,10 +118,6 @@ def test_the_reach_grows_by_one_memory_per_layer(layers: int, memory: int) -> No
 # Whole models ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def ledger(name: str, *settings: str) -> Ledger:
-    return count(place(load(name, settings), Run()))
-
-
 # transformers 4.57.6 (deprecated.transfo_xl), FlopCounterMode/2: embedding and layers, with queries of the memory.
 PUBLIC = {
     "transformer-xl-enwik8": (41_066_496, 37_044_092_928, 12 * 512 * 512**2),
@@ -135,9 +128,9 @@ PUBLIC = {
 @pytest.mark.parametrize("name", PUBLIC)
 def test_the_public_code_s_parameters_and_macs(name: str) -> None:
     params, macs, of_memory_queries = PUBLIC[name]
-    ours = ledger(name, "head=null", "stages.0.block.0.memory_queries=true")
+    ours = counted(name, "head=null", "stages.0.block.0.memory_queries=true")
     assert (ours.total("params"), ours.total("macs")) == (params, macs)
-    assert macs - ledger(name, "head=null").total("macs") == of_memory_queries
+    assert macs - counted(name, "head=null").total("macs") == of_memory_queries
 
 
 def test_the_public_code_s_default_layers(tmp_path: Path) -> None:
@@ -161,8 +154,8 @@ def test_the_public_code_s_default_layers(tmp_path: Path) -> None:
 
 def test_the_whole_language_models() -> None:
     # transformers 4.57.6: 41,066,700 with the head's 204 biases; 277,278,720 with 24 layers and without them.
-    assert ledger("transformer-xl-enwik8").total("params") == 41_066_700
-    assert ledger("transformer-xl-enwik8-24l", "head=null").total("params") == 277_278_720
+    assert counted("transformer-xl-enwik8").total("params") == 41_066_700
+    assert counted("transformer-xl-enwik8-24l", "head=null").total("params") == 277_278_720
 
 
 def test_u_and_v_can_be_shared_by_all_layers(tmp_path: Path) -> None:

@@ -11,12 +11,10 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from specs import counted
 from strategies import placed
 from test_against_transformers import same_totals
 from xfcost.counting.forward import count
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -143,19 +141,19 @@ def test_a_whole_network_counts_as_theirs(name):
 
 
 def test_another_depth_is_one_setting():
-    deeper = count(place(load("resnet-50", ["stages.2.blocks.1.repeat=22"]), Run()))
-    known = count(place(load("resnet-101"), Run()))
+    deeper = counted("resnet-50", "stages.2.blocks.1.repeat=22")
+    known = counted("resnet-101")
     assert [deeper.total(quantity) for quantity in ("params", "macs", "flops")] == [
         known.total(quantity) for quantity in ("params", "macs", "flops")
     ]
 
 
 def test_what_of_a_network_mixes():
-    resnet_rows = count(place(load("resnet-50"), Run())).rows
+    resnet_rows = counted("resnet-50").rows
     assert {row.operation for row in resnet_rows if row.mixes} == {"conv", "pool", "conv2"}
     assert not any(row.bound for row in resnet_rows)
     assert {row.operation for row in resnet_rows if row.content_dependent} == {"pool"}  # a maximum chooses
-    regnet_rows = count(place(load("regnety-16gf"), Run())).rows
+    regnet_rows = counted("regnety-16gf").rows
     everywhere = [row for row in regnet_rows if row.mixing == "global"]
     assert {(row.operation, row.content_dependent, row.reads) for row in everywhere} == {
         ("squeeze_pool", False, "N"),

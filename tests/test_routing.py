@@ -9,16 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xfcost.counting.forward import count
+from specs import counted
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.routing import Routing
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.routing import DECAY, RoutingAttention
 
@@ -145,7 +142,7 @@ def test_the_layers_of_the_public_implementation() -> None:
     MACs of its parts, counted by torch's FlopCounterMode: local projections 805,306,368; queries and values 268,435,456
     each; W_O 536,870,912; local attention 268,435,456; distances 8,388,608; clusters 134,217,728.
     """
-    ledger = count(place(load("routing-lm"), Run()))
+    ledger = counted("routing-lm")
     (macs,) = [{row.operation: row.macs for row in ledger.rows if ".block.0." in row.path}]
     assert macs["local_qkv"] == 805_306_368
     assert macs["qv"] == 2 * 268_435_456

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from growth import sequential_steps
 from modules import Call
-from xfcost.counting.forward import count
+from specs import counted
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger.errors import ComponentError
@@ -19,9 +19,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.mamba import Mamba
 from xfcost.mechanisms.rwkv_channel import RwkvChannel
 from xfcost.mechanisms.rwkv_time import RwkvTime
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared import scans
 from xfcost.torch_models.tracing.trace import trace
@@ -63,9 +60,9 @@ def test_softplus_is_counted_by_its_convention() -> None:
 @pytest.mark.parametrize("name", ["430m", "1b5", "7b", "14b"])
 def test_rwkv_s_printed_flops_per_token_are_twice_the_macs_of_its_maps(name: str) -> None:
     printed = {"430m": 7.573e8, "1b5": 2.823e9, "7b": 1.437e10, "14b": 2.778e10}[name]
-    one = count(place(load(f"rwkv4-{name}"), Run(tokens=(1,)))).total("macs")
+    one = counted(f"rwkv4-{name}", tokens=(1,)).total("macs")
     assert float(f"{2 * (one or 0):.3e}") == printed
-    assert count(place(load(f"rwkv4-{name}"), Run(tokens=(7,)))).total("macs") == 7 * (one or 0)
+    assert counted(f"rwkv4-{name}", tokens=(7,)).total("macs") == 7 * (one or 0)
 
 
 # Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────

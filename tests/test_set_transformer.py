@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from xfcost.counting.forward import count
+from specs import counted
 from xfcost.formulas.component import Place, Residual, SubLayer
 from xfcost.formulas.residual import residual_rows
 from xfcost.layers.dense import Dense
@@ -18,9 +18,6 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inducing import Inducing
 from xfcost.spec.architecture import Part
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import BlockModel
 from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.sublayer import SubLayerModel
@@ -171,7 +168,7 @@ def test_the_point_cloud_preset_is_the_authors_model_but_for_its_first_projectio
         mab(1, n), (d, 0),  # PMA, one seed
         (d * 40 + 40, d * 40),
     ]  # fmt: skip
-    ledger = count(place(load("set-transformer"), Run()))
+    ledger = counted("set-transformer")
     narrower = d - channels  # of three maps: the first ISAB's K and V of the points' MAB, and Q of the tokens'
     assert ledger.total("params") == sum(p for p, _ in parts) + (channels * d + d) + 3 * narrower * d
     assert ledger.total("macs") == sum(macs for _, macs in parts) + n * channels * d + 3 * n * narrower * d

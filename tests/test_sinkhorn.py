@@ -6,16 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from xfcost.counting.forward import count
+from specs import counted
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.sinkhorn import Sinkhorn
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.sinkhorn import Balance, SinkhornAttention
 
@@ -103,7 +100,7 @@ def test_the_layers_of_the_public_implementation() -> None:
     and in every attention 4·2048·512² of projections, 16²·512 of the sort network, 2·16²·128·512 of reordering,
     2·2048·256·512 of attention.
     """
-    ledger = count(place(load("sinkhorn-lm"), Run()))
+    ledger = counted("sinkhorn-lm")
     macs = {row.operation: row.macs for row in ledger.rows if ".block.0." in row.path}
     assert macs["qkv"] + macs["out"] == 2_147_483_648
     assert macs["sort_scores"] == 131_072

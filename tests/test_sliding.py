@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_embeddings, put_joined, put_layer
+from specs import architecture_of, counted
 from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
@@ -18,9 +19,6 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import BuiltModel
 
 
@@ -150,7 +148,7 @@ LED_SIZES = {"layers": 6, "attention_heads": 12, "ffn_dim": 3072}
 def test_the_released_encoder(global_tokens: int, macs: int) -> None:
     mixer = "stages.0.block.0"
     settings = (f"{mixer}.global_tokens={global_tokens}", f"{mixer}.global_projections=true")
-    ledger = count(place(load("longformer-base-4096", settings), Run()))
+    ledger = counted("longformer-base-4096", *settings)
     assert (ledger.total("params"), ledger.total("macs")) == (148_659_456, macs)
 
 
@@ -161,12 +159,12 @@ def test_led_has_their_parameters() -> None:
             transformers.LEDConfig(vocab_size=50265, d_model=768, attention_window=1024, **sizes)
         )
         parameters = sum(parameter.numel() for parameter in theirs.parameters())
-    assert count(place(load("led-base-16384"), Run())).total("params") == parameters
+    assert counted("led-base-16384").total("params") == parameters
 
 
 @pytest.mark.parametrize(("preset", "layers", "printed"), [("small", 12, 41e6), ("large", 30, 102e6)])
 def test_character_models_lack_their_relative_positions_alone(preset: str, layers: int, printed: float) -> None:
-    ledger = count(place(load(f"longformer-char-{preset}"), Run()))
+    ledger = counted(f"longformer-char-{preset}")
     # a d×d map of the encodings per layer, and two vectors u and v for all layers
     relative = layers * 512 * 512 + 2 * 512
     assert abs((ledger.total("params") or 0) + relative - printed) < 0.5e6
@@ -174,7 +172,7 @@ def test_character_models_lack_their_relative_positions_alone(preset: str, layer
 
 def test_the_small_character_model_s_windows_have_the_paper_s_mean() -> None:
     # Table 4: windows that grow from 32 to 512 beside a fixed one of 230, "the average"
-    blocks = place(load("longformer-char-small"), Run()).streams[0].stages[0].blocks
+    blocks = architecture_of("longformer-char-small").streams[0].stages[0].blocks
     windows = [part.component.window for block in blocks for part in block.parts[:1] for _ in range(block.times)]
     assert (windows[0], windows[-1], len(windows)) == (32, 512, 12)
     assert windows == sorted(windows)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from specs import architecture_of, counted
 from test_against_transformers import CLASSES, EPS, compare, ours_of, put, take, theirs_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
@@ -18,9 +19,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.window import Window
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.shared.leaves import Fused
 from xfcost.torch_models.tracing.trace import trace
 
@@ -67,7 +65,7 @@ def test_keys_without_a_bias_where_nothing_has_one_are_refused():
 
 def test_v2_has_as_many_parameters_whatever_the_window_and_the_resolution():
     def params(name: str, tokens: int | None = None) -> int:
-        return count(place(load(name), Run(tokens=tokens and (tokens,)))).total("params")
+        return count(architecture_of(name, tokens=tokens and (tokens,))).total("params")
 
     assert params("swinv2-t-w8-256") == params("swinv2-t-w16-256") == params("swinv2-t-w16-256", 56 * 80)
     assert params("swinv2-l-w16-256") == params("swinv2-l-w24-384")
@@ -191,7 +189,7 @@ ALL = [
 def test_a_preset_has_their_parameters_macs_and_attention_entries(preset):
     _, letter, window, size = preset.split("-")
     dim, depths, heads = SIZES[letter]
-    totals = count(place(load(preset), Run())).totals()
+    totals = count(architecture_of(preset)).totals()
     with torch.device("meta"):
         theirs = theirs_v2(
             embed_dim=dim,
@@ -216,10 +214,6 @@ def test_a_preset_has_their_parameters_macs_and_attention_entries(preset):
 
 
 # What the public code prints -----------------------------------------------------------------------------------------
-
-
-def counted(name: str) -> Ledger:
-    return count(place(load(name), Run()))
 
 
 def as_the_public_code_counts(ledger: Ledger) -> int:
@@ -266,7 +260,7 @@ def test_the_bias_networks_are_about_a_hundredth_at_most_and_do_not_grow_with_th
         shares[preset] = networks / ledger.total("macs")
     assert 0.002 < min(shares.values()) < max(shares.values()) < 0.012, shares
     small, large = (
-        [row.macs for row in count(place(load("swinv2-t-w8-256"), Run(scale=scale))).rows if "cpb" in row.path]
+        [row.macs for row in count(architecture_of("swinv2-t-w8-256", scale=scale)).rows if "cpb" in row.path]
         for scale in ((1, 1), (4, 1))
     )
     assert small == large

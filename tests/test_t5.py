@@ -11,11 +11,9 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_joined
+from specs import architecture_of, counted
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 VOCABULARY, DIM, HEADS, HEAD_DIM, HIDDEN, LAYERS = 29, 12, 3, 5, 20, 2
@@ -152,7 +150,7 @@ SIZES = {
 @pytest.mark.parametrize("preset", SIZES)
 def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
     dim, layers, heads, head_dim, hidden = SIZES[preset]
-    architecture = place(load(preset), Run(tokens=(512, 114)))
+    architecture = architecture_of(preset, tokens=(512, 114))
     totals, (source, target) = count(architecture).totals(), build(architecture).inputs
     with torch.device("meta"):
         model = theirs(
@@ -172,7 +170,7 @@ def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
 
 @pytest.mark.parametrize(("size", "dim"), [("base", 768), ("large", 1024), ("xxl", 4096)])
 def test_untied_there_is_a_table_more_and_the_same_work(size: str, dim: int) -> None:
-    own, tied = (count(place(load(f"t5-v1.1-{size}{tail}"), Run())) for tail in ("", "-tied"))
+    own, tied = (counted(f"t5-v1.1-{size}{tail}") for tail in ("", "-tied"))
     assert (own.total("params") or 0) - (tied.total("params") or 0) == 32128 * dim
     for quantity in ("macs", "flops", "attention_entries"):
         assert own.total(quantity) == tied.total(quantity)

@@ -8,17 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from specs import architecture_of, counted
 from strategies import as_yaml
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.gmlp import Gmlp
 from xfcost.mechanisms.token_linear import TokenLinear
 from xfcost.mechanisms.token_mlp import TokenMlp
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
@@ -38,7 +35,7 @@ def test_token_mixing_is_global_static_and_bound_to_n(component: Mixer) -> None:
 
 def test_bound_parameters_are_what_another_n_changes() -> None:
     # 12 blocks of 2·196·384 + 384 + 196 weights over tokens.
-    ledgers = [count(place(load("mixer-b16"), Run(tokens=tokens))) for tokens in (None, (784,))]
+    ledgers = [counted("mixer-b16", tokens=tokens) for tokens in (None, (784,))]
     assert ledgers[0].bound_params == 12 * (2 * 196 * 384 + 384 + 196)
     assert len({ledger.total("params") - ledger.bound_params for ledger in ledgers}) == 1
     assert any("784 tokens: another N needs new weights" in note for note in ledgers[1].metadata.notes)
@@ -110,7 +107,7 @@ def test_the_whole_model_is_the_plain_one(name: str, tmp_path) -> None:
     stages = [{"dim": 12, "depth": 2, "block": components}]
     file.write_text(as_yaml({"extends": name, "name": "small", "input": {"size": [48, 80]}, "stages": stages}))
     torch.manual_seed(0)
-    live = build(place(load(str(file)), Run(batch=2)), "cpu")
+    live = build(architecture_of(str(file), batch=2), "cpu")
     model, image = live.model.double(), live.inputs[0].double()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)

@@ -10,14 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from specs import counted
 from test_against_transformers import CLASSES, ours_of, scrambled
 from test_every_mechanism import OneStage
 from whole_probe import probe
 from xfcost.counting.forward import count
-from xfcost.ledger.ledger import Ledger
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 PRINTED = {
@@ -28,10 +25,6 @@ PRINTED = {
     "twins-svt-b": 8.3,
     "twins-svt-l": 14.8,
 }
-
-
-def counted(name: str, **run: Any) -> Ledger:
-    return count(place(load(name), Run(**run)))
 
 
 @pytest.mark.parametrize(("name", "printed"), PRINTED.items())
