@@ -10,6 +10,7 @@ import torch
 import xfcost
 from cases.base import DIM, VOLUME, Case
 from compared import given, referred
+from refused import refusals
 from strategies import exact, place_for
 from test_every_mechanism import example, joined, make
 from whole_probe import probe
@@ -19,22 +20,12 @@ from xfcost.counting.sweep import slope, sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place
 from xfcost.layers.fold import Fold
-from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.axial import Axial
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import build
-
-GRID = """\
-name: on a grid
-input: {kind: image, size: [4, 6], channels: 12}
-embed: [{kind: patch, size: 1}]
-stages:
-  - dim: 12
-    blocks: BLOCKS
-"""
 
 
 def at(sides: tuple[int, ...], special: int = 0) -> Place:
@@ -61,19 +52,6 @@ def test_attention_along_depth(causal, fused):
     assert joined(component, case.place, 2, "none").agreement.exact
 
 
-def test_a_row_and_then_a_column_read_the_whole_grid(tmp_path):
-    blocks = "[[{kind: axial, axis: row, heads: 2}], [{kind: axial, axis: column, heads: 2}]]"
-    file = tmp_path / "two.yaml"
-    file.write_text(GRID.replace("BLOCKS", blocks))
-    architecture = place(load(str(file)), Run())
-    stage = build(architecture, "cpu").model.get_submodule("streams.0.stages.0")
-    one, two = stage.run
-    inputs = (torch.zeros(1, 24, 12), torch.zeros(1, 1, 1))
-    assert probe(one, inputs).most == 6
-    assert probe(stage, inputs).pairs == 24 * 24
-    assert probe(two, inputs).most == 4
-
-
 # Costs -------------------------------------------------------------------------------------------------------------
 
 
@@ -93,8 +71,7 @@ def test_the_public_image_transformer_s_attention_layers():
 # Places ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("component", "spot", "field", "text"),
+test_places_that_can_not_be = refusals(
     [
         (Axial(axis="row", heads=1), at((5,)), "kind", "the 5 tokens are not a grid of 2 or 3 axes; lay a sequence"),
         (Axial(axis="all", heads=1), at((2, 2), 1), "kind", "expected no special tokens, got 1"),
@@ -102,12 +79,8 @@ def test_the_public_image_transformer_s_attention_layers():
         (Axial(axis="row", heads=4), at((4, 5)), "heads", "4 does not divide the width 6"),
         (Fold(), at((197,)), "kind", r"197 tokens make no grid between 1:1 and 2:1; .* 196 \(14×14\) or 198 \(11×18\)"),
         (Fold(), at((4, 5)), "kind", "tokens are a grid already"),
-    ],
+    ]
 )
-def test_places_that_can_not_be(component, spot, field, text):
-    with pytest.raises(ComponentError, match=text) as refused:
-        component.check(spot)
-    assert refused.value.field == field
 
 
 def test_an_oblong_grid_is_told():
@@ -135,15 +108,6 @@ def test_every_power_of_two_folds_to_at_most_two_to_one(power):
 def test_a_length_that_does_not_fold_is_refused_with_its_line():
     with pytest.raises(SpecError, match=r"common-axial.yaml:\d+ embed\[2\].kind: 1009 tokens make no grid"):
         place(load("common-axial"), Run(tokens=(1009,)))
-
-
-def test_folding_keeps_the_tokens_where_they_were():
-    model = build(place(load("common-axial", ("stages.0.depth=1",)), Run(tokens=(16,))), "cpu").model
-    stream = model.streams[0]
-    x = torch.randn(2, 16, 768)
-    assert stream.embed[2](x) is x
-    # Row 1 of 4×4 is tokens 4 to 7 of the sequence.
-    assert probe(stream.stages[0], (x, torch.zeros(1))).reads[5] == {4, 5, 6, 7}
 
 
 def test_growth_of_a_folded_sequence_is_measured_on_squares():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from cases.base import Case
+from refused import refusals
 from strategies import place_for
 from test_every_mechanism import example, make
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.full import Full
@@ -57,8 +56,7 @@ def test_the_public_package_s_figures():
 # Options -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("component", "field", "text"),
+test_options_that_can_not_be = refusals(
     [
         (
             Compressed(heads=1, compression=4, kernel=3),
@@ -70,8 +68,5 @@ def test_the_public_package_s_figures():
         (Compressed(heads=1, causal=True, null_key=False), "null_key", "the first tokens read the null key alone"),
         (Compressed(heads=4), "heads", "4 does not divide the width 6"),
     ],
+    at(7),
 )
-def test_options_that_can_not_be(component, field, text):
-    with pytest.raises(ComponentError, match=text) as refused:
-        component.check(at(7))
-    assert refused.value.field == field

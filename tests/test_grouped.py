@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import torch
 
+from refused import refusals
 from strategies import counted_spec
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.position_buckets import Buckets
@@ -114,8 +115,7 @@ def test_the_shared_table_is_learned_from_every_layer() -> None:
 # Refused ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("component", "field", "message"),
+test_what_can_not_stand_is_refused = refusals(
     [
         (Full(heads=8, kv_heads=3), "kv_heads", "8 heads don't divide into 3 groups; it could be 1, 2, 4, 8"),
         (Full(heads=4, kv_heads=8), "kv_heads", "4 heads don't divide into 8 groups; it could be 1, 2, 4"),
@@ -133,11 +133,8 @@ def test_the_shared_table_is_learned_from_every_layer() -> None:
         (Sliding(heads=2, window=4, global_tokens=1, kv_heads=1), "kv_heads", "projections of their own"),
         (Sliding(heads=2, window=4, kv_heads=1), "kv_heads", "only causal windows have `kv_heads`"),
     ],
+    at(10),
 )
-def test_what_can_not_stand_is_refused(component: Mixer, field: str, message: str) -> None:
-    with pytest.raises(ComponentError, match=message) as refused:
-        component.check(at(10))
-    assert refused.value.field == field
 
 
 def test_the_least_distance_that_stands() -> None:

@@ -6,11 +6,12 @@ from itertools import product
 
 import pytest
 
+from refused import refusals
 from xfcost.counting.forward import count
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.neighbourhood import Neighbourhood
-from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.local_attention import LocalAttention
@@ -80,11 +81,7 @@ REFUSED: list[tuple[Mixer, Place, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("component", "place", "field", "message"), REFUSED)
-def test_what_can_not_stand_is_refused(component, place, field, message):
-    with pytest.raises(ComponentError, match=message) as refused:
-        component.check(place)
-    assert refused.value.field == field
+test_what_can_not_stand_is_refused = refusals(REFUSED)
 
 
 def test_heads_of_any_width_stand_without_positions():

@@ -10,17 +10,15 @@ import torch
 from torch import nn
 
 from strategies import exact, placed
-from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.spec.architecture import Architecture, Part
+from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.modules import ModuleMaker
 
 
 def test_memory_tokens_never_take_the_class_token_s_place() -> None:
@@ -80,12 +78,6 @@ def test_memory_and_class_token_add_up_and_the_later_layer_stands_first(tmp_path
     torch.testing.assert_close(x[0, 1:4], stem_layers[1].prepend.weight[0])
     # a position for each of the 14
     assert {row.path: row.params for row in count(architecture).rows}["embed.3.table"] == 14 * 4
-
-
-def test_the_memory_itself_reads_nothing_and_tokens_read_themselves() -> None:
-    spot = Place(grid=Grid((5,)), dim=4, out_dim=4)
-    seen = probe(ModuleMaker({}).module(Part("it", MemoryTokens(count=2), spot)), (torch.zeros(1, 5, 4),))
-    assert seen.reads == (frozenset(), frozenset(), *(frozenset({n}) for n in range(5)))
 
 
 @pytest.mark.parametrize(("count_", "said"), [(0, "at least 1"), (2**17, "at most 65,536"), (None, "missing")])

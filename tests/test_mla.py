@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from cases.base import Case
+from refused import refusals
 from strategies import exact
 from test_decoding import logits_step_by_step
 from test_every_mechanism import example, make
@@ -80,15 +81,10 @@ def test_the_cache_of_deepseek_v3_by_hand() -> None:
     assert ledger.step.weight_bytes == 2 * (37_552_282_624 - 129_280 * 7168 + 7168)
 
 
-@pytest.mark.parametrize(
-    ("component", "field", "words"),
+test_what_can_not_be_is_refused = refusals(
     [
         (Mla(heads=5, rope_dim=2, kv_rank=4), "heads", "5 does not divide the width 12"),
         (Mla(heads=3, rope_dim=3, kv_rank=4), "rope_dim", "3 is odd; give an even number"),
     ],
-    ids=str,
+    at(7, 12),
 )
-def test_what_can_not_be_is_refused(component: Mla, field: str, words: str) -> None:
-    with pytest.raises(ComponentError, match=words) as refused:
-        component.check(at(7, 12))
-    assert refused.value.field == field

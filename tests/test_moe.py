@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from cases.layers import PACKED, SLOTTED
+from refused import refusals
 from test_every_mechanism import example
 from whole_probe import probe
 from xfcost.api import analyze
@@ -20,7 +21,6 @@ from xfcost.formulas.component import Place, Residual
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.moe import Groups, Moe
 from xfcost.layers.swiglu import Swiglu
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.torch_models.modules import MODULES
 
@@ -213,8 +213,7 @@ def test_a_matrix_of_all_experts_is_one_tensor() -> None:
 # Bad input and what is told ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("component", "field", "words"),
+test_what_can_not_be_is_refused = refusals(
     [
         (Moe(active=9), "active", "a token can't use 9 of 8 experts"),
         (Moe(groups=Groups(count=3, active=1)), "groups", "8 experts don't divide into 3 groups; .* 1, 2, 4, 8"),
@@ -225,12 +224,8 @@ def test_a_matrix_of_all_experts_is_one_tensor() -> None:
         (Moe(expert=Swiglu(residual=Residual())), "expert", "an expert takes no 'residual'"),
         (Moe(expert=Mlp(ratio=0.1)), "expert", "ratio: "),
     ],
-    ids=str,
+    at(),
 )
-def test_what_can_not_be_is_refused(component: Moe, field: str, words: str) -> None:
-    with pytest.raises(ComponentError, match=words) as refused:
-        component.check(at())
-    assert refused.value.field == field
 
 
 def test_what_a_reader_is_told() -> None:

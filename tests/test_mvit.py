@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from growth import orders_at
 from plain_mvit import CONFIGS, Config, PlainMViT
+from refused import refusals
 from specs import counted
 from strategies import as_yaml, exact
 from test_against_transformers import same_totals
@@ -20,7 +21,7 @@ from xfcost.formulas.component import Place, Residual
 from xfcost.layers.conv import Conv
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.position import Position
-from xfcost.ledger.errors import ComponentError, SpecError, UsageError
+from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.grid import Grid, video_sides
 from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.window_pooling import WindowPooling
@@ -249,8 +250,7 @@ def test_a_video_wants_a_entry_that_slides(tmp_path: Path) -> None:
 # What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("component", "spot", "field", "message"),
+test_what_can_not_stand_is_refused = refusals(
     [
         (Pooling(heads=2, q_size=2), here(4, 4), "q_size", "odd sizes, got 2"),
         (Pooling(heads=2, kv_size=[3, 4]), here(4, 4), "kv_size", "odd sizes"),
@@ -264,13 +264,8 @@ def test_a_video_wants_a_entry_that_slides(tmp_path: Path) -> None:
         (Mlp(tokens="class_token", out_width=4), here(4, special=1), "out_width", "pass by"),
         (Position(form="separate"), here(4), "form", "two axes or more"),
         (Position(form="separate", length=4), here(2, 2), "length", "as many as the grid has"),
-    ],
-    ids=str,
+    ]
 )
-def test_what_can_not_stand_is_refused(component: Pooling | Position, spot: Place, field: str, message: str) -> None:
-    with pytest.raises(ComponentError, match=message) as refused:
-        component.check(spot)
-    assert refused.value.field == field
 
 
 def test_heads_divide_the_width_that_comes_out() -> None:

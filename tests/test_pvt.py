@@ -14,11 +14,11 @@ from bert import put_joined
 from cases.base import Case
 from compared import given, referred
 from references.spatial_reduction import windows
+from refused import refusals
 from specs import architecture_of, counted
 from test_against_transformers import put, same_totals, take, theirs_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
@@ -96,8 +96,7 @@ def test_a_grid_below_the_pooled_one_is_told() -> None:
     assert list(component.notes(at(3, 3))) == ["the grid 3×3 is pooled to more: 7×7 keys"]
 
 
-@pytest.mark.parametrize(
-    ("component", "spot", "field", "text"),
+test_places_where_it_can_not_stand = refusals(
     [
         (SpatialReduction(heads=4), at(4, 4), "heads", "4 does not divide the width 6"),
         (
@@ -120,12 +119,8 @@ def test_a_grid_below_the_pooled_one_is_told() -> None:
             "do not fit the grid 7×9; it could be at most 7",
         ),
         (SpatialReduction(heads=1, causal=True), at(4, 4), "causal", "has no causal form: a key stands for a patch"),
-    ],
+    ]
 )
-def test_places_where_it_can_not_stand(component: SpatialReduction, spot: Place, field: str, text: str) -> None:
-    with pytest.raises(ComponentError, match=text) as refused:
-        component.check(spot)
-    assert refused.value.field == field
 
 
 def test_pvt_on_other_grids() -> None:

@@ -76,29 +76,6 @@ def test_one_cluster_of_all_tokens_is_full_attention(*, fused: bool) -> None:
     assert "a cluster holds all 10 tokens: attention is full" in list(Routing(heads=2, window=64).notes(at(10)))
 
 
-def test_a_token_that_no_cluster_takes_reads_nothing() -> None:
-    # Two clusters of 3 take at most 6 of 24 tokens per head; the others' answers are zero, and W_O's bias is left.
-    module = torch_module(Routing(heads=1, clusters=2, window=3), at(24))
-    chosen: list[Tensor] = []
-    module.choose.register_forward_hook(lambda *call: chosen.append(call[2]))
-    answers = module(tokens(24))[0]
-    taken = set(chosen[0].flatten().tolist())
-    assert 3 <= len(taken) <= 6
-    for token, answer in enumerate(answers):
-        assert torch.equal(answer, module.out.bias) == (token not in taken)
-
-
-def test_a_token_in_several_clusters_gets_their_mean() -> None:
-    # Two centroids in one place take the same tokens, and give the answer of one.
-    two, one = (
-        torch_module(Routing(heads=1, clusters=2, window=3), at(9)),
-        torch_module(Routing(heads=1, clusters=1, window=3), at(9)),
-    )
-    one.load_state_dict(two.state_dict() | {"distances.centroids_HCK": two.distances.centroids_HCK[:, :1]})
-    two.distances.centroids_HCK[:, 1] = two.distances.centroids_HCK[:, 0]
-    torch.testing.assert_close(two(tokens(9)), one(tokens(9)), rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("shared", [False, True])
 def test_centroids_move_in_training_alone_and_are_no_parameters(*, shared: bool) -> None:
     module = torch_module(Routing(heads=1, clusters=2, shared_qk=shared), at(6))

@@ -126,15 +126,6 @@ def test_tokens_in_another_order_give_outputs_in_that_order(
     assert not torch.allclose(other, straight)
 
 
-def test_tokens_learn_of_each_other_through_the_points_alone() -> None:
-    # All points answer alike: every token then gets the same, whatever it asks.
-    module = block(spot(7, 6), PLAIN, Inducing(heads=2, points=3))[0].inner
-    with torch.no_grad():
-        module.points.weight.copy_(module.points.weight[:, :1].expand(-1, 3, -1))
-        y = module(shuffled(7, 6)[0])
-    torch.testing.assert_close(y, y[:, :1].expand_as(y), rtol=1e-12, atol=1e-13)
-
-
 # Refusals ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -14,7 +14,7 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.sinkhorn import Sinkhorn
 from xfcost.torch_models.mechanisms.full import FullAttention
-from xfcost.torch_models.mechanisms.sinkhorn import Balance, SinkhornAttention
+from xfcost.torch_models.mechanisms.sinkhorn import SinkhornAttention
 
 
 def at(n: int, dim: int = 8) -> Place:
@@ -40,42 +40,11 @@ def test_sortcut_is_never_causal() -> None:
     assert refused.value.field == "sortcut"
 
 
-def test_rows_and_columns_of_the_sorting_sum_to_one() -> None:
-    logits = torch.randn(2, 3, 5, 5, dtype=torch.float64)
-    order = Balance(200)(logits)
-    for axis in (-1, -2):
-        torch.testing.assert_close(order.sum(axis), torch.ones(2, 3, 5, dtype=torch.float64))
-    torch.testing.assert_close(Balance(0)(logits), logits.exp())
-
-
-def test_a_permutation_sorts_the_values_as_it_sorts_the_keys() -> None:
-    # The released code takes the sorted keys for values where it isn't causal; what is reordered here is v itself.
-    module, seen = torch_module(Sinkhorn(heads=1, block=2), at(6)), []
-    swap = torch.tensor([[0.0, 0, 1], [1, 0, 0], [0, 1, 0]], dtype=torch.float64)
-    module.balance.register_forward_hook(lambda *_: swap.expand(1, 1, 3, 3))
-    module.reorder.register_forward_hook(lambda *call: seen.append(call[2]))
-    module(tokens(6))
-    _, k, v = module.qkv(tokens(6)).chunk(3, dim=-1)
-    for found, unsorted in zip(seen, (k, v), strict=True):
-        assert torch.equal(found[0, 0].flatten(0, 1), unsorted[0][[4, 5, 0, 1, 2, 3]])
-
-
 def test_one_block_is_full_attention() -> None:
     # Its sorted block is itself: every key is there twice, which softmax does not see. Padding is read by none.
     sinkhorn, full = torch_module(Sinkhorn(heads=2, block=6), at(6)), FullAttention(Full(heads=2), at(6)).double()
     full.load_state_dict(sinkhorn.state_dict())
     torch.testing.assert_close(sinkhorn(tokens(6)), full(tokens(6)), rtol=1e-12, atol=1e-12)
-
-
-def test_the_first_causal_block_reads_nothing_but_the_null_block_and_itself() -> None:
-    module = torch_module(Sinkhorn(heads=1, block=4, causal=True), at(8))
-    order: list[Tensor] = []
-    module.balance.register_forward_hook(lambda *call: order.append(call[2]))
-    module(tokens(8))
-    first, second = order[0][0, 0]
-    assert first.tolist() == [1, 0, 0]
-    assert second[2] == 0
-    assert second.sum().item() == pytest.approx(1)
 
 
 def test_noise_belongs_to_training_alone() -> None:

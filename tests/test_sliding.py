@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_embeddings, put_joined, put_layer
+from refused import refusals
 from specs import architecture_of, counted
 from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
@@ -29,19 +30,15 @@ def at(tokens: int, dim: int = 8, **more: Any) -> Place:
 # What it refuses and tells ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("component", "field", "message"),
+test_what_can_not_stand_is_refused = refusals(
     [
         (Sliding(heads=2, window=5), "window", "5 is odd, and half of it is on each side; try 4 or 6"),
         (Sliding(heads=2, window=4, global_tokens=11), "global_tokens", "11 are more than the 10 tokens"),
         (Sliding(heads=2, window=4, global_tokens=1, causal=True), "global_tokens", "later tokens too"),
         (Sliding(heads=3, window=4), "heads", "3 does not divide the width 8"),
     ],
+    at(10),
 )
-def test_what_can_not_stand_is_refused(component: Sliding, field: str, message: str) -> None:
-    with pytest.raises(ComponentError, match=message) as refused:
-        component.check(at(10))
-    assert refused.value.field == field
 
 
 def test_a_decoder_has_no_global_tokens() -> None:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from refused import refusals
 from whole_probe import probe
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sparse import Sparse
 from xfcost.torch_models.modules import MODULES
@@ -143,20 +143,15 @@ def test_a_token_before_the_first_cell_reads_nothing_and_leaves_no_nan(*, fused:
 # Refused, told ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("component", "field", "words"),
+test_what_can_not_be_is_refused = refusals(
     [
         (Sparse(heads=1, pattern="strided", stride=4, summary=1), "summary", "strided pattern has no summary cells"),
         (Sparse(heads=1, pattern="fixed", stride=4), "summary", "needs the number of summary cells"),
         (Sparse(heads=1, pattern="fixed", stride=4, summary=5), "summary", "5 cells do not fit a block of 4"),
         (Sparse(heads=3, pattern="strided", stride=4, integration="heads"), "heads", "3 is odd"),
     ],
-    ids=str,
+    stand(8),
 )
-def test_what_can_not_be_is_refused(component: Sparse, field: str, words: str) -> None:
-    with pytest.raises(ComponentError, match=words) as refused:
-        component.check(stand(8))
-    assert refused.value.field == field
 
 
 def test_what_a_reader_must_know_is_told() -> None:

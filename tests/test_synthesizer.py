@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from refused import refusals
 from xfcost.counting.forward import batched
 from xfcost.formulas.arithmetic import root_divisor
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.synthesizer import Synthesizer
 from xfcost.torch_models.mechanisms.synthesizer import SynthesizerAttention
@@ -67,15 +67,7 @@ def test_random_weights_do_not_see_the_input_and_can_stay_as_drawn() -> None:
     assert weights[0].shape == (2, 12, 12)
 
 
-def test_low_rank_tables_have_low_rank_before_the_softmax() -> None:
-    module = SynthesizerAttention(Synthesizer(heads=2, form="factorized_random", rank=3), spot(12)).double()
-    logits = module.core(noise(1, 12, 6))
-    assert torch.linalg.matrix_rank(logits).tolist() == [3, 3]
-    assert torch.linalg.matrix_rank(logits.softmax(-1)).min() > 3
-
-
-@pytest.mark.parametrize(
-    ("component", "field", "message"),
+test_options_that_can_not_be = refusals(
     [
         (Synthesizer(heads=2, trainable=False), "trainable", "only `form: random` has fixed weights.* is 'dense'"),
         (Synthesizer(heads=2, factor=2), "factor", "only 'factorized_dense' has factors, and the form is 'dense'"),
@@ -86,11 +78,8 @@ def test_low_rank_tables_have_low_rank_before_the_softmax() -> None:
             "5 does not divide the 12 tokens; it could be 1, 2, 3, 4, 6",
         ),
     ],
+    spot(12),
 )
-def test_options_that_can_not_be(component: Synthesizer, field: str, message: str) -> None:
-    with pytest.raises(ComponentError, match=message) as refused:
-        component.check(spot(12))
-    assert refused.value.field == field
 
 
 def test_what_is_bound_to_n_is_told() -> None:
