@@ -31,11 +31,6 @@ def test_places_where_kernels_can_not_stand(component: Any) -> None:
         component().check(at(4, 4, special=1))
 
 
-def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
-    with pytest.raises(ComponentError, match=r"1\.1·6 is not a whole width; give `hidden` instead"):
-        ConvMlp(ratio=1.1).check(at(4, 4))
-
-
 def test_no_weight_is_bound_to_the_resolution() -> None:
     assert counted("pvt-v2-b0").bound_params == 0
     assert counted("pvt-tiny").bound_params > 0

@@ -40,8 +40,3 @@ def test_bound_parameters_are_what_another_n_changes() -> None:
 def test_an_odd_half_is_refused(component: Gmlp) -> None:
     with pytest.raises(ComponentError, match="are odd, and one half gates the other"):
         component.check(SPOT)
-
-
-def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
-    with pytest.raises(ComponentError, match=r"1.25·10 is not a whole width; give `hidden` instead"):
-        Gmlp(ratio=1.25).check(SPOT)
