@@ -15,13 +15,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import xfcost.commands
+
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [
-        "torch", "fvcore.nn", "typer", "rich.console", "rich.table", "msgspec", "yaml", "pandas", "matplotlib.figure",
-        "xfcost.commands.analyze", "xfcost.commands.compare", "xfcost.commands.plot", "xfcost.api",
-        "xfcost.report.compare", "xfcost.report.export", "xfcost.report.table", "xfcost.torch_models.accounts",
-        "xfcost.torch_models.any_model.targets",
+        "torch", "torch._dynamo", "torch.onnx", "torch.distributed", "torch.fx.experimental.symbolic_shapes",
+        "fvcore.nn", "typer", "rich.console", "rich.table", "msgspec", "yaml", "pandas", "PIL.Image",
+        "matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg",
+        *(f"xfcost.commands.{file.stem}" for file in Path(xfcost.commands.__path__[0]).glob("[a-z]*.py")),
+        "xfcost.api", "xfcost.report.compare", "xfcost.report.export", "xfcost.report.table",
+        "xfcost.torch_models.accounts", "xfcost.torch_models.any_model.targets",
     ]
 )  # fmt: skip
 

@@ -16,7 +16,8 @@ from xfcost.formulas.component import Mixer, Place, SubLayer
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import MECHANISMS
-from xfcost.spec.load import load
+from xfcost.spec.architecture import Architecture
+from xfcost.spec.load import Loaded, load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
@@ -87,8 +88,25 @@ def as_yaml(data: dict[str, Any]) -> str:
     return yaml.dump(data, Dumper=Plain, sort_keys=False, allow_unicode=True)
 
 
-def counted_spec(data: dict[str, Any], folder: Path) -> Ledger:
-    """The counted account of a spec that is given as plain data."""
+def loaded(data: dict[str, Any], folder: Path) -> Loaded:
+    """A spec that is given as plain data."""
     file = folder / "spec.yaml"
     file.write_text(as_yaml({"name": "a spec of a test"} | data), encoding="utf-8")
-    return count(place(load(str(file)), Run()))
+    return load(str(file))
+
+
+def placed(data: dict[str, Any], folder: Path, **run: Any) -> Architecture:
+    """The spec with the options of a run."""
+    return place(loaded(data, folder), Run(**run))
+
+
+def counted_spec(data: dict[str, Any], folder: Path) -> Ledger:
+    """The spec's counted account."""
+    return count(placed(data, folder))
+
+
+def exact(ledger: Ledger) -> Ledger:
+    """The ledger, whose accounts agree in every row."""
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+    return ledger

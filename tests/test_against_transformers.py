@@ -6,6 +6,7 @@ transformers' models run eager, for its default attention is one that counters m
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import as_yaml
+from specs import architecture_of
+from strategies import placed
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import BuiltModel, build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -48,9 +47,7 @@ def theirs_gpt2(**settings: Any) -> nn.Module:
 
 
 def ours_of(data: dict[str, Any], folder: Path, **run: Any) -> tuple[Architecture, BuiltModel]:
-    file = folder / "ours.yaml"
-    file.write_text(as_yaml({"name": "ours"} | data), encoding="utf-8")
-    architecture = place(load(str(file)), Run(**run))
+    architecture = placed(data, folder, **run)
     return architecture, build(architecture, "cpu")
 
 
@@ -293,17 +290,21 @@ PRESETS: dict[str, tuple[Any, ...]] = {
 }
 
 
+def same_totals(preset: str, make: Callable[[], nn.Module], *, masked: bool = False, **run: Any) -> None:
+    """A preset has the parameters, and on the same input the MACs, of a model that `make` makes on `meta`."""
+    architecture = architecture_of(preset, **run)
+    totals, inputs = count(architecture).totals(), build(architecture).inputs
+    with torch.device("meta"):
+        theirs = make().eval().requires_grad_(requires_grad=False)
+        mask = {"attention_mask": torch.ones(inputs[0].shape, dtype=torch.long)} if masked else {}
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            theirs(*inputs, **mask)
+    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
+    assert 2 * totals["macs"] == counter.get_total_flops()
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
     make, *sizes = PRESETS[preset]
-    architecture = place(load(preset), Run())
-    totals = count(architecture).totals()
-    inputs = build(architecture).inputs
-    with torch.device("meta"):
-        theirs = make(*sizes)
-        assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-        # A causal model looks into a mask that isn't given, which `meta` can't answer.
-        mask = {"attention_mask": torch.ones(inputs[0].shape, dtype=torch.long)} if make is gpt2 else {}
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            theirs(*inputs, **mask)
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    # A causal model looks into a mask that isn't given, which `meta` can't answer.
+    same_totals(preset, lambda: make(*sizes), masked=make is gpt2)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from specs import architecture_of
 from xfcost.counting.forward import count
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.build import build
 
@@ -17,7 +15,7 @@ TOTALS = ("params", "macs", "flops", "comparisons", "moved", "attention_entries"
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 @pytest.mark.parametrize("preset", ["vit-ti16", "swin", "gpt2", "t5-small", "convnext-t"])
 def test_totals_and_attention_memory_are_the_formulas(preset, attention):
-    architecture = place(load(preset), Run(attention=attention))
+    architecture = architecture_of(preset, attention=attention)
     counted, live = count(architecture, orders=False), build(architecture)
     found = module_ledger(live.model, tuple(live.inputs), strict=True, trace=False)
     assert {name: found.total(name) for name in TOTALS} == {name: counted.total(name) for name in TOTALS}

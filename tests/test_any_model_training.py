@@ -14,13 +14,11 @@ from torch.utils.flop_counter import FlopCounterMode
 import xfcost
 from any_models import TOKENS, Attention, Model, Pair
 from helpers import xf
+from specs import architecture_of
 from test_presets import WHOLE, thinned
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.training import Plan
 from xfcost.report.table import ledger_plain
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import train
@@ -305,7 +303,7 @@ SAMPLE = sorted(set(WHOLE))[::3]
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_preset_looked_at_without_its_spec(name):
-    live = build(thinned(place(load(name), Run(attention="fused" if len(name) % 2 else "eager"))))
+    live = build(thinned(architecture_of(name, attention="fused" if len(name) % 2 else "eager")))
     live.model.train().requires_grad_()
     declared = train(live.model, live.inputs)
     found = module_ledger(live.model, tuple(live.inputs), plan=Plan(), trace=False)

@@ -7,22 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
-from whole_probe import probe
-from xfcost.counting.forward import count
+from specs import architecture_of, counted
 from xfcost.formulas.additive_attention import Additive, Maxout, Sum
 from xfcost.formulas.component import Place
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.layers.token import Token
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.gru import Gru
 from xfcost.mechanisms.lstm import Lstm
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
@@ -43,70 +37,8 @@ def spot(tokens: int = 7, memory: int = 4, dim: int = 6, memory_dim: int = 8) ->
     return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, memory=Grid((memory,)), memory_dim=memory_dim)
 
 
-def rows_of(component: Recurrent, where: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(where)}
-
-
-def test_the_alignment_by_hand() -> None:
-    # 7 steps, 4 tokens of 8, a state of 5, 3 units of the alignment.
-    rows = rows_of(SEARCH, spot())
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "keys": 96,  # 4·8·3, once
-        "start_linear": 20,  # half of 8, by 5
-        "input": 630,  # 7·6·15
-        "query": 105,  # 7·5·3
-        "energies": 84,  # 7·4·3
-        "weighted_sum": 224,  # 7·4·8
-        "context": 840,  # 7·8·15
-        "recurrence": 525,  # 7·5·15
-        "readout_state": 140,  # 7·5·4
-        "readout_input": 168,  # 7·6·4
-        "readout_context": 224,  # 7·8·4
-    }
-    assert (rows["add"].flops, rows["tanh"].flops, rows["softmax"].flops) == (84, 5 * 84, 5 * 28)
-    assert (rows["readout_add"].flops, rows["readout_maxout"].comparisons) == (2 * 28, 28)
-    assert rows["energies"].attention_entries == rows["energies"].pairs == 28
-    # the first state and seven more, of 5; seven contexts of 8
-    assert rows["join"].moved == 8 * 5 + 7 * 8
-    assert sum(row.params for row in rows.values()) == 24 + 20 + 90 + 15 + 3 + 120 + 75 + 20 + 24 + 32
-
-
-def test_only_the_alignment_and_the_sum_grow_with_both_lengths() -> None:
-    small, wide, both = (rows_of(SEARCH, spot(tokens, memory)) for tokens, memory in ((7, 4), (7, 8), (14, 8)))
-    twice = [path for path in small if small[path].flops and wide[path].flops == 2 * small[path].flops]
-    assert twice == ["keys", "add", "tanh", "energies", "softmax", "weighted_sum"]
-    four = [path for path in small if small[path].flops and both[path].flops == 4 * small[path].flops]
-    assert four == ["add", "tanh", "energies", "softmax", "weighted_sum"]
-
-
-def test_a_gate_and_a_mean_by_hand() -> None:
-    rows = rows_of(TELL, spot())
-    assert (rows["gate_linear"].macs, rows["gate_linear"].params) == (35, 6)
-    assert (rows["gate_sigmoid"].flops, rows["gate_multiply"].flops) == (3 * 7, 7 * 8)
-    # both of an LSTM's states, out of 8 numbers
-    assert (rows["start_mean"].flops, rows["start_linear"].macs, rows["start_linear"].params) == (32, 80, 90)
-    assert (rows["readout_state"].macs, rows["readout_context"].macs) == (7 * 5 * 6, 7 * 8 * 6)
-    assert rows["energies"].flops == 2 * 84 + 28
-    assert "readout_maxout" not in rows
-
-
-def test_rnnsearch_by_hand() -> None:
-    ledger = count(place(load("rnnsearch"), Run()))
-    n, m, k, length, words = 1000, 620, 1000, 500, 30_000
-    cell = 3 * (m * n + n * n)
-    decoder = cell + 3 * n * 2 * n
-    alignment = n * k + 2 * n * k + k
-    readout = 2 * length * (n + m + 2 * n)
-    weights = 2 * words * m + 2 * cell + decoder + alignment + n * n + readout + words * length
-    assert ledger.total("params") == weights == 80_401_000
-    steps = decoder + n * k + 50 * k + 50 * 2 * n + readout + words * length
-    assert ledger.total("macs") == 50 * 2 * cell + 50 * 2 * n * k + n * n + 50 * steps == 2_118_500_000
-
-
 def test_n_takes_both_lengths() -> None:
-    macs = {
-        pair: count(place(load("rnnsearch"), Run(tokens=pair))).total("macs") for pair in ((30, 20), (60, 20), (30, 40))
-    }
+    macs = {pair: counted("rnnsearch", tokens=pair).total("macs") for pair in ((30, 20), (60, 20), (30, 40))}
     # one more source token: both directions of the encoder and its key, and 20 energies and terms of the sum
     assert macs[60, 20] - macs[30, 20] == 30 * (6 * 1_620_000 + 2_000_000 + 20 * 3000)
 
@@ -128,23 +60,8 @@ def test_steps_side_by_side_cost_what_they_cost_one_by_one(component: Recurrent)
     assert sum(costs.macs for costs in traces[0].values()) == 2 * sum(row.macs for row in component.operations(spot()))
 
 
-def test_torch_s_counter_walks_the_steps() -> None:
-    with torch.device("meta"):
-        module, x, memory = MODULES[Gru](SEARCH, spot()), torch.randn(1, 7, 6), torch.randn(1, 4, 8)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        module(x, memory)
-    assert counter.get_total_flops() == 2 * sum(row.macs for row in SEARCH.operations(spot()))
-    assert counter.get_total_flops() > 0
-
-
-def test_a_step_reads_earlier_inputs_through_its_state_too() -> None:
-    inputs = (torch.randn(1, 7, 6), torch.randn(1, 4, 8))
-    assert probe(MODULES[Lstm](TELL, spot()), inputs).reads == tuple(frozenset(range(token + 1)) for token in range(7))
-    assert probe(MODULES[Lstm](TELL, spot()), inputs, which=1).reads == (frozenset(range(4)),) * 7
-
-
 def test_the_whole_model_runs_and_its_decoder_sees_no_later_word() -> None:
-    architecture = place(load("rnnsearch"), Run(tokens=(5, 6)))
+    architecture = architecture_of("rnnsearch", tokens=(5, 6))
     shrunk = build(architecture, "cpu").model
     source, target = torch.randint(30_000, (1, 5)), torch.randint(30_000, (1, 6))
     with torch.no_grad():

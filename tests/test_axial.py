@@ -1,4 +1,4 @@
-"""Axial attention: its lines by hand, its public figures, and sequences that are folded to stand on a grid."""
+"""Axial attention: along depth, its public figures, and sequences that are folded to stand on a grid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 import xfcost
 from cases.base import DIM, VOLUME, Case
 from compared import given, referred
-from strategies import place_for
+from refused import refusals
+from strategies import exact, place_for
 from test_every_mechanism import example, joined, make
 from whole_probe import probe
 from xfcost.counting.comparison import compared
@@ -19,22 +20,12 @@ from xfcost.counting.sweep import slope, sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place
 from xfcost.layers.fold import Fold
-from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.axial import Axial
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import build
-
-GRID = """\
-name: on a grid
-input: {kind: image, size: [4, 6], channels: 12}
-embed: [{kind: patch, size: 1}]
-stages:
-  - dim: 12
-    blocks: BLOCKS
-"""
 
 
 def at(sides: tuple[int, ...], special: int = 0) -> Place:
@@ -46,29 +37,6 @@ def total(component: Axial, spot: Place, quantity: str) -> int:
 
 
 # Lines -------------------------------------------------------------------------------------------------------------
-
-
-def test_lines_by_hand():
-    # 0 1 2
-    # 3 4 5
-    grid = Grid((2, 3))
-    row, column = Axial(axis="row", heads=1), Axial(axis="column", heads=1)
-    assert list(row.reads(grid, 4)) == [3, 4, 5]
-    assert list(column.reads(grid, 4)) == [1, 4]
-    assert list(Axial(axis="row", heads=1, causal=True).reads(grid, 4)) == [3, 4]
-    assert list(Axial(axis="column", heads=1, causal=True).reads(grid, 1)) == [1]
-    # Rows of 3: 2·3² pairs; columns of 2: 3·2². Causal: 2·(1 + 2 + 3), 3·(1 + 2).
-    assert (row.pairs(grid), column.pairs(grid)) == (18, 12)
-    causal = [Axial(axis=axis, heads=1, causal=True).pairs(grid) for axis in ("row", "column")]
-    assert causal == [12, 9]
-
-
-def test_in_a_volume_depth_is_the_first_axis():
-    # Tokens of 2×3×4: 12 to a slice, 4 to a row.
-    depth, column, row = (Axial(axis=axis, heads=1) for axis in ("depth", "column", "row"))
-    assert list(depth.reads(VOLUME, 17)) == [5, 17]
-    assert list(column.reads(VOLUME, 17)) == [13, 17, 21]
-    assert list(row.reads(VOLUME, 17)) == [16, 17, 18, 19]
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -84,36 +52,7 @@ def test_attention_along_depth(causal, fused):
     assert joined(component, case.place, 2, "none").agreement.exact
 
 
-def test_all_axes_beside_each_other_read_one_row_and_one_column():
-    # 8×16: 8 + 16 - 1 = 23 of 128 tokens.
-    component = Axial(axis="all", heads=1)
-    assert {len(component.reads(Grid((8, 16)), token)) for token in range(128)} == {23}
-    assert component.pairs(Grid((8, 16))) == 128 * 23
-
-
-def test_a_row_and_then_a_column_read_the_whole_grid(tmp_path):
-    blocks = "[[{kind: axial, axis: row, heads: 2}], [{kind: axial, axis: column, heads: 2}]]"
-    file = tmp_path / "two.yaml"
-    file.write_text(GRID.replace("BLOCKS", blocks))
-    architecture = place(load(str(file)), Run())
-    stage = build(architecture, "cpu").model.get_submodule("streams.0.stages.0")
-    one, two = stage.run
-    inputs = (torch.zeros(1, 24, 12), torch.zeros(1, 1, 1))
-    assert probe(one, inputs).most == 6
-    assert probe(stage, inputs).pairs == 24 * 24
-    assert probe(two, inputs).most == 4
-
-
 # Costs -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("axis", "side", "projections"), [("row", 7, 4), ("column", 5, 4), ("all", 5 + 7, 8)])
-def test_macs_are_the_published_closed_form(axis, side, projections):
-    # Per axis 4·N·D² + 2·N·L·D; side by side the axes keep projections of their own, 8·N·D².
-    component, n = Axial(axis=axis, heads=2), 35
-    assert total(component, at((5, 7)), "macs") == projections * n * DIM**2 + 2 * n * side * DIM
-    assert total(component, at((5, 7)), "attention_entries") == 2 * n * side
-    assert total(component, at((5, 7)), "params") == projections * (DIM**2 + DIM)
 
 
 def test_the_public_image_transformer_s_attention_layers():
@@ -129,17 +68,10 @@ def test_the_public_image_transformer_s_attention_layers():
     assert (4 * params, 4 * sum(total(component, spot, "macs") for component in components)) == theirs
 
 
-def test_scores_are_n_sqrt_n_and_not_n_squared():
-    # 64×64: 4096·64 of 4096², a 64th.
-    component = Axial(axis="row", heads=1)
-    assert total(component, at((64, 64)), "attention_entries") * 64 == 4096**2
-
-
 # Places ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("component", "spot", "field", "text"),
+test_places_that_can_not_be = refusals(
     [
         (Axial(axis="row", heads=1), at((5,)), "kind", "the 5 tokens are not a grid of 2 or 3 axes; lay a sequence"),
         (Axial(axis="all", heads=1), at((2, 2), 1), "kind", "expected no special tokens, got 1"),
@@ -147,12 +79,8 @@ def test_scores_are_n_sqrt_n_and_not_n_squared():
         (Axial(axis="row", heads=4), at((4, 5)), "heads", "4 does not divide the width 6"),
         (Fold(), at((197,)), "kind", r"197 tokens make no grid between 1:1 and 2:1; .* 196 \(14×14\) or 198 \(11×18\)"),
         (Fold(), at((4, 5)), "kind", "tokens are a grid already"),
-    ],
+    ]
 )
-def test_places_that_can_not_be(component, spot, field, text):
-    with pytest.raises(ComponentError, match=text) as refused:
-        component.check(spot)
-    assert refused.value.field == field
 
 
 def test_an_oblong_grid_is_told():
@@ -182,15 +110,6 @@ def test_a_length_that_does_not_fold_is_refused_with_its_line():
         place(load("common-axial"), Run(tokens=(1009,)))
 
 
-def test_folding_keeps_the_tokens_where_they_were():
-    model = build(place(load("common-axial", ("stages.0.depth=1",)), Run(tokens=(16,))), "cpu").model
-    stream = model.streams[0]
-    x = torch.randn(2, 16, 768)
-    assert stream.embed[2](x) is x
-    # Row 1 of 4×4 is tokens 4 to 7 of the sequence.
-    assert probe(stream.stages[0], (x, torch.zeros(1))).reads[5] == {4, 5, 6, 7}
-
-
 def test_growth_of_a_folded_sequence_is_measured_on_squares():
     # Inputs twice as long in both directions: 4 N, and √4 times the line.
     loaded = load("common-axial")
@@ -218,7 +137,6 @@ def test_a_video_s_backward_pass_is_torch_s(axis: str, tmp_path: Path) -> None:
         encoding="utf-8",
     )
     ledger = xfcost.analyze(str(file), mode="train")
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement.differences
+    exact(ledger)
     qkv = [row for row in ledger.rows if row.path.endswith("qkv")]
     assert [row.backward_macs for row in qkv] == [24 * 12 * 36] * (3 if axis == "all" else 1)  # N·d·3d, once

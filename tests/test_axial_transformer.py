@@ -6,20 +6,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from refused import refusals
+from specs import architecture_of, counted
 from whole_probe import probe
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.axis_position import AxisPosition
 from xfcost.layers.context import Context
 from xfcost.layers.shift import Shift
-from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
-from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
-from xfcost.torch_models.modules import MODULES
 
 # Ho et al. 2019, §4.2 and figure 3, on 3×4 pixels of one width: the outer decoder reads rows whole and columns upwards,
 # its output goes down by a row; the inner one reads the pixels, shifted right, to the left in their row.
@@ -66,7 +62,7 @@ class Alike(nn.Module):
 
 def seen(file: str) -> tuple[frozenset[int], ...]:
     """The pixels that every output pixel of the whole model reads."""
-    model = Alike(build(place(load(file), Run()), "cpu").model)
+    model = Alike(build(architecture_of(file), "cpu").model)
     return probe(model, (torch.zeros(1, 6, 3, 4),), tokens=(2, 3), out_tokens=(1,)).reads
 
 
@@ -85,23 +81,6 @@ def test_without_the_shift_down_a_pixel_reads_its_whole_row(tmp_path):
     assert leaking == tuple(frozenset(range((pixel // W + 1) * W)) for pixel in range(N))
 
 
-def test_counted_and_traced_agree_row_by_row(tmp_path):
-    architecture = place(load(written(tmp_path)), Run(batch=3))
-    ledger = reconciled(count(architecture), *build(architecture))
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
-    rows = {row.path: row for row in ledger.rows}
-    # The same places in both streams: (3 + 4)·6 parameters once, worked out twice, each time once for the batch.
-    assert rows["shared.places_rows"].params + rows["shared.places_columns"].params == 42
-    assert rows["encoder.embed.1.tables"].flops == rows["decoder.embed.2.tables"].flops == N * 6
-    assert rows["decoder.embed.2.add"].flops == 3 * N * 6
-    # Shifts write every number of the stream once.
-    assert rows["decoder.embed.1.shift"].moved == rows["decoder.stages.0.blocks.0.0.shift"].moved == 3 * N * 6
-    assert rows["decoder.stages.0.blocks.0.0.add"].flops == 3 * N * 6
-    assert not any(path.startswith("decoder.stages.0.blocks.0.0.residual") for path in rows)
-    assert sum(parameter.numel() for parameter in build(architecture).model.parameters()) == ledger.total("params")
-
-
 # The parts ---------------------------------------------------------------------------------------------------------
 
 
@@ -109,45 +88,10 @@ def at(*sides: int, special: int = 0, **more) -> Place:
     return Place(grid=Grid(sides, special), dim=2, out_dim=2, **more)
 
 
-def numbered(count: int) -> Tensor:
-    """Token n is (n, -n), counted from 1."""
-    numbers = torch.arange(1.0, count + 1)
-    return torch.stack([numbers, -numbers], dim=-1)[None]
-
-
-@pytest.mark.parametrize(
-    ("axis", "sides", "expected"),
-    [
-        ("row", (2, 3), [0, 1, 2, 0, 4, 5]),
-        ("column", (2, 3), [0, 0, 0, 1, 2, 3]),
-        ("row", (4,), [0, 1, 2, 3]),
-        ("row", (3, 1), [0, 0, 0]),
-        ("depth", (2, 1, 2), [0, 0, 1, 2]),
-        ("column", (2, 2, 2), [0, 0, 1, 2, 0, 0, 5, 6]),
-    ],
-)
-def test_a_shift_moves_every_line_by_one(axis, sides, expected):
-    component = Shift(axis=axis)
-    spot = at(*sides)
-    component.check(spot)
-    shifted = MODULES[Shift](component, spot)(numbered(spot.grid.tokens))
-    assert shifted[0, :, 0].tolist() == expected
-    assert shifted[0, :, 1].tolist() == [-number for number in expected]
-
-
-def test_positions_are_a_row_s_vector_plus_a_column_s():
-    entry = MODULES[AxisPosition](AxisPosition(), at(2, 3))
-    rows, columns = entry.tables.rows, entry.tables.columns
-    added = entry(torch.zeros(1, 6, 2))
-    torch.testing.assert_close(added[0, 5], rows[1] + columns[2])
-    torch.testing.assert_close(added[0, 1], rows[0] + columns[1])
-
-
 MEMORY = {"memory": Grid((2, 3)), "memory_dim": 2}
 
 
-@pytest.mark.parametrize(
-    ("component", "spot", "field", "text"),
+test_places_that_can_not_be = refusals(
     [
         (Shift(axis="column"), at(5), "axis", "'column' is not an axis of the 5 tokens; it could be 'row'"),
         (Shift(axis="row"), at(2, 2, special=1), "axis", "expected no special tokens, got 1"),
@@ -157,36 +101,21 @@ MEMORY = {"memory": Grid((2, 3)), "memory_dim": 2}
         (Context(), at(2, 3, **MEMORY | {"memory_dim": 4}), "kind", "of width 4, here are .* of width 2"),
         (AxisPosition(), at(5), "kind", "needs a 2-D grid .* not 5; lay a sequence out"),
         (AxisPosition(), at(2, 2, special=1), "kind", r"not 4 \(2×2\) \+ 1"),
-    ],
+    ]
 )
-def test_places_that_can_not_be(component, spot, field, text):
-    with pytest.raises(ComponentError, match=text) as refused:
-        component.check(spot)
-    assert refused.value.field == field
 
 
 def test_a_decoder_that_adds_the_encoder_s_output_reads_it(tmp_path):
-    place(load(written(tmp_path)), Run())
+    architecture_of(written(tmp_path))
     with pytest.raises(SpecError, match=r"decoder: no sub-layer reads the encoder's output"):
-        place(load(written(tmp_path, context="{kind: mlp}")), Run())
+        architecture_of(written(tmp_path, context="{kind: mlp}"))
 
 
 # The published model -----------------------------------------------------------------------------------------------
 
 
-def test_the_imagenet_model_has_the_parameters_of_the_authors_code():
-    # google-research/axial, Transformer3d(64, 64, 3, 256, emb_dim=2048, num_heads=16, hdim_factor=1, 8, 8, 8): a block
-    # is four d×d maps, two more of its MLP, their biases, two norms.
-    block = 6 * 2048**2 + 6 * 2048 + 4 * 2048
-    inner = 16 * block + 256 * 2048 + 2 * 64 * 2048 + 2 * 2048 + 2048 * 256 + 256  # Transformer2d
-    exterior = 8 * block + (3 * 3 * 6 * 2048 + 2048) + 2 * 64 * 2048  # left out here, as its notes say
-    ledger = count(place(load("axial-transformer-imagenet64"), Run()))
-    assert ledger.total("params") == inner == 404_295_936
-    assert f"{exterior:,} parameters" in (load("axial-transformer-imagenet64").spec.notes or "")
-
-
 def test_the_two_decoders_of_the_imagenet_model_are_the_paper_s():
-    ledger = count(place(load("axial-transformer-imagenet64"), Run()))
+    ledger = counted("axial-transformer-imagenet64")
     scores = [row for row in ledger.rows if row.operation == "scores"]
     # 4 rows and 4 masked columns outside, 1 + 7 masked rows inside; a line of 64 everywhere.
     assert [(row.times, row.reads_tokens) for row in scores] == [(4, 64), (4, 64), (1, 64), (7, 64)]

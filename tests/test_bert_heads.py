@@ -1,4 +1,4 @@
-"""BERT's heads of pre-training: rows by hand, and all of BERT beside transformers."""
+"""BERT's heads of pre-training: what is refused, and all of BERT beside transformers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_layer
-from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
+from strategies import exact
+from test_against_transformers import ours_of, put, same_totals, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.masked_language_model import MaskedLanguageModel
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import build
 
 VOCABULARY, DIM, LENGTH = 29, 12, 11
 
@@ -41,21 +38,6 @@ def spec(**head: Any) -> dict[str, Any]:
     }
 
 
-def test_rows_by_hand() -> None:
-    spot = Place(grid=Grid((7,)), dim=4, out_dim=4, vocabulary=9)
-    rows = {row.path: row for row in MaskedLanguageModel(next_sentence=True).operations(spot)}
-    # 4·4 + 4 parameters, 7·16 MACs
-    assert (rows["transform"].params, rows["transform"].macs) == (20, 112)
-    assert (rows["act"].flops, rows["norm"].params) == (7 * 4 * 5, 8)
-    # 4·9 + 9 parameters, 7·36 MACs, twice that and 7·9 biases
-    assert (rows["linear"].params, rows["linear"].macs, rows["linear"].flops) == (45, 252, 567)
-    assert (rows["pooler_linear"].params, rows["pooler_linear"].macs) == (20, 16)
-    assert (rows["next_sentence"].params, rows["next_sentence"].macs) == (10, 8)
-    tied = {row.path: row for row in MaskedLanguageModel(share="words").operations(spot)}
-    assert (tied["linear"].params, tied["linear"].shared) == (9, "words")
-    assert "next_sentence" not in tied
-
-
 def test_what_can_not_stand_is_refused() -> None:
     with pytest.raises(ComponentError, match="scores a vocabulary, and the input has none; use 'classifier'"):
         MaskedLanguageModel().check(Place(grid=Grid((7,)), dim=4, out_dim=4))
@@ -65,9 +47,7 @@ def test_what_can_not_stand_is_refused() -> None:
 @pytest.mark.parametrize("next_sentence", [False, True])
 def test_every_row_is_what_the_trace_sees(next_sentence: bool, batch: int, tmp_path: Path) -> None:
     architecture, live = ours_of(spec(next_sentence=next_sentence), tmp_path, batch=batch)
-    ledger = reconciled(count(architecture), *live)
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+    exact(reconciled(count(architecture), *live))
 
 
 def copied(weights: dict[str, Tensor], ours: Any) -> None:
@@ -133,12 +113,7 @@ def test_both_heads_with_their_weights(next_sentence: bool, attention: str, tmp_
     ],
 )
 def test_a_preset_has_their_parameters_and_their_macs(preset: str, tokens: int, kind: str) -> None:
-    architecture = place(load(preset), Run(tokens=(tokens,)))
-    totals, inputs = count(architecture).totals(), build(architecture).inputs
     large = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
-    with torch.device("meta"):
-        model = theirs_of(transformers.BertConfig, getattr(transformers, kind), **(large if "large" in preset else {}))
-        assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            model(*inputs)
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    sizes = large if "large" in preset else {}
+    model = getattr(transformers, kind)
+    same_totals(preset, lambda: theirs_of(transformers.BertConfig, model, **sizes), tokens=(tokens,))

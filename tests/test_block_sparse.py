@@ -1,4 +1,4 @@
-"""Block-sparse attention: counts by hand, the drawn blocks, the fall-back, and transformers' BigBird beside it."""
+"""Block-sparse attention: the drawn blocks, the fall-back, and transformers' BigBird beside it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_embeddings, put_layer
 from growth import orders_at
+from specs import counted
 from strategies import as_yaml
 from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
@@ -22,9 +23,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.mechanisms.full import Full
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.mechanisms.block_sparse import BlockSparseAttention
 
@@ -33,38 +31,7 @@ def at(tokens: int, **more: Any) -> Place:
     return Place(grid=Grid((tokens,)), dim=8, out_dim=8, **more)
 
 
-def rows(component: BlockSparse, spot: Place) -> dict[str, Any]:
-    return {row.path: row for row in component.operations(spot)}
-
-
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_rows_by_hand() -> None:
-    # 17 tokens in blocks of 2: u = 9, P = 18; global, edge and 5 other blocks; r = 1
-    found = rows(BlockSparse(heads=2, block=2, random_blocks=1), at(17))
-    assert found["pad"].moved == 18 * 8
-    assert found["qkv"].macs == 18 * 8 * 24
-    # keys and values: 5 blocks read 6, two read 5, of 2 tokens and 8 channels
-    assert found["gather"].moved == 2 * (5 * 6 + 2 * 5) * 2 * 8
-    assert found["global_scores"].macs == found["global_weighted_sum"].macs == 4 * 18 * 8
-    assert found["edge_scores"].macs == found["edge_weighted_sum"].macs == 2 * 2 * 10 * 8
-    assert found["scores"].macs == found["weighted_sum"].macs == 5 * 2 * 12 * 8
-    entries = [found[name].attention_entries for name in ("global_scores", "edge_scores", "scores")]
-    assert entries == [2 * 4 * 18, 2 * 2 * 2 * 10, 2 * 5 * 2 * 12]
-    # as b²·[2u + 2(4+r) + (u-4)(5+r)] for each head
-    assert sum(entries) == 2 * 4 * (2 * 9 + 2 * 5 + 5 * 6)
-    assert [found[name].mixing for name in ("global_scores", "edge_scores", "scores")] == ["global", "local", "local"]
-
-
-def test_pairs_by_hand() -> None:
-    component = BlockSparse(heads=1, block=2, random_blocks=1)
-    # 16 tokens, u = 8: 4 rows of 16, 4 of 10, 8 of 12
-    assert component.pairs(Grid((16,))) == 64 + 40 + 96
-    # 15 tokens: the last block holds one; 3 rows of 15, and every other row reads one key less
-    assert component.pairs(Grid((15,))) == 45 + 36 + 88
-    # 14 tokens are full
-    assert component.pairs(Grid((14,))) == 196
 
 
 @pytest.mark.parametrize("r", [0, 1, 3, 5])
@@ -215,7 +182,7 @@ def test_bigbird_with_their_weights(
 # transformers 5.23.0, BigBirdModel of base size: FlopCounterMode over 2 (eager, on the CPU), and its parameters
 @pytest.mark.parametrize(("tokens", "macs"), [(4096, 394_852_368_384), (512, 48_318_971_904)])
 def test_the_released_encoder(tokens: int, macs: int) -> None:
-    ledger = count(place(load("bigbird-base"), Run(tokens=(tokens,))))
+    ledger = counted("bigbird-base", tokens=(tokens,))
     assert (ledger.total("params"), ledger.total("macs")) == (127_468_800, macs)
 
 
@@ -225,5 +192,5 @@ def test_the_released_encoder_with_full_attention(tmp_path: Path) -> None:
     block = [{"kind": "full", "heads": 12}, {"kind": "mlp", "hidden": 3072, "act": "gelu_tanh"}]
     stages = [{"dim": 768, "depth": 12, "block": block}]
     file.write_text(as_yaml({"name": "full", "extends": "bigbird-base", "stages": stages}), encoding="utf-8")
-    ledger = count(place(load(str(file)), Run(tokens=(2048,))))
+    ledger = counted(str(file), tokens=(2048,))
     assert (ledger.total("params"), ledger.total("macs")) == (127_468_800, 251_256_176_640)

@@ -1,4 +1,4 @@
-"""Blockwise local attention: patterns by hand, what it refuses, how far it reaches, and other people's code."""
+"""Blockwise local attention: one pattern by hand, what it refuses, how far it reaches, and other people's code."""
 
 from __future__ import annotations
 
@@ -29,32 +29,6 @@ def figure(component: Blockwise, grid: Grid, quantity: str, *rows: str, dim: int
 
 
 # Patterns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_plain_blocks_by_hand() -> None:
-    # 7 tokens in blocks of 3: 3·3 + 3·3 + 1·1 = 19 pairs; causal 6 + 6 + 1 = 13.
-    row = Grid((7,))
-    component = Blockwise(heads=1, block=3)
-    assert listed(component, row) == [[0, 1, 2]] * 3 + [[3, 4, 5]] * 3 + [[6]]
-    assert component.pairs(row) == 19
-    assert Blockwise(heads=1, block=3, causal=True).pairs(row) == 13
-
-
-def test_a_memory_before_and_after_by_hand() -> None:
-    # 7 tokens in blocks of 3, 2 before, 1 after: runs 0–3, 1–6, 4–6, of 4, 6 and 3 tokens: 12 + 18 + 3 = 33 pairs.
-    component = Blockwise(heads=1, block=3, before=2, after=1)
-    assert listed(component, Grid((7,))) == [[0, 1, 2, 3]] * 3 + [[1, 2, 3, 4, 5, 6]] * 3 + [[4, 5, 6]]
-    assert component.pairs(Grid((7,))) == 33
-    # The product is dense: 3 blocks of 3 queries × 6 positions, 54 entries per head, 54·6 MACs each way.
-    assert figure(component, Grid((7,)), "attention_entries", "scores") == 54
-    assert figure(component, Grid((7,)), "macs", "scores", "weighted_sum") == 2 * 54 * 6
-
-
-def test_image_transformer_1d_by_hand() -> None:
-    # N = 12, l_q = 4, l_m = 3: Σ over 3 blocks of 4·5/2 = 10 inside, and 4·min(3, start) before: 0 + 12 + 12.
-    component = Blockwise(heads=1, block=4, before=3, causal=True)
-    assert component.pairs(Grid((12,))) == 3 * 10 + 24
-    assert list(component.reads(Grid((12,)), 9)) == [5, 6, 7, 8, 9]
 
 
 def test_image_transformer_2d_by_hand() -> None:

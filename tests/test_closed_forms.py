@@ -11,7 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from closed_forms import UnreadableError, value
-from test_presets import EXACT, counted
+from specs import counted
+from test_presets import EXACT
 from xfcost.spec.load import preset_names
 
 DATA = Path(__file__).with_name("data")

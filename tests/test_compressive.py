@@ -1,11 +1,10 @@
-"""Compressive attention: by hand, its memories from segment to segment, and a public implementation's figures."""
+"""Compressive attention: its memories from segment to segment, and a public implementation's figures."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,63 +12,17 @@ from torch import Tensor, nn
 from compared import given, options_of
 from references.compressive import compressed
 from references.relative import with_memory
-from strategies import as_yaml
+from strategies import placed
 from test_relative import noise, spot
 from whole_probe import probe
 from xfcost.counting.forward import count
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.compressive import Compressive
-from xfcost.mechanisms.relative import Relative
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 
 
 def twin_of(component: Compressive, tokens: int, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     return MODULES[Compressive](component, spot(tokens)).double().eval().requires_grad_(requires_grad=False)
-
-
-def test_the_rows_by_hand() -> None:
-    # n = 5, n_m = 2, n_cm = 3, c = 2, d = 4: two compressed of five evicted, 10 keys, 10 distances.
-    component = Compressive(heads=2, causal=True, memory=2, compressed_memory=3, compression=2)
-    rows = {row.path: row for row in component.operations(spot(5, 4))}
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "compress": 64,  # 2·(2·4)·4
-        "q": 80,
-        "kv": 320,
-        "r": 160,
-        "position_scores": 200,  # 5·10·4
-        "scores": 200,
-        "weighted_sum": 200,
-        "out": 80,
-    }
-    compress = rows["compress"]
-    # 2·4·4 + 4 parameters, a bias on 2·4 outputs; 10 vectors of 4 side by side
-    assert (compress.params, compress.flops, compress.mixing, compress.reads_tokens) == (36, 136, "local", 2)
-    assert (rows["recall"].moved, rows["scores"].reads_tokens) == (40, 10)
-
-
-@pytest.mark.parametrize(("function", "flops", "comparisons"), [("mean", 16, 0), ("max", 0, 16)])
-def test_pooling_by_hand(function: str, flops: int, comparisons: int) -> None:
-    # 2 groups of 2 vectors of 4
-    component = Compressive(heads=2, compressed_memory=3, compression=2, function=function)
-    (row,) = (row for row in component.operations(spot(5, 4)) if row.path == "compress")
-    assert (row.macs, row.params, row.flops, row.comparisons) == (0, 0, flops, comparisons)
-
-
-def test_it_costs_transformer_xl_s_attention_with_a_memory_as_long_and_the_compression() -> None:
-    component = Compressive(heads=2, causal=True, memory=6, compressed_memory=4, compression=3)
-    plain = Relative(heads=2, causal=True, memory=10)
-    # of both, a learned compression alone has another row that takes the input itself, and it lies before the memory
-    as_long, mine = (
-        {row.path: msgspec.structs.replace(row, takes_input=None, tensors=None) for row in each.operations(spot(12))}
-        for each in (plain, component)
-    )
-    assert mine.pop("compress").macs == 12 * 6 * 6
-    assert mine == as_long
 
 
 def test_notes_tell_what_is_dropped_and_what_is_too_short() -> None:
@@ -80,12 +33,6 @@ def test_notes_tell_what_is_dropped_and_what_is_too_short() -> None:
     assert rest[1] == "9 evicted positions make 2 compressed ones of 4 each; the other 1 are dropped"
     assert short[1] == "a segment of 3 evicts fewer positions than the 4 that make a compressed one: nothing is kept"
     assert next(row for row in component.operations(spot(3)) if row.path == "compress").macs == 0
-
-
-def test_heads_must_divide_the_width() -> None:
-    with pytest.raises(ComponentError, match="4 does not divide the width 6") as refused:
-        Compressive(heads=4, compressed_memory=1).check(spot(3))
-    assert refused.value.field == "heads"
 
 
 # From segment to segment ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -172,18 +119,8 @@ def test_the_public_package_s_figures_but_for_its_positions(tmp_path: Path) -> N
         "stages": [{"dim": 512, "depth": 6, "block": block}],
         "head": {"kind": "language_model", "norm": "none", "bias": True},
     }
-    file = tmp_path / "package.yaml"
-    file.write_text(as_yaml(spec), encoding="utf-8")
-    ours = count(place(load(str(file)), Run()))
+    ours = count(placed(spec, tmp_path))
     keys = 1024 + 1024 + 256
     table, output_biases, positions = keys * 512, 6 * 512, 6 * (512 * 512 + 2 * 512)
     assert ours.total("params") == 46_879_264 - table - output_biases + positions
     assert ours.total("macs") == 57_193_529_344 + 6 * keys * 512 * 512  # W_R on every distance
-
-
-def ledger(name: str) -> Ledger:
-    return count(place(load(name), Run()))
-
-
-def test_the_preset_is_transformer_xl_s_with_convolutions() -> None:
-    assert ledger("compressive-enwik8").total("params") == 277_278_924 + 24 * (3 * 1024**2 + 1024)

@@ -1,4 +1,4 @@
-"""Conformer: its module by hand, its stem, `--N`, and its block beside transformers' Parakeet with the same weights."""
+"""Conformer: what is refused and noted, `--N`, and its block beside transformers' Parakeet with the same weights."""
 
 from __future__ import annotations
 
@@ -8,26 +8,21 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
-from strategies import as_yaml, counted_spec
+from specs import counted
+from strategies import counted_spec, placed
 from test_against_transformers import put, scrambled, take, weights_of
-from whole_probe import probe
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.fold_axis import FoldAxis
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.conv_module import ConvModule
 from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import load
-from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.modules import MODULES
 
 BLOCK: list[dict[str, Any]] = [
     {"kind": "mlp", "act": "silu", "residual": {"factor": 0.5}},
@@ -52,33 +47,7 @@ def encoder(frames: int = 60, mel: int = 20, dim: int = 8) -> dict[str, Any]:
     }
 
 
-def counted(name: str, **run: Any) -> Ledger:
-    return count(place(load(name), Run(**run)))
-
-
 # The convolution module ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_module_by_hand() -> None:
-    # 5 tokens of 6, kernel 4: 6 outputs, of which the last is dropped.
-    rows = {row.path: row for row in ConvModule(size=4).operations(spot(5))}
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "pointwise1": 360,  # 5·6·12
-        "depthwise": 144,  # 6·4·6
-        "pointwise2": 180,  # 5·6·6
-    }
-    assert {path: row.params for path, row in rows.items() if row.params} == {
-        "pointwise1": 84,  # 6·12 + 12
-        "depthwise": 30,  # 4·6 + 6
-        "norm": 12,
-        "pointwise2": 42,
-    }
-    # 30 elements: a sigmoid of 3 and a product; 36 sums of a bias; 2 of the norm; Swish's 4
-    assert (rows["glu"].flops, rows["depthwise"].flops) == (120, 2 * 144 + 36)
-    assert (rows["norm"].flops, rows["act"].flops) == (60, 120)
-    mixing = {path: (row.mixing, row.reads_tokens) for path, row in rows.items() if row.mixes}
-    assert mixing == {"depthwise": ("local", 4)}
-    assert not rows["depthwise"].content_dependent
 
 
 def test_an_odd_kernel_drops_nothing() -> None:
@@ -87,18 +56,6 @@ def test_an_odd_kernel_drops_nothing() -> None:
     assert list(ConvModule(size=3).notes(spot(5))) == []
     (note,) = ConvModule(size=4).notes(spot(5))
     assert "gives 6 outputs for 5 tokens: the last is computed and dropped" in note
-
-
-def test_an_even_kernel_reaches_further_back() -> None:
-    component = ConvModule(size=4)
-    assert [list(component.reads(Grid((6,)), token)) for token in (0, 1, 3, 5)] == [
-        [0, 1],
-        [0, 1, 2],
-        [1, 2, 3, 4],
-        [3, 4, 5],
-    ]
-    # 2 + 3 + 4 + 4 + 4 + 3
-    assert component.pairs(Grid((6,))) == 20
 
 
 @pytest.mark.parametrize("where", [spot(4, 4), spot(5, special=1)], ids=str)
@@ -111,23 +68,6 @@ def test_the_module_stands_on_a_sequence_alone(where: Place) -> None:
 # The entry ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_folding_an_axis_is_a_view_of_rows() -> None:
-    where = spot(3, 4, dim=2)
-    assert FoldAxis().out(where) == (Grid((3,)), 8)
-    torch_module = MODULES[FoldAxis](FoldAxis(), where)
-    x_BND = torch.arange(2.0 * 12 * 2).reshape(2, 12, 2)
-    y = torch_module(x_BND)
-    assert y.shape == (2, 3, 8)
-    assert y[1, 2].tolist() == [*x_BND[1, 8], *x_BND[1, 9], *x_BND[1, 10], *x_BND[1, 11]]
-    assert y.untyped_storage().data_ptr() == x_BND.untyped_storage().data_ptr()
-    (row,) = FoldAxis().operations(where)
-    assert row.only_moves
-    assert row.moved == 0
-    seen = probe(torch_module, (torch.zeros(1, 12, 2),))
-    assert seen.reads == tuple(frozenset(range(4 * at, 4 * at + 4)) for at in range(3))
-    assert FoldAxis().out(spot(2, 3, 4)) == (Grid((2, 3)), 24)
-
-
 def test_what_can_not_be_folded_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ComponentError, match="the 7 tokens are a sequence already; leave it out"):
         FoldAxis().check(spot(7))
@@ -136,31 +76,6 @@ def test_what_can_not_be_folded_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="the width is 24 here and nothing in `embed` brings it to 8"):
         # (23 - 3)//2 + 1 = 11 and then 5 rows of (15 - 3)//2 + 1 = 7 and then 3 columns, 8 wide
         counted_spec(encoder(23, 15) | {"embed": ENTRY_LAYER[:3]}, tmp_path)
-
-
-def test_the_entry_is_the_usual_subsampling(tmp_path: Path) -> None:
-    """Conv2d, ReLU, Conv2d, ReLU, channels before frequencies in a time step's vector, Linear."""
-    file = tmp_path / "one.yaml"
-    file.write_text(as_yaml({"name": "one"} | encoder(33, 19)), encoding="utf-8")
-    live = build(place(load(str(file)), Run(dtype="float64")), "cpu")
-    torch.manual_seed(0)
-    subsampling = nn.Sequential(nn.Conv2d(1, 8, 3, 2), nn.ReLU(), nn.Conv2d(8, 8, 3, 2), nn.ReLU()).double()
-    linear = nn.Linear(8 * 4, 8).double()
-    first, second, _, projection = live.model.streams[0].embed
-    for ours, theirs in ((first.conv, subsampling[0]), (second.conv, subsampling[2])):
-        ours.load_state_dict(theirs.state_dict())
-    projection.projection.bias.copy_(linear.bias)
-    # theirs reads channel c of frequency f at 4c + f, ours at 8f + c
-    projection.projection.weight.copy_(linear.weight.unflatten(1, (8, 4)).transpose(1, 2).flatten(1))
-    x_BCYX = torch.randn(2, 1, 33, 19, dtype=torch.float64)
-    with torch.no_grad():
-        y_BCYX = subsampling(x_BCYX)
-        expected = linear(y_BCYX.transpose(1, 2).flatten(2))
-        ours_BND = x_BCYX
-        for entry in live.model.streams[0].embed:
-            ours_BND = entry(ours_BND)
-    assert ours_BND.shape == (2, 7, 8)
-    torch.testing.assert_close(ours_BND, expected, rtol=1e-11, atol=1e-12)
 
 
 # N ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -264,9 +179,7 @@ def beside(interleaved: Tensor) -> Tensor:
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 @pytest.mark.parametrize("frames", [7, 23, 60])
 def test_a_block_with_their_weights(frames: int, attention: str, tmp_path: Path) -> None:
-    file = tmp_path / "one.yaml"
-    file.write_text(as_yaml({"name": "one"} | encoder(frames)), encoding="utf-8")
-    architecture = place(load(str(file)), Run(dtype="float64", attention=attention))  # type: ignore[arg-type]
+    architecture = placed(encoder(frames), tmp_path, dtype="float64", attention=attention)  # type: ignore[arg-type]
     theirs = scrambled(parakeet_block(8, 2, 5)).double()
     block = build(architecture, "cpu").model.streams[0].stages[0].run[0]
     copied(block, theirs)
@@ -291,28 +204,3 @@ def test_a_block_has_their_macs(tmp_path: Path) -> None:
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         theirs(x_BND, position_embeddings=positions)
     assert counter.get_total_flops() == 2 * ours
-
-
-def test_the_whole_reconstruction_by_plain_torch(tmp_path: Path) -> None:
-    """A whole small encoder, two blocks of it, in torch.nn alone."""
-    file = tmp_path / "one.yaml"
-    file.write_text(as_yaml({"name": "one"} | encoder(40)), encoding="utf-8")
-    live = build(place(load(str(file)), Run(dtype="float64")), "cpu")
-    x = live.inputs[0]
-    stream = live.model.streams[0]
-    with torch.no_grad():
-        expected = x
-        for entry in stream.embed:
-            expected = entry(expected)
-        for mlp, attention, convolution, other, last in stream.stages[0].run:
-            expected = expected + 0.5 * plain_mlp(expected, mlp)
-            expected = expected + attention.inner(F.layer_norm(expected, (8,)))
-            expected = expected + convolution.inner(F.layer_norm(expected, (8,)))
-            expected = expected + 0.5 * plain_mlp(expected, other)
-            expected = F.layer_norm(expected, (8,), last.inner.norm.weight, last.inner.norm.bias)
-        torch.testing.assert_close(live.model(*live.inputs), expected, rtol=1e-11, atol=1e-12)
-
-
-def plain_mlp(x_BND: Tensor, sublayer: nn.Module) -> Tensor:
-    """The feed-forward module, its norms' scale and shift still 1 and 0."""
-    return sublayer.inner.fc2(F.silu(sublayer.inner.fc1(F.layer_norm(x_BND, (x_BND.shape[-1],)))))

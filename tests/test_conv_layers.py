@@ -1,12 +1,7 @@
-"""Convolutions and pools of stems, norms wherever they stand, scales of residuals, sub-layers that widen: the contract.
-
-What tests/test_every_mechanism.py holds mixers to: rows by hand, rows against the trace, outputs and gradients against
-a plain slow reference, what is read against the probe, errors that name their field.
-"""
+"""Convolutions and pools of stems: what they read and refuse; norms, scales of residuals, sub-layers that widen."""
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +11,14 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import as_yaml, counted_spec
-from test_every_mechanism import Holder, joined
+from cases.layers import CONVS, NORMS, POOLS, stands
+from compared import options_of
+from references.layers import windows
+from strategies import counted_spec, exact, loaded, placed
+from test_every_mechanism import joined
 from whole_probe import kind_of, probe
-from xfcost.counting.forward import batched, count
+from xfcost.counting.forward import count
 from xfcost.formulas.component import NormKind, Place, Residual
 from xfcost.formulas.conv_kernel import Kernel, kernel_of
 from xfcost.formulas.layer import Embed
@@ -32,11 +29,8 @@ from xfcost.layers.norm import Norm, NormSubLayer
 from xfcost.layers.pool import Pool
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.spec.architecture import Part
-from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
@@ -44,42 +38,15 @@ from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES, ModuleMaker
 from xfcost.torch_models.sublayer import SubLayerModel
 
-NORMS: tuple[NormKind, ...] = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "affine")
 # Per element, and learned vectors: as docs/how-it-counts.md prints them.
 NORM_COSTS = {"layer_norm": (5, 2), "rms_norm": (4, 1), "batch_norm": (2, 2), "group_norm": (5, 2), "affine": (2, 2)}
 # One token, one row and column, grids as small as a kernel, odd ones under a stride, oblong ones, a volume.
 GRIDS = tuple(Grid(sides) for sides in [(3,), (8,), (3, 3), (1, 5), (7, 9), (6, 4), (13, 13), (3, 5, 4)])
-DIM = 4
-
-CONVS = (
-    Conv(size=3),
-    Conv(size=3, stride=2, channels=6, groups=2, bias=False, norm="batch_norm", act="relu"),
-    Conv(size=2, stride=1, padding=0, norm="layer_norm", act="silu"),
-    Conv(size=1, norm="group_norm"),
-    Conv(size=2, stride=2, padding=1, groups=4, norm="affine", act="gelu"),
-    Conv(size=1, stride=3, norm="rms_norm"),
-    Conv(size=3, stride=1, padding=4),
-)
-POOLS = (
-    Pool(),
-    Pool(form="mean"),
-    Pool(size=3, stride=2),
-    Pool(size=3, stride=2, form="mean"),
-    Pool(size=2, stride=1, padding=0),
-    Pool(size=1, stride=3, form="mean"),
-)
+DIM = 6
 
 
 def spot(grid: Grid, dim: int = DIM, out_dim: int | None = None) -> Place:
     return Place(grid=grid, dim=dim, out_dim=out_dim or dim)
-
-
-def stands(component: Conv | Pool, grid: Grid) -> bool:
-    try:
-        component.check(spot(grid))
-    except ComponentError:
-        return False
-    return True
 
 
 CASES = [(component, grid) for component in (*CONVS, *POOLS) for grid in GRIDS if stands(component, grid)]
@@ -118,29 +85,6 @@ def test_most_examples_stand_on_most_grids() -> None:
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_convolution_by_hand() -> None:
-    # 7×9 of 4, kernel 3, stride 2, padded by 1: 4×5 leave, 6 wide, in 2 groups.
-    rows = rows_of(Conv(size=3, stride=2, channels=6, groups=2, norm="batch_norm", act="relu"), spot(Grid((7, 9))))
-    assert rows["conv"].macs == 20 * 9 * 2 * 6
-    assert rows["conv"].params == 9 * 2 * 6 + 6
-    assert rows["conv"].flops == 2 * 2160 + 120
-    assert (rows["norm"].flops, rows["norm"].params, rows["act"].flops) == (240, 12, 120)
-    assert (rows["conv"].mixing, rows["conv"].reads, rows["conv"].reads_tokens) == ("local", "W²", 9)
-    assert not rows["conv"].content_dependent
-    assert not rows["conv"].bound
-
-
-def test_a_pool_by_hand() -> None:
-    # 4×5 of 4, 2×2 every 2: 2×2 leave; a maximum of 4 is 4 comparisons, a mean of 4 is 4 FLOPs.
-    where = spot(Grid((4, 5)))
-    (largest,), (mean,) = (Pool(form=form).operations(where) for form in ("max", "mean"))  # type: ignore[arg-type]
-    assert (largest.comparisons, largest.flops, largest.macs, largest.params) == (64, 0, 0, 0)
-    assert (mean.comparisons, mean.flops) == (0, 64)
-    assert largest.mixing == mean.mixing == "per-token"  # disjoint groups become new tokens
-    (overlapping,) = Pool(size=3, stride=2).operations(where)
-    assert (overlapping.mixing, overlapping.reads, overlapping.reads_tokens) == ("local", "W²", 9)
-
-
 @pytest.mark.parametrize(
     ("component", "before", "after"),
     [
@@ -167,40 +111,6 @@ def test_channels_are_the_stage_s_where_none_are_given() -> None:
 # Rows are leaves, and cost what the trace says ───────────────────────────────────────────────────────────────────────
 
 
-def traced(component: Embed, where: Place, batch: int) -> Ledger:
-    """Closed form and trace of a entry, row by row."""
-    rows = tuple(
-        msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}") for row in component.operations(where)
-    )
-    with torch.device("meta"):
-        model = Holder(MODULES[type(component)](component, where)).eval().requires_grad_(requires_grad=False)
-        x_BND = torch.randn(batch, where.grid.total, where.dim)
-    metadata = Metadata(name="entry", tokens="", grid_tokens=where.grid.tokens)
-    return reconciled(Ledger(metadata=metadata, rows=rows), model, (x_BND,), {"it": "it"})
-
-
-@every_case
-def test_every_row_is_a_leaf_and_costs_what_its_trace_says(component: Conv | Pool, grid: Grid) -> None:
-    for batch in (1, 3):
-        ledger = traced(component, spot(grid), batch)
-        assert ledger.agreement is not None
-        assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
-    leaves = {
-        name: sum(parameter.numel() for parameter in leaf.parameters())
-        for name, leaf in twin_of(component, spot(grid), "meta").named_modules()
-        if next(leaf.children(), None) is None
-    }
-    assert leaves == {path: row.params for path, row in rows_of(component, spot(grid)).items()}
-
-
-@every_case
-def test_macs_are_half_of_what_torch_s_own_counter_says(component: Conv | Pool, grid: Grid) -> None:
-    torch_module = twin_of(component, spot(grid), "meta")
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        torch_module(tokens_of(grid).to("meta"))
-    assert counter.get_total_flops() == 2 * sum(batched(row, 2).macs for row in component.operations(spot(grid)))
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pixels_cost_what_tokens_do(channels: int, tmp_path: Path) -> None:
     # First, over the pixels of an image, and behind {kind: pixels}: the same numbers of the same weights.
@@ -214,9 +124,7 @@ def test_pixels_cost_what_tokens_do(channels: int, tmp_path: Path) -> None:
             "embed": embed,
             "stages": [{"dim": 6, "depth": 1, "block": mlp}],
         }
-        file = tmp_path / "one.yaml"
-        file.write_text(as_yaml(spec), encoding="utf-8")
-        architecture = place(load(str(file)), Run(batch=2, dtype="float64"))
+        architecture = placed(spec, tmp_path, batch=2, dtype="float64")
         torch.manual_seed(3)
         live = build(architecture, "cpu")
         noise = torch.Generator().manual_seed(4)
@@ -229,112 +137,6 @@ def test_pixels_cost_what_tokens_do(channels: int, tmp_path: Path) -> None:
     assert outputs[0][1].shape == (2, 5 * 4, 6)
 
 
-# Outputs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def windows(component: Conv | Pool, grid: Grid) -> list[list[tuple[tuple[int, ...], int | None]]]:
-    """For every output (offset in the kernel, token or None beyond the border), by looking at each position."""
-    rank = len(grid.sides)
-    size, stride, padding = (
-        value if isinstance(value, list) else [value] * rank
-        for value in (component.size, component.stride, padding_of(component))
-    )
-    numbers = {at: number for number, at in enumerate(itertools.product(*map(range, grid.sides)))}
-    starts = [
-        range(-more, side + more - kernel + 1, step)
-        for side, kernel, step, more in zip(grid.sides, size, stride, padding, strict=True)
-    ]
-    offsets = list(itertools.product(*map(range, size)))
-    return [
-        [(offset, numbers.get(tuple(a + b for a, b in zip(start, offset, strict=True)))) for offset in offsets]
-        for start in itertools.product(*starts)
-    ]
-
-
-def padding_of(component: Conv | Pool) -> int | list[int]:
-    """Half the kernel where it isn't given, none where the stride is no less than the kernel."""
-    if component.padding is not None:
-        return component.padding
-    assert isinstance(component.size, int)
-    assert isinstance(component.stride, int)
-    return component.size // 2 if component.stride < component.size else 0
-
-
-def plain_norm(kind: NormKind, y: Tensor, leaf: nn.Module) -> Tensor:
-    """The norm's formula on (B, N, D)."""
-    scale, shift = leaf.weight, 0 if leaf.bias is None else leaf.bias
-    if kind == "affine":
-        return y * scale + shift
-    if kind == "rms_norm":
-        eps = torch.finfo(y.dtype).eps
-        return y / (y.square().mean(-1, keepdim=True) + eps).sqrt() * scale
-    if kind == "batch_norm":
-        return (y - leaf.running_mean) / (leaf.running_var + leaf.eps).sqrt() * scale + shift
-    axes = (-2, -1) if kind == "group_norm" else (-1,)
-    centred = y - y.mean(axes, keepdim=True)
-    return centred / (centred.square().mean(axes, keepdim=True) + leaf.eps).sqrt() * scale + shift
-
-
-class Rms(nn.Module):
-    """An RMS norm's scale, and no shift."""
-
-    def __init__(self, leaf: nn.Module) -> None:
-        super().__init__()
-        self.weight, self.bias = leaf.weight, None
-
-
-def activated(kind: str, y: Tensor) -> Tensor:
-    return {
-        "none": lambda: y,
-        "relu": lambda: torch.where(y > 0, y, 0.0),
-        "silu": lambda: y / (1 + (-y).exp()),
-        "gelu": lambda: y * (1 + torch.erf(y / 2**0.5)) / 2,
-    }[kind]()
-
-
-def plain_conv(component: Conv, grid: Grid, torch_module: nn.Module, x_BND: Tensor) -> Tensor:
-    outputs = []
-    for window in windows(component, grid):
-        y_BE = x_BND.new_zeros(x_BND.shape[0], torch_module.conv.weight.shape[0])
-        for offset, token in window:
-            if token is not None:
-                kernels = torch_module.conv.weight[(slice(None), slice(None), *offset)].chunk(component.groups)
-                parts = x_BND[:, token].chunk(component.groups, -1)
-                y_BE = y_BE + torch.cat([a @ b.T for a, b in zip(parts, kernels, strict=True)], -1)
-        outputs.append(y_BE if torch_module.conv.bias is None else y_BE + torch_module.conv.bias)
-    y = torch.stack(outputs, 1)
-    if component.norm != "none":
-        y = plain_norm(component.norm, y, Rms(torch_module.norm) if component.norm == "rms_norm" else torch_module.norm)
-    return activated(component.act, y)
-
-
-def plain_pool(component: Pool, grid: Grid, x_BND: Tensor) -> Tensor:
-    outputs = []
-    for window in windows(component, grid):
-        there = [x_BND[:, token] for _, token in window if token is not None]
-        stacked = torch.stack(there)
-        outputs.append(stacked.amax(0) if component.form == "max" else stacked.sum(0) / len(window))
-    return torch.stack(outputs, 1)
-
-
-@every_case
-def test_outputs_and_gradients_are_those_of_a_plain_slow_reference(component: Conv | Pool, grid: Grid) -> None:
-    torch_module, x_BND = twin_of(component, spot(grid)), tokens_of(grid).requires_grad_()
-    ours = torch_module(x_BND)
-    plain = (
-        plain_conv(component, grid, torch_module, x_BND)
-        if isinstance(component, Conv)
-        else plain_pool(component, grid, x_BND)
-    )
-    assert ours.shape == (2, component.out(spot(grid))[0].total, component.out(spot(grid))[1])
-    torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-12)
-    weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    leaves = [x_BND, *torch_module.parameters()]
-    one, other = (torch.autograd.grad((y * weights).sum(), leaves) for y in (ours, plain))
-    for mine, theirs in zip(one, other, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
-
-
 # What is read ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -344,7 +146,10 @@ def test_the_probed_pattern_is_the_kernel_s(component: Conv | Pool, grid: Grid) 
     component = msgspec.structs.replace(component, act="none") if isinstance(component, Conv) else component
     where = spot(grid, 96)
     seen = probe(twin_of(component, where), (tokens_of(grid, 96, 1),))
-    listed = tuple(frozenset(token for _, token in window if token is not None) for window in windows(component, grid))
+    listed = tuple(
+        frozenset(token for _, token in window if token is not None)
+        for window in windows(options_of(component), grid.sides)
+    )
     if isinstance(component, Conv) and component.norm == "group_norm":
         read = frozenset().union(*listed)
         assert seen.reads == (read,) * len(listed)
@@ -420,12 +225,6 @@ def stem(entry: dict[str, Any], **more: Any) -> dict[str, Any]:
     }
 
 
-def loaded(data: dict[str, Any], folder: Path) -> Any:
-    file = folder / "one.yaml"
-    file.write_text(as_yaml({"name": "one"} | data), encoding="utf-8")
-    return load(str(file))
-
-
 def test_n_goes_back_through_a_stem(tmp_path: Path) -> None:
     pool = {"kind": "pool", "size": 3, "stride": 2}
     one = loaded(stem({"kind": "conv", "size": 7, "stride": 2}, enter=[pool]), tmp_path)
@@ -479,8 +278,8 @@ def test_a_note_stands_where_positions_go_into_no_output(case: tuple[Conv, tuple
     [
         (Conv(size=5, padding=0), Grid((4, 4)), "size", "a kernel of 5×5 with padding 0×0 does not fit the grid 4×4"),
         (Conv(size=3), Grid((4, 4), 1), "kind", "a kernel slides over a grid: expected no special tokens, got 1"),
-        (Conv(size=3, groups=3), Grid((4, 4)), "groups", "3 does not divide the width 4"),
-        (Conv(size=3, groups=4, channels=6), Grid((4, 4)), "groups", "4 does not divide the channels 6"),
+        (Conv(size=3, groups=4), Grid((4, 4)), "groups", "4 does not divide the width 6"),
+        (Conv(size=3, groups=6, channels=9), Grid((4, 4)), "groups", "6 does not divide the channels 9"),
         (Conv(size=[3, 3]), Grid((4,)), "size", r"expected one number, or 1 for the grid 4; got \[3, 3\]"),
         (Conv(size=3, stride=[2]), Grid((4, 4)), "stride", r"expected one number, or 2 for the grid 4×4; got \[2\]"),
         (Conv(size=3, padding=[1, 1, 1]), Grid((4, 4)), "padding", "expected one number, or 2"),
@@ -533,21 +332,11 @@ def test_a_norm_costs_the_same_wherever_it_stands(kind: NormKind) -> None:
     }
     for at in ("pre", "post", "res_post"):
         ledger = joined(Mlp(), where, 1, Residual(norm=kind, place=at))  # type: ignore[arg-type]
-        assert ledger.agreement is not None
-        assert ledger.agreement.exact, (at, ledger.agreement.differences)
+        exact(ledger)
         (rows[at],) = [row for row in ledger.rows if row.path == "it.residual_norm"]
     for at, row in rows.items():
         assert (row.flops, row.params) == (15 * DIM * per_element, DIM * vectors), at
         assert (row.mixing, row.reads_tokens) == (("global", 15) if kind == "group_norm" else ("per-token", None)), at
-
-
-@pytest.mark.parametrize("kind", NORMS)
-@pytest.mark.parametrize("component", [Norm, NormSubLayer])
-def test_a_norm_is_its_formula(component: type[Norm | NormSubLayer], kind: NormKind) -> None:
-    where = spot(Grid((3, 5)))
-    torch_module, x_BND = twin_of(component(norm=kind), where), tokens_of(where.grid)  # type: ignore[arg-type]
-    leaf = Rms(torch_module.norm) if kind == "rms_norm" else torch_module.norm
-    torch.testing.assert_close(torch_module(x_BND), plain_norm(kind, x_BND, leaf), rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", NORMS)
@@ -567,8 +356,7 @@ def test_no_norm_is_no_row() -> None:
     where = spot(Grid((3, 5)))
     assert list(Norm(norm="none").operations(where)) == []
     ledger = joined(Mlp(), where, 2, Residual(norm="none"))
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact
+    exact(ledger)
     assert not [row for row in ledger.rows if "norm" in row.path]
     x_BND = tokens_of(where.grid)
     assert torch.equal(twin_of(Norm(norm="none"), where)(x_BND), x_BND)
@@ -594,15 +382,14 @@ SCALES = [
 def test_scales_are_rows_that_cost_what_the_trace_says(residual: Residual) -> None:
     where = spot(Grid((3, 5), 1))
     ledger = joined(Mlp(), where, 2, residual)
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+    exact(ledger)
     rows = {row.path.removeprefix("it.residual_"): row for row in ledger.rows}
     assert ("layer_scale" in rows, "factor" in rows) == (residual.layer_scale is not None, residual.factor is not None)
-    # two samples of 16 tokens of 4
+    # two samples of 16 tokens of 6
     if residual.layer_scale is not None:
-        assert (rows["layer_scale"].flops, rows["layer_scale"].params) == (128, 4)
+        assert (rows["layer_scale"].flops, rows["layer_scale"].params) == (192, 6)
     if residual.factor is not None:
-        assert (rows["factor"].flops, rows["factor"].params) == (128, 0)
+        assert (rows["factor"].flops, rows["factor"].params) == (192, 0)
 
 
 @pytest.mark.parametrize("residual", SCALES, ids=str)
@@ -665,12 +452,8 @@ def test_a_sub_layer_that_widens_stands_for_a_entry(tmp_path: Path) -> None:
     spec = stem({"kind": "patch", "size": 8}, blocks=[[WIDER], [{"kind": "mlp"}]])
     del spec["stages"][0]["block"], spec["stages"][0]["depth"]
     spec["stages"].append({"dim": 10, "blocks": [[WIDER, {"kind": "mlp"}], [WIDER, {"kind": "mlp"}]]})
-    file = tmp_path / "one.yaml"
-    file.write_text(as_yaml({"name": "one"} | spec), encoding="utf-8")
-    architecture = place(load(str(file)), Run(dtype="float64"))
-    ledger = reconciled(count(architecture), *build(architecture))
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact
+    architecture = placed(spec, tmp_path, dtype="float64")
+    ledger = exact(reconciled(count(architecture), *build(architecture)))
     maps = [(row.path, row.params) for row in ledger.rows if row.operation == "linear"]
     # 6 to 6, then 6 to 10 and, in the second block, 10 to 10
     assert maps == [

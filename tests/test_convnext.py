@@ -1,47 +1,22 @@
-"""ConvNeXt: its arithmetic by hand, a head that normalises behind the pool, transformers' model beside ours."""
+"""ConvNeXt: what is refused, and totals beside transformers'."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
+from specs import architecture_of
 from strategies import as_yaml
-from xfcost.counting.forward import count
+from test_against_transformers import same_totals
 from xfcost.formulas.component import Place
-from xfcost.layers.classifier import Classifier
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.convnext import ConvNext
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
-from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import build
 
 transformers = pytest.importorskip("transformers")
 SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
-
-
-def test_a_block_by_hand() -> None:
-    # 12 tokens of 10 channels, kernels of 49 positions each, 40 hidden units.
-    rows = {row.path: (row.params, row.macs, row.flops) for row in ConvNext().operations(SPOT)}
-    assert rows == {
-        "conv": (49 * 10 + 10, 12 * 49 * 10, 2 * 5880 + 120),
-        "norm": (20, 0, 5 * 120),
-        "fc1": (440, 4800, 9600 + 480),
-        "act": (0, 0, 5 * 480),
-        "fc2": (410, 4800, 9600 + 120),
-    }
-    (conv,) = (row for row in ConvNext().operations(SPOT) if row.mixes)
-    assert (conv.mixing, conv.reads, conv.reads_tokens, conv.content_dependent) == ("local", "W²", 49, False)
-
-
-def test_a_kernel_of_one_position_mixes_nothing() -> None:
-    assert not any(row.mixes for row in ConvNext(size=1).operations(SPOT))
 
 
 @pytest.mark.parametrize(
@@ -57,44 +32,11 @@ def test_blocks_that_can_not_stand_are_refused(component: ConvNext, spot: Place,
         component.check(spot)
 
 
-def test_a_norm_behind_the_pool_costs_one_vector() -> None:
-    # 12 tokens of 10 channels: 5·120 elementwise before the pool, 5·10 behind it, and the same 20 parameters.
-    before, behind = (list(Classifier(norm_after_pool=after, classes=3).operations(SPOT)) for after in (False, True))
-    assert [row.path for row in before] == ["norm", "pool", "linear"]
-    assert [row.path for row in behind] == ["pool", "norm", "linear"]
-    assert (before[0].flops, behind[1].flops) == (600, 50)
-    assert before[0].params == behind[1].params == 20
-
-
-def test_a_group_norm_of_one_vector_is_refused() -> None:
-    with pytest.raises(ComponentError, match="the group norm of one vector is its layer norm"):
-        Classifier(norm="group_norm", norm_after_pool=True).check(SPOT)
-
-
-@pytest.mark.parametrize("norm", ["layer_norm", "rms_norm", "batch_norm", "affine", "none"])
-@pytest.mark.parametrize("pool", ["mean", "class_token"])
-def test_a_norm_behind_the_pool_is_traced(norm: str, pool: str, tmp_path: Path) -> None:
-    file = tmp_path / "one.yaml"
-    tokens = [{"kind": "class_token"}] if pool == "class_token" else []
-    spec = {
-        "name": "one",
-        "input": {"kind": "image", "size": 8},
-        "embed": [{"kind": "patch", "size": 2}, *tokens],
-        "stages": [{"dim": 6, "depth": 1, "block": [{"kind": "mlp"}]}],
-        "head": {"kind": "classifier", "pool": pool, "norm": norm, "norm_after_pool": True, "classes": 5},
-    }
-    file.write_text(as_yaml(spec))
-    architecture = place(load(str(file)), Run(batch=2))
-    ledger = reconciled(count(architecture), *build(architecture))
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
-
-
 def test_norm_after_pool_is_told_where_it_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "one.yaml"
     file.write_text(as_yaml({"extends": "poolformer-s12", "name": "one", "head": {"norm_after_pool": True}}))
     with pytest.raises(SpecError, match=r"one\.yaml:\d+ head\.norm_after_pool: the group norm of one vector"):
-        place(load(str(file)), Run())
+        architecture_of(str(file))
 
 
 # transformers ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -109,65 +51,7 @@ SIZES = {"t": (96, 9), "s": (96, 27), "b": (128, 27), "l": (192, 27), "xl": (256
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_parameters_are_transformers_to_the_unit(size: str) -> None:
+def test_parameters_and_macs_are_transformers_to_the_unit(size: str) -> None:
     dim, third = SIZES[size]
-    with torch.device("meta"):
-        model = theirs(hidden_sizes=[dim, 2 * dim, 4 * dim, 8 * dim], depths=[3, 3, third, 3], num_labels=1000)
-    ours = count(place(load(f"convnext-{size}"), Run())).total("params")
-    assert ours == sum(parameter.numel() for parameter in model.parameters())
-
-
-@pytest.mark.parametrize("size", [[64, 96], [66, 75]], ids=["divided", "left over"])
-def test_outputs_and_macs_are_transformers_with_the_same_weights(size: list[int], tmp_path: Path) -> None:
-    dims, depths = [6, 8, 10, 12], [1, 2, 1, 1]
-    stages = [
-        {
-            "dim": dim,
-            "depth": depth,
-            "enter": [{"kind": "norm"}, {"kind": "conv", "size": 2, "stride": 2}] if number else [],
-            "block": [{"kind": "convnext"}],
-        }
-        for number, (dim, depth) in enumerate(zip(dims, depths, strict=True))
-    ]
-    file = tmp_path / "small.yaml"
-    small = {"extends": "convnext-t", "name": "small", "input": {"size": size}, "stages": stages}
-    file.write_text(as_yaml(small | {"head": {"classes": 7}}))
-    architecture = place(load(str(file)), Run(batch=2))
-    live = build(architecture, "cpu")
-    model = theirs(hidden_sizes=dims, depths=depths, num_labels=7)
-    torch.manual_seed(0)
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    for module in model.modules():
-        if isinstance(module, nn.LayerNorm):
-            module.eps = 1e-5  # ours is PyTorch's own; it costs nothing
-    copy(model, live.model)
-    image = torch.randn(2, 3, *size, dtype=torch.float64)
-    torch.testing.assert_close(live.model.double()(image), model.double()(image).logits, rtol=1e-9, atol=1e-10)
-    with FlopCounterMode(display=False) as counter:
-        model(image)
-    assert counter.get_total_flops() == 2 * count(architecture).total("macs")
-
-
-def copy(model: nn.Module, ours: nn.Module) -> None:
-    """Their weights into ours, name by name; every one of ours is given."""
-    given: dict[str, torch.Tensor] = {}
-
-    def put(at: str, module: nn.Module) -> None:
-        given.update({f"{at}.{name}": weight for name, weight in module.named_parameters()})
-
-    put("streams.0.embed.0.conv", model.convnext.embeddings.patch_embeddings)
-    put("streams.0.embed.0.norm", model.convnext.embeddings.layernorm)
-    for number, stage in enumerate(model.convnext.encoder.stages):
-        at = f"streams.0.stages.{number}"
-        if number:
-            put(f"{at}.enter.0.norm", stage.downsampling_layer[0])
-            put(f"{at}.enter.1.conv", stage.downsampling_layer[1])
-        for index, block in enumerate(stage.layers):
-            parts = {"conv": block.dwconv, "norm": block.layernorm, "fc1": block.pwconv1, "fc2": block.pwconv2}
-            for name, part in parts.items():
-                put(f"{at}.run.{index}.0.inner.{name}", part)
-            given[f"{at}.run.{index}.0.residual_layer_scale.weight"] = block.layer_scale_parameter
-    put("head.norm", model.convnext.layernorm)
-    put("head.linear", model.classifier)
-    ours.load_state_dict(given)
+    sizes = {"hidden_sizes": [dim, 2 * dim, 4 * dim, 8 * dim], "depths": [3, 3, third, 3], "num_labels": 1000}
+    same_totals(f"convnext-{size}", lambda: theirs(**sizes))

@@ -12,13 +12,11 @@ from typing import NamedTuple
 import pytest
 
 import xfcost
+from specs import architecture_of
 from xfcost.counting.comparison import CURVES
 from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.forward import count
 from xfcost.report.compare import comparison_plain
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 
 WORDS = {"MACs": "macs", "mixing MACs": "mixing_macs", "attention memory": "attention_bytes"}
 # A range that is named without its end is held at so many N.
@@ -46,7 +44,7 @@ class Claim(NamedTuple):
 @cache
 def costs(preset: str, n: int) -> dict[str, int] | None:
     try:
-        ledger = count(place(load(preset), Run(tokens=(n,))), orders=False)
+        ledger = count(architecture_of(preset, tokens=(n,)), orders=False)
     except xfcost.XfcostError:
         return None
     return {name: curve(ledger) for name, curve in CURVES.items()}

@@ -12,15 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xfcost
+from specs import counted
 from strategies import as_yaml
 from xfcost.counting.comparison import CURVES
 from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.forward import count
 from xfcost.counting.order_search import Crossing, Points, crossings, search
 from xfcost.report.compare import comparison_plain
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 
 NAT = """
 name: Neighbours
@@ -117,7 +114,7 @@ def test_a_text_in_chunks_is_looked_at_in_chunks() -> None:
 @cache
 def costs_on(spec: str, side: int) -> dict[str, int] | None:
     try:
-        ledger = count(place(load(spec), Run(tokens=(side * side,))))
+        ledger = counted(spec, tokens=(side * side,))
     except xfcost.XfcostError:
         return None
     return {name: curve(ledger) for name, curve in CURVES.items()}

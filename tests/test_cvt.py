@@ -1,28 +1,21 @@
-"""Attention with convolutional projections and CvT: by hand, at its edges, and beside transformers' models."""
+"""Attention with convolutional projections and CvT: at its edges, and totals beside transformers'."""
 
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from test_against_transformers import CLASSES, compare, ours_of, put, take, theirs_of, weights_of
+from refused import refusals
+from specs import counted
+from test_against_transformers import same_totals, theirs_of
 from test_pvt import at
 from whole_probe import probe
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv_attention import ConvAttention
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
-from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -30,33 +23,6 @@ transformers = pytest.importorskip("transformers")
 
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_rows_by_hand() -> None:
-    # 5×4 tokens and an special one, width 6; keys at every second position: 3×2 and the special one, 7.
-    found = {row.path: row for row in ConvAttention(heads=2).operations(at(5, 4, special=1))}
-    core = ["scale", "scores", "softmax", "weighted_sum"]
-    projections = [f"{name}_{part}" for name in "qkv" for part in ("conv", "norm", "join", "linear")]
-    assert list(found) == [*projections, *core, "out"]
-    assert (found["q_conv"].params, found["q_conv"].macs, found["q_conv"].flops) == (54, 20 * 54, 2 * 20 * 54)
-    assert (found["k_conv"].params, found["k_conv"].macs, found["v_conv"].macs) == (54, 6 * 54, 6 * 54)
-    assert (found["q_conv"].mixing, found["q_conv"].reads, found["q_conv"].reads_tokens) == ("local", "W²", 9)
-    assert not found["q_conv"].content_dependent
-    assert (found["q_norm"].flops, found["k_norm"].flops, found["k_norm"].params) == (20 * 12, 6 * 12, 12)
-    assert (found["q_join"].moved, found["k_join"].moved, found["k_join"].only_moves) == (21 * 6, 7 * 6, True)
-    assert (found["q_linear"].macs, found["k_linear"].macs, found["k_linear"].params) == (21 * 36, 7 * 36, 42)
-    assert found["scale"].flops == 21 * 6
-    assert (found["scores"].macs, found["scores"].attention_entries) == (21 * 7 * 6, 2 * 21 * 7)
-    assert (found["scores"].mixing, found["scores"].reads, found["scores"].reads_tokens) == ("global", "N/R²", 7)
-    alone = {row.path for row in ConvAttention(heads=2, kv_stride=1).operations(at(5, 4))}
-    assert alone == set(found) - {"q_join", "k_join", "v_join"}
-
-
-def test_scores_are_scaled_by_the_whole_width() -> None:
-    spot = at(2, 2)
-    for heads in (1, 2, 3):
-        module = MODULES[ConvAttention](ConvAttention(heads=heads), spot)
-        assert module.scale.factor == pytest.approx(6**-0.5)
 
 
 def test_a_query_is_made_of_its_neighbours() -> None:
@@ -72,19 +38,15 @@ def test_a_query_is_made_of_its_neighbours() -> None:
     assert list(component.notes(at(4, 5))) == []
 
 
-@pytest.mark.parametrize(
-    ("component", "field", "text"),
+test_places_where_it_can_not_stand = refusals(
     [
         (ConvAttention(heads=4), "heads", "4 does not divide the width 6"),
         (ConvAttention(heads=1, size=4), "size", "4 is even, and the kernel is centred; try 3 or 5"),
         (ConvAttention(heads=1, kv_stride=3), "kv_stride", "leave some that no key reads; expected at most 2"),
         (ConvAttention(heads=1, causal=True), "causal", "has no causal form: a query and a key are made of"),
     ],
+    at(4, 4),
 )
-def test_places_where_it_can_not_stand(component: ConvAttention, field: str, text: str) -> None:
-    with pytest.raises(ComponentError, match=text) as refused:
-        component.check(at(4, 4))
-    assert refused.value.field == field
 
 
 @pytest.mark.parametrize("half", range(4))
@@ -99,78 +61,12 @@ def test_up_to_that_stride_the_keys_read_every_token(half: int) -> None:
 
 def test_cvt_on_other_grids() -> None:
     # 30×30 tokens in the first stage, 15×15 and 8×8 behind: keys at every second position.
-    ledger = count(place(load("cvt-13"), Run(tokens=(900,))))
+    ledger = counted("cvt-13", tokens=(900,))
     assert [row.reads_tokens for row in ledger.rows if row.operation == "scores"] == [225, 64, 17]
     assert ledger.bound_params == 0
 
 
 # Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-SMALL: dict[str, Any] = {
-    "embed_dim": [6, 12, 24],
-    "num_heads": [1, 2, 3],
-    "depth": [1, 2, 3],  # no fewer than the number of the stage: their drop rates want it
-    "mlp_ratio": [4.0, 2.0, 3.0],
-}
-
-
-def cvt_spec(size: int) -> dict[str, Any]:
-    def stage(number: int) -> dict[str, Any]:
-        stem_layers: list[dict[str, Any]] = [{"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}]
-        stem_layers += [{"kind": "class_token"}] if number == 2 else []
-        mixer = {"kind": "conv_attention", "heads": SMALL["num_heads"][number]}
-        block = [mixer, {"kind": "mlp", "ratio": SMALL["mlp_ratio"][number]}]
-        enter = {"enter": stem_layers} if number else {}
-        return enter | {"dim": SMALL["embed_dim"][number], "depth": SMALL["depth"][number], "block": block}
-
-    return {
-        "input": {"kind": "image", "size": size},
-        "embed": [{"kind": "conv", "size": 7, "stride": 4, "padding": 2, "norm": "layer_norm"}],
-        "stages": [stage(number) for number in range(3)],
-        "head": {"kind": "classifier", "pool": "class_token", "norm_after_pool": True, "classes": CLASSES},
-    }
-
-
-def copied_cvt(theirs: nn.Module, ours: Any) -> None:
-    statistics = {name: buffer for name, buffer in theirs.named_buffers() if "running" in name}
-    noise = torch.Generator().manual_seed(4)
-    for buffer in statistics.values():
-        buffer.copy_(torch.rand(buffer.shape, generator=noise) + 0.5)
-    weights, stream = weights_of(theirs) | statistics, ours.streams[0]
-    for index, stage in enumerate(stream.stages):
-        there = f"cvt.encoder.stages.{index}"
-        entry, *tokens = stage.enter if index else stream.embed
-        put(entry.conv, weights, f"{there}.embedding.convolution_embeddings.projection")
-        put(entry.norm, weights, f"{there}.embedding.convolution_embeddings.normalization")
-        for token in tokens:
-            token.prepend.weight.copy_(take(weights, f"{there}.cls_token"))
-        for number, (mixer, mlp) in enumerate(stage.run):
-            block = f"{there}.layers.{number}"
-            put(mixer.residual_norm, weights, f"{block}.layernorm_before")
-            for name, word in (("q", "query"), ("k", "key"), ("v", "value")):
-                projection = getattr(mixer.inner, name)
-                convolved = f"{block}.attention.attention.convolution_projection_{word}.convolution_projection"
-                put(projection.conv, weights, f"{convolved}.convolution")
-                put(projection.norm, weights, f"{convolved}.normalization")
-                for statistic in ("running_mean", "running_var"):
-                    taken = take(weights, f"{convolved}.normalization.{statistic}")
-                    getattr(projection.norm, statistic).copy_(taken)
-                put(projection.linear, weights, f"{block}.attention.attention.projection_{word}")
-            put(mixer.inner.out, weights, f"{block}.attention.output.dense")
-            put(mlp.residual_norm, weights, f"{block}.layernorm_after")
-            put(mlp.inner.fc1, weights, f"{block}.intermediate.dense")
-            put(mlp.inner.fc2, weights, f"{block}.output.dense")
-    put(ours.head.norm, weights, "layernorm")
-    put(ours.head.linear, weights, "classifier")
-    assert not weights
-
-
-@pytest.mark.parametrize("attention", ["eager", "fused"])
-@pytest.mark.parametrize("size", [32, 58])  # 8×8, 4×4, 2×2; 14×14, 7×7, 4×4
-def test_cvt_with_their_weights(size: int, attention: str, tmp_path: Path) -> None:
-    theirs = theirs_of(transformers.CvtConfig, transformers.CvtForImageClassification, **SMALL, num_labels=CLASSES)
-    ours = ours_of(cvt_spec(size), tmp_path, batch=2, dtype="float64", attention=attention)
-    compare(theirs, ours, copied_cvt, tolerance=1e-10)
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -184,12 +80,5 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
-    architecture = place(load(preset), Run())
-    totals = count(architecture).totals()
-    with torch.device("meta"):
-        config = PRESETS[preset] | {"num_labels": 1000}
-        theirs = theirs_of(transformers.CvtConfig, transformers.CvtForImageClassification, **config)
-        assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            theirs(*build(architecture).inputs)
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    model, config = transformers.CvtForImageClassification, PRESETS[preset] | {"num_labels": 1000}
+    same_totals(preset, lambda: theirs_of(transformers.CvtConfig, model, **config))

@@ -16,7 +16,7 @@ from cases import CASES
 from cases.base import Case
 from helpers import PLAIN
 from modules import Holder
-from strategies import cases
+from strategies import cases, exact
 from tiers import of_case, tiered
 from xfcost.api import analyze
 from xfcost.counting.forward import batched
@@ -221,8 +221,7 @@ def test_a_whole_encoder_decoder_step_by_step(preset: str, depth: str) -> None:
 )
 def test_a_decoding_preset_is_counted_as_it_is_traced(preset: str, sizes: str, attention: str) -> None:
     ledger = analyze(preset, N=sizes, mode="decode", attention=attention, batch=3)  # type: ignore[arg-type]
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
+    exact(ledger)
     assert ledger.total("params") == analyze(preset, trace=False).total("params")
 
 
@@ -244,20 +243,6 @@ def test_the_cache_of_gpt_2_in_float32_by_hand() -> None:
     assert (ledger.cache.bytes_per_token, ledger.cache.bytes) == (73_728, 2 * 512 * 73_728)
     text = plain_text(lambda width: report(ledger, None, width))
     assert "72 KiB more per token of a sample" in text
-
-
-def test_fewer_heads_of_keys_and_values_shrink_the_cache_and_no_score() -> None:
-    """MHA -> GQA -> MQA (Shazeer 2019; Ainslie et al. 2023): h_kv = 32, 8, 1."""
-    ledgers = {
-        heads: analyze(
-            "llama3-8b", N=1000, mode="decode", attention="eager", trace=False, settings=[f"**.kv_heads={heads}"]
-        )
-        for heads in (32, 8, 1)
-    }
-    caches = {heads: ledger.cache.bytes for heads, ledger in ledgers.items() if ledger.cache}
-    assert caches[32] == 4 * caches[8] == 32 * caches[1]
-    scores = {next(row.macs for row in ledger.rows if row.operation == "scores") for ledger in ledgers.values()}
-    assert scores == {1000 * 4096}
 
 
 def test_a_full_window_grows_no_more() -> None:

@@ -1,4 +1,4 @@
-"""Deformable attention: by hand, at its edges, on feature maps of any sizes, and beside transformers' encoder."""
+"""Deformable attention: at its edges, on feature maps of any sizes, and beside transformers' encoder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cases.base import Case
 from cases.deformable import several
+from specs import architecture_of, counted
 from test_against_transformers import put, weights_of
 from test_every_mechanism import example, make
 from xfcost.counting.forward import count
@@ -20,9 +21,6 @@ from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid, largest_map, map_levels
 from xfcost.mechanisms.deformable import Deformable
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.probing.compare import readings
 
@@ -39,24 +37,6 @@ def at(grid: Grid, dim: int = 6) -> Place:
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_rows_of_two_maps_by_hand() -> None:
-    # 4·6 + 2·3 = 30 tokens of width 6; 2 heads with 3 points in each of 2 maps: 12 points of a token
-    rows = {row.path: row for row in Deformable(heads=2, points=3).operations(at(several(*MAPS)))}
-    assert list(rows) == ["value", "offsets", "weights", "normalize", "locate", "sample", "combine", "out"]
-    assert (rows["value"].macs, rows["offsets"].macs, rows["weights"].macs) == (30 * 36, 30 * 6 * 24, 30 * 6 * 12)
-    assert (rows["offsets"].params, rows["weights"].params) == (6 * 24 + 24, 6 * 12 + 12)
-    assert rows["weights"].attention_entries == 2 * 30 * 6
-    assert (rows["normalize"].flops, rows["locate"].flops) == (30 * 12 * 5, 30 * 24 * 2)
-    # 30·6 samples of width 6, a product and a sum for each of 4 cells; for 30·12 points 4 weights of 4 FLOPs
-    assert (rows["sample"].macs, rows["sample"].flops) == (0, 30 * 6 * 6 * 4 * 2 + 30 * 12 * 4 * 4)
-    assert rows["sample"].moved == 30 * 6 * 6  # the samples of both maps beside each other
-    assert (rows["combine"].macs, rows["combine"].flops) == (0, 30 * 6 * 6 * 2)
-    assert (rows["sample"].mixing, rows["sample"].reads, rows["sample"].reads_tokens) == ("local", "8·k", 24)
-    assert [path for path, row in rows.items() if row.mixes or row.content_dependent] == ["sample"]
-    alone = {row.path: row for row in Deformable(heads=2, points=3).operations(at(Grid((5, 6))))}
-    assert (alone["sample"].reads, alone["sample"].reads_tokens, alone["sample"].moved) == ("4·k", 12, 0)
-
-
 @pytest.mark.parametrize(
     ("points", "grid", "most"),
     # four cells of one point; of one point in each of two maps; of two points
@@ -67,23 +47,6 @@ def test_a_head_reads_as_many_tokens_as_it_says(points: int, grid: Grid, most: i
     seen = readings(make(Case(component, spot)), example(spot, 1), component, spot)
     (declared,) = (row.reads_tokens for row in component.operations(spot) if row.path == "sample")
     assert seen["sample"].number == declared == most
-
-
-def test_a_point_in_the_middle_of_a_cell_reads_that_cell() -> None:
-    # no offsets, values as they come in: every token reads its own cell in its own map
-    component, spot = Deformable(heads=1, points=1), at(several((4, 4), (2, 2)), dim=2)
-    module, (x, *_) = make(Case(component, spot)), example(spot, 1)
-    with torch.no_grad():
-        for leaf in (module.offsets, module.weights):
-            leaf.weight.zero_()
-            leaf.bias.zero_()
-        for leaf in (module.value, module.out):
-            leaf.weight.copy_(torch.eye(2))
-            leaf.bias.zero_()
-        # the two maps weigh a half each; the middle of a cell of 2×2 is the corner of four of 4×4
-        large, small = x[0, :16].unflatten(0, (4, 4)), x[0, 16:].unflatten(0, (2, 2))
-        inner = large.unflatten(1, (2, 2)).unflatten(0, (2, 2)).mean((1, 3))
-        torch.testing.assert_close(module(x)[0, 16:].unflatten(0, (2, 2)), (inner + small) / 2)
 
 
 # Places ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -107,12 +70,12 @@ def test_places_where_it_can_not_stand(component: Deformable, grid: Grid, field:
 
 def test_it_has_no_decode_step() -> None:
     with pytest.raises(SpecError, match="'deformable' reads later tokens, so nothing can be cached"):
-        place(load(PRESET), Run(mode="decode"))
+        architecture_of(PRESET, mode="decode")
 
 
 def test_a_class_token_between_maps_and_points_is_refused() -> None:
     with pytest.raises(SpecError, match="expected no special tokens, got 1"):
-        place(load(PRESET, ('embed=[{"kind": "class_token"}]',)), Run())
+        architecture_of(PRESET, 'embed=[{"kind": "class_token"}]')
 
 
 # Feature maps as an input ────────────────────────────────────────────────────────────────────────────────────────────
@@ -120,10 +83,10 @@ def test_a_class_token_between_maps_and_points_is_refused() -> None:
 
 def test_maps_are_halved_and_rounded_up() -> None:
     assert map_levels((100, 167), 4) == ((100, 167), (50, 84), (25, 42), (13, 21))
-    grid = place(load(PRESET), Run()).grid
+    grid = architecture_of(PRESET).grid
     assert grid.total == 100 * 167 + 50 * 84 + 25 * 42 + 13 * 21
     assert grid.shape_text() == "22,223 (100×167, 50×84, 25×42, 13×21)"
-    assert place(load(PRESET, ("input.levels=1",)), Run()).grid == Grid((100, 167))
+    assert architecture_of(PRESET, "input.levels=1").grid == Grid((100, 167))
 
 
 def test_n_is_the_tokens_of_all_maps() -> None:
@@ -146,14 +109,14 @@ def test_n_is_the_tokens_of_all_maps() -> None:
 
 def test_sizes_of_the_largest_map() -> None:
     ledgers = [
-        count(place(load(PRESET, ("input.size=[16,24]",)), Run())),
-        count(place(load(PRESET), Run(tokens=(510,)))),
+        counted(PRESET, "input.size=[16,24]"),
+        counted(PRESET, tokens=(510,)),
     ]
     assert {ledger.metadata.tokens for ledger in ledgers} == {"510 (16×24, 8×12, 4×6, 2×3)"}
     assert ledgers[0].rows == ledgers[1].rows
     # the size of an image is none of a map
     with pytest.raises(UsageError, match="--size: Deformable DETR encoder takes feature maps, not the image behind"):
-        place(load(PRESET), Run(size=(512, 512)))
+        architecture_of(PRESET, size=(512, 512))
 
 
 # Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -180,7 +143,7 @@ def run(model: nn.Module, x: Tensor, maps: tuple[tuple[int, int], ...]) -> Tenso
 
 @pytest.mark.parametrize(("preset", "levels"), [(PRESET, 4), (f"{PRESET}-single-scale", 1)])
 def test_parameters_and_macs_are_those_of_transformers(preset: str, levels: int) -> None:
-    architecture = place(load(preset), Run())
+    architecture = architecture_of(preset)
     maps = architecture.grid.levels or (architecture.grid.sides,)
     assert len(maps) == levels
     model, ours = theirs(maps, "meta"), count(architecture)
@@ -201,7 +164,7 @@ def test_outputs_are_those_of_transformers(maps: tuple[tuple[int, int], ...]) ->
         f"input.size=[{maps[0][0]},{maps[0][1]}]", f"input.levels={len(maps)}", "input.channels=8", "stages.0.dim=8",
         "stages.0.depth=2", "stages.0.block.0.heads=2", "stages.0.block.0.points=3", "stages.0.block.1.hidden=12",
     ]  # fmt: skip
-    architecture = place(load(PRESET, tuple(small)), Run(dtype="float64"))
+    architecture = architecture_of(PRESET, *tuple(small), dtype="float64")
     ours, weights = build(architecture, "cpu").model, weights_of(model)
     with torch.no_grad():
         for number, (mixer, mlp) in enumerate(ours.streams[0].stages[0].run):

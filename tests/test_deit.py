@@ -1,4 +1,4 @@
-"""DeiT's second token and second classifier, beside transformers' code; positions that follow the resolution."""
+"""DeiT's totals beside transformers' code; what its second token needs; positions that follow the resolution."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
 
-from strategies import as_yaml
-from test_against_transformers import compare, copy_block, ours_of, put, take, theirs_of, weights_of
+from strategies import placed
+from test_against_transformers import same_totals, theirs_of
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
@@ -22,10 +21,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import build
 
 transformers = pytest.importorskip("transformers")
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 CLASSES = 7
 BOTH = ["class_token", "distillation_token"]
@@ -42,44 +39,9 @@ def deit_spec(*stem_layers: dict[str, Any], pool: Any = BOTH) -> dict[str, Any]:
     }
 
 
-def placed(folder: Path, data: dict[str, Any], **run: Any) -> Any:
-    file = folder / "deit.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    return place(load(str(file)), Run(**run))
-
-
 def theirs_deit(**settings: Any) -> nn.Module:
     settings = {"layer_norm_eps": 1e-5, "num_labels": CLASSES} | settings
     return theirs_of(transformers.DeiTConfig, transformers.DeiTForImageClassificationWithTeacher, **settings)
-
-
-def copied_deit(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = weights_of(theirs), ours.streams[0]
-    patch, token, distillation, position = stream.embed
-    put(patch.projection, weights, "deit.embeddings.patch_embeddings.projection")
-    token.prepend.weight.copy_(take(weights, "deit.embeddings.cls_token"))
-    distillation.insert.weight.copy_(take(weights, "deit.embeddings.distillation_token"))
-    position.table.weight.copy_(take(weights, "deit.embeddings.position_embeddings")[0])
-    for number, block in enumerate(stream.stages[0].run):  # a DeiT block is a ViT block, tensor for tensor
-        copy_block("vit", block, weights, f"deit.layers.{number}.")
-    put(ours.head.norm, weights, "deit.layernorm")
-    put(ours.head.linear, weights, "cls_classifier")
-    put(ours.head.distillation_linear, weights, "distillation_classifier")
-    assert not weights
-
-
-@pytest.mark.parametrize("attention", ["eager", "fused"])
-def test_a_distilled_deit_with_their_weights(attention: str, tmp_path: Path) -> None:
-    theirs = theirs_deit(
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        intermediate_size=48,
-        image_size=(16, 24),
-        patch_size=8,
-    )
-    ours = ours_of(deit_spec(), tmp_path, batch=2, dtype="float64", attention=attention)
-    compare(theirs, ours, copied_deit, tolerance=1e-6)  # their softmax runs in float32
 
 
 SIZES = {
@@ -93,53 +55,8 @@ SIZES = {
 @pytest.mark.parametrize("preset", SIZES)
 def test_a_distilled_preset_has_their_parameters_and_their_macs(preset: str) -> None:
     width, heads, size = SIZES[preset]
-    architecture = place(load(preset), Run())
-    totals = count(architecture).totals()
-    with torch.device("meta"):
-        theirs = theirs_deit(
-            hidden_size=width,
-            num_attention_heads=heads,
-            intermediate_size=4 * width,
-            image_size=size,
-            num_labels=1000,
-        )
-        assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            theirs(*build(architecture).inputs)
-    assert 2 * totals["macs"] == counter.get_total_flops()
-
-
-def test_what_distillation_adds_by_hand() -> None:
-    """DeiT-Ti, d = 192: a token d, a row of positions d, a classifier 1000·d + 1000."""
-    plain, distilled = (count(place(load(name), Run())) for name in ("deit-ti", "deit-ti-distilled"))
-    added = distilled.total("params") - plain.total("params")
-    assert added == 2 * 192 + 1000 * 192 + 1000 == 193_384
-    # one more token in 12 blocks of 12·d² MACs, (198² - 197²)·2·d more for pairs of tokens, one more classifier
-    more = 12 * (12 * 192**2 + 2 * 192 * (198**2 - 197**2)) + 192_000
-    assert distilled.total("macs") - plain.total("macs") == more == 7_320_576
-    assert distilled.metadata.tokens == "196 (14×14) + 2"
-
-
-def test_the_tokens_stand_one_behind_the_other_before_the_grid(tmp_path: Path) -> None:
-    live = build(placed(tmp_path, deit_spec()), "cpu")
-    _, token, distillation, _ = live.model.streams[0].embed
-    x = torch.randn(1, 6, 12)
-    found = distillation(token(x))
-    torch.testing.assert_close(found[:, 0], token.prepend.weight[0])
-    torch.testing.assert_close(found[:, 1], distillation.insert.weight[0])
-    torch.testing.assert_close(found[:, 2:], x)
-
-
-def test_the_answer_is_the_mean_of_both_tokens_classifiers(tmp_path: Path) -> None:
-    architecture = placed(tmp_path, deit_spec(), dtype="float64")
-    head = build(architecture, "cpu").model.head
-    x = torch.randn(2, 8, 12, dtype=torch.float64)
-    normed = head.norm(x)
-    plain = (head.linear(normed[:, 0]) + head.distillation_linear(normed[:, 1])) / 2
-    torch.testing.assert_close(head(x), plain)
-    rows = {row.operation: row for row in count(architecture).rows if row.path.startswith("head.")}
-    assert rows["average"].flops == 2 * CLASSES  # an addition and a halving per class
-    assert rows["linear"].macs == rows["distillation_linear"].macs == 12 * CLASSES
+    sizes = {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": 4 * width, "image_size": size}
+    same_totals(preset, lambda: theirs_deit(**sizes, num_labels=1000))
 
 
 def test_tokens_that_are_not_there_are_refused(tmp_path: Path) -> None:
@@ -154,14 +71,14 @@ def test_tokens_that_are_not_there_are_refused(tmp_path: Path) -> None:
     # two special tokens, and none of them for distillation: the head must not take another for it
     for stem_layers in ([{"kind": "class_token"}], [{"kind": "memory_tokens", "count": 1}, {"kind": "class_token"}]):
         with pytest.raises(SpecError, match=r"head\.pool: there is no distillation token to pool; add"):
-            placed(tmp_path, deit_spec(*stem_layers))
+            placed(deit_spec(*stem_layers), tmp_path)
     for pool in (["class_token"], "distillation_token", []):
         with pytest.raises(SpecError, match=r"head\.pool"):
-            placed(tmp_path, deit_spec(pool=pool))
+            placed(deit_spec(pool=pool), tmp_path)
 
 
 def test_on_the_grid_alone_both_tokens_are_left_out(tmp_path: Path) -> None:
-    alone = placed(tmp_path, deit_spec(), extra_tokens=False)
+    alone = placed(deit_spec(), tmp_path, extra_tokens=False)
     assert alone.grid == Grid((2, 3))
     assert alone.head.component.pool == "mean"
     loaded = load("deit-ti-distilled")
@@ -181,12 +98,15 @@ def test_a_position_table_is_told_to_follow_the_resolution(tmp_path: Path) -> No
     # what is no image has nothing to interpolate on
     stem_layers = [{"kind": "token"}, {"kind": "position"}]
     text = {"input": {"kind": "tokens", "vocabulary": 7, "length": 5}, "embed": stem_layers, "head": None}
-    assert "(5): another N needs new weights" in count(placed(tmp_path, deit_spec() | text)).metadata.notes[0]
+    assert "(5): another N needs new weights" in count(placed(deit_spec() | text, tmp_path)).metadata.notes[0]
 
 
-def test_deit_3_beside_vit_by_hand() -> None:
-    """LayerScale: 2·d per block; no position for the class token: d fewer."""
-    for name, width, depth, vit in (("s", 384, 12, "vit-s16"), ("l", 1024, 24, "vit-l16"), ("h", 1280, 32, "vit-h14")):
-        ours, theirs = (count(place(load(preset), Run())) for preset in (f"deit3-{name}", vit))
-        assert ours.total("params") - theirs.total("params") == 2 * width * depth - width
-        assert ours.total("macs") == theirs.total("macs")
+def test_there_is_no_pooled_vector_to_normalise() -> None:
+    with pytest.raises(ComponentError, match="classifies every token"):
+        Classifier(pool="none", norm_after_pool=True).check(Place(grid=Grid((7,)), dim=4, out_dim=4))
+
+
+def test_without_extra_tokens_every_token_is_classified_as_before() -> None:
+    component = Classifier(pool="none")
+    component.check(Place(grid=Grid((7,)), dim=4, out_dim=4))
+    assert component.without_extra_tokens() == component

@@ -8,27 +8,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from modules import Call
+from specs import architecture_of
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import dispatch, dispatched_rows
 from xfcost.torch_models.running.loops import MOST_STEPS
 from xfcost.torch_models.shared import leaves, recurrence
-
-
-class Call(nn.Module):
-    """A function of tensors as a module."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors: Tensor) -> Tensor:
-        return self.function(*tensors)
 
 
 def meta(*shape: int) -> Tensor:
@@ -43,7 +31,7 @@ def costs(function, *tensors: Tensor) -> dict[str, int]:
 
 
 def reconciled_preset(name: str) -> Ledger:
-    architecture = place(load(name), Run())
+    architecture = architecture_of(name)
     return reconciled(count(architecture), *build(architecture))
 
 
@@ -243,7 +231,7 @@ def test_an_exception_leaves_the_model_as_it_was():
 
 
 def test_its_macs_are_those_of_torch_s_own_counter():
-    architecture = place(load("swin-t"), Run())
+    architecture = architecture_of("swin-t")
     live = build(architecture)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         live.model(*live.inputs)

@@ -15,12 +15,13 @@ from growth import orders_at
 from modules import Holder
 from references import layers
 from references.plain import Place as Stand
-from strategies import as_yaml
+from strategies import as_yaml, exact
 from xfcost.counting.forward import batched
 from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Component, tag_of
 from xfcost.formulas.orders import costs
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.layers.moe import Moe
 from xfcost.layers.patch import Patch
 from xfcost.layers.pixels import Pixels
 from xfcost.ledger.join import with_backward
@@ -75,8 +76,8 @@ def test_an_unknown_key_and_a_list_for_a_value_are_refused(layer: type[Component
 # Rows ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@every_case
-def test_every_row_is_a_leaf_and_costs_what_its_trace_says(case: LayerCase) -> None:
+def agree(case: LayerCase) -> None:
+    """Counted, traced and dispatched, row by row."""
     for batch in (1, 3):
         module, inputs = on_meta(case, batch)
         rows = tuple(
@@ -84,11 +85,14 @@ def test_every_row_is_a_leaf_and_costs_what_its_trace_says(case: LayerCase) -> N
             for row in case.layer.operations(case.place)
         )
         metadata = Metadata(name="one", tokens="", grid_tokens=case.place.grid.tokens)
-        ledger = reconciled(Ledger(metadata=metadata, rows=rows), module, inputs, {"it": "it"})
-        assert ledger.agreement is not None
-        assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+        ledger = exact(reconciled(Ledger(metadata=metadata, rows=rows), module, inputs, {"it": "it"}))
         assert ledger.total("dispatched_flops") == ledger.total("traced_flops") == ledger.total("flops")
         assert sum(one.numel() for one in module.parameters()) == ledger.total("params")
+
+
+@every_case
+def test_every_row_is_a_leaf_and_costs_what_its_trace_says(case: LayerCase) -> None:
+    agree(case)
 
 
 @every_case
@@ -120,8 +124,7 @@ def test_backward_macs_of_every_row_are_the_walk_s(case: LayerCase, *, input_lea
     ledger = with_backward(
         Ledger(metadata=metadata, rows=rows), *trained_rows(module, train(module, inputs), live.rows)
     )
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+    exact(ledger)
 
 
 @every_case
@@ -143,9 +146,8 @@ def test_what_leaves_has_the_shape_that_is_said(case: LayerCase) -> None:
 # The same numbers as a reference that shares nothing ────────────────────────────────────────────────────────────────
 
 
-# Their references stand in test_conv_layers.py, test_pooling_attention.py and test_moe.py.
-ELSEWHERE = {"conv", "pool", "pooling_attention", "moe"}
-REFERRED = [case for case in LAYER_CASES if tag_of(type(case.layer)) not in ELSEWHERE]
+# The reference of mixtures of experts stands in test_moe.py.
+REFERRED = [case for case in LAYER_CASES if not isinstance(case.layer, Moe)]
 
 
 @pytest.mark.parametrize("case", REFERRED, ids=str)

@@ -27,7 +27,8 @@ from cases.window import kept
 from compared import answers_of, scattered
 from growth import exponent, orders_at
 from modules import Holder
-from strategies import answers, as_yaml, examples, place_for, spec_of
+from specs import architecture_of
+from strategies import answers, as_yaml, exact, examples, place_for, placed, spec_of
 from tiers import tiered_cases, tiered_examples
 from whole_probe import Probed, kind_of, probe
 from xfcost.counting.forward import batched
@@ -49,8 +50,6 @@ from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.window import Window
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES, ModuleMaker
@@ -178,7 +177,7 @@ def test_heads_that_do_not_divide_the_width_are_refused_with_their_line(mechanis
     file = tmp_path / "bad.yaml"
     file.write_text(as_yaml(data), encoding="utf-8")
     with pytest.raises(SpecError, match=r"bad\.yaml:\d+ .*heads: 5 does not divide the width 12; it could be 1, 2, 3"):
-        place(load(str(file)), Run())
+        architecture_of(str(file))
 
 
 # 2 ── pairs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -265,8 +264,7 @@ def test_macs_and_flops_of_every_row_are_the_trace_s_without_residual_or_batch(c
 
 def agree(case: Case, batch: int, residual: Residual | str) -> None:
     ledger = joined(case.component, case.place, batch, residual)
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+    exact(ledger)
     assert ledger.total("traced_macs") == ledger.total("macs")
     assert ledger.total("traced_flops") == ledger.total("flops") > 0
     assert (ledger.total("macs") > 0) == CASES[type(case.component)].contracts
@@ -378,9 +376,7 @@ def test_the_probed_kind_is_the_declared_kind(component: Mixer, *, fused: bool) 
 def test_two_blocks_read_what_is_read_by_what_they_read(component: Mixer, tmp_path: Path) -> None:
     if component.reads_memory or component.content_selects_tokens or SPEC_DIM % getattr(component, "heads", 1):
         return
-    file = tmp_path / "two.yaml"
-    file.write_text(as_yaml(spec_of(component)), encoding="utf-8")
-    architecture = place(load(str(file)), Run())
+    architecture = placed(spec_of(component), tmp_path)
     grid = architecture.grid
     if component.out(place_for(component, grid))[0] != grid:
         return

@@ -8,7 +8,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import xfcost
@@ -114,6 +114,7 @@ def answer(rows, question, first=0):
 
 
 @given(FIGURES, st.integers(1, 5), st.booleans(), st.integers(0, 40))
+@example([(1, 1, 0, 0)] * 2, 2, False, 1)
 def test_selection_is_what_brute_force_finds(rows, top, descending, cut):
     question = Question((Budget("macs", 5), Budget("memory", 40)), "params", descending, top)
     part = answer(rows, question)

@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import PLAIN, xf
 from hugging_face import theirs, write
+from strategies import exact
 from xfcost.api import account, analyze
 from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError
@@ -78,8 +79,7 @@ def test_gpt2_writes_ten_tokens_after_twenty(logits: Logits | None, cached: int,
     assert ledger.generation is not None
     assert ledger.generation.with_cache is not None
     assert (ledger.generation.with_cache.macs, ledger.generation.without_cache.macs) == (cached, alone)
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact
+    exact(ledger)
     if logits is None:
         for cache, macs in ((True, cached), (False, alone)):
             assert macs_of_theirs(GPT2, "GPT2LMHeadModel", 20, 10, cache=cache, batch=1) == macs
@@ -108,8 +108,7 @@ def test_what_transformers_generates_costs_what_is_counted(
     prompt, new = 7, 5
     ledger = ours(tmp_path, values, architecture, tokens=(prompt,), new_tokens=new)
     assert ledger.generation is not None
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
+    exact(ledger)
     counted = ledger.generation.with_cache if cache else ledger.generation.without_cache
     assert counted is not None
     assert counted.macs + more == macs_of_theirs(values, architecture, prompt, new, cache=cache)
@@ -124,8 +123,7 @@ def test_t5_writes_from_its_start_token(cache: bool, logits: Logits, tmp_path: P
     source, new = 7, 5
     ledger = ours(tmp_path, T5, "T5ForConditionalGeneration", tokens=(source, 1), new_tokens=new, logits=logits)
     assert ledger.generation is not None
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
+    exact(ledger)
     counted = ledger.generation.with_cache if cache else ledger.generation.without_cache
     assert counted is not None
     assert counted.macs == macs_of_theirs(T5, "T5ForConditionalGeneration", source, new, cache=cache)

@@ -1,4 +1,4 @@
-"""Heads in groups, rotary positions, ALiBi and buckets: by hand, what is refused, and what they change."""
+"""Heads in groups, rotary positions, ALiBi and buckets: what is read once, what is shared, what is refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import torch
 
+from refused import refusals
 from strategies import counted_spec
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.position_buckets import Buckets
@@ -30,18 +31,6 @@ def rows(component: Mixer, spot: Place) -> dict[str, Any]:
 # Groups ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_fewer_heads_of_keys_change_projections_and_no_scores() -> None:
-    found = [rows(Full(heads=4, kv_heads=few), at(10)) for few in (None, 4, 2, 1)]
-    # 8 columns of queries, then 8, 8, 4 or 2 of keys and as many of values, with their biases
-    assert [one["qkv"].params for one in found] == [8 * wide + wide for wide in (24, 24, 16, 12)]
-    assert [one["qkv"].macs for one in found] == [10 * 8 * wide for wide in (24, 24, 16, 12)]
-    for name in ("scores", "softmax", "weighted_sum", "out"):
-        assert len({(one[name].macs, one[name].flops, one[name].attention_entries) for one in found}) == 1
-    assert Full(heads=4, kv_heads=2).kv_inner(8) == 4
-    assert Full(heads=4, kv_heads=1, head_dim=16).kv_inner(8) == 16
-    assert Sliding(heads=4, kv_heads=1, window=4).kv_inner(8) == 2
-
-
 def test_a_shared_head_of_keys_is_read_once_from_main_memory() -> None:
     alone, shared = (rows(Full(heads=4, kv_heads=few), at(10))["scores"].core for few in (4, 2))
     # 4 cores of 10 queries by 10 keys, or 2 of 20 by 10
@@ -58,14 +47,6 @@ def test_names() -> None:
 
 
 # Rotary positions ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_rotary_rows_by_hand() -> None:
-    found = rows(Full(heads=4, kv_heads=2, position="rope"), at(10))
-    # queries 8 and keys 4 columns wide, 10 tokens: two products and a sum each, and as many written, pairs exchanged
-    assert (found["rotary"].flops, found["rotary"].moved, found["rotary"].params) == (360, 120, 0)
-    padded = rows(Sliding(heads=4, window=4, position="rope"), at(10))
-    assert padded["rotary"].flops == 3 * 12 * 16
 
 
 def test_scores_of_rotated_vectors_know_their_distance_alone() -> None:
@@ -87,12 +68,6 @@ def test_alibi_s_slopes() -> None:
     torch.testing.assert_close(alibi(2, 8)[:, 0, 1], 2.0 ** -torch.arange(1, 9))
     # twelve: those of eight, then 2^-0.5, 2^-1.5, …
     torch.testing.assert_close(alibi(2, 12)[8:, 0, 1], 2.0 ** -torch.tensor([0.5, 1.5, 2.5, 3.5]))
-
-
-def test_alibi_costs_additions_and_no_parameters() -> None:
-    plain, falling = (rows(Full(heads=4, causal=True, position=how), at(10)) for how in ("none", "alibi"))
-    assert set(falling) - set(plain) == {"add_bias"}
-    assert (falling["add_bias"].flops, falling["add_bias"].params) == (4 * 10 * 10, 0)
 
 
 def test_bucket_rows_by_hand() -> None:
@@ -140,8 +115,7 @@ def test_the_shared_table_is_learned_from_every_layer() -> None:
 # Refused ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("component", "field", "message"),
+test_what_can_not_stand_is_refused = refusals(
     [
         (Full(heads=8, kv_heads=3), "kv_heads", "8 heads don't divide into 3 groups; it could be 1, 2, 4, 8"),
         (Full(heads=4, kv_heads=8), "kv_heads", "4 heads don't divide into 8 groups; it could be 1, 2, 4"),
@@ -159,11 +133,8 @@ def test_the_shared_table_is_learned_from_every_layer() -> None:
         (Sliding(heads=2, window=4, global_tokens=1, kv_heads=1), "kv_heads", "projections of their own"),
         (Sliding(heads=2, window=4, kv_heads=1), "kv_heads", "only causal windows have `kv_heads`"),
     ],
+    at(10),
 )
-def test_what_can_not_stand_is_refused(component: Mixer, field: str, message: str) -> None:
-    with pytest.raises(ComponentError, match=message) as refused:
-        component.check(at(10))
-    assert refused.value.field == field
 
 
 def test_the_least_distance_that_stands() -> None:

@@ -1,4 +1,4 @@
-"""Hyena: by hand, its transforms in a trace, its long convolution beside a direct one, and how it grows."""
+"""Hyena: its transforms in a trace, its long convolution beside a direct one, and how it grows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from modules import Call
-from xfcost.counting.forward import count
+from refused import refusals
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.hyena import Hyena
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.mechanisms.hyena import LongConvolution, Spectra
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
@@ -24,43 +20,6 @@ from xfcost.torch_models.tracing.trace import trace
 
 def spot(*sides: int, dim: int = 8) -> Place:
     return Place(grid=Grid(sides), dim=dim, out_dim=dim)
-
-
-def test_an_operator_by_hand() -> None:
-    # 5 tokens of 8, order 3: 4 projections, 2 long convolutions; 3 features, 4 hidden units, 2 hidden maps.
-    component = Hyena(order=3, conv=2, features=3, filter_hidden=4)
-    rows = {row.path: row for row in component.operations(spot(5))}
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "in_proj": 1280,  # 5·8·32
-        "short_conv": 384,  # 5 + 1 outputs, 2 taps, 32 channels
-        "filter_in": 60,  # 5·3·4
-        "filter_hidden": 160,  # 2·5·4·4
-        "filter_out": 320,  # 5·4·16
-        "out_proj": 320,
-    }
-    assert {path: row.params for path, row in rows.items() if row.params} == {
-        "in_proj": 288,
-        "short_conv": 96,
-        "positions": 15,
-        "filter_in": 16,
-        "filter_sin": 4,
-        "filter_hidden": 40,
-        "filter_out": 64,
-        "skip": 16,
-        "out_proj": 72,
-    }
-    # transforms of 10 numbers, ⌈log₂ 10⌉ = 4: 5·5·4 = 100 FLOPs each; 6 numbers of a spectrum, 6 FLOPs each
-    assert rows["filter_fft"].flops == 16 * 100
-    assert rows["long_conv"].flops == 16 * (2 * 100 + 36)
-    assert rows["gate"].flops == 5 * 8 * 3
-    on_weights = {"positions", "filter_in", "filter_sin", "filter_hidden", "filter_out", "window", "filter_fft"}
-    assert {path for path, row in rows.items() if row.once} == on_weights
-    assert {path for path, row in rows.items() if row.bound} == {"positions"}
-    assert {path: row.mixing for path, row in rows.items() if row.mixes} == {
-        "short_conv": "local",
-        "long_conv": "global",
-    }
-    assert component.carried_per_token(8) == 16
 
 
 def test_fixed_positions_bind_no_weights_to_a_length() -> None:
@@ -106,28 +65,12 @@ def test_it_runs_in_half_precision() -> None:
     assert bool(answer.isfinite().all())
 
 
-def test_twice_as_many_tokens_cost_twice_as_much_and_a_logarithm_more() -> None:
-    """10·N·⌈log₂ 2N⌉ + 6·(N + 1) for each of 864 channels of 18 layers, where attention's scores grow fourfold."""
-
-    def transforms(tokens: int) -> int:
-        rows = count(place(load("hyena-153m"), Run(tokens=(tokens,)))).rows
-        return sum(row.flops * row.times for row in rows if row.operation == "long_conv")
-
-    assert transforms(2**11) == 18 * 864 * (10 * 2**11 * 12 + 6 * (2**11 + 1))
-    assert transforms(2**12) == 18 * 864 * (10 * 2**12 * 13 + 6 * (2**12 + 1))
-
-
-@pytest.mark.parametrize(
-    ("component", "where", "field", "words"),
+test_what_it_refuses = refusals(
     [
         (Hyena(features=4), spot(5), "features", "4 is even, .* try 3 or 5"),
         (Hyena(), spot(3, 3), "kind", "needs a sequence without special tokens"),
-    ],
+    ]
 )
-def test_what_it_refuses(component: Hyena, where: Place, field: str, words: str) -> None:
-    with pytest.raises(ComponentError, match=words) as refused:
-        component.check(where)
-    assert refused.value.field == field
 
 
 def test_what_it_tells() -> None:

@@ -1,4 +1,4 @@
-"""iGPT beside transformers' code, which has the biases of GPT-2 that the authors' code hasn't; the learned start."""
+"""iGPT's parameters beside transformers' code, which has biases that the authors' code hasn't; who reads whom."""
 
 from __future__ import annotations
 
@@ -9,20 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from strategies import counted_spec
-from test_against_transformers import ours_of, put, scrambled, take, theirs_of, weights_of
+from specs import counted
+from test_against_transformers import ours_of, theirs_of
 from whole_probe import probe
-from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
-from xfcost.layers.shift import Shift
-from xfcost.ledger.grid import Grid
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
-from xfcost.torch_models.modules import MODULES
 
 transformers = pytest.importorskip("transformers")
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 COLOURS, WIDTH, LAYERS = 11, 12, 2
 
@@ -55,57 +46,6 @@ def theirs_igpt(**settings: Any) -> nn.Module:
     return theirs_of(transformers.ImageGPTConfig, transformers.ImageGPTForCausalImageModeling, **settings)
 
 
-def copied_igpt(theirs: nn.Module, ours: Any) -> None:
-    """Their weights in ours, their biases being nothing."""
-    weights, stream = weights_of(theirs), ours.streams[0]
-    biases = [name for name in weights if name.endswith(("c_attn.bias", ".c_fc.bias", ".c_proj.bias"))]
-    for name in biases:
-        weights.pop(name).zero_()
-    token, shift, position = stream.embed
-    colours = take(weights, "transformer.wte.weight")
-    token.lookup.weight.copy_(colours[:COLOURS])
-    shift.shift.weight.copy_(colours[COLOURS])
-    position.table.weight.copy_(take(weights, "transformer.wpe.weight"))
-    for number, (mixer, mlp) in enumerate(stream.stages[0].run):
-        there = f"transformer.h.{number}."
-        put(mixer.residual_norm, weights, f"{there}ln_1")
-        put(mlp.residual_norm, weights, f"{there}ln_2")
-        for module, name in (
-            (mixer.inner.qkv, "attn.c_attn"),
-            (mixer.inner.out, "attn.c_proj"),
-            (mlp.inner.fc1, "mlp.c_fc"),
-            (mlp.inner.fc2, "mlp.c_proj"),
-        ):
-            module.weight.copy_(take(weights, f"{there}{name}.weight").T)
-    put(ours.head.norm, weights, "transformer.ln_f")
-    ours.head.linear.weight.copy_(take(weights, "lm_head.weight"))
-    assert not weights
-
-
-@pytest.mark.parametrize("attention", ["eager", "fused"])
-@pytest.mark.parametrize("length", [1, 2, 9])
-def test_a_small_igpt_with_their_weights(length: int, attention: str, tmp_path: Path) -> None:
-    architecture, live = ours_of(igpt_spec(length), tmp_path, batch=2, dtype="float64", attention=attention)
-    theirs = theirs_igpt(
-        vocab_size=COLOURS + 1, n_positions=length, n_embd=WIDTH, n_layer=LAYERS, n_head=3, use_cache=False
-    )
-    theirs = scrambled(theirs.double())
-    copied_igpt(theirs, live.model)
-    for module in (*live.model.modules(),):
-        if isinstance(module, nn.RMSNorm):
-            module.eps = 1e-5  # theirs; it costs nothing
-    totals = count(architecture).totals()
-    # GPT-2's biases: 3d of Q, K, V, d behind them, 4d and d of the MLP
-    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters()) - LAYERS * 9 * WIDTH
-    (colours,) = live.inputs
-    start = torch.full((2, 1), COLOURS)
-    with torch.no_grad():
-        with FlopCounterMode(display=False) as counter:
-            answer = theirs(torch.cat([start, colours[:, :-1]], dim=1)).logits
-        torch.testing.assert_close(live.model(colours), answer, rtol=1e-6, atol=1e-6)
-    assert 2 * totals["macs"] == counter.get_total_flops()
-
-
 SIZES = {"igpt-s": (512, 24, 8), "igpt-m": (1024, 36, 8), "igpt-l": (1536, 48, 16), "igpt-xl": (3072, 60, 16)}
 
 
@@ -114,41 +54,8 @@ def test_a_preset_has_their_parameters_but_for_the_biases(preset: str) -> None:
     width, layers, heads = SIZES[preset]
     with torch.device("meta"):
         theirs = theirs_igpt(n_embd=width, n_layer=layers, n_head=heads)
-    ours = count(place(load(preset), Run())).total("params")
+    ours = counted(preset).total("params")
     assert ours == sum(parameter.numel() for parameter in theirs.parameters()) - layers * 9 * width
-
-
-def test_a_preset_by_hand() -> None:
-    """iGPT-S, N = 1024, d = 512: 12·d² and two gains per layer, two tables of colours, positions, start, last gain."""
-    ledger = count(place(load("igpt-s"), Run()))
-    n, d = 1024, 512
-    assert ledger.total("params") == 24 * (12 * d * d + 2 * d) + 2 * 512 * d + n * d + d + d == 76_571_648
-    assert ledger.total("macs") == 24 * (12 * n * d * d + 2 * n * n * d) + n * 512 * d == 103_347_650_560
-    assert ledger.total("attention_entries") == 24 * 8 * n * n
-    bound = [(row.title, row.params) for row in ledger.rows if row.bound]
-    assert bound == [("Position table", n * d)]
-
-
-def test_a_learned_start_costs_a_vector_and_moves_as_much(tmp_path: Path) -> None:
-    plain = igpt_spec(6)
-    plain["embed"] = [{"kind": "token"}, {"kind": "shift", "axis": "row"}, {"kind": "position"}]
-    rows = [
-        {row.operation: row for row in counted_spec(data, tmp_path).rows if row.path.startswith("embed.1.")}["shift"]
-        for data in (plain, igpt_spec(6))
-    ]
-    assert [(row.params, row.moved, row.order) for row in rows] == [(0, 72, None), (WIDTH, 72, "O(d) parameters")]
-
-
-@pytest.mark.parametrize("sides", [(5,), (1,), (3, 4), (2, 1)], ids=str)
-def test_a_learned_start_stands_before_every_line(sides: tuple[int, ...]) -> None:
-    spot = Place(grid=Grid(sides), dim=4, out_dim=4)
-    for axis in ("row", "column")[: len(sides)]:
-        learned, zeros = (MODULES[Shift](Shift(axis=axis, start=start), spot) for start in ("learned", "zeros"))
-        x = torch.randn(2, spot.grid.total, 4)
-        with torch.no_grad():
-            first = zeros.shift(torch.ones_like(x)) == 0
-            expected = torch.where(first, learned.shift.weight, zeros(x))
-            torch.testing.assert_close(learned(x), expected, rtol=0, atol=0)
 
 
 def test_no_pixel_is_read_before_its_turn(tmp_path: Path) -> None:

@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 
 from hugging_face import CONFIGS, write
-from xfcost.counting.forward import count
+from specs import counted
 from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 
 BERT = {"model_type": "bert", "architectures": ["BertModel"]}
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
@@ -319,7 +317,7 @@ def test_an_unknown_model_type_follows_the_architecture_that_it_names(tmp_path: 
     assert "no family has the model_type kimi_k2" in found.remarks[0]
     path = tmp_path / "k2.yaml"
     path.write_text(found.text)
-    ledger = count(place(load(str(path)), Run()))
+    ledger = counted(str(path))
     # d = 7168, V = 163840: embedding and head; per block MLA (query rank 1536, KV rank 512, 64 heads of 128 + 64, 128)
     mla = 7168 * 1536 + 1536 + 1536 * 64 * 192 + 7168 * (512 + 64) + 512 + 512 * 64 * 256 + 64 * 128 * 7168
     dense, expert = 3 * 7168 * 18432, 3 * 7168 * 2048

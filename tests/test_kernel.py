@@ -10,13 +10,13 @@ import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
+from refused import refusals
 from strategies import as_yaml, counted_spec
 from xfcost.api import analyze
 from xfcost.formulas.component import Place
 from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
-from xfcost.ledger.errors import ComponentError, DeviceError
+from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.kernel import Kernel
@@ -49,64 +49,6 @@ def costs(component: Kernel, place: Place) -> dict[str, int]:
     return {row.path: row.macs for row in component.operations(place)}
 
 
-# Arithmetic by hand ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_macs_by_hand() -> None:
-    # N=10, d=6, h=2, d_k=3, m=3: S = φ(K)ᵀV is 10·2·3·3 = 180, φ(Q)S as much, φ(Q)·Σφ(k) 10·2·3 = 60.
-    place = spot(10, 6)
-    whole = costs(Kernel(heads=2), place)
-    assert {name: macs for name, macs in whole.items() if macs} == {
-        "qkv": 10 * 6 * 18,
-        "state": 180,
-        "read": 180,
-        "normaliser": 60,
-        "out": 10 * 6 * 6,
-    }
-    # 5 random features: both projections 2·10·2·3·5 = 600, S 10·2·5·3 = 300, the normaliser 10·2·5 = 100.
-    random = costs(Kernel(heads=2, features=RandomFeatures(count=5)), place)
-    assert (random["project"], random["state"], random["read"], random["normaliser"]) == (600, 300, 300, 100)
-    # Chunks of 4: padded to 12; 3 chunks of 2·4·4 = 32 products, each 3 MACs for the score and 3 for the sum.
-    chunked = costs(Kernel(heads=2, causal=True, chunk=4), place)
-    assert (chunked["local_scores"], chunked["local_weighted_sum"]) == (288, 288)
-    assert (chunked["state"], chunked["read"], chunked["normaliser"]) == (12 * 18, 12 * 18, 12 * 6)
-    # One step: 2·d_k·d = 36 MACs, and h·m = 6 for the normaliser.
-    steps = [costs(Kernel(heads=2, causal=True, form="recurrent"), spot(n, 6)) for n in (10, 11)]
-    assert {name: steps[1][name] - steps[0][name] for name in ("state", "read", "normaliser")} == {
-        "state": 18,
-        "read": 18,
-        "normaliser": 6,
-    }
-
-
-def test_scores_and_data_moved_by_hand() -> None:
-    rows = {row.path: row for row in Kernel(heads=2, causal=True, chunk=4).operations(spot(10, 6))}
-    # 3 chunks, 2 heads, 4×4; of the last chunk's 4 tokens 2 are padding: pairs 10 + 10 + 3.
-    assert rows["local_scores"].attention_entries == 96
-    assert rows["local_scores"].pairs == 23
-    # Q, K, V padded from 10 to 12 tokens: 3·12·6; states 3·3·(6 + 2), and as many additions.
-    assert rows["pad"].moved == 216
-    assert (rows["prefix_sum"].moved, rows["prefix_sum"].flops) == (72, 72)
-    assert next(
-        row for row in Kernel(heads=2, causal=True, chunk=5).operations(spot(10, 6)) if row.path == "pad"
-    ).only_moves
-
-
-def test_feature_maps_count_their_elementwise_work() -> None:
-    # 10 tokens, 2 heads, 3 dimensions, 5 features.
-    def flops(**component: Any) -> dict[str, tuple[int, int]]:
-        rows = Kernel(heads=2, **component).operations(spot(10, 6))
-        return {row.path: (row.flops, row.comparisons) for row in rows if "features" in row.path}
-
-    assert flops()["q_features"] == (10 * 6 * 3, 0)  # exp, minus 1, plus 1
-    # |x|²/2: 60 squares, 60 sums, 20 halves; 20 maxima added; subtract, exp, + ε, ·1/√m on 100 features.
-    softmax = RandomFeatures(count=5)
-    assert flops(features=softmax)["q_features"] == (60 + 60 + 20 + 20 + 400, 100)
-    assert flops(features=softmax)["k_features"] == (560, 100)
-    assert flops(features=softmax, causal=True, form="recurrent")["k_features"] == (540, 0)  # no maximum
-    assert flops(features=RandomFeatures(count=5, function="relu"))["k_features"] == (200, 0)
-
-
 # Three forms of one thing ────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -126,39 +68,6 @@ def test_the_causal_forms_give_the_same_numbers_and_gradients(features: Any, n: 
     for answer in answers[1:]:
         for one, other in zip(answers[0], answer, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
-
-
-@each_map
-def test_the_last_token_reads_all_and_so_equals_the_form_that_is_not_causal(features: Any) -> None:
-    # Not for the softmax map: its keys are lowered by another maximum there, which ε makes felt.
-    if features == RandomFeatures(count=12):
-        return
-    component = Kernel(heads=2, features=features)
-    whole, causal = torch_module(component, 9), msgspec.structs.replace(component, causal=True, chunk=4)
-    x = noise(1, 9, 8)
-    torch.testing.assert_close(whole(x)[:, -1], torch_module(causal, 9, like=whole)(x)[:, -1], rtol=1e-10, atol=1e-12)
-
-
-def test_the_recurrent_form_holds_one_state_and_the_loop_costs_what_the_trace_says() -> None:
-    component = Kernel(heads=2, causal=True, form="recurrent", features=RandomFeatures(count=16))
-    module, n = torch_module(component, 50), 50
-    largest: list[int] = []
-    for name, leaf in module.core.named_children():
-        leaf.register_forward_hook(lambda _, __, out, name=name: largest.append((name, out.numel())))
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        module(noise(1, n, 8))
-    assert max(size for name, size in largest if name == "state") == 2 * 16 * 4  # not N times as much
-    assert sum(name == "state" for name, _ in largest) == n  # and N steps it takes
-    assert counter.get_total_flops() == 2 * sum(costs(component, spot(n)).values())
-
-
-def test_the_chunked_form_holds_a_state_per_chunk() -> None:
-    module = torch_module(Kernel(heads=2, causal=True, chunk=5), 50)
-    sizes = {}
-    for name, leaf in module.core.named_children():
-        leaf.register_forward_hook(lambda _, __, out, name=name: sizes.update({name: out[0].numel()}))
-    module(noise(1, 50, 8))
-    assert sizes["state"] == sizes["read"] * 4 // 5 == 2 * 10 * 4 * 4
 
 
 # FAVOR+ ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -257,19 +166,15 @@ def test_causal_features_stay_finite_where_keys_are_huge() -> None:
 # Options that can't be ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("component", "field", "message"),
+test_options_that_can_not_be = refusals(
     [
         (Kernel(heads=2, form="chunked"), "form", "'chunked' is a causal form; add causal: true"),
         (Kernel(heads=2, chunk=4), "chunk", "there are no chunks where attention isn't causal"),
         (Kernel(heads=2, causal=True, form="recurrent", chunk=4), "chunk", "no chunks in the recurrent form"),
         (Kernel(heads=3), "heads", "3 does not divide the width 8"),
     ],
+    spot(6),
 )
-def test_options_that_can_not_be(component: Kernel, field: str, message: str) -> None:
-    with pytest.raises(ComponentError, match=message) as refused:
-        component.check(spot(6))
-    assert refused.value.field == field
 
 
 def test_notes_tell_of_padding_of_one_chunk_of_steps_and_of_a_bad_bargain() -> None:

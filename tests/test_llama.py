@@ -11,13 +11,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_joined
-from strategies import counted_spec
+from specs import counted
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import BuiltModel
 
 VOCABULARY, DIM, HIDDEN, LAYERS, HEADS = 29, 24, 20, 2, 6
@@ -155,36 +152,11 @@ def test_a_preset_has_their_parameters(preset: str) -> None:
             vocab_size=vocabulary,
             tie_word_embeddings=bool(tied),
         )
-    ledger = count(place(load(preset), Run()))
+    ledger = counted(preset)
     assert ledger.total("params") == sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_groups_change_what_is_kept_and_not_what_is_scored(tmp_path: Path) -> None:
-    """MHA, GQA, MQA: the same scores and sums; keys and values of a token shrink with their heads."""
-    found = {}
-    for kv_heads in (32, 8, 1):
-        ledger = count(place(load("llama2-7b", [f"stages.0.block.0.kv_heads={kv_heads}"]), Run()))
-        found[kv_heads] = (
-            sum(row.times_over("macs") for row in ledger.rows if row.operation in ("scores", "weighted_sum")),
-            ledger.total("params"),
-        )
-    assert len({scored for scored, _ in found.values()}) == 1
-    # 32 layers, 4096 inputs, keys and values of 32, 8 or 1 heads of 128
-    assert found[32][1] - found[8][1] == 32 * 4096 * 2 * 24 * 128
-    assert found[8][1] - found[1][1] == 32 * 4096 * 2 * 7 * 128
-
-
 def test_rope_binds_no_weights_to_the_length() -> None:
-    short, long = (count(place(load("llama-7b"), Run(tokens=(n,)))) for n in (16, 100_000))
+    short, long = (counted("llama-7b", tokens=(n,)) for n in (16, 100_000))
     assert short.total("params") == long.total("params")
     assert short.bound_params == 0
-
-
-def test_a_rotated_spec_by_hand(tmp_path: Path) -> None:
-    spec = {
-        "input": {"kind": "tokens", "vocabulary": 29, "length": 10},
-        "embed": [{"kind": "token"}],
-        "stages": [{"dim": 8, "depth": 3, "block": [{"kind": "full", "heads": 2, "kv_heads": 1, "position": "rope"}]}],
-    }
-    row = next(row for row in counted_spec(spec, tmp_path).rows if row.operation == "rotary")
-    assert (row.times, row.flops, row.order) == (3, 3 * 10 * 12, "O(N·d)")

@@ -9,16 +9,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from strategies import as_yaml, counted_spec
+from strategies import counted_spec, exact, placed
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.low_rank import LowRank
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 
@@ -35,34 +32,10 @@ def model(*blocks: dict[str, Any], length: int = 16, dim: int = 12) -> dict[str,
     }
 
 
-def test_rows_by_hand() -> None:
-    # N=10, d=6, h=2, d_k=3, k=4: EᵀK, FᵀV, QKᵀ and AV are 10·4·2·3 = 240 MACs each; 2·10·4 scores.
-    rows = {row.path: row for row in LowRank(heads=2, rank=4).operations(spot(10))}
-    names = ("key_projection", "value_projection", "scores", "weighted_sum")
-    assert [rows[name].macs for name in names] == [240] * 4
-    assert rows["scores"].attention_entries == 80
-    assert [rows[name].params for name in names] == [40, 40, 0, 0]
-    assert [rows[name].content_dependent for name in names] == [False, False, True, True]
-    assert [rows[name].reads_tokens for name in names] == [10, 10, 4, 4]
-
-
-@pytest.mark.parametrize(
-    ("share", "params"), [("none", 4 * 40), ("headwise", 2 * 40), ("key_value", 40), ("layerwise", 0)]
-)
-def test_sharing_changes_parameters_and_not_the_work(share: Any, params: int) -> None:
-    rows = [row for row in LowRank(heads=2, rank=4, share=share).operations(spot(10)) if "projection" in row.path]
-    assert sum(row.params for row in rows) == params
-    assert sum(row.macs for row in rows) == 480
-
-
 def test_layerwise_sharing_is_one_table_in_the_model(tmp_path: Path) -> None:
-    file = tmp_path / "shared.yaml"
-    file.write_text(as_yaml({"name": "shared"} | model(*[{"heads": 2, "rank": 4, "share": "layerwise"}] * 3)))
-    architecture = place(load(str(file)), Run())
+    architecture = placed(model(*[{"heads": 2, "rank": 4, "share": "layerwise"}] * 3), tmp_path)
     live = build(architecture, "cpu")
-    ledger = reconciled(count(architecture), *build(architecture))
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
+    ledger = exact(reconciled(count(architecture), *build(architecture)))
     assert {row.path: row.params for row in ledger.rows if row.params and row.path.startswith("shared")} == {
         "shared.projection_16x4": 64
     }
@@ -84,9 +57,7 @@ def test_tables_of_other_ranks_are_other_tables(tmp_path: Path) -> None:
 
 
 def test_layerwise_numbers_are_those_of_one_shared_table(tmp_path: Path) -> None:
-    file = tmp_path / "shared.yaml"
-    file.write_text(as_yaml({"name": "shared"} | model({"heads": 1, "rank": 4, "share": "layerwise"})))
-    live = build(place(load(str(file)), Run()), "cpu")
+    live = build(placed(model({"heads": 1, "rank": 4, "share": "layerwise"}), tmp_path), "cpu")
     layer = live.model.get_submodule("streams.0.stages.0.run.0.0.inner").double()
     table = live.model.get_parameter("shared.projection_16x4.weight").double()
     layer.projection.shared_table[0].double()

@@ -1,4 +1,4 @@
-"""LSH attention: arithmetic by hand, what it refuses and tells, growth, leaks, and transformers' Reformer."""
+"""LSH attention: buckets, what it refuses and notes, growth, leaks, and transformers' Reformer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.lsh import Lsh
 from xfcost.torch_models.mechanisms.lsh import LshAttention
-from xfcost.torch_models.memory.peak import peak_bytes
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 DIM, HEADS = 12, 3
@@ -30,58 +29,6 @@ def torch_module(component: Lsh, tokens: int, device: str = "cpu") -> LshAttenti
     torch.manual_seed(0)
     with torch.device(device):
         return LshAttention(component, place_for(component, Grid((tokens,)), dim=DIM)).double().eval()
-
-
-# Arithmetic ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_rows_by_hand():
-    # 10 tokens, chunks of 4: 12 with padding, 3 chunks per round, 2·3 = 6 buckets, 2 rounds, 3 heads of 4.
-    found = rows(Lsh(heads=3, rounds=2, bucket=4), 10)
-    assert list(found) == [
-        "pad", "query_key", "value", "rotate", "hash", "sort", "gather", "normalise", "look_back", "scores", "mask",
-        "logsumexp", "softmax", "weighted_sum", "undo", "round_weights", "combine", "out",
-    ]  # fmt: skip
-    assert found["pad"].moved == 12 * 12
-    assert found["query_key"].macs == found["value"].macs == found["out"].macs == 12 * 12 * 12
-    assert found["rotate"].macs == 3 * 2 * 12 * 4 * 3  # heads · rounds · tokens · d_k · columns
-    assert found["rotate"].params == 0
-    assert (found["hash"].comparisons, found["hash"].moved) == (3 * 2 * 12 * 6, 0)
-    assert found["hash"].flops == 3 * 2 * 12  # the opposite of the least column
-    assert found["sort"].comparisons == 3 * 2 * 12 * 4  # ⌈log₂ 12⌉ = 4
-    assert found["gather"].moved == 2 * 2 * 12 * 12  # queries and values, 2 rounds of 12 tokens of 12
-    assert found["look_back"].moved == 2 * 3 * 2 * 12 * 12
-    assert found["normalise"].flops == 2 * 12 * (4 * 12 + 2 * 3)
-    assert found["scores"].macs == found["weighted_sum"].macs == 2 * 12 * 8 * 12  # 24 queries read 8 keys each
-    assert found["scores"].attention_entries == 3 * 2 * 12 * 8
-    assert found["logsumexp"].flops == 4 * 3 * 2 * 12 * 8
-    assert found["softmax"].flops == 2 * 3 * 2 * 12 * 8
-    assert found["undo"].moved == 2 * 12 * 12 + 3 * 2 * 12  # answers, and one normaliser per head and round
-    assert found["round_weights"].flops == 5 * 3 * 2 * 12
-    assert found["combine"].flops == 2 * 2 * 12 * 12
-    assert (found["scores"].reads, found["scores"].reads_tokens) == ("2·b·r", 10)  # 16 keys, of 10 tokens
-
-
-def test_one_round_weighs_no_rounds():
-    found = rows(Lsh(heads=3, rounds=1, bucket=4), 8)
-    assert not {"round_weights", "combine", "pad"} & set(found)
-    assert found["undo"].moved == 8 * 12
-    assert found["scores"].reads_tokens == 8
-
-
-@pytest.mark.parametrize(("buckets", "columns"), [(None, 2048), (64, 32), ([16, 32], 24), ([2, 4, 6], 6)])
-def test_columns_are_half_of_the_buckets_or_of_their_factors(buckets, columns):
-    # 2N/c = 2·131,072/64 = 4096 buckets
-    component = Lsh(heads=3, rounds=4, bucket=64, buckets=buckets)
-    assert rows(component, 2**17)["rotate"].macs == 4 * 2**17 * DIM * columns
-    assert sum(component.factors(Grid((2**17,)))) // 2 == columns
-
-
-@pytest.mark.parametrize(("buckets", "growth"), [(None, 4), (64, 2), ([16, 32], 2)])
-def test_hashing_is_quadratic_unless_the_buckets_are_given(buckets, growth):
-    component = Lsh(heads=3, rounds=4, bucket=64, buckets=buckets)
-    small, large = (rows(component, tokens)["rotate"].macs for tokens in (2**16, 2**17))
-    assert large == growth * small
 
 
 # What is refused, what is told ───────────────────────────────────────────────────────────────────────────────────────
@@ -120,15 +67,6 @@ def test_padding_fallback_and_quadratic_hashing_are_told():
     assert leak.startswith("causal: approximate")
 
 
-def test_few_tokens_are_full_attention_and_say_so():
-    found = rows(Lsh(heads=3, bucket=8), 8)
-    assert list(found) == [
-        "query_key", "value", "normalise", "scores", "mask", "logsumexp", "softmax", "weighted_sum", "out",
-    ]  # fmt: skip
-    assert (found["scores"].macs, found["scores"].mixing, found["scores"].reads) == (8 * 8 * 12, "global", "N")
-    assert "rotate" in rows(Lsh(heads=3, bucket=8), 9)
-
-
 # What it does ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -143,52 +81,6 @@ def test_equal_queries_share_a_bucket_and_opposite_ones_never():
     assert bucket_RP.min() >= 0
     assert bucket_RP.max() < 24  # 4·6 buckets
     assert len(bucket_RP.unique()) > 8
-
-
-def test_padding_is_sorted_last_and_read_by_nobody():
-    component = Lsh(heads=HEADS, rounds=2, bucket=4, buckets=6)
-    module = torch_module(component, 10)
-    bucket_BHRP = module.hash(module.rotate(torch.randn(2, HEADS, 12, 4, dtype=torch.float64)))
-    assert (bucket_BHRP[..., 10:] == 6).all()
-    assert (bucket_BHRP[..., :10] < 6).all()
-    order_BHRP, _ = module.sort(bucket_BHRP)
-    assert set(order_BHRP[..., 10:].flatten().tolist()) == {10, 11}
-    x = torch.randn(1, 10, DIM, dtype=torch.float64)
-    plain = module(x)
-    module.pad = nn.ConstantPad1d(0, 0)
-    module.pad.forward = lambda x: torch.cat([x, 9 * torch.ones(1, 2, DIM, dtype=torch.float64)], 1)
-    torch.testing.assert_close(module(x), plain, rtol=0, atol=0)
-
-
-def test_the_undone_order_is_the_order():
-    module = torch_module(Lsh(heads=HEADS, rounds=3, bucket=4), 16)
-    order_BHRP, undo_BHPR = module.sort(torch.randint(5, (2, HEADS, 3, 16)))
-    sorted_BHS = order_BHRP.flatten(2)
-    tokens = torch.gather(sorted_BHS, 2, undo_BHPR.flatten(2)).unflatten(2, (16, 3))
-    assert torch.equal(tokens, torch.arange(16).reshape(1, 1, 16, 1).expand(2, HEADS, -1, 3))
-
-
-def test_causal_leaks_by_the_sort_and_not_by_gradient():
-    component = Lsh(heads=HEADS, rounds=2, bucket=4, causal="approximate")
-    module = torch_module(component, 32)
-    x = torch.randn(1, 32, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    jacobian = torch.autograd.functional.jacobian(lambda x: module(x).sum(-1)[0], x)[:, 0].abs().sum(-1)
-    assert jacobian.triu(1).max() == 0
-    assert jacobian.tril().max() > 0
-    with torch.no_grad():
-        before = module(x)[0, :16]
-        # the same tokens in another order fall into the same buckets: the borders between earlier ones stay
-        assert torch.equal(module(torch.cat([x[:, :16], x[:, 16:].flip(1)], 1))[0, :16], before)
-        after = module(torch.cat([x[:, :16], 0.5 * x[:, 16:].roll(1, dims=-1)], 1))[0, :16]
-    assert ((after - before).abs().amax(-1) > 1e-6).any()
-
-
-def test_memory_is_linear_with_given_buckets():
-    peaks = []
-    for tokens in (2**12, 2**13):
-        module = torch_module(Lsh(heads=HEADS, rounds=4, bucket=64, buckets=[16, 16]), tokens, "meta")
-        peaks.append(peak_bytes(module, (torch.empty(1, tokens, DIM, dtype=torch.float64, device="meta"),)))
-    assert 1.9 < peaks[1] / peaks[0] < 2.01
 
 
 # transformers ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""Mamba-2: by hand, beside transformers with the same weights, and what its chunks cost."""
+"""Mamba-2: beside transformers with the same weights, and what its chunks cost."""
 
 from __future__ import annotations
 
@@ -8,57 +8,17 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from xfcost.counting.forward import count
+from refused import refusals
+from specs import counted
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.mamba2 import Mamba2
 from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 
 
 def spot(*sides: int, dim: int = 8) -> Place:
     return Place(grid=Grid(sides), dim=dim, out_dim=dim)
-
-
-def test_a_block_by_hand() -> None:
-    # 5 tokens of 8 in 2 chunks of 4: 16 channels in 4 heads of 4, 3 numbers of state, B and C for 2 groups of heads.
-    component = Mamba2(state=3, head_dim=4, groups=2, chunk=4)
-    component.check(spot(5))
-    rows = {row.path: row for row in component.operations(spot(5))}
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "in_proj": 1920,  # 5·8·(16 + 16 + 2·2·3 + 4)
-        "conv": 896,  # 5 + 3 outputs, 4 taps, 16 + 12 channels
-        "local_scores": 384,  # 8·4·4·3
-        "local_weighted_sum": 512,  # 8·4·16
-        "state": 384,  # 8·3·16
-        "carry": 432,  # 3·3·3·16
-        "read": 384,
-        "out_proj": 640,  # 5·16·8
-    }
-    assert rows["local_scores"].attention_entries == 128  # 8·4 of 4 heads
-    assert rows["local_scores"].pairs == 11  # 10 of the whole chunk, 1 of one token
-    assert rows["pad"].moved == 256  # 8·(28 + 4)
-    assert {path: row.params for path, row in rows.items() if row.params} == {
-        "in_proj": 384,
-        "conv": 140,  # 28·4 + 28
-        "step": 4,
-        "decay": 4,
-        "skip": 4,
-        "norm": 16,
-        "out_proj": 128,
-    }
-    assert {rows[name].mixing for name in ("carry", "read", "spans")} == {"global"}
-    assert {rows[name].mixing for name in ("conv", "state", "local_scores", "fade")} == {"local"}
-    assert component.carried(8) == 16 * 3 + 3 * 28
-
-
-def test_whole_chunks_are_not_padded() -> None:
-    rows = {row.path: row for row in Mamba2(state=3, head_dim=4, chunk=4).operations(spot(8))}
-    assert rows["pad"].moved == 0
-    assert rows["local_scores"].pairs == 20
 
 
 @pytest.mark.parametrize(("groups", "tokens"), [(1, 11), (2, 16), (4, 3), (1, 1)])
@@ -101,34 +61,17 @@ def test_every_size_has_transformers_parameters(name: str) -> None:
     with torch.device("meta"):
         config = Mamba2Config(vocab_size=50288, state_size=128, n_groups=1, tie_word_embeddings=True, **settings)
         model = Mamba2ForCausalLM(config)
-    ours = count(place(load(f"mamba2-{name}"), Run())).total("params")
+    ours = counted(f"mamba2-{name}").total("params")
     assert ours == sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_a_chunk_s_size_moves_cost_from_inside_to_between() -> None:
-    """More chunks are cheaper inside and dearer between: what grows with N² is divided by Q²."""
-
-    def macs(tokens: int, chunk: int) -> tuple[int, int]:
-        rows = {row.path: row.macs for row in Mamba2(chunk=chunk).operations(spot(tokens, dim=768))}
-        return rows["local_scores"] + rows["local_weighted_sum"], rows["carry"]
-
-    (inside, between), (other_inside, other_between) = macs(2**14, 256), macs(2**14, 64)
-    assert inside == 4 * other_inside
-    assert (between, other_between) == (65 * 65 * 128 * 1536, 257 * 257 * 128 * 1536)
-
-
-@pytest.mark.parametrize(
-    ("component", "where", "field", "words"),
+test_what_it_refuses = refusals(
     [
         (Mamba2(head_dim=3), spot(5), "head_dim", "3 does not divide the 16 channels inside; it could be 1, 2, 4"),
         (Mamba2(head_dim=4, groups=3), spot(5), "groups", "4 heads don't divide into 3; it could be 1, 2, 4"),
         (Mamba2(head_dim=4), spot(3, 3), "kind", "needs a sequence without special tokens"),
-    ],
+    ]
 )
-def test_what_it_refuses(component: Mamba2, where: Place, field: str, words: str) -> None:
-    with pytest.raises(ComponentError, match=words) as refused:
-        component.check(where)
-    assert refused.value.field == field
 
 
 def test_what_it_tells() -> None:

@@ -8,14 +8,13 @@ import re
 import pytest
 
 from helpers import xf
+from specs import architecture_of
 from xfcost.api import compare
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import UsageError
 from xfcost.report.compare import comparison_plain, report
 from xfcost.report.console import plain_text
-from xfcost.spec.load import expanded, load, preset_names
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
+from xfcost.spec.load import expanded, preset_names
 
 
 def test_a_pattern_stands_for_the_presets_that_match_it() -> None:
@@ -41,7 +40,7 @@ def test_many_systems_stand_below_each_other_and_against_the_first() -> None:
 
 
 def macs(preset: str, n: int) -> int:
-    return count(place(load(preset), Run(tokens=(n,))), orders=False).total("macs") or 0
+    return count(architecture_of(preset, tokens=(n,)), orders=False).total("macs") or 0
 
 
 def test_where_fewer_macs_than_the_firsts_were_seen_first_is_named_in_the_line() -> None:

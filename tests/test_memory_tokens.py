@@ -9,21 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from strategies import as_yaml
-from whole_probe import probe
+from strategies import exact, placed
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.spec.architecture import Architecture, Part
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
+from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.modules import ModuleMaker
 
 
 def test_memory_tokens_never_take_the_class_token_s_place() -> None:
@@ -44,24 +39,17 @@ def spec(*stem_layers: dict[str, Any], **more: Any) -> dict[str, Any]:
     } | more
 
 
-def placed(folder: Path, data: dict[str, Any], **run: Any) -> Architecture:
-    file = folder / "memory.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    return place(load(str(file)), Run(**run))
-
-
 def agreed(architecture: Architecture) -> tuple[Ledger, BuiltModel]:
     live = build(architecture)
     return reconciled(count(architecture), *live), live
 
 
 def test_every_layer_works_on_the_memory_too(tmp_path: Path) -> None:
-    architecture = placed(tmp_path, spec(ENTRY_LAYER), batch=2)
+    architecture = placed(spec(ENTRY_LAYER), tmp_path, batch=2)
     ledger, _ = agreed(architecture)
     rows = {row.path: row for row in ledger.rows}
     assert architecture.grid == Grid((10,), 3)
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
+    exact(ledger)
     # 3 tokens of width 4; 13 tokens are written for each of 2 samples
     assert (rows["embed.1.prepend"].params, rows["embed.1.prepend"].moved) == (12, 2 * 13 * 4)
     assert rows["embed.1.prepend"].order == "O(m·d) parameters"
@@ -71,14 +59,14 @@ def test_every_layer_works_on_the_memory_too(tmp_path: Path) -> None:
 
 
 def test_the_grid_alone_is_compared_without_them(tmp_path: Path) -> None:
-    ledger, _ = agreed(placed(tmp_path, spec(ENTRY_LAYER), extra_tokens=False))
-    plain, _ = agreed(placed(tmp_path, spec()))
+    ledger, _ = agreed(placed(spec(ENTRY_LAYER), tmp_path, extra_tokens=False))
+    plain, _ = agreed(placed(spec(), tmp_path))
     assert ledger.totals() == plain.totals()
 
 
 def test_memory_and_class_token_add_up_and_the_later_layer_stands_first(tmp_path: Path) -> None:
     head = {"kind": "classifier", "pool": "class_token", "norm": "none", "classes": 2}
-    architecture = placed(tmp_path, spec(ENTRY_LAYER, {"kind": "class_token"}, {"kind": "position"}, head=head))
+    architecture = placed(spec(ENTRY_LAYER, {"kind": "class_token"}, {"kind": "position"}, head=head), tmp_path)
     assert architecture.grid == Grid((10,), 4)
     live = build(architecture, "cpu")
     stem_layers = live.model.get_submodule("streams.0.embed")
@@ -92,21 +80,8 @@ def test_memory_and_class_token_add_up_and_the_later_layer_stands_first(tmp_path
     assert {row.path: row.params for row in count(architecture).rows}["embed.3.table"] == 14 * 4
 
 
-def test_the_memory_itself_reads_nothing_and_tokens_read_themselves() -> None:
-    spot = Place(grid=Grid((5,)), dim=4, out_dim=4)
-    seen = probe(ModuleMaker({}).module(Part("it", MemoryTokens(count=2), spot)), (torch.zeros(1, 5, 4),))
-    assert seen.reads == (frozenset(), frozenset(), *(frozenset({n}) for n in range(5)))
-
-
 @pytest.mark.parametrize(("count_", "said"), [(0, "at least 1"), (2**17, "at most 65,536"), (None, "missing")])
 def test_how_many_must_be_said_and_be_sensible(tmp_path: Path, count_: int | None, said: str) -> None:
     entry = {"kind": "memory_tokens"} | ({} if count_ is None else {"count": count_})
     with pytest.raises(SpecError, match=said):
-        placed(tmp_path, spec(entry))
-
-
-def test_windows_refuse_them_as_any_extra_token(tmp_path: Path) -> None:
-    data = spec(ENTRY_LAYER)
-    data["stages"][0]["block"][0] = {"kind": "window", "size": 5, "heads": 2}
-    with pytest.raises(SpecError, match="expected no special tokens, got 3"):
-        placed(tmp_path, data)
+        placed(spec(entry), tmp_path)

@@ -1,4 +1,4 @@
-"""MobileViT: its blocks by hand, where they refuse to stand, and the whole beside transformers' with its weights."""
+"""MobileViT: where its blocks refuse to stand, and its totals beside transformers'."""
 
 from __future__ import annotations
 
@@ -6,28 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch import nn
 
-from strategies import as_yaml, counted_spec
-from test_against_transformers import put, scrambled, take, theirs_of, weights_of
-from whole_probe import probe
-from xfcost.counting.forward import count
+from specs import counted
+from strategies import counted_spec
+from test_against_transformers import same_totals, theirs_of
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers.concatenate import Concatenate
 from xfcost.layers.dense import Dense
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.ledger import Ledger
-from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.mechanisms.unfolded import Unfolded
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
-from xfcost.torch_models.build import Model, build
-from xfcost.torch_models.modules import MODULES
 
 transformers = pytest.importorskip("transformers")
 
@@ -36,42 +25,7 @@ def spot(*sides: int, dim: int = 6, out_dim: int | None = None, special: int = 0
     return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim)
 
 
-def counted(name: str, **run: Any) -> Ledger:
-    return count(place(load(name), Run(**run)))
-
-
 # Inverted residuals ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_an_inverted_residual_by_hand() -> None:
-    # 4×5 tokens of 6, 12 inside, every second row and column: 2×3 leave, 7 wide.
-    rows = {row.path: row for row in InvertedResidual(ratio=2, stride=2).operations(spot(4, 5, out_dim=7))}
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "expand_conv": 1440,  # 20·6·12
-        "conv": 648,  # 6·9·12
-        "project_conv": 504,  # 6·12·7
-    }
-    assert {path: row.params for path, row in rows.items() if row.params} == {
-        "expand_conv": 72,
-        "expand_norm": 24,
-        "conv": 108,
-        "norm": 24,
-        "project_conv": 84,
-        "project_norm": 14,
-    }
-    assert "add" not in rows
-    assert {path for path, row in rows.items() if row.mixes} == {"conv"}
-
-
-def test_x_is_added_where_the_shape_stays() -> None:
-    def names(component: InvertedResidual, where: Place) -> list[str]:
-        return [row.path for row in component.operations(where)]
-
-    assert names(InvertedResidual(), spot(4, 4))[-1] == "add"
-    assert names(InvertedResidual(), spot(4, 4, out_dim=8))[-1] == "project_norm"
-    assert names(InvertedResidual(stride=2), spot(4, 4))[-1] == "project_norm"
-    # nothing is expanded by a ratio of 1
-    assert names(InvertedResidual(ratio=1), spot(4, 4))[0] == "conv"
 
 
 def test_an_inverted_residual_refuses() -> None:
@@ -82,52 +36,6 @@ def test_an_inverted_residual_refuses() -> None:
 
 
 # Unfolded attention ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_unfolded_attention_by_hand() -> None:
-    # 4×6 tokens, patches of 2×2: 4 places, 6 patches.
-    component, grid = Unfolded(heads=2), Grid((4, 6))
-    assert component.reads(grid, 0) == [0, 2, 4, 12, 14, 16]
-    assert component.reads(grid, 7) == component.reads(grid, 23) == [7, 9, 11, 19, 21, 23]
-    assert component.pairs(grid) == 24 * 6
-    rows = {row.path: row for row in component.operations(spot(4, 6))}
-    assert (rows["scores"].macs, rows["scores"].attention_entries) == (4 * 36 * 6, 2 * 4 * 36)
-    assert (rows["scores"].reads, rows["scores"].reads_tokens) == ("N/P²", 6)
-
-
-def test_patches_of_one_are_full_attention() -> None:
-    one, full = (
-        sum(row.macs for row in component.operations(spot(4, 6)))
-        for component in (Unfolded(heads=2, patch=1), Full(heads=2))
-    )
-    assert one == full
-
-
-def test_its_twin_is_the_papers_unfolding() -> None:
-    """Patches and places as the public code makes them, channel by channel."""
-    torch.manual_seed(0)
-    where = spot(4, 6)
-    module = MODULES[Unfolded](Unfolded(heads=2), where).double()
-    x_BND = torch.randn(2, 24, 6, dtype=torch.float64)
-    x_BDYX = x_BND.transpose(1, 2).unflatten(2, (4, 6))
-    patches = x_BDYX.reshape(2 * 6 * 2, 2, 3, 2).transpose(1, 2).reshape(2, 6, 6, 4).permute(0, 3, 2, 1)
-    torch.testing.assert_close(module.unfold(x_BND), patches)
-    torch.testing.assert_close(module.fold(module.unfold(x_BND)), x_BND)
-
-
-def test_a_convolution_before_it_brings_the_other_places() -> None:
-    # 3×3 neighbours cover the four places of 2×2 patches: what a token then reads is the whole map.
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = MODULES[InvertedResidual](InvertedResidual(), spot(6, 8))
-            self.then = MODULES[Unfolded](Unfolded(heads=2), spot(6, 8))
-
-        def forward(self, x_BND: Tensor) -> Tensor:
-            return self.then(self.first(x_BND))
-
-    seen = probe(Both(), (torch.zeros(1, 48, 6),))
-    assert seen.reads == (frozenset(range(48)),) * 48
 
 
 def test_unfolded_attention_refuses() -> None:
@@ -145,17 +53,6 @@ def test_unfolded_attention_refuses() -> None:
 
 
 # An earlier stage beside this one ────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_concatenating_by_hand() -> None:
-    where = Place(grid=Grid((2, 3)), dim=4, out_dim=9, memory=Grid((2, 3)), memory_dim=5)
-    component = Concatenate(stage=1)
-    assert component.out(where) == (Grid((2, 3)), 9)
-    (row,) = component.operations(where)
-    assert row.moved == 6 * 9
-    assert row.only_moves
-    x_BND, earlier_BNE = torch.randn(2, 6, 4), torch.randn(2, 6, 5)
-    assert torch.equal(MODULES[Concatenate](component, where)(x_BND, earlier_BNE), torch.cat([earlier_BNE, x_BND], -1))
 
 
 def test_what_can_not_stand_beside_is_refused(tmp_path: Path) -> None:
@@ -253,83 +150,4 @@ def theirs(necks: tuple[int, ...], widths: tuple[int, ...], ratio: int, classes:
 
 @pytest.mark.parametrize("name", SIZES)
 def test_a_preset_has_their_parameters_and_macs(name: str) -> None:
-    with torch.device("meta"):
-        model, pixels = theirs(*SIZES[name]), torch.randn(1, 3, 256, 256)
-    ledger = counted(name)
-    assert sum(parameter.numel() for parameter in model.parameters()) == ledger.total("params")
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(pixels)
-    assert counter.get_total_flops() == 2 * (ledger.total("macs") or 0)
-
-
-def put_normed(conv: nn.Module, norm: nn.Module, model: nn.Module, name: str) -> None:
-    """A convolution of theirs and its norm, running statistics too."""
-    put(conv, weights_of(model), f"{name}.convolution")
-    norm.load_state_dict(model.get_submodule(f"{name}.normalization").state_dict())
-
-
-def put_inverted(block: Any, model: nn.Module, name: str) -> None:
-    put_normed(block.expand.conv, block.expand.norm, model, f"{name}.expand_1x1")
-    put_normed(block.conv, block.norm, model, f"{name}.conv_3x3")
-    put_normed(block.project_conv, block.project_norm, model, f"{name}.reduce_1x1")
-
-
-def copied(ours: Model, model: nn.Module) -> None:
-    """Their weights into ours."""
-    weights = weights_of(model)
-    stream, encoder = ours.streams[0], "mobilevit.encoder.layer"
-    put_normed(stream.embed[0].conv, stream.embed[0].norm, model, "mobilevit.conv_stem")
-    first, second, *rest = stream.stages
-    put_inverted(first.run[0][0].inner, model, f"{encoder}.0.layer.0")
-    for number, block in enumerate(second.run):
-        put_inverted(block[0].inner, model, f"{encoder}.1.layer.{number}")
-    # every MobileViT block is three of our stages: what it is given, its transformer, and what follows them
-    for number in range(3):
-        given, transformer, after = rest[2 * number : 2 * number + 3]
-        name = f"{encoder}.{2 + number}"
-        put_inverted(given.run[0][0].inner, model, f"{name}.downsampling_layer")
-        put_normed(transformer.enter[0].conv, transformer.enter[0].norm, model, f"{name}.conv_kxk")
-        put(transformer.enter[1].conv, weights, f"{name}.conv_1x1.convolution")
-        for layer, (attention, mlp) in enumerate(transformer.run):
-            put_layer(attention, mlp, weights, f"{name}.transformer.layer.{layer}")
-        normed, projection, _, fusion = after.enter
-        put(normed.norm, weights, f"{name}.layernorm")
-        put_normed(projection.conv, projection.norm, model, f"{name}.conv_projection")
-        put_normed(fusion.conv, fusion.norm, model, f"{name}.fusion")
-    dense = rest[-1].run[0][0].inner
-    dense.linear.weight.copy_(take(weights, "mobilevit.conv_1x1_exp.convolution.weight").flatten(1))
-    dense.norm.load_state_dict(model.mobilevit.conv_1x1_exp.normalization.state_dict())
-    put(ours.head.linear, weights, "classifier")
-
-
-def put_layer(attention: Any, mlp: Any, weights: dict[str, Tensor], name: str) -> None:
-    for kind, parameter in attention.inner.qkv.named_parameters():
-        there = [f"{name}.attention.attention.{part}.{kind}" for part in ("query", "key", "value")]
-        parameter.copy_(torch.cat([take(weights, one) for one in there]))
-    put(attention.inner.out, weights, f"{name}.attention.output.dense")
-    put(attention.residual_norm, weights, f"{name}.layernorm_before")
-    put(mlp.inner.fc1, weights, f"{name}.intermediate.dense")
-    put(mlp.inner.fc2, weights, f"{name}.output.dense")
-    put(mlp.residual_norm, weights, f"{name}.layernorm_after")
-
-
-@pytest.mark.parametrize("attention", ["eager", "fused"])
-@pytest.mark.parametrize("size", [(64, 64), (128, 64)])
-def test_the_whole_with_their_weights(size: tuple[int, int], attention: str, tmp_path: Path) -> None:
-    model = theirs(*SIZES["mobilevit-xxs"], classes=7).double()
-    torch.manual_seed(0)
-    for norm in model.modules():
-        if isinstance(norm, nn.BatchNorm2d):
-            norm.running_mean.normal_(std=0.1)
-            norm.running_var.uniform_(0.5, 2)
-    scrambled(model)
-    data = {"extends": "mobilevit-xxs", "name": "ours", "head": {"classes": 7}}
-    file = tmp_path / "ours.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    architecture = place(load(str(file)), Run(size=size, batch=2, dtype="float64", attention=attention))  # type: ignore[arg-type]
-    live = build(architecture, "cpu")
-    copied(live.model, model)
-    with torch.no_grad():
-        expected = model(*live.inputs).logits
-        torch.testing.assert_close(live.model(*live.inputs), expected, rtol=1e-9, atol=1e-10)
-    assert expected.std() > 1e-3  # not all alike
+    same_totals(name, lambda: theirs(*SIZES[name]))

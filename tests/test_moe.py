@@ -1,4 +1,4 @@
-"""Mixtures of experts: rows by hand, a plain loop over tokens and experts, what idles and what is dropped."""
+"""Mixtures of experts: a plain loop over tokens and experts, what idles and what is dropped."""
 
 from __future__ import annotations
 
@@ -12,42 +12,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from test_every_mechanism import example, joined, symbolic_flops, sympy
+from cases.layers import PACKED, SLOTTED
+from refused import refusals
+from test_every_mechanism import example
 from whole_probe import probe
 from xfcost.api import analyze
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers.geglu import Geglu
 from xfcost.layers.mlp import Mlp
-from xfcost.layers.moe import Groups, Moe, Shared
+from xfcost.layers.moe import Groups, Moe
 from xfcost.layers.swiglu import Swiglu
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.running.rows import row_path
 
-PACKED = (
-    Moe(),
-    Moe(experts=4, active=1, expert=Mlp(act="relu", bias=False), normalize=False),
-    Moe(experts=3, active=3, expert=Mlp(hidden=5)),
-    Moe(experts=5, active=2, router="sigmoid", expert=Geglu(hidden=4), scale=2.5, normalize=False),
-    Moe(experts=6, active=2, groups=Groups(count=3, active=1), expert=Swiglu(hidden=4, bias=True)),
-    Moe(
-        experts=8,
-        active=3,
-        router="sigmoid",
-        correction=True,
-        groups=Groups(count=4, active=2, score="top_two"),
-        scale=1.5,
-        expert=Swiglu(hidden=5),
-        shared=Shared(count=2),
-    ),
-    Moe(experts=1, active=1, expert=Mlp(), shared=Shared(hidden=7), router="sigmoid", normalize=False),
-)
-SLOTTED = (
-    Moe(capacity=1.0),
-    Moe(experts=3, active=1, capacity=0.5, expert=Mlp(), normalize=False),
-    Moe(experts=4, active=2, capacity=4.0, expert=Mlp(bias=False, act="relu"), shared=Shared()),
-)
 GRIDS = (Grid((1,)), Grid((2,)), Grid((7,)), Grid((3, 5)), Grid((2, 4), 1))
 every_component = pytest.mark.parametrize("component", [*PACKED, *SLOTTED], ids=str)
 every_grid = pytest.mark.parametrize("grid", GRIDS, ids=str)
@@ -77,90 +53,15 @@ def total(component: Moe, place: Place, quantity: str) -> int:
 # The count ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_rows_by_hand() -> None:
-    # 7 tokens of width 6, 5 experts of hidden width 4, of which a token uses 2: 14 pairs
-    component = Moe(experts=5, active=2, expert=Swiglu(hidden=4), scale=2.0, shared=Shared(count=3))
-    rows = rows_of(component, at())
-    assert (rows["router"].params, rows["router"].macs) == (30, 7 * 6 * 5)
-    assert rows["probabilities"].flops == 7 * 5 * 5
-    assert rows["choose"].comparisons == 7 * 5 * 3  # ⌈log₂ 5⌉
-    assert (rows["weights"].flops, rows["weights"].moved) == (14 * 3, 14)  # sum, divide, scale
-    assert (rows["gather"].moved, rows["scatter"].moved) == (14 * 6, 14 * 6)
-    gate = rows["experts_gate"]
-    assert (gate.params, gate.active_params, gate.macs) == (5 * 24, 2 * 24, 14 * 6 * 4)
-    assert rows["experts_down"].macs == 14 * 4 * 6
-    assert (rows["experts_act"].flops, rows["experts_glu"].flops) == (14 * 4 * 4, 14 * 4)
-    assert (rows["weigh"].flops, rows["sum"].flops) == (14 * 6, 14 * 6)
-    # three shared experts, one network of 12
-    assert (rows["shared_up"].params, rows["shared_up"].macs, rows["shared_up"].idle_params) == (72, 7 * 72, 0)
-    assert rows["shared_add"].flops == 7 * 6
-
-
-def test_group_choice_by_hand() -> None:
-    # 7 tokens, 8 experts in 4 groups of 2: best of each, 8 enter; then 4 scores, ⌈log₂ 4⌉ = 2 each
-    component = Moe(groups=Groups(count=4, active=2))
-    assert rows_of(component, at())["choose_groups"].comparisons == 7 * (8 + 4 * 2)
-    # the best two of 2: 8 times ⌈log₂ 2⌉ = 1; their sums take 8 elements
-    component = Moe(groups=Groups(count=4, active=2, score="top_two"))
-    row = rows_of(component, at())["choose_groups"]
-    assert (row.comparisons, row.flops) == (7 * (8 + 4 * 2), 7 * 8)
-
-
-def test_compute_grows_with_active_experts_and_parameters_with_all() -> None:
-    def of(**options: int) -> dict[str, int]:
-        place = at(Grid((64,)), 32)
-        component = Moe(expert=Swiglu(hidden=48), **options)
-        rows = rows_of(component, place)
-        params = {row.path: row.params for row in rows.values()}
-        experts = [row for row in rows.values() if row.path.startswith("experts_")]
-        return {
-            "params": sum(row.params for row in experts),
-            "active": sum(row.active_params for row in experts),
-            "macs": sum(row.macs for row in experts),
-            "router": params["router"],
-        }
-
-    base, more_experts, more_active = of(experts=8, active=2), of(experts=32, active=2), of(experts=8, active=6)
-    assert more_experts["params"] == 4 * base["params"]
-    assert (more_experts["macs"], more_experts["active"]) == (base["macs"], base["active"])
-    assert more_active["params"] == base["params"]
-    assert (more_active["macs"], more_active["active"]) == (3 * base["macs"], 3 * base["active"])
-    assert more_experts["router"] == 4 * base["router"]
-    assert base["macs"] == 64 * base["active"], "every active weight is met once by each token"
-
-
 def test_all_experts_active_idle_none() -> None:
     assert total(PACKED[2], at(), "active_params") == total(PACKED[2], at(), "params")
 
 
 @every_component
 @every_grid
-def test_params_of_every_row_are_those_of_its_leaf(component: Moe, grid: Grid) -> None:
-    leaves = {
-        row_path(f"it.{name}", {"it": "it"}): sum(parameter.numel() for parameter in leaf.parameters())
-        for name, leaf in make(component, at(grid), "meta").named_modules()
-        if next(leaf.children(), None) is None
-    }
-    assert {f"it.{row.path}": row.params for row in component.operations(at(grid))} == leaves
-
-
-@every_component
-@every_grid
-def test_every_row_agrees_with_the_trace(component: Moe, grid: Grid) -> None:
-    for batch, residual in ((1, "none"), (3, Residual())):
-        ledger = joined(component, at(grid), batch, residual)
-        assert ledger.agreement is not None
-        assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
-
-
-@every_component
-@every_grid
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_macs_are_half_of_what_torch_s_own_counter_says_and_backward_twice_as_many(
-    component: Moe, grid: Grid, device: str
-) -> None:
+def test_macs_are_half_of_what_torch_s_own_counter_says_and_backward_twice_as_many(component: Moe, grid: Grid) -> None:
     """On a CPU the routing decides what each expert gets, and what all get together is the same."""
-    module, (x,) = make(component, at(grid), device), example(at(grid), 2, device)
+    module, (x,) = make(component, at(grid)), example(at(grid), 2)
     ours = 2 * total(component, at(grid), "macs")
     with FlopCounterMode(display=False) as counter:
         answer = module(x.requires_grad_())
@@ -169,13 +70,6 @@ def test_macs_are_half_of_what_torch_s_own_counter_says_and_backward_twice_as_ma
         answer.sum().backward()
     assert backward.get_total_flops() == 2 * 2 * ours
     assert all(parameter.grad is not None for parameter in module.parameters())
-
-
-@pytest.mark.parametrize("component", PACKED, ids=str)
-def test_the_closed_form_in_n_is_torch_s(component: Moe) -> None:
-    n = sympy.Symbol("n", integer=True, positive=True)
-    ours = total(component, at(Grid((n,))), "macs")
-    assert sympy.expand(symbolic_flops(component, at(Grid((11,))), (n,)) - 2 * ours) == 0
 
 
 # What runs ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -319,8 +213,7 @@ def test_a_matrix_of_all_experts_is_one_tensor() -> None:
 # Bad input and what is told ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("component", "field", "words"),
+test_what_can_not_be_is_refused = refusals(
     [
         (Moe(active=9), "active", "a token can't use 9 of 8 experts"),
         (Moe(groups=Groups(count=3, active=1)), "groups", "8 experts don't divide into 3 groups; .* 1, 2, 4, 8"),
@@ -331,12 +224,8 @@ def test_a_matrix_of_all_experts_is_one_tensor() -> None:
         (Moe(expert=Swiglu(residual=Residual())), "expert", "an expert takes no 'residual'"),
         (Moe(expert=Mlp(ratio=0.1)), "expert", "ratio: "),
     ],
-    ids=str,
+    at(),
 )
-def test_what_can_not_be_is_refused(component: Moe, field: str, words: str) -> None:
-    with pytest.raises(ComponentError, match=words) as refused:
-        component.check(at())
-    assert refused.value.field == field
 
 
 def test_what_a_reader_is_told() -> None:

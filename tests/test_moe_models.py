@@ -15,16 +15,13 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_joined
+from specs import counted
 from test_against_transformers import ours_of, put, scrambled, take, transformers, weights_of
 from xfcost.api import analyze
 from xfcost.counting.forward import count
-from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.mla import Mla
 from xfcost.report.export import grouped, ledger_text
 from xfcost.spec.architecture import Mode
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 
 VOCABULARY, DIM, HIDDEN, LAYERS, HEADS = 29, 24, 20, 3, 4
 EPS = torch.finfo(torch.float64).eps  # what torch's own norm adds
@@ -310,10 +307,6 @@ def test_switch_with_their_weights(capacity: float | None, slots: int, tmp_path:
 
 
 # Every size ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def counted(name: str) -> Ledger:
-    return count(place(load(name), Run()))
 
 
 def switch(experts: int, dim: int = 768, hidden: int = 3072, layers: int = 12, every: int = 2) -> dict[str, Any]:

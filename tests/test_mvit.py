@@ -1,4 +1,4 @@
-"""MViT and MViTv2: presets against a plain model, pooling by hand, videos, and what is refused."""
+"""MViT and MViTv2: presets against a plain model, videos, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from growth import orders_at
 from plain_mvit import CONFIGS, Config, PlainMViT
-from strategies import as_yaml
+from refused import refusals
+from specs import counted
+from strategies import as_yaml, exact
+from test_against_transformers import same_totals
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual
-from xfcost.formulas.pooled_axes import PooledAxis
 from xfcost.layers.conv import Conv
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.position import Position
-from xfcost.ledger.errors import ComponentError, SpecError, UsageError
+from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.grid import Grid, video_sides
-from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.spec.architecture import Part
@@ -33,16 +33,11 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import ModuleMaker
-from xfcost.torch_models.shared.decomposed import distance_rows
 from xfcost.torch_models.sublayer import SubLayerModel
 
 
 def here(*sides: int, special: int = 0, dim: int = 8) -> Place:
     return Place(grid=Grid(sides, special), dim=dim, out_dim=dim)
-
-
-def counted(name: str, **run: object) -> Ledger:
-    return count(place(load(name), Run(**run)))  # type: ignore[arg-type]
 
 
 # Presets against a plain model ───────────────────────────────────────────────────────────────────────────────────────
@@ -55,13 +50,7 @@ def test_the_plain_model_knows_every_preset() -> None:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_presets_are_what_their_public_configurations_give(name: str) -> None:
-    with torch.device("meta"):
-        plain, pixels = PlainMViT(CONFIGS[name]).eval().requires_grad_(False), torch.empty(1, 3, *CONFIGS[name].input)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        plain(pixels)
-    ledger = counted(name)
-    assert sum(weights.numel() for weights in plain.parameters()) == ledger.total("params")
-    assert counter.get_total_flops() == 2 * ledger.total("macs")
+    same_totals(name, lambda: PlainMViT(CONFIGS[name]))
 
 
 TINY = Config(4, (1, 3), width=12, heads=2, input=(36, 52), classes=5)
@@ -177,9 +166,7 @@ def test_whole_models_give_the_numbers_of_a_plain_one(name: str, tmp_path: Path)
     plain = PlainMViT(config).double().eval().requires_grad_(requires_grad=False)
     copy_weights(ours, plain)
     torch.testing.assert_close(ours(pixels), plain(pixels), rtol=1e-9, atol=1e-10)
-    traced = reconciled(count(architecture), *build(architecture))
-    assert traced.agreement is not None
-    assert traced.agreement.exact
+    exact(reconciled(count(architecture), *build(architecture)))
 
 
 def test_parameters_follow_the_resolution_and_are_marked() -> None:
@@ -194,76 +181,7 @@ def test_parameters_follow_the_resolution_and_are_marked() -> None:
     assert after.total("params") - before.total("params") == (64**2 - 56**2) * 96
 
 
-def test_convolutions_that_pool_are_shared_by_all_heads() -> None:
-    one, four = (list(Pooling(heads=heads, head_dim=8).operations(here(4, 4, dim=32))) for heads in (1, 4))
-    for heads, rows in ((1, one), (4, four)):
-        pool = next(row for row in rows if row.path == "pool_k")
-        assert (pool.params, pool.macs) == (9 * 8, 16 * 9 * 8 * heads)
-
-
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_row_of_nine_tokens_by_hand() -> None:
-    # Keys at 0, 4 and 8, each of the token and its neighbours: 2 and 6 go into none. Queries at 0, 2, 4, 6, 8.
-    component, row = Pooling(heads=1, q_stride=2, kv_stride=4), Grid((9,))
-    assert (component.queries(row), component.keys(row)) == ((5,), (3,))
-    keys = {0, 1, 3, 4, 5, 7, 8}
-    assert [set(component.reads(row, query)) - keys for query in range(5)] == [set(), {2}, set(), {6}, set()]
-    assert component.pairs(row) == 5 * 7 + 2
-    # Without a pool of its own a query of [CLS] reads what all keys stand for, and itself.
-    alone = Pooling(heads=1, q_size=1, kv_stride=4)
-    assert list(alone.reads(Grid((9,), 1), 0)) == [0, *(token + 1 for token in sorted(keys))]
-
-
-def test_one_key_alone_leaves_queries_without_a_choice() -> None:
-    # Softmax over one key is 1: what the query is pooled from is not read, unless it is added.
-    row = Grid((3,))
-    assert set(Pooling(heads=1, kv_stride=4).reads(row, 2)) == {0, 1}
-    assert set(Pooling(heads=1, kv_stride=4, residual_pooling="all").reads(row, 2)) == {0, 1, 2}
-
-
-def test_windows_cut_keys_and_not_kernels() -> None:
-    # 8 tokens, windows of 4: keys 0 … 3 are of tokens 0 … 4, one of them beyond the border.
-    axis = PooledAxis(8, (1, 1), (3, 1), window=4)
-    assert list(axis.covered_tokens(3)) == [0, 1, 2, 3, 4]
-    assert list(axis.covered_tokens(4)) == [3, 4, 5, 6, 7]
-
-
-def test_distances_count_in_steps_of_the_finer_grid() -> None:
-    # 4 queries, 2 keys at 0 and 2 (in queries' steps): distance i - 2j, the farthest before (-2) in row 0.
-    assert distance_rows(4, 2).tolist() == [[2, 0], [3, 1], [4, 2], [5, 3]]
-    assert distance_rows(2, 4).tolist() == [[3, 2, 1, 0], [5, 4, 3, 2]]
-    # 20 and 39, an odd grid through a stride: whole rows of a table of 2·39 - 1.
-    assert distance_rows(20, 39).min() == 0
-    assert distance_rows(20, 39).max() < 2 * 39 - 1
-
-
-def test_position_scores_by_hand() -> None:
-    # 2 heads of 4, 6×6 queries against 3×3 keys: 36·8·(3 + 3) MACs; tables of 2·(2·6 - 1) rows of 4.
-    component = Pooling(heads=2, kv_stride=2, bias="decomposed")
-    rows = {row.path: row for row in component.operations(here(6, 6))}
-    assert rows["position_scores"].macs == 36 * 8 * 6
-    assert (rows["tables"].params, rows["tables"].moved) == (2 * 11 * 4, 2 * 6 * 3 * 4)
-    assert rows["tables"].once
-    assert rows["spread"].flops == 2 * 36 * 9
-    # [CLS] has no position: its rows and columns are filled up.
-    rows = {row.path: row for row in component.operations(here(6, 6, special=1))}
-    assert rows["spread"].moved == 2 * 37 * 10
-    assert rows["position_scores"].macs == 36 * 8 * 6
-
-
-def test_what_joins_the_stream_is_pooled_and_widened() -> None:
-    # 5×5 through a stride of 2 and a maximum of 3×3: 3×3 places of 16 columns, 9 comparisons each.
-    component = Pooling(heads=2, q_stride=2, out_width=16)
-    rows = {row.path: row for row in component.shortcut(here(5, 5))}
-    assert rows["residual_projection"].macs == 25 * 8 * 16
-    assert rows["residual_pool"].comparisons == 9 * 16 * 9
-    assert component.out(here(5, 5)) == (Grid((3, 3)), 16)
-    # Frames have no strides: 3×3 of each.
-    video = Pooling(heads=2, q_stride=[1, 2, 2])
-    assert next(video.shortcut(here(4, 5, 5))).comparisons == 4 * 9 * 8 * 9
-    assert not list(Pooling(heads=2).shortcut(here(5, 5)))
 
 
 def test_an_mlp_that_widens_projects_what_it_takes() -> None:
@@ -277,11 +195,6 @@ def test_an_mlp_that_widens_projects_what_it_takes() -> None:
     assert torch.equal(after(x), after.residual_norm(after.residual_projection(x) + after.inner(x)))
     assert [row.path for row in component.shortcut(spot)] == ["residual_projection"]
     assert not list(Mlp(out_width=8).shortcut(spot))
-
-
-def test_an_mlp_that_widens_mixes_no_tokens_in_chunks_either() -> None:
-    rows = {row.path: row for row in Mlp(out_width=12, chunks=2).operations(here(5))}
-    assert (rows["fc2"].macs, rows["join"].moved) == (5 * 32 * 12, 5 * 12)
 
 
 # Videos ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -334,27 +247,10 @@ def test_a_video_wants_a_entry_that_slides(tmp_path: Path) -> None:
     assert live.model(*live.inputs).shape == (2, 40, 8)
 
 
-def test_a_cube_reads_a_cube() -> None:
-    entry = Conv(size=[3, 7, 7], stride=[2, 4, 4], channels=96)
-    row = next(entry.operations(Place(grid=Grid((16, 224, 224)), dim=3, out_dim=96)))
-    assert (row.macs, row.params) == (8 * 56 * 56 * 147 * 3 * 96, 147 * 3 * 96 + 96)
-    assert (row.reads, row.reads_tokens, row.mixing) == ("W³", 147, "local")
-
-
-def test_separate_positions_by_hand() -> None:
-    # 3 steps of 2×5 places and a class token: 3 + 10 + 1 rows; 30 sums once, 31 vectors laid one after the other.
-    rows = {row.path: row for row in Position(form="separate").operations(here(3, 2, 5, special=1))}
-    assert (rows["tables"].params, rows["tables"].flops, rows["tables"].moved) == (14 * 8, 30 * 8, 31 * 8)
-    assert rows["tables"].bound
-    assert rows["tables"].once
-    assert rows["add"].flops == 31 * 8
-
-
 # What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("component", "spot", "field", "message"),
+test_what_can_not_stand_is_refused = refusals(
     [
         (Pooling(heads=2, q_size=2), here(4, 4), "q_size", "odd sizes, got 2"),
         (Pooling(heads=2, kv_size=[3, 4]), here(4, 4), "kv_size", "odd sizes"),
@@ -368,13 +264,8 @@ def test_separate_positions_by_hand() -> None:
         (Mlp(tokens="class_token", out_width=4), here(4, special=1), "out_width", "pass by"),
         (Position(form="separate"), here(4), "form", "two axes or more"),
         (Position(form="separate", length=4), here(2, 2), "length", "as many as the grid has"),
-    ],
-    ids=str,
+    ]
 )
-def test_what_can_not_stand_is_refused(component: Pooling | Position, spot: Place, field: str, message: str) -> None:
-    with pytest.raises(ComponentError, match=message) as refused:
-        component.check(spot)
-    assert refused.value.field == field
 
 
 def test_heads_divide_the_width_that_comes_out() -> None:

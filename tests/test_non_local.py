@@ -1,4 +1,4 @@
-"""The non-local block and SAGAN's layer: hand arithmetic, the rows in print, options that can't stand."""
+"""The non-local block and SAGAN's layer: the rows in print, options that can't stand."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from refused import refusals
 from xfcost.formulas.component import Mixer, Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.non_local import NonLocal
@@ -52,16 +52,6 @@ def test_non_local_blocks_to_the_unit(sides, dim, pool, width, expected):
     assert traced.unsupported == {}
 
 
-def test_a_spacetime_block_pools_space_alone():
-    # 4·14·14 queries; pools of 1×2×2 leave 4·7·7 = 196 keys, each of 4 tokens: all 784 are read.
-    component, place = NonLocal(width=512, pool=[1, 2, 2]), at((4, 14, 14), 1024)
-    row = rows(component, place)["scores"]
-    assert (row.macs, row.attention_entries, row.pairs) == (784 * 196 * 512, 784 * 196, None)
-    assert (row.reads, row.reads_tokens) == ("N/W²", 196)
-    assert component.pairs(place.grid) == 784 * 784
-    assert rows(component, place)["pool"].comparisons == 784 * 1024
-
-
 def test_what_fills_no_pool_is_not_read_and_told():
     # 3×5 in pools of 2: one row of two pools; the last row and the last column go into no key.
     component, place = NonLocal(width=2, pool=2), at((3, 5), 6)
@@ -70,12 +60,6 @@ def test_what_fills_no_pool_is_not_read_and_told():
     assert rows(component, place)["scores"].attention_entries == 15 * 2
     assert "the last 1×1 positions along its axes go into no output" in next(component.notes(place))
     assert list(NonLocal(width=2).notes(place)) == []
-
-
-def test_parameters_of_a_block_by_hand():
-    # θ, φ, g: 8·4 + 4 each; W_z: 4·8 + 8; batch norm: 2·8. Without biases and norm: 4·32.
-    assert totals(NonLocal(), at((3, 3), 8))[0] == 3 * 36 + 40 + 16
-    assert totals(NonLocal(projection_bias=False, norm="none"), at((3, 3), 8))[0] == 128
 
 
 SAGAN: list[tuple[dict[str, Any], int, int, tuple[int, int, int]]] = [
@@ -93,31 +77,6 @@ def test_sagan_layers_to_the_unit(options, side, dim, expected):
     assert totals(Sagan(**options), at((side, side), dim)) == expected
 
 
-@pytest.mark.parametrize("fused", [False, True])
-def test_sagan_scales_no_score(fused):
-    """The same rows as a scaled core but for N·d/8 multiplications, and the trace agrees."""
-    place = at((4, 4), 16, fused=fused)
-    names = set(rows(Sagan(), place))
-    assert ("attention" if fused else "softmax") in names
-    assert "scale" not in names
-    # 16² scores: 2·16²·(2 + 2) FLOPs of products and 5·16² of softmax, whatever runs them
-    core = [row for name, row in rows(Sagan(), place).items() if name not in ("f", "g", "h", "v", "gamma")]
-    assert sum(row.flops for row in core) == 2 * 256 * 4 + 5 * 256
-    with torch.device("meta"):
-        traced = trace(MODULES[Sagan](Sagan(), place).eval(), (torch.randn(1, 16, 16),))
-    assert traced.flops == sum(row.flops for row in rows(Sagan(), place).values())
-
-
-def test_sagan_s_public_code_pools_after_its_maps_and_the_non_local_block_before():
-    place = at((4, 4), 16)
-    sagan, non_local = rows(Sagan(value_reduction=2, pool=2), place), rows(NonLocal(pool=2), place)
-    assert sagan["g"].macs == 16 * 16 * 2  # all positions
-    assert sagan["pool_keys"].comparisons + sagan["pool_values"].comparisons == 16 * (2 + 8)
-    assert non_local["phi"].macs == 4 * 16 * 8  # a quarter of them
-    assert list(sagan).index("g") < list(sagan).index("pool_keys")
-    assert list(non_local).index("pool") < list(non_local).index("phi")
-
-
 REFUSED: list[tuple[Mixer, Place, str, str]] = [
     (NonLocal(), at((3,), 7), "width", "7 is odd"),
     (NonLocal(pool=2), at((1, 4), 8), "pool", "a kernel of 2×2 .* does not fit the grid 1×4"),
@@ -129,15 +88,4 @@ REFUSED: list[tuple[Mixer, Place, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("component", "place", "field", "message"), REFUSED)
-def test_what_can_not_stand_is_refused(component, place, field, message):
-    with pytest.raises(ComponentError, match=message) as refused:
-        component.check(place)
-    assert refused.value.field == field
-
-
-def test_extra_tokens_are_read_where_nothing_is_pooled():
-    place = at((2, 2), 8, special=1)
-    assert list(NonLocal().reads(place.grid, 0)) == [0, 1, 2, 3, 4]
-    assert totals(NonLocal(), place)[2] == 25
-    assert totals(NonLocal(), at((1, 1), 8))[2] == 1
+test_what_can_not_stand_is_refused = refusals(REFUSED)

@@ -1,4 +1,4 @@
-"""Nyström attention: arithmetic, the exact branch, padding, the inverse, and transformers' Nystromformer."""
+"""Nyström attention: the exact branch, padding, the inverse, and the totals of transformers' Nystromformer."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import as_yaml, counted_spec
+from refused import refusals
+from strategies import counted_spec
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import build
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.nystrom import NystromAttention, PseudoInverse
 
@@ -33,33 +32,6 @@ def spot(n: int, dim: int = 6, *, fused: bool = False) -> Place:
 
 def noise(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-
-def test_rows_by_hand() -> None:
-    # N=10 padded to P=12, d=6, h=2, d_k=3, m=4, w=3.
-    rows = {row.path: row for row in Nystrom(heads=2, landmarks=4, conv=3).operations(spot(10))}
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "qkv": 12 * 6 * 18,
-        "query_scores": 12 * 4 * 6,
-        "landmark_scores": 4 * 4 * 6,
-        "key_scores": 12 * 4 * 6,
-        "inverse": 24 * 2 * 4**3,
-        "query_inverse": 2 * 12 * 4 * 4,
-        "key_weighted_sum": 12 * 4 * 6,
-        "weighted_sum": 12 * 4 * 6,
-        "conv": 12 * 3 * 6,
-        "out": 10 * 6 * 6,
-    }
-    assert {path: row.attention_entries for path, row in rows.items() if row.attention_entries} == {
-        "query_scores": 96,
-        "landmark_scores": 32,
-        "key_scores": 96,
-    }
-    assert (rows["pad"].moved, rows["conv"].params, rows["inverse"].comparisons) == (72, 6, 8)
-    # 32 entries: summed, divided, and six times three differences and a quarter.
-    assert rows["inverse"].flops == 2 * 24 * 2 * 64 + 32 * (2 + 6 * 4)
-    assert rows["landmarks"].reads_tokens == 3
-    assert not rows["conv"].content_dependent
 
 
 @pytest.mark.parametrize("n", [3, 4, 5])
@@ -116,17 +88,13 @@ def test_a_sample_does_not_depend_on_the_others_beside_it() -> None:
     torch.testing.assert_close(module(x)[:1], module(x[:1]), rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize(
-    ("component", "field", "message"),
+test_options_that_can_not_be = refusals(
     [
         (Nystrom(heads=2, conv=64), "conv", "64 is even, and the kernel is centred; try 63 or 65"),
         (Nystrom(heads=2, causal=True), "causal", "'nystrom' has no causal form: every landmark is a mean of tokens"),
     ],
+    spot(6),
 )
-def test_options_that_can_not_be(component: Nystrom, field: str, message: str) -> None:
-    with pytest.raises(ComponentError, match=message) as refused:
-        component.check(spot(6))
-    assert refused.value.field == field
 
 
 def test_counting_is_quick_whatever_n() -> None:
@@ -174,46 +142,6 @@ def test_parameters_and_macs_are_transformers_s(n: int, landmarks: int, conv: in
         model(torch.zeros(1, n, dtype=torch.long))
     assert ledger.total("params") == sum(parameter.numel() for parameter in model.parameters())
     assert 2 * ledger.total("macs") == counter.get_total_flops()
-
-
-@pytest.mark.parametrize(("n", "landmarks"), [(16, 4), (8, 8)])
-def test_outputs_are_transformers_s(n: int, landmarks: int, tmp_path: Path) -> None:
-    # One head and one sample: transformers starts its iteration from the largest column sum of all heads and samples.
-    model = theirs(n, landmarks, heads=1).double()
-    file = tmp_path / "ours.yaml"
-    file.write_text(as_yaml({"name": "ours"} | spec(n, landmarks, heads=1)), encoding="utf-8")
-    ours = build(place(load(str(file)), Run()), "cpu").model.double()
-    copy_weights(model, ours)
-    numbers = torch.arange(n)[None] % 31
-    mine, other = ours(numbers), model(numbers).last_hidden_state
-    torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9)
-
-
-def copy_weights(theirs: Any, ours: Any) -> None:
-    """Theirs into ours, by place; the norms' ε too, which costs nothing."""
-    stream = ours.streams[0]
-    token, position, kind, norm = stream.embed
-    for mine, other in (
-        (token.lookup.weight, theirs.embeddings.word_embeddings.weight),
-        (kind.lookup.weight, theirs.embeddings.token_type_embeddings.weight),
-    ):
-        mine.copy_(other)
-    # ours takes the first rows, theirs begins at the third
-    position.table.weight.copy_(theirs.embeddings.position_embeddings.weight.roll(-2, 0))
-    norm.norm.load_state_dict(theirs.embeddings.LayerNorm.state_dict())
-    norm.norm.eps = theirs.embeddings.LayerNorm.eps
-    for block, layer in zip(stream.stages[0].run, theirs.encoder.layer, strict=True):
-        attention, mlp = block
-        mine, other = attention.inner, layer.attention.self
-        mine.qkv.weight.copy_(torch.cat([part.weight for part in (other.query, other.key, other.value)]))
-        mine.qkv.bias.copy_(torch.cat([part.bias for part in (other.query, other.key, other.value)]))
-        mine.conv.weight.copy_(other.conv.weight)
-        mine.out.load_state_dict(layer.attention.output.dense.state_dict())
-        mlp.inner.fc1.load_state_dict(layer.intermediate.dense.state_dict())
-        mlp.inner.fc2.load_state_dict(layer.output.dense.state_dict())
-        for sub, norm_theirs in ((attention, layer.attention.output.LayerNorm), (mlp, layer.output.LayerNorm)):
-            sub.residual_norm.load_state_dict(norm_theirs.state_dict())
-            sub.residual_norm.eps = norm_theirs.eps
 
 
 def test_the_released_encoders() -> None:

@@ -572,7 +572,8 @@ def test_float32_has_a_bound_without_tf32_and_one_with_it():
 
 
 @pytest.mark.parametrize(
-    ("on", "dtype"), [("a100-sxm-80", "bfloat16"), ("v100-sxm2-16", "float32"), ("rtx-3090", "float32")]
+    ("on", "dtype"),
+    [("a100-sxm-80", "bfloat16"), ("a100-sxm-80", "float64"), ("v100-sxm2-16", "float32"), ("rtx-3090", "float32")],
 )
 def test_other_dtypes_and_devices_without_a_faster_tf32_have_one_bound(on, dtype):
     ledger = xfcost.analyze("vit", on=on, dtype=dtype, trace=False)

@@ -10,6 +10,7 @@ import pytest
 
 from cases import CASES
 from growth import exponent, orders_at
+from specs import architecture_of
 from strategies import place_for
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, SubLayer, single_token
@@ -31,9 +32,7 @@ from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.mechanisms.window import Window
 from xfcost.mechanisms.window_pooling import WindowPooling
-from xfcost.spec.load import load, preset_names
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
+from xfcost.spec.load import preset_names
 
 ENLARGED = 2**30
 
@@ -44,7 +43,7 @@ def test_every_costly_row_of_every_preset_has_an_order(mode: str, attention: str
     counted = 0
     for preset in preset_names():
         with contextlib.suppress(SpecError, UsageError):  # many have no step
-            architecture = place(load(preset), Run(mode=mode, attention=attention))  # type: ignore[arg-type]
+            architecture = architecture_of(preset, mode=mode, attention=attention)  # type: ignore[arg-type]
             for row in count(architecture).rows:
                 assert (row.order is not None) == costs(row), (preset, row.path)
             counted += 1
@@ -209,7 +208,7 @@ MIXING = {
 
 @pytest.mark.parametrize("preset", MIXING)
 def test_what_mixes_has_the_letters_of_its_paper(preset: str) -> None:
-    rows = count(place(load(preset), Run())).rows
+    rows = count(architecture_of(preset)).rows
     assert ", ".join(sorted({str(row.order) for row in rows if row.mixes and row.macs})) == MIXING[preset]
 
 
@@ -246,7 +245,7 @@ def test_axes_of_a_video() -> None:
 
 
 def test_rows_that_only_move_data_have_no_order() -> None:
-    found = {row.path: row.order for row in count(place(load("vit-b16"), Run())).rows}
+    found = {row.path: row.order for row in count(architecture_of("vit-b16")).rows}
     assert found["head.pool"] is None
     assert found["stages.0.block.0.scores"] == "O(N²·d)"
     assert found["stages.0.block.0.residual_norm"] == "O(N·d)"
@@ -254,7 +253,7 @@ def test_rows_that_only_move_data_have_no_order() -> None:
 
 
 def test_shared_tables_and_streams_that_do_not_run_have_orders() -> None:
-    found = {row.path: row.order for row in count(place(load("t5-small"), Run(mode="decode"))).rows}
+    found = {row.path: row.order for row in count(architecture_of("t5-small", mode="decode")).rows}
     assert found["shared.embedding"] == "O(V·d) parameters"
     assert found["shared.decoder_bias"] == "O(h·k) parameters"
     # The encoder is idle: its parameters are there, and no work.
@@ -262,7 +261,7 @@ def test_shared_tables_and_streams_that_do_not_run_have_orders() -> None:
 
 
 def test_many_ledgers_are_counted_without_orders() -> None:
-    architecture = place(load("vit-b16"), Run())
+    architecture = architecture_of("vit-b16")
     with_orders, without = count(architecture), count(architecture, orders=False)
     assert all(row.order is None for row in without.rows)
     assert with_orders.total("macs") == without.total("macs")

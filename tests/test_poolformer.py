@@ -1,66 +1,26 @@
-"""PoolFormer: what a border token reads and divides by, what mixes globally, and transformers' model beside ours."""
+"""PoolFormer: what kernels of any stride read, what mixes globally, and totals beside transformers'."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import as_yaml
-from xfcost.counting.forward import count
+from specs import counted
+from test_against_transformers import same_totals
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.average_pool import AveragePool
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
-from xfcost.torch_models.build import build
-from xfcost.torch_models.mechanisms.average_pool import AveragePooling
 
 transformers = pytest.importorskip("transformers")
 
 
 def spot(grid: Grid, dim: int = 1) -> Place:
     return Place(grid=grid, dim=dim, out_dim=dim)
-
-
-def test_a_corner_reads_4_an_edge_6_and_the_inside_9() -> None:
-    component, grid = AveragePool(), Grid((3, 4))
-    assert component.reads(grid, 0) == [0, 1, 4, 5]
-    assert component.reads(grid, 1) == [0, 1, 2, 4, 5, 6]
-    assert component.reads(grid, 5) == [0, 1, 2, 4, 5, 6, 8, 9, 10]
-    assert component.pairs(grid) == 4 * 4 + 6 * 6 + 2 * 9
-
-
-def test_a_border_divides_by_the_tokens_that_are_there() -> None:
-    # 3×3, a single 1 in the corner: its neighbours' means are 1/4 (itself), 1/6 (edges) and 1/9 (the middle).
-    pool = AveragePooling(AveragePool(), spot(Grid((3, 3))))
-    x = torch.zeros(1, 9, 1)
-    x[0, 0] = 1
-    expected = torch.tensor([1 / 4 - 1, 1 / 6, 0, 1 / 6, 1 / 9, 0, 0, 0, 0])
-    torch.testing.assert_close(pool(x)[0, :, 0], expected)
-    # Equal tokens are their own mean, at the border too; one token alone always is.
-    assert pool(torch.full((1, 9, 1), 3.0)).abs().max() == 0
-    assert AveragePooling(AveragePool(), spot(Grid((1, 1))))(torch.full((1, 1, 1), 3.0)).abs().max() == 0
-    assert AveragePool().reads(Grid((1, 1)), 0) == []
-
-
-def test_pooling_by_hand() -> None:
-    # 12 tokens of 10 channels: 9 additions each (padding included, as for every pool), one subtraction; no weights.
-    rows = {row.path: row for row in AveragePool().operations(spot(Grid((3, 4)), 10))}
-    assert {path: (row.params, row.macs, row.flops) for path, row in rows.items()} == {
-        "pool": (0, 0, 1080),
-        "subtract": (0, 0, 120),
-    }
-    assert (rows["pool"].mixing, rows["pool"].reads, rows["pool"].reads_tokens) == ("local", "W²", 9)
-    assert not rows["pool"].content_dependent
 
 
 @pytest.mark.parametrize(
@@ -113,7 +73,7 @@ def test_what_a_kernel_of_any_stride_reads(drawn: tuple[Kernel, tuple[int, ...]]
 
 
 def test_pooling_is_local_and_its_group_norms_are_global() -> None:
-    ledger = count(place(load("poolformer-s12"), Run()))
+    ledger = counted("poolformer-s12")
     mixing = {row.operation: (row.mixing, row.reads) for row in ledger.rows if row.mixes}
     assert mixing == {
         "conv": ("local", "W²"),
@@ -124,7 +84,7 @@ def test_pooling_is_local_and_its_group_norms_are_global() -> None:
     # a group norm's statistics come from the content; nothing else that mixes does
     assert {row.operation for row in ledger.rows if row.content_dependent} == {"residual_norm", "norm"}
     assert any("over all tokens: the norms of the residuals mix globally" in note for note in ledger.metadata.notes)
-    assert not any("mix globally" in note for note in count(place(load("convnext-t"), Run())).metadata.notes)
+    assert not any("mix globally" in note for note in counted("convnext-t").metadata.notes)
     # in MACs it mixes by the convolutions at its stem_layers alone
     assert {row.operation for row in ledger.rows if row.mixes and row.macs} == {"conv"}
 
@@ -141,62 +101,8 @@ SIZES = {"s12": (64, 2), "s24": (64, 4), "s36": (64, 6), "m36": (96, 6), "m48": 
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_parameters_are_transformers_to_the_unit(size: str) -> None:
+def test_parameters_and_macs_are_transformers_to_the_unit(size: str) -> None:
     dim, depth = SIZES[size]
     last = [320, 512] if dim == 64 else [4 * dim, 8 * dim]
-    with torch.device("meta"):
-        model = theirs(hidden_sizes=[dim, 2 * dim, *last], depths=[depth, depth, 3 * depth, depth], num_labels=1000)
-    ours = count(place(load(f"poolformer-{size}"), Run())).total("params")
-    assert ours == sum(parameter.numel() for parameter in model.parameters())
-
-
-def test_outputs_and_macs_are_transformers_with_the_same_weights(tmp_path: Path) -> None:
-    dims, depths, size = [6, 8, 10, 12], [1, 2, 1, 1], [71, 54]  # nothing divides: 17×14, 9×7, 5×4, 3×2
-    stages = [
-        {
-            "dim": dim,
-            "depth": depth,
-            "enter": [{"kind": "conv", "size": 3, "stride": 2, "padding": 1}] if number else [],
-            "block": [{"kind": "average_pool"}, {"kind": "mlp"}],
-        }
-        for number, (dim, depth) in enumerate(zip(dims, depths, strict=True))
-    ]
-    file = tmp_path / "small.yaml"
-    small = {"extends": "poolformer-s12", "name": "small", "input": {"size": size}, "stages": stages}
-    file.write_text(as_yaml(small | {"head": {"kind": "classifier", "norm": "group_norm", "classes": 7}}))
-    architecture = place(load(str(file)), Run(batch=2))
-    live = build(architecture, "cpu")
-    model = theirs(hidden_sizes=dims, depths=depths, num_labels=7)
-    torch.manual_seed(0)
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    copy(model, live.model)
-    image = torch.randn(2, 3, *size, dtype=torch.float64)
-    torch.testing.assert_close(live.model.double()(image), model.double()(image).logits, rtol=1e-9, atol=1e-10)
-    with FlopCounterMode(display=False) as counter:
-        model(image)
-    assert counter.get_total_flops() == 2 * count(architecture).total("macs")
-
-
-def copy(model: nn.Module, ours: nn.Module) -> None:
-    """Their weights into ours, name by name; every one of ours is given."""
-    encoder = model.poolformer.encoder
-    given: dict[str, torch.Tensor] = {}
-
-    def put(at: str, module: nn.Module) -> None:
-        given.update({f"{at}.{name}": weight for name, weight in module.named_parameters()})
-
-    for number, (entry, blocks) in enumerate(zip(encoder.patch_embeddings, encoder.block, strict=True)):
-        stage = f"streams.0.stages.{number}"
-        put(f"{stage}.enter.0.conv" if number else "streams.0.embed.0.conv", entry.projection)
-        for at, block in enumerate(blocks):
-            put(f"{stage}.run.{at}.0.residual_norm", block.before_norm)
-            put(f"{stage}.run.{at}.1.residual_norm", block.after_norm)
-            put(f"{stage}.run.{at}.1.inner.fc1", block.output.conv1)
-            put(f"{stage}.run.{at}.1.inner.fc2", block.output.conv2)
-            given[f"{stage}.run.{at}.0.residual_layer_scale.weight"] = block.layer_scale_1
-            given[f"{stage}.run.{at}.1.residual_layer_scale.weight"] = block.layer_scale_2
-    put("head.norm", model.norm)
-    put("head.linear", model.classifier)
-    mine = ours.state_dict()
-    ours.load_state_dict({name: weight.reshape(mine[name].shape) for name, weight in given.items()})
+    sizes = {"hidden_sizes": [dim, 2 * dim, *last], "depths": [depth, depth, 3 * depth, depth], "num_labels": 1000}
+    same_totals(f"poolformer-{size}", lambda: theirs(**sizes))

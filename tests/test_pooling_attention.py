@@ -8,52 +8,39 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
+from cases.layers import POOLING_ATTENTION
 from growth import exponent, orders_at
-from references.inducing import multihead
-from references.plain import normed
-from strategies import as_yaml
+from strategies import exact, loaded
 from test_every_mechanism import LargestTensor
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.diagram import diagram
-from xfcost.counting.forward import batched, count
+from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
-from xfcost.formulas.component import Place, Residual
+from xfcost.formulas.component import Place
 from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Metadata
 from xfcost.report.console import plain_text
 from xfcost.report.diagram import render
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import Loaded, load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.running.rows import row_path
 
 WIDTH, OUT = 5, 6
-COMPONENTS = (
-    PoolingAttention(count=3, heads=2),
-    PoolingAttention(count=1, heads=3, output_projection=False, residual=Residual(place="post", norm="none")),
-    PoolingAttention(count=4, heads=1, head_dim=5, residual=Residual()),
-    PoolingAttention(count=2, heads=2, residual=Residual(place="res_post"), projection_bias=False),
-    PoolingAttention(count=2, heads=2, head_dim=7, residual="none"),
-)
 GRIDS = (Grid((1,)), Grid((7,)), Grid((3, 5)), Grid((2, 2), 1))
-CASES = [(component, grid, fused) for component in COMPONENTS for grid in GRIDS for fused in (False, True)]
+CASES = [(component, grid, fused) for component in POOLING_ATTENTION for grid in GRIDS for fused in (False, True)]
 every_case = pytest.mark.parametrize(("component", "grid", "fused"), CASES, ids=str)
-every_component = pytest.mark.parametrize("component", COMPONENTS, ids=str)
+every_component = pytest.mark.parametrize("component", POOLING_ATTENTION, ids=str)
 
 
 def spot(grid: Grid, *, fused: bool = False) -> Place:
@@ -75,32 +62,6 @@ def tokens(grid: Grid, batch: int = 2) -> Tensor:
 
 
 @every_case
-def test_rows_are_the_leaves_of_the_live_entry(component: PoolingAttention, grid: Grid, *, fused: bool) -> None:
-    where = spot(grid, fused=fused)
-    component.check(where)
-    rows = list(component.operations(where))
-    module = made(component, where, "meta")
-    leaves = {
-        row_path(f"it.{name}", {"it": "it"}): sum(parameter.numel() for parameter in leaf.parameters())
-        for name, leaf in module.named_modules()
-        if next(leaf.children(), None) is None
-    }
-    assert {f"it.{row.path}": row.params for row in rows} == leaves
-    for batch in (1, 2):
-        counted = tuple(msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}") for row in rows)
-        ledger = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=grid.tokens), rows=counted)
-        holder = nn.Sequential()
-        holder.add_module("it", module)
-        x = tokens(grid, batch).to("meta")
-        agreement = reconciled(ledger, holder, (x,), {"it": "it"}).agreement
-        assert agreement is not None
-        assert agreement.exact, agreement
-        with FlopCounterMode(display=False) as counter:
-            module(x)
-        assert counter.get_total_flops() == 2 * sum(row.macs for row in counted) > 0
-
-
-@every_case
 def test_every_query_reads_every_token(component: PoolingAttention, grid: Grid, *, fused: bool) -> None:
     seen = probe(made(component, spot(grid, fused=fused)), (tokens(grid),))
     assert seen.reads == tuple(frozenset(component.reads(grid, query)) for query in range(component.count))
@@ -108,37 +69,6 @@ def test_every_query_reads_every_token(component: PoolingAttention, grid: Grid, 
     mixing = [row for row in component.operations(spot(grid, fused=fused)) if row.mixes]
     assert {(row.mixing, row.reads, row.reads_tokens) for row in mixing} == {("global", "N", grid.total)}
     assert sum(row.pairs or 0 for row in mixing) == component.pairs(grid)
-
-
-@every_case
-def test_outputs_and_gradients_are_the_papers_formula(component: PoolingAttention, grid: Grid, *, fused: bool) -> None:
-    module = made(component, spot(grid, fused=fused)).requires_grad_()
-    x = tokens(grid).requires_grad_()
-    parts: Any = module
-    seeds = parts.seeds.weight.repeat(2, 1, 1)
-    kind = "none" if component.residual == "none" else component.residual.norm
-    place_ = component.residual if component.residual == "none" else component.residual.place
-    if place_ == "pre":
-        read = multihead(
-            parts.inner, normed(kind, parts.seeds_norm, seeds), normed(kind, parts.tokens_norm, x), component.heads
-        )
-    else:
-        read = multihead(parts.inner, seeds, x, component.heads)
-    plain = {
-        "none": lambda: read,
-        "pre": lambda: seeds + read,
-        "post": lambda: normed(kind, parts.norm, seeds + read),
-        "res_post": lambda: seeds + normed(kind, parts.norm, read),
-    }[place_]()
-    ours = module(x)
-    torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-12)
-    leaves = [x, *module.parameters()]
-    weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    first, second = (
-        torch.autograd.grad((answer * weights).sum(), leaves, materialize_grads=True) for answer in (ours, plain)
-    )
-    for one, other in zip(first, second, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
 
 
 @every_component
@@ -171,22 +101,6 @@ def test_no_tensor_grows_faster_than_the_tokens(component: PoolingAttention) -> 
     assert math.log2(largest[1] / largest[0]) <= 1.01
 
 
-def test_a_entry_by_hand() -> None:
-    # 10 tokens of width 5, 3 seeds of width 6, 2 heads of 3
-    rows = {row.path: row for row in COMPONENTS[0].operations(spot(Grid((10,))))}
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "q": 3 * 36,
-        "kv": 10 * 5 * 12,
-        "scores": 3 * 10 * 6,
-        "weighted_sum": 3 * 10 * 6,
-        "out": 3 * 36,
-    }
-    assert rows["seeds"].params == 18
-    assert rows["scores"].attention_entries == 2 * 3 * 10
-    assert [path for path, row in rows.items() if row.once] == ["q"]
-    assert COMPONENTS[0].out(spot(Grid((2, 5), 1))) == (Grid((3,)), OUT)
-
-
 def test_refusals() -> None:
     where = spot(Grid((4,)))
     with pytest.raises(ComponentError, match="4 does not divide the width 6") as refused:
@@ -213,12 +127,6 @@ def spec(*, first: bool, **more: Any) -> dict[str, Any]:
     return {"name": "pooled", "input": VECTORS, "embed": embed, "stages": stages, "head": HEAD} | more
 
 
-def loaded(folder: Path, data: dict[str, Any]) -> Loaded:
-    file = folder / "pooled.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    return load(str(file))
-
-
 def accounts(architecture: Architecture) -> Iterator[Ledger]:
     for device in ("meta", "cpu"):
         live = build(architecture, device)
@@ -229,12 +137,11 @@ def accounts(architecture: Architecture) -> Iterator[Ledger]:
 @pytest.mark.parametrize("first", [True, False])
 def test_n_counts_what_comes_to_the_entry_and_heads_stand_on_what_leaves(tmp_path: Path, *, first: bool) -> None:
     for run in (Run(), Run(batch=2, attention="fused"), Run(tokens=(50,))):
-        architecture = place(loaded(tmp_path, spec(first=first)), run)
+        architecture = place(loaded(spec(first=first), tmp_path), run)
         n = run.tokens[0] if run.tokens else 20
         assert architecture.grid == Grid((n,))
         for ledger in accounts(architecture):
-            assert ledger.agreement is not None
-            assert ledger.agreement.exact, ledger.agreement
+            exact(ledger)
             assert ledger.metadata.grid_tokens == n
             assert any(f"{n} tokens are pooled into 4" in note for note in ledger.metadata.notes)
         last = architecture.streams[0].stages[-1]
@@ -242,11 +149,11 @@ def test_n_counts_what_comes_to_the_entry_and_heads_stand_on_what_leaves(tmp_pat
 
 
 def test_growth_is_the_stem_layers_alone_and_crossovers_are_found(tmp_path: Path) -> None:
-    pooled = loaded(tmp_path, spec(first=True))
+    pooled = loaded(spec(first=True), tmp_path)
     plain = spec(first=True)
     plain["stages"][0]["enter"] = []
     plain["embed"] = [{"kind": "projection"}]
-    full = loaded(tmp_path, plain)
+    full = loaded(plain, tmp_path)
     run = Run(tokens=(4096,))
     said = compared([SpecSystem(full), SpecSystem(pooled)], [count(place(one, run)) for one in (full, pooled)], run)
     quadratic, linear = said.growth.values()
@@ -266,7 +173,7 @@ def test_a_diagram_draws_the_first_block_that_mixes(tmp_path: Path) -> None:
         "dim": 6,
         "blocks": [[{"kind": "mlp"}], {"repeat": 2, "blocks": [BLOCK]}],
     }
-    text = plain_text(partial(render, diagram([place(loaded(tmp_path, data), Run())])))
+    text = plain_text(partial(render, diagram([place(loaded(data, tmp_path), Run())])))
     assert "QKᵀ / softmax / AV" in text
     assert "N = 4 · d = 6" in text
     assert "pooled: blocks of no mixer and Self-attention are in this stage; Self-attention is drawn." in text
@@ -278,15 +185,14 @@ def test_a_diagram_draws_the_first_block_that_mixes(tmp_path: Path) -> None:
 def test_vectors_need_no_entry_where_they_are_as_wide_as_the_stage(tmp_path: Path) -> None:
     stage = {"dim": 4, "depth": 1, "block": [{"kind": "full", "heads": 2}]}
     data = {"name": "bare", "input": {"kind": "vectors", "channels": 4}, "stages": [stage], "head": HEAD}
-    architecture = place(loaded(tmp_path, data), Run())
+    architecture = place(loaded(data, tmp_path), Run())
     assert architecture.grid == Grid((512,))
     assert build(architecture).inputs[0].shape == (1, 512, 4)
     for ledger in accounts(architecture):
-        assert ledger.agreement is not None
-        assert ledger.agreement.exact
+        exact(ledger)
     data["input"] = VECTORS
     with pytest.raises(SpecError, match="the width is 3 here and nothing in `embed` brings it to 4"):
-        place(loaded(tmp_path, data), Run())
+        place(loaded(data, tmp_path), Run())
 
 
 @pytest.mark.parametrize(
@@ -303,13 +209,13 @@ def test_vectors_need_no_entry_where_they_are_as_wide_as_the_stage(tmp_path: Pat
 def test_each_input_has_its_first_step(tmp_path: Path, entry: Any, embed: Any, said: str) -> None:
     data = spec(first=True, input=entry, embed=embed)
     with pytest.raises(SpecError) as refused:
-        place(loaded(tmp_path, data), Run())
+        place(loaded(data, tmp_path), Run())
     assert said in str(refused.value)
 
 
 def test_vectors_can_not_be_scored_as_words(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="'language_model' scores a vocabulary, and the input has none"):
-        place(loaded(tmp_path, spec(first=True, head={"kind": "language_model"})), Run())
+        place(loaded(spec(first=True, head={"kind": "language_model"}), tmp_path), Run())
 
 
 @pytest.mark.parametrize("joining", ["{place: post}", "{place: pre}", "none"])
@@ -328,7 +234,6 @@ def test_the_backward_pass_over_pixels_is_torch_s(joining: str, tmp_path: Path) 
         encoding="utf-8",
     )
     ledger = xfcost.analyze(str(file), mode="train")
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement.differences
+    exact(ledger)
     (kv,) = (row for row in ledger.rows if row.operation == "kv")
     assert kv.backward_macs == (2 if "pre" in joining else 1) * 24 * 12 * 24  # N·d·2d

@@ -14,14 +14,12 @@ import pytest
 
 from published import PUBLISHED
 from published.judged import MILLION, Judgement, Off, PartOf, RoundedDown, Without
+from specs import architecture_of, counted
 from tiers import tiered_presets
 from xfcost.counting.forward import count
-from xfcost.ledger.ledger import Ledger
 from xfcost.spec.architecture import Architecture, Stage
 from xfcost.spec.block_order import BlockOrder
 from xfcost.spec.load import gallery, load, preset_files, preset_names
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 
@@ -32,10 +30,6 @@ for _file in sorted(Path(__file__).with_name("data").glob("exact*.csv")):
         EXACT |= {row["preset"]: row for row in csv.DictReader(_stream)}
 
 ALIASES = {"vit": "vit-s8", "swin": "swin-t", "gpt3": "gpt3-175b"}
-
-
-def counted(name: str) -> Ledger:
-    return count(place(load(name), Run()))
 
 
 def test_the_reference_knows_every_preset_and_no_other():
@@ -76,7 +70,7 @@ def test_counted_equals_the_reference_to_the_unit(names):
 
 @pytest.mark.parametrize("name", tiered_presets(preset_names()))
 def test_counted_and_traced_agree_to_the_unit(name):
-    agree(place(load(name), Run()), thinned)
+    agree(architecture_of(name), thinned)
 
 
 # Of every family one is traced whole, as deep as it is.
@@ -86,7 +80,7 @@ WHOLE = {file.parent: name for name, file in reversed(preset_files().items())}.v
 @pytest.mark.rest
 @pytest.mark.parametrize("name", WHOLE)
 def test_counted_and_traced_agree_at_full_depth(name):
-    agree(place(load(name), Run()), lambda architecture: architecture)
+    agree(architecture_of(name), lambda architecture: architecture)
 
 
 def agree(architecture: Architecture, traced_part: Callable[[Architecture], Architecture]) -> None:

@@ -7,10 +7,8 @@ import sys
 import pytest
 import torch
 
+from specs import architecture_of
 from xfcost.ledger.errors import DeviceError
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory import peak as memory
 from xfcost.torch_models.memory import shortage
@@ -30,7 +28,7 @@ def test_a_run_on_the_cpu_needs_a_margin_over_its_live_tensors():
 def test_weights_and_caches_are_made_in_their_type(mode):
     # no tensor of float32 beside them: the peak of building is what stays, but for a few numbers
     with Recorder(calls=False) as live:
-        model = build(place(load("gpt2"), Run(tokens=(16,), dtype="bfloat16", mode=mode)), "cpu").model
+        model = build(architecture_of("gpt2", tokens=(16,), dtype="bfloat16", mode=mode), "cpu").model
     kept = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     assert kept >= 2 * 124_439_808
     assert live.run.peak_bytes() < kept + 1024
@@ -38,7 +36,7 @@ def test_weights_and_caches_are_made_in_their_type(mode):
 
 @pytest.mark.parametrize("name", ["transformer-base", "bloom-560m"])
 def test_fixed_tables_of_16_bits_are_those_of_float32_rounded(name):
-    wide, narrow = (build(place(load(name), Run(dtype=dtype)), "cpu").model for dtype in ("float32", "bfloat16"))
+    wide, narrow = (build(architecture_of(name, dtype=dtype), "cpu").model for dtype in ("float32", "bfloat16"))
     rounded = dict(wide.to(torch.bfloat16).named_buffers())
     assert rounded
     for path, buffer in narrow.named_buffers():

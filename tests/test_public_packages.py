@@ -16,12 +16,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import as_yaml, counted_spec
+from strategies import counted_spec, exact, placed
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 
@@ -182,9 +179,7 @@ def torch_transformer(width: int, heads: int, hidden: int) -> dict[str, Any]:
 
 
 def joined(data: dict[str, Any], folder: Path) -> Ledger:
-    file = folder / "spec.yaml"
-    file.write_text(as_yaml({"name": "torch.nn.Transformer"} | data), encoding="utf-8")
-    architecture = place(load(str(file)), Run())
+    architecture = placed({"name": "torch.nn.Transformer"} | data, folder)
     return reconciled(count(architecture), *build(architecture))
 
 
@@ -196,8 +191,7 @@ def joined(data: dict[str, Any], folder: Path) -> Ledger:
 def test_torch_s_own_transformer(sizes: tuple[int, int, int], params: int, macs: int, tmp_path: Path) -> None:
     width, heads, hidden = sizes
     ledger = joined(torch_transformer(*sizes), tmp_path)
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
+    exact(ledger)
     assert (ledger.total("params"), ledger.total("macs")) == (params, macs)
     with torch.device("meta"):
         theirs = nn.Transformer(width, heads, 6, 6, hidden, batch_first=True)

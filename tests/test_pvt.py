@@ -1,33 +1,27 @@
-"""Spatial-reduction attention and PVT: by hand, at its edges, and beside transformers' models."""
+"""Spatial-reduction attention and PVT: at its edges, and totals beside transformers'."""
 
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_joined
 from cases.base import Case
 from compared import given, referred
 from references.spatial_reduction import windows
-from test_against_transformers import CLASSES, EPS, compare, ours_of, put, take, theirs_of, weights_of
+from refused import refusals
+from specs import architecture_of, counted
+from test_against_transformers import put, same_totals, take, theirs_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
-from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
@@ -44,32 +38,6 @@ def rows(component: SpatialReduction, spot: Place) -> dict[str, Operation]:
 
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_rows_of_a_reduced_grid_by_hand() -> None:
-    # 4×6 tokens of width 6 in patches of 2×2: 6 keys.
-    found = rows(SpatialReduction(heads=2, reduction=2), at(4, 6))
-    assert list(found) == ["q", "reduce", "norm", "kv", "scale", "scores", "softmax", "weighted_sum", "out"]
-    assert (found["q"].macs, found["kv"].macs, found["out"].macs) == (24 * 36, 6 * 72, 24 * 36)
-    # 2·2·6·6 weights and 6 biases; each of 6 keys takes 144 MACs.
-    assert (found["reduce"].params, found["reduce"].macs, found["reduce"].flops) == (150, 864, 2 * 864 + 36)
-    assert (found["reduce"].mixing, found["reduce"].reads, found["reduce"].reads_tokens) == ("local", "R²", 4)
-    assert not found["reduce"].content_dependent
-    assert (found["norm"].params, found["norm"].flops) == (12, 6 * 6 * 5)
-    assert (found["scores"].macs, found["scores"].attention_entries) == (24 * 6 * 6, 2 * 24 * 6)
-    assert (found["scores"].mixing, found["scores"].reads, found["scores"].reads_tokens) == ("global", "N/R²", 6)
-
-
-def test_rows_of_a_pooled_grid_by_hand() -> None:
-    # 5×4 tokens pooled to 3×3. Along 5: 0-1, 1-3, 3-4 (2 + 3 + 2 tokens), along 4: 0-1, 1-2, 2-3 (2 + 2 + 2).
-    component, spot = SpatialReduction(heads=2, pooled=3), at(5, 4)
-    assert [list(tokens) for tokens in windows(spot.grid.sides, 3)][4] == [5, 6, 9, 10, 13, 14]
-    found = rows(component, spot)
-    assert (found["pool"].flops, found["pool"].reads_tokens) == (7 * 6 * 6, 3 * 2)
-    assert (found["pool"].mixing, found["scores"].mixing, found["scores"].reads) == ("global", "global", "k")
-    assert (found["reduce"].params, found["reduce"].macs) == (42, 9 * 36)
-    assert found["act"].flops == 9 * 6 * 5
-    assert (found["scores"].macs, found["scores"].attention_entries, found["scores"].reads_tokens) == (1080, 360, 9)
 
 
 @pytest.mark.parametrize("pooled", range(1, 9))
@@ -103,36 +71,6 @@ def test_the_trace_counts_adaptive_pools(pool: Any, shape: tuple[int, ...], size
         assert (found.macs, found.flops, found.unsupported) == (0, flops, {})
 
 
-def test_the_cost_of_pooled_keys_is_linear_and_of_patches_is_not() -> None:
-    small, large = at(56, 56, dim=64), at(112, 112, dim=64)
-
-    def entries(component: SpatialReduction, spot: Place) -> int:
-        return rows(component, spot)["scores"].attention_entries
-
-    pooled, reduced = SpatialReduction(heads=1, pooled=7), SpatialReduction(heads=1, reduction=8)
-    assert (entries(pooled, small), entries(reduced, small)) == (3136 * 49, 3136 * 49)
-    assert (entries(pooled, large), entries(reduced, large)) == (4 * 3136 * 49, 16 * 3136 * 49)
-
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_nothing_reduced_is_full_attention(*, fused: bool) -> None:
-    spot = at(3, 4, special=1, fused=fused)
-    component, full = SpatialReduction(heads=3), Full(heads=3)
-    for quantity in ("params", "macs", "flops", "attention_entries"):
-        assert sum(getattr(row, quantity) for row in component.operations(spot)) == sum(
-            getattr(row, quantity) for row in full.operations(spot)
-        )
-    assert list(component.reads(spot.grid, 0)) == list(range(13))
-    assert component.pairs(spot.grid) == 13 * 13
-    ours, theirs = (MODULES[type(one)](one, spot).double().eval() for one in (component, full))
-    with torch.no_grad():
-        for kind in ("weight", "bias"):
-            getattr(theirs.qkv, kind).copy_(torch.cat([getattr(ours.q, kind), getattr(ours.kv, kind)]))
-            getattr(theirs.out, kind).copy_(getattr(ours.out, kind))
-        x_BND = torch.randn(2, 13, 6, dtype=torch.float64)
-        torch.testing.assert_close(ours(x_BND), theirs(x_BND))
-
-
 # At its edges ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -158,8 +96,7 @@ def test_a_grid_below_the_pooled_one_is_told() -> None:
     assert list(component.notes(at(3, 3))) == ["the grid 3×3 is pooled to more: 7×7 keys"]
 
 
-@pytest.mark.parametrize(
-    ("component", "spot", "field", "text"),
+test_places_where_it_can_not_stand = refusals(
     [
         (SpatialReduction(heads=4), at(4, 4), "heads", "4 does not divide the width 6"),
         (
@@ -182,25 +119,21 @@ def test_a_grid_below_the_pooled_one_is_told() -> None:
             "do not fit the grid 7×9; it could be at most 7",
         ),
         (SpatialReduction(heads=1, causal=True), at(4, 4), "causal", "has no causal form: a key stands for a patch"),
-    ],
+    ]
 )
-def test_places_where_it_can_not_stand(component: SpatialReduction, spot: Place, field: str, text: str) -> None:
-    with pytest.raises(ComponentError, match=text) as refused:
-        component.check(spot)
-    assert refused.value.field == field
 
 
 def test_pvt_on_other_grids() -> None:
     # 40×40 tokens: 40, 20, 10 and 5 along each side, patches of 8, 4 and 2; every table has a row per token, the last
     # one for the class token too.
-    architecture = place(load("pvt-tiny"), Run(tokens=(1600,)))
+    architecture = architecture_of("pvt-tiny", tokens=(1600,))
     ledger = count(architecture)
     keys = [row.reads_tokens for row in ledger.rows if row.operation == "scores"]
     assert keys == [25, 25, 25, 26]
     bound = {row.path: row.params for row in ledger.rows if row.bound}
     assert list(bound.values()) == [1600 * 64, 400 * 128, 100 * 320, 26 * 512]
     # without the class token, as comparisons on the grid alone ask for
-    alone = count(place(load("pvt-tiny"), Run(extra_tokens=False)))
+    alone = counted("pvt-tiny", extra_tokens=False)
     assert [row.reads_tokens for row in alone.rows if row.operation == "scores"] == [49] * 4
 
 
@@ -214,23 +147,6 @@ SMALL: dict[str, Any] = {
 }
 
 
-def pvt_spec(size: int, reductions: list[int]) -> dict[str, Any]:
-    def stage(number: int) -> dict[str, Any]:
-        stem_layers: list[dict[str, Any]] = [{"kind": "conv", "size": 2, "stride": 2, "norm": "layer_norm"}]
-        stem_layers += [{"kind": "class_token"}] if number == 3 else []
-        mixer = {"kind": "spatial_reduction", "heads": SMALL["num_attention_heads"][number]}
-        block = [mixer | {"reduction": reductions[number]}, {"kind": "mlp", "ratio": SMALL["mlp_ratios"][number]}]
-        enter = {"enter": [*stem_layers, {"kind": "position"}]} if number else {}
-        return enter | {"dim": SMALL["hidden_sizes"][number], "depth": SMALL["depths"][number], "block": block}
-
-    return {
-        "input": {"kind": "image", "size": size},
-        "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}, {"kind": "position"}],
-        "stages": [stage(number) for number in range(4)],
-        "head": {"kind": "classifier", "pool": "class_token", "classes": CLASSES},
-    }
-
-
 def put_attention(mixer: Any, weights: dict[str, Tensor], theirs: str, sr: str) -> None:
     put(mixer.q, weights, f"{theirs}.query")
     put_joined(mixer.kv, weights, f"{theirs}.key", f"{theirs}.value")
@@ -241,72 +157,18 @@ def put_attention(mixer: Any, weights: dict[str, Tensor], theirs: str, sr: str) 
         put(mixer.norm, weights, f"{theirs}.layer_norm")
 
 
-def copied_pvt(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = weights_of(theirs), ours.streams[0]
-    for index, stage in enumerate(stream.stages):
-        entry, *tokens, position = stage.enter if index else stream.embed
-        there = f"pvt.encoder.patch_embeddings.{index}"
-        put(entry.conv if index else entry.projection, weights, f"{there}.projection")
-        put(entry.norm, weights, f"{there}.layer_norm")
-        for token in tokens:
-            token.prepend.weight.copy_(take(weights, f"{there}.cls_token"))
-        position.table.weight.copy_(take(weights, f"{there}.position_embeddings")[0])
-        for number, (mixer, mlp) in enumerate(stage.run):
-            block = f"pvt.encoder.block.{index}.{number}"
-            put(mixer.residual_norm, weights, f"{block}.layer_norm_1")
-            put_attention(mixer.inner, weights, f"{block}.attention.self", "sequence_reduction")
-            put(mixer.inner.out, weights, f"{block}.attention.output.dense")
-            put(mlp.residual_norm, weights, f"{block}.layer_norm_2")
-            put(mlp.inner.fc1, weights, f"{block}.mlp.dense1")
-            put(mlp.inner.fc2, weights, f"{block}.mlp.dense2")
-    put(ours.head.norm, weights, "pvt.encoder.layer_norm")
-    put(ours.head.linear, weights, "classifier")
-    assert not weights
-
-
-@pytest.mark.parametrize("attention", ["eager", "fused"])
-@pytest.mark.parametrize(
-    ("size", "reductions"),
-    [
-        (32, [4, 2, 1, 1]),  # 8×8, 4×4, 2×2, 1×1
-        (96, [8, 4, 2, 1]),  # 24×24, 12×12, 6×6, 3×3
-        (64, [3, 3, 3, 1]),  # 16×16, 8×8, 4×4: rests that stand in no patch
-    ],
-)
-def test_pvt_with_their_weights(size: int, reductions: list[int], attention: str, tmp_path: Path) -> None:
-    theirs = theirs_of(
-        transformers.PvtConfig,
-        transformers.PvtForImageClassification,
-        **SMALL,
-        image_size=size,
-        sequence_reduction_ratios=reductions,
-        layer_norm_eps=EPS,
-        num_labels=CLASSES,
-    )
-    ours = ours_of(pvt_spec(size, reductions), tmp_path, batch=2, dtype="float64", attention=attention)
-    compare(theirs, ours, copied_pvt, tolerance=1e-10)
-
-
 def pvt(*depths: int) -> nn.Module:
     return theirs_of(transformers.PvtConfig, transformers.PvtForImageClassification, depths=depths)
 
 
-PRESETS: dict[str, tuple[Any, ...]] = {
-    "pvt-tiny": (pvt, 2, 2, 2, 2),
-    "pvt-small": (pvt, 3, 4, 6, 3),
-    "pvt-medium": (pvt, 3, 4, 18, 3),
-    "pvt-large": (pvt, 3, 8, 27, 3),
+PRESETS = {
+    "pvt-tiny": (2, 2, 2, 2),
+    "pvt-small": (3, 4, 6, 3),
+    "pvt-medium": (3, 4, 18, 3),
+    "pvt-large": (3, 8, 27, 3),
 }
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
-    make, *sizes = PRESETS[preset]
-    architecture = place(load(preset), Run())
-    totals = count(architecture).totals()
-    with torch.device("meta"):
-        theirs = make(*sizes)
-        assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            theirs(*build(architecture).inputs)
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    same_totals(preset, lambda: pvt(*PRESETS[preset]))

@@ -1,4 +1,4 @@
-"""Convolutional feed-forward networks, depthwise convolutions and PVT v2: by hand, and beside transformers' models."""
+"""Convolutional feed-forward networks, depthwise convolutions and PVT v2: refusals, and transformers' models."""
 
 from __future__ import annotations
 
@@ -7,47 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from test_against_transformers import CLASSES, EPS, compare, ours_of, put, theirs_of, weights_of
+from specs import counted
+from test_against_transformers import CLASSES, EPS, compare, ours_of, put, same_totals, theirs_of, weights_of
 from test_pvt import SMALL, at, put_attention
-from xfcost.counting.forward import count
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv_mlp import ConvMlp
 from xfcost.mechanisms.depthwise_conv import DepthwiseConv
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
-from xfcost.torch_models.build import build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")
 
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_rows_of_a_convolutional_feed_forward_network_by_hand() -> None:
-    # 4×5 tokens of width 6, 12 hidden units, kernels of 3×3.
-    found = {row.path: row for row in ConvMlp(ratio=2, hidden_act="relu").operations(at(4, 5))}
-    assert list(found) == ["fc1", "hidden_act", "conv", "act", "fc2"]
-    assert (found["fc1"].params, found["fc1"].macs) == (6 * 12 + 12, 20 * 6 * 12)
-    assert (found["conv"].params, found["conv"].macs) == (9 * 12 + 12, 20 * 9 * 12)
-    assert (found["conv"].mixing, found["conv"].reads, found["conv"].reads_tokens) == ("local", "W²", 9)
-    assert not found["conv"].content_dependent
-    assert (found["hidden_act"].flops, found["act"].flops) == (20 * 12, 20 * 12 * 5)
-    assert {row.mixing for path, row in found.items() if path != "conv"} == {"per-token"}
-
-
-def test_a_depthwise_convolution_by_hand() -> None:
-    (row,) = DepthwiseConv().operations(at(4, 5))
-    assert (row.params, row.macs, row.flops) == (9 * 6 + 6, 20 * 9 * 6, 2 * 20 * 9 * 6 + 20 * 6)
-    # Corners see 4 tokens, borders 6, the inside 9: 4·4 + 10·6 + 6·9.
-    assert DepthwiseConv().pairs(Grid((4, 5))) == 130
-    assert list(DepthwiseConv().reads(Grid((4, 5)), 0)) == [0, 1, 5, 6]
 
 
 @pytest.mark.parametrize("component", [ConvMlp, DepthwiseConv])
@@ -58,26 +31,9 @@ def test_places_where_kernels_can_not_stand(component: Any) -> None:
         component().check(at(4, 4, special=1))
 
 
-def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
-    with pytest.raises(ComponentError, match=r"1\.1·6 is not a whole width; give `hidden` instead"):
-        ConvMlp(ratio=1.1).check(at(4, 4))
-
-
-def test_the_linear_variant_is_linear_in_the_pixels() -> None:
-    def attention(name: str, tokens: int) -> int:
-        rows = count(place(load(name), Run(tokens=(tokens,)))).rows
-        return sum(row.macs * row.times for row in rows if row.operation in ("scores", "weighted_sum"))
-
-    # 56×56 and 112×112 tokens: every stage has four times as many.
-    assert attention("pvt-v2-b2-li", 12544) == 4 * attention("pvt-v2-b2-li", 3136)
-    assert attention("pvt-v2-b2", 12544) == 16 * attention("pvt-v2-b2", 3136)
-    # Both read 49 keys in every stage at 224.
-    assert attention("pvt-v2-b2", 3136) == attention("pvt-v2-b2-li", 3136)
-
-
 def test_no_weight_is_bound_to_the_resolution() -> None:
-    assert count(place(load("pvt-v2-b0"), Run())).bound_params == 0
-    assert count(place(load("pvt-tiny"), Run())).bound_params > 0
+    assert counted("pvt-v2-b0").bound_params == 0
+    assert counted("pvt-tiny").bound_params > 0
 
 
 # Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,11 +132,4 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
-    architecture = place(load(preset), Run())
-    totals = count(architecture).totals()
-    with torch.device("meta"):
-        theirs = pvt_v2(**PRESETS[preset])
-        assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            theirs(*build(architecture).inputs)
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    same_totals(preset, lambda: pvt_v2(**PRESETS[preset]))

@@ -1,4 +1,4 @@
-"""Recurrent layers: by hand, beside torch.nn's own, their one node in a trace, and states handed to a decoder."""
+"""Recurrent layers: beside torch.nn's own, their one node in a trace, and states handed to a decoder."""
 
 from __future__ import annotations
 
@@ -10,22 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from growth import sequential_steps
+from specs import architecture_of
 from strategies import as_yaml, counted_spec
-from test_trace import costs
-from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.gru import Gru
 from xfcost.mechanisms.lstm import Lstm
 from xfcost.mechanisms.rnn import Rnn
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.running.recorder import Recorder
@@ -50,50 +43,7 @@ def spot(*sides: int, dim: int = 6, out_dim: int | None = None, special: int = 0
     return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim)
 
 
-def rows_of(component: Recurrent, place: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(place)}
-
-
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_an_lstm_by_hand() -> None:
-    # 5 tokens of 6, 4 hidden units, 4 gates: maps of 6·16 and 4·16.
-    rows = rows_of(Lstm(hidden=4), spot(5))
-    assert [(path, row.macs, row.params) for path, row in rows.items()] == [
-        ("input", 480, 112),  # 5·96; 96 + 16
-        ("recurrence", 320, 80),  # 5·64; 64 + 16
-    ]
-    # a bias per gate; then 4 sums, 3·3 of sigmoids, 5 of tanh, 3 of the cells, 5 of tanh and 1 product per unit
-    assert rows["recurrence"].flops == 2 * 320 + 5 * 16 + 5 * 4 * (4 + 9 + 5 + 3 + 5 + 1)
-    assert (rows["recurrence"].mixing, rows["recurrence"].reads_tokens) == ("global", 5)
-    assert rows["recurrence"].moved == 20
-    assert not rows["input"].mixes
-
-
-def test_a_gru_and_an_rnn_by_hand() -> None:
-    # 3 gates: 3 sums, 2·3 of sigmoids, 5 of tanh, 1 product of the reset, 3 of the mean of old and new
-    gru, rnn = (rows_of(component(bias=False), spot(7))["recurrence"] for component in (Gru, Rnn))
-    assert (gru.macs, gru.flops - 2 * gru.macs) == (7 * 6 * 18, 7 * 6 * (3 + 6 + 5 + 1 + 3))
-    assert (rnn.macs, rnn.flops - 2 * rnn.macs) == (7 * 36, 7 * 6 * (1 + 5))
-    relu = rows_of(Rnn(bias=False, act="relu"), spot(7))["recurrence"]
-    assert relu.flops - 2 * relu.macs == 7 * 6 * (1 + 1)
-
-
-def test_both_directions_are_twice_one_and_a_join() -> None:
-    one, both = (rows_of(Gru(hidden=3, bidirectional=ways), spot(5)) for ways in (False, True))
-    for quantity in ("macs", "params", "flops"):
-        for name in ("input", "recurrence"):
-            got = [getattr(both[f"{way}_{name}"], quantity) for way in ("forwards", "backwards")]
-            assert got == [getattr(one[name], quantity)] * 2
-    assert both["join"].moved == 5 * 6
-    assert Gru(hidden=3, bidirectional=True).out(spot(5)) == (Grid((5,)), 6)
-
-
-def test_steps_are_the_tokens_and_one_for_attention() -> None:
-    assert sequential_steps(Lstm(), spot(512)) == 512
-    assert sequential_steps(Gru(bidirectional=True), spot(4, 5, special=1)) == 21
-    assert sequential_steps(Full(heads=2), spot(512)) == 1
 
 
 def test_the_width_of_the_stage_is_shared_by_the_directions() -> None:
@@ -196,22 +146,6 @@ def test_the_one_node_costs_what_the_loop_inside_it_does(name: str, bias: bool) 
         assert torch.equal(cells[0](x), cells[1](x))
 
 
-def test_a_recurrence_traces_alike_on_meta_and_on_the_cpu() -> None:
-    seen = [costs(MODULES[Lstm](Lstm(), spot(9)), (2, 9, 6), device=device) for device in ("cpu", "meta")]
-    assert seen[0] == seen[1]
-    assert seen[0][0] == 2 * sum(row.macs for row in Lstm().operations(spot(9))) > 0
-
-
-def test_a_trace_is_no_longer_for_more_tokens() -> None:
-    nodes = []
-    for tokens in (10, 100_000):
-        with torch.device("meta"):
-            layer, x = MODULES[Gru](Gru(), spot(tokens)).requires_grad_(False), torch.randn(1, tokens, 6)
-        traced = trace(layer, (x,))
-        nodes.append(traced.macs / tokens)
-    assert nodes == [2 * 6 * 18] * 2
-
-
 def test_memory_is_walked_through_the_loop() -> None:
     # Alive at the end: what came in (N·4h), every step's answer and all of them stacked (2·N·h), and a step's own.
     with torch.device("meta"), torch.no_grad(), Recorder(calls=False) as walk:
@@ -246,7 +180,7 @@ def written(data: dict[str, Any], folder: Path) -> str:
 def test_each_decoder_layer_starts_where_the_encoder_s_ended(kind: str, both: bool, tmp_path: Path) -> None:
     layer = {"kind": kind, "bidirectional": both}
     spec = seq2seq([layer] * 2, [layer | {"start": "encoder"}] * 2)
-    architecture = place(load(written(spec, tmp_path)), Run(tokens=(7, 4)))
+    architecture = architecture_of(written(spec, tmp_path), tokens=(7, 4))
     torch.manual_seed(0)
     model = build(architecture, "cpu").model.double()
     source, target = torch.randint(11, (2, 7)), torch.randint(11, (2, 4))
@@ -296,7 +230,7 @@ def test_a_decoder_layer_alone_has_nothing_to_start_from() -> None:
 def test_a_start_that_does_not_fit_is_refused_with_its_line(encoder: Any, expected: str, tmp_path: Path) -> None:
     spec = seq2seq(encoder, [{"kind": "lstm", "start": "encoder"}] * 2)
     with pytest.raises(SpecError, match=rf"spec\.yaml:\d+ .*start: .*{expected}"):
-        place(load(written(spec, tmp_path)), Run())
+        architecture_of(written(spec, tmp_path))
 
 
 # In a stack ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -325,9 +259,3 @@ def test_a_sum_of_two_widths_is_refused_with_its_line(tmp_path: Path) -> None:
         SpecError, match=r"spec\.yaml:\d+ .*x is 8 wide and f\(x\) 5: they can't be added; write residual"
     ):
         counted_spec(data, tmp_path)
-
-
-def test_a_state_is_read_far_back() -> None:
-    component = Gru()
-    seen = probe(MODULES[Gru](component, spot(20)), (torch.zeros(1, 20, 6),))
-    assert seen.reads == tuple(frozenset(range(token + 1)) for token in range(20))

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from saved import saved_bytes
-from strategies import as_yaml
+from specs import counted
+from strategies import placed
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.mlp import Mlp
@@ -20,10 +21,6 @@ from xfcost.layers.position import Position
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
-from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.modules import MODULES
@@ -46,37 +43,11 @@ def feed_forward(chunks: int, tokens: int, dim: int = DIM, device: str = "cpu") 
         return MODULES[Mlp](Mlp(chunks=chunks), spot(tokens, dim))
 
 
-@pytest.mark.parametrize(("chunks", "tokens"), [(1, 7), (3, 7), (4, 7), (7, 7), (50, 7), (8, 64)])
-def test_chunks_change_no_number(chunks, tokens):
-    x = torch.randn(2, tokens, DIM)
-    torch.testing.assert_close(feed_forward(chunks, tokens)(x), feed_forward(1, tokens)(x))
-
-
 def spec(block: list[Any], tokens: int, **more: Any) -> dict[str, Any]:
     embed = [{"kind": "token"}, *more.pop("embed", [])]
     entry = {"kind": "tokens", "vocabulary": 11, "length": tokens}
     stages = [{"dim": DIM, "depth": 2, "block": block}]
     return {"name": "part", "input": entry, "embed": embed, "stages": stages} | more
-
-
-def architecture_of(data: dict[str, Any], folder: Path, **run: Any) -> Architecture:
-    file = folder / "part.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    return place(load(str(file)), Run(**run))
-
-
-@pytest.mark.parametrize(("chunks", "tokens"), [(3, 7), (50, 7), (8, 64)])
-def test_chunks_cost_the_same_and_agree_with_the_trace(chunks, tokens, tmp_path):
-    architecture = architecture_of(spec([{"kind": "mlp", "chunks": chunks}], tokens), tmp_path, batch=2)
-    live = build(architecture)
-    ledger = reconciled(count(architecture), *live)
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
-    whole = count(architecture_of(spec([{"kind": "mlp"}], tokens), tmp_path, batch=2))
-    for quantity in ("params", "macs", "flops"):
-        assert ledger.total(quantity) == whole.total(quantity)
-    # answers of all chunks are written into one: batch 2, 2 blocks
-    assert ledger.total("moved") - whole.total("moved") == 2 * 2 * tokens * DIM
 
 
 def test_the_peak_of_chunks_is_what_is_told():
@@ -107,7 +78,7 @@ def test_training_keeps_the_hidden_elements_of_chunks_unless_they_are_worked_out
     kept = []
     for chunks, form in ((1, "ordinary"), (8, "ordinary"), (8, "reversible")):
         block = [{"kind": "full", "heads": 3}, {"kind": "mlp", "chunks": chunks}]
-        live = build(architecture_of(spec(block, 64, residual={"form": form}), tmp_path))
+        live = build(placed(spec(block, 64, residual={"form": form}), tmp_path))
         stage = live.model.requires_grad_().streams[0].stages[0]
         kept.append(saved_bytes(stage, (torch.empty(1, 64, DIM, device="meta"), None)))
     assert kept[0] == kept[1]
@@ -122,37 +93,13 @@ def test_a_leaf_that_is_called_for_every_chunk_took_the_sum(tmp_path):
             self.now += 1.0
             return self.now
 
-    live = build(architecture_of(spec([{"kind": "mlp", "chunks": 4}], 8), tmp_path), "cpu")
+    live = build(placed(spec([{"kind": "mlp", "chunks": 4}], 8), tmp_path), "cpu")
     seconds = row_seconds(live, lambda: live.model(*live.inputs), Ticks())
     assert seconds["stages.0.block.0.fc1"] == 2 * 4.0  # in two blocks
     assert seconds["stages.0.block.0.join"] == 2 * 1.0
 
 
 # Axial positions ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("tokens", [1, 4, 5, 11, 12])
-def test_a_place_has_its_rows_of_all_tables_beside_each_other(tokens):
-    component = Position(form="axial", shape=[3, 2, 2], widths=[5, 3, 4])
-    component.check(spot(tokens))
-    torch_module = MODULES[Position](component, spot(tokens))
-    x = torch.randn(2, tokens, DIM)
-    tables = [table.weight for table in torch_module.axes]
-    assert [tuple(table.shape) for table in tables] == [(3, 5), (2, 3), (2, 4)]
-    places = [torch.cat([tables[0][n // 4], tables[1][n // 2 % 2], tables[2][n % 2]]) for n in range(tokens)]
-    torch.testing.assert_close(torch_module(x), x + torch.stack(places))
-
-
-@pytest.mark.parametrize("tokens", [1, 5, 12])
-def test_axial_positions_agree_with_the_trace(tokens, tmp_path):
-    axial = {"kind": "position", "form": "axial", "shape": [3, 4], "widths": [5, 7]}
-    architecture = architecture_of(spec([{"kind": "mlp"}], tokens, embed=[axial]), tmp_path, batch=3)
-    ledger = reconciled(count(architecture), *build(architecture))
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
-    rows = {row.operation: row for row in ledger.rows if row.path.startswith("embed.1")}
-    assert (rows["axes_0"].params, rows["axes_1"].params) == (3 * 5, 4 * 7)
-    assert rows["spread"].moved == -(-tokens // 4) * 4 * DIM  # whole rows of 4, once for all samples
 
 
 REFUSED = [
@@ -173,7 +120,7 @@ REFUSED = [
 @pytest.mark.parametrize(("position", "said"), REFUSED, ids=str)
 def test_axial_positions_that_cannot_be(position, said, tmp_path):
     with pytest.raises(SpecError) as refused:
-        architecture_of(spec([{"kind": "mlp"}], 12, embed=[{"kind": "position"} | position]), tmp_path)
+        placed(spec([{"kind": "mlp"}], 12, embed=[{"kind": "position"} | position]), tmp_path)
     assert said in str(refused.value)
     assert "embed[1]." in str(refused.value)
 
@@ -197,7 +144,7 @@ def test_other_positions_are_as_they_were():
 )
 def test_reformer_enwik8_is_the_public_count_at_8192(settings, macs):
     """transformers 5.23.0, ReformerModelWithLMHead, torch's FlopCounterMode, one input of 8192 characters."""
-    ledger = count(place(load("reformer-enwik8", settings), Run(tokens=(8192,))))
+    ledger = counted("reformer-enwik8", *settings, tokens=(8192,))
     assert ledger.total("macs") == macs
     assert ledger.total("params") == 149_182_722
 
@@ -209,7 +156,7 @@ def ours_of(folder: Path, tokens: int) -> Architecture:
     mlp = {"kind": "mlp", "hidden": 20, "act": "relu"}
     local = {"kind": "blockwise", "block": 4, "before": 4, "heads": 3, "causal": True, "projection_bias": False}
     lsh = {"kind": "lsh", "rounds": 2, "bucket": 4, "buckets": [2, 4], "heads": 3, "causal": "approximate"}
-    return architecture_of(
+    return placed(
         {
             "name": "reformer",
             "input": {"kind": "tokens", "vocabulary": VOCABULARY, "length": tokens},
@@ -296,25 +243,6 @@ def test_the_whole_model_is_that_of_transformers(tmp_path):
     torch.testing.assert_close(model(numbers(TOKENS)), expected, rtol=1e-10, atol=1e-11)
     assert counter.get_total_flops() == 2 * ledger.total("macs")
     assert sum(weight.numel() for weight in theirs.parameters()) == ledger.total("params")
-
-
-def test_gradients_of_the_whole_model_are_those_of_transformers(tmp_path):
-    theirs, architecture = theirs_of().requires_grad_().train(), ours_of(tmp_path, TOKENS)
-    for module in theirs.modules():  # training, which their backward pass wants, without dropout
-        if hasattr(module, "dropout") and isinstance(module.dropout, float):
-            module.dropout = 0.0
-    model = build(architecture, "cpu").model.double()
-    copied(model, theirs)
-    model.requires_grad_()
-    for one in (model(numbers(TOKENS)), theirs(numbers(TOKENS)).logits):
-        one.sin().sum().backward()
-    pairs = [(model.streams[0].embed[0].lookup, theirs.reformer.embeddings.word_embeddings)]
-    for (mixer, mlp), layer in zip(model.streams[0].stages[0].run, theirs.reformer.encoder.layers, strict=True):
-        pairs.append((mixer.inner.out, layer.attention.output.dense))
-        pairs.append((mlp.inner.fc1, layer.feed_forward.dense.dense))
-    for ours, other in pairs:
-        assert other.weight.grad.abs().max() > 0
-        torch.testing.assert_close(ours.weight.grad, other.weight.grad, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("tokens", [5, 11])

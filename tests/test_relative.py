@@ -1,4 +1,4 @@
-"""Transformer-XL's attention: by hand, its memory, how far it reaches, and the public code's figures."""
+"""Transformer-XL's attention: its memory, how far it reaches, and the public code's figures."""
 
 from __future__ import annotations
 
@@ -11,22 +11,15 @@ from torch import Tensor, nn
 
 from compared import given, options_of
 from references.relative import with_memory
-from strategies import as_yaml, counted_spec
+from specs import counted
+from strategies import counted_spec, placed
 from whole_probe import probe
-from xfcost.counting.forward import batched, count
+from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.layers.language_model import LanguageModel
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.relative import Relative
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.shared.relative import RelativeShift
 
 
 def spot(tokens: int, dim: int = 6, *, fused: bool = False) -> Place:
@@ -42,76 +35,12 @@ def noise(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def rows_of(component: Relative, where: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(where)}
-
-
-def test_the_rows_by_hand() -> None:
-    # n = 3, m = 2, d = 4, two heads of 2, causal: T = 5 distances.
-    rows = rows_of(Relative(heads=2, causal=True, memory=2), spot(3, 4))
-    macs = {path: row.macs for path, row in rows.items() if row.macs}
-    assert macs == {
-        "q": 48,  # 3·4·4
-        "kv": 160,  # 5·4·8
-        "r": 80,  # 5·4·4
-        "position_scores": 60,  # 3·5·4
-        "scores": 60,
-        "weighted_sum": 60,
-        "out": 48,
-    }
-    assert {path: row.params for path, row in rows.items() if row.params} == {
-        "q": 16,
-        "kv": 32,
-        "r": 16,
-        "content_bias": 4,
-        "position_bias": 4,
-        "out": 16,
-    }
-    # 2 heads · 3·5, both for the positions and for the content; 5 vectors of 4 are laid side by side
-    assert {path: row.attention_entries for path, row in rows.items() if row.attention_entries} == {
-        "position_scores": 30,
-        "scores": 30,
-    }
-    assert (rows["recall"].moved, rows["scores"].reads, rows["scores"].reads_tokens) == (20, "N + m", 5)
-    assert rows["scores"].pairs == 1 + 2 + 3
-
-
-def test_both_directions_take_nearly_twice_the_encodings() -> None:
-    rows = rows_of(Relative(heads=2), spot(3, 4))
-    # distances 2, 1, 0, -1, -2
-    # distances, no keys: 2 heads · 3·5 scores are told in a note, and the 2·3·3 entries are the attention matrix's
-    assert (rows["r"].macs, rows["position_scores"].macs, rows["position_scores"].attention_entries) == (80, 60, 0)
-    assert (rows["scores"].macs, rows["scores"].attention_entries) == (36, 18)
-    assert "recall" not in rows
-    assert rows["scores"].reads == "N"
-
-
-def test_the_encodings_are_projected_once_for_a_batch() -> None:
-    rows = rows_of(Relative(heads=2, causal=True, memory=2), spot(3, 4))
-    assert batched(rows["r"], 7).macs == rows["r"].macs
-    assert batched(rows["q"], 7).macs == 7 * rows["q"].macs
-
-
-def test_queries_of_the_memory_cost_m_d_d_more() -> None:
-    plain, more = (
-        sum(row.macs for row in Relative(heads=2, memory=5, memory_queries=on).operations(spot(3, 4)))
-        for on in (False, True)
-    )
-    assert more - plain == 5 * 4 * 4
-
-
 def test_notes_tell_of_the_memory() -> None:
     assert list(Relative(heads=2, causal=True).notes(spot(3))) == []
     (note,) = Relative(heads=2, causal=True, memory=9).notes(spot(3))
     assert "its 3 tokens attend over themselves and 9 positions of the memory" in note
     (note,) = Relative(heads=2).notes(spot(3))
     assert "position scores by distance, heads × 3 × 5 = 30 per sample" in note
-
-
-def test_heads_must_divide_the_width() -> None:
-    with pytest.raises(ComponentError, match="4 does not divide the width 6") as refused:
-        Relative(heads=4).check(spot(3))
-    assert refused.value.field == "heads"
 
 
 # The memory ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -186,46 +115,7 @@ def test_the_reach_grows_by_one_memory_per_layer(layers: int, memory: int) -> No
     assert seen.reads[0] == frozenset(range(last - (layers - 1) * tokens - memory, last + 1))
 
 
-@pytest.mark.parametrize(
-    ("queries", "keys", "step", "spare"), [(1, 1, 1, 0), (3, 5, 1, 0), (4, 4, 1, 1), (3, 6, 2, 2), (1, 2, 2, 2)]
-)
-def test_the_shift_is_the_public_code_s(queries: int, keys: int, step: int, spare: int) -> None:
-    # Column c of query i is for key j where c = step·(N-1-i) + spare + j.
-    encodings = keys + step * (queries - 1) + spare
-    scores = torch.arange(2.0 * 3 * queries * encodings).reshape(2, 3, queries, encodings)
-    shifted = RelativeShift(queries, keys, encodings, step=step, spare=spare)(scores)
-    assert shifted.shape == (2, 3, queries, keys)
-    for i in range(queries):
-        for j in range(keys):
-            assert torch.equal(shifted[..., i, j], scores[..., i, step * (queries - 1 - i) + spare + j])
-    assert shifted.untyped_storage().data_ptr() == scores.untyped_storage().data_ptr()  # nothing is copied
-
-
-def test_the_causal_shift_is_a_pad_and_a_view() -> None:
-    # The public code: a column of zeros before, the matrix read as (T+1, N), its first row dropped.
-    scores = torch.randn(2, 3, 4, 7)
-    padded = nn.functional.pad(scores, (1, 0)).reshape(2, 3, 8, 4)[:, :, 1:].reshape(2, 3, 4, 7)
-    read = torch.ones(4, 7).tril(3).bool()  # a memory of 3: what lies ahead is masked, and may be anything
-    shifted = RelativeShift(4, 7, 7)(scores)
-    assert torch.equal(shifted[..., read], padded[..., read])
-
-
-def test_vocabulary_scores_with_a_bias() -> None:
-    # 7 words of 6, tied: 7 parameters of the head's own, one addition per score.
-    head = LanguageModel(norm="none", share="words", bias=True)
-    (row,) = head.operations(Place(grid=Grid((5,)), dim=6, out_dim=6, vocabulary=7))
-    assert (row.params, row.macs, row.flops, row.shared) == (7, 210, 455, "words")
-    (own,) = msgspec.structs.replace(head, share=None).operations(
-        Place(grid=Grid((5,)), dim=6, out_dim=6, vocabulary=7)
-    )
-    assert own.params == 49
-
-
 # Whole models ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def ledger(name: str, *settings: str) -> Ledger:
-    return count(place(load(name, settings), Run()))
 
 
 # transformers 4.57.6 (deprecated.transfo_xl), FlopCounterMode/2: embedding and layers, with queries of the memory.
@@ -238,9 +128,9 @@ PUBLIC = {
 @pytest.mark.parametrize("name", PUBLIC)
 def test_the_public_code_s_parameters_and_macs(name: str) -> None:
     params, macs, of_memory_queries = PUBLIC[name]
-    ours = ledger(name, "head=null", "stages.0.block.0.memory_queries=true")
+    ours = counted(name, "head=null", "stages.0.block.0.memory_queries=true")
     assert (ours.total("params"), ours.total("macs")) == (params, macs)
-    assert macs - ledger(name, "head=null").total("macs") == of_memory_queries
+    assert macs - counted(name, "head=null").total("macs") == of_memory_queries
 
 
 def test_the_public_code_s_default_layers(tmp_path: Path) -> None:
@@ -264,8 +154,8 @@ def test_the_public_code_s_default_layers(tmp_path: Path) -> None:
 
 def test_the_whole_language_models() -> None:
     # transformers 4.57.6: 41,066,700 with the head's 204 biases; 277,278,720 with 24 layers and without them.
-    assert ledger("transformer-xl-enwik8").total("params") == 41_066_700
-    assert ledger("transformer-xl-enwik8-24l", "head=null").total("params") == 277_278_720
+    assert counted("transformer-xl-enwik8").total("params") == 41_066_700
+    assert counted("transformer-xl-enwik8-24l", "head=null").total("params") == 277_278_720
 
 
 def test_u_and_v_can_be_shared_by_all_layers(tmp_path: Path) -> None:
@@ -276,9 +166,7 @@ def test_u_and_v_can_be_shared_by_all_layers(tmp_path: Path) -> None:
         "embed": [{"kind": "token"}],
         "stages": [{"dim": 6, "depth": 4, "block": block}],
     }
-    file = tmp_path / "tied.yaml"
-    file.write_text(as_yaml(spec), encoding="utf-8")
-    architecture = place(load(str(file)), Run())
+    architecture = placed(spec, tmp_path)
     counted, live = count(architecture), build(architecture, "cpu")
     # 7·6 words, u and v once, and per layer 5 maps of 6·6 and a norm of 2·6
     assert counted.total("params") == 42 + 12 + 4 * (180 + 12)

@@ -11,11 +11,10 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import as_yaml
+from specs import counted
+from strategies import placed
+from test_against_transformers import same_totals
 from xfcost.counting.forward import count
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -99,9 +98,7 @@ def our_leaf(leaf: str) -> str:
 def test_a_small_network_is_theirs(pair, tmp_path):
     torch.manual_seed(0)
     data, theirs = PAIRS[pair]()
-    file = tmp_path / "ours.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    architecture = place(load(str(file)), Run(batch=2))
+    architecture = placed(data, tmp_path, batch=2)
     ours = build(architecture, "cpu").model.double()
     theirs = theirs.double().eval().requires_grad_(requires_grad=False)
     for name, weight in theirs.state_dict().items():  # running statistics that are not those of a fresh norm, too
@@ -133,39 +130,30 @@ RESNETS = {
 
 @pytest.mark.parametrize("name", [*REGNETY, *RESNETS])
 def test_a_whole_network_counts_as_theirs(name):
-    with torch.device("meta"):
-        if name in REGNETY:
-            depths, widths, group = REGNETY[name]
-            config = transformers.RegNetConfig(
-                depths=depths, hidden_sizes=widths, groups_width=group, num_labels=1000, layer_type="y"
-            )
-            theirs = transformers.RegNetForImageClassification(config)
-        else:
-            theirs = transformers.ResNetForImageClassification(
-                transformers.ResNetConfig(**RESNETS[name], num_labels=1000)
-            )
-        theirs = theirs.eval().requires_grad_(requires_grad=False)
-        with FlopCounterMode(display=False) as counter:
-            theirs(torch.empty(1, 3, 224, 224))
-    ledger = count(place(load(name), Run()))
-    assert sum(weight.numel() for weight in theirs.parameters()) == ledger.total("params")
-    assert counter.get_total_flops() == 2 * ledger.total("macs")
+    if name in REGNETY:
+        depths, widths, group = REGNETY[name]
+        sizes = {"depths": depths, "hidden_sizes": widths, "groups_width": group, "layer_type": "y"}
+        config, model = transformers.RegNetConfig(**sizes, num_labels=1000), transformers.RegNetForImageClassification
+    else:
+        config = transformers.ResNetConfig(**RESNETS[name], num_labels=1000)
+        model = transformers.ResNetForImageClassification
+    same_totals(name, lambda: model(config))
 
 
 def test_another_depth_is_one_setting():
-    deeper = count(place(load("resnet-50", ["stages.2.blocks.1.repeat=22"]), Run()))
-    known = count(place(load("resnet-101"), Run()))
+    deeper = counted("resnet-50", "stages.2.blocks.1.repeat=22")
+    known = counted("resnet-101")
     assert [deeper.total(quantity) for quantity in ("params", "macs", "flops")] == [
         known.total(quantity) for quantity in ("params", "macs", "flops")
     ]
 
 
 def test_what_of_a_network_mixes():
-    resnet_rows = count(place(load("resnet-50"), Run())).rows
+    resnet_rows = counted("resnet-50").rows
     assert {row.operation for row in resnet_rows if row.mixes} == {"conv", "pool", "conv2"}
     assert not any(row.bound for row in resnet_rows)
     assert {row.operation for row in resnet_rows if row.content_dependent} == {"pool"}  # a maximum chooses
-    regnet_rows = count(place(load("regnety-16gf"), Run())).rows
+    regnet_rows = counted("regnety-16gf").rows
     everywhere = [row for row in regnet_rows if row.mixing == "global"]
     assert {(row.operation, row.content_dependent, row.reads) for row in everywhere} == {
         ("squeeze_pool", False, "N"),

@@ -1,4 +1,4 @@
-"""Retention: by hand, its three forms against each other, its scans' nodes, and what its form makes of its order."""
+"""Retention: its three forms against each other, its scans' nodes, and what its form makes of its order."""
 
 from __future__ import annotations
 
@@ -9,18 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from growth import sequential_steps
 from modules import Call
-from strategies import as_yaml
+from refused import refusals
+from strategies import as_yaml, exact
 from xfcost.api import analyze
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.retention import Retention
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.mechanisms.retention import decay
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.running.by_row import train
@@ -35,26 +30,6 @@ def spot(*sides: int, dim: int = 8) -> Place:
 
 def macs(component: Retention, where: Place) -> dict[str, int]:
     return {row.path: row.macs for row in component.operations(where) if row.macs}
-
-
-def test_the_forms_by_hand() -> None:
-    # 5 tokens of 8, 2 heads of 4 and values of 6 each; chunks of 2, padded to 6 tokens.
-    common = {"qkv": 1120, "gate_proj": 480, "out": 480}  # 5·8·(16 + 12), 5·8·12 twice
-    parallel = Retention(heads=2, value_dim=12)
-    assert macs(parallel, spot(5)) == common | {"scores": 200, "weighted_sum": 300}  # 25·8, 25·12
-    chunkwise = Retention(heads=2, value_dim=12, form="chunkwise", chunk=2)
-    inside = {"local_scores": 96, "local_weighted_sum": 144}  # 6·2·8, 6·2·12
-    assert macs(chunkwise, spot(5)) == common | inside | {"state": 288, "read": 288}  # 6·4·12
-    recurrent = Retention(heads=2, value_dim=12, form="recurrent")
-    assert macs(recurrent, spot(5)) == common | {"scan": 480}  # 5·4·12, twice
-    rows = {row.path: row for row in chunkwise.operations(spot(5))}
-    assert rows["pad"].moved == 168  # 6·(8 + 8 + 12)
-    assert rows["local_scores"].attention_entries == 24
-    assert rows["local_scores"].pairs == 7  # 3 + 3 + 1
-    assert (rows["carry"].flops, rows["carry"].moved) == (288, 144)  # 3 chunks of 4·12 numbers
-    assert (rows["decays"].flops, rows["decays"].once) == (12, True)  # 2·(4 + 2)
-    assert [sequential_steps(component, spot(5)) for component in (parallel, chunkwise, recurrent)] == [1, 3, 5]
-    assert [component.carried(8) for component in (parallel, chunkwise, recurrent)] == [48] * 3
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 7, 12])
@@ -111,31 +86,15 @@ def test_a_loop_of_many_steps_learns_at_the_cost_that_a_few_say(form: str) -> No
         assert sum(getattr(quick, quantity).values()) == sum(getattr(whole, quantity).values()) > 0
 
 
-@pytest.mark.parametrize(("form", "times"), [("parallel", 4), ("chunkwise", 2), ("recurrent", 2)])
-def test_the_class_depends_on_the_form(form: str, times: int) -> None:
-    """Twice as many tokens: four times the products that mix them in the parallel form, twice in the others."""
-    name = "retnet-1.3b" if form == "parallel" else f"retnet-1.3b-{form}"
-    mixing = [
-        sum(row.times_over("macs") or 0 for row in count(place(load(name), Run(tokens=(tokens,)))).rows if row.mixes)
-        for tokens in (2**14, 2**15)
-    ]
-    assert mixing[1] == times * mixing[0]
-
-
-@pytest.mark.parametrize(
-    ("component", "where", "field", "words"),
+test_what_it_refuses = refusals(
     [
         (Retention(heads=3), spot(5), "heads", "3 does not divide the width 8"),
         (Retention(heads=8), spot(5), "heads", "expected an even head width, got 1"),
         (Retention(heads=2, value_dim=7), spot(5), "value_dim", "2 heads do not divide values of 7"),
         (Retention(heads=2, chunk=4), spot(5), "chunk", "the parallel form has no chunks"),
         (Retention(heads=2), spot(3, 3), "kind", "needs a sequence without special tokens"),
-    ],
+    ]
 )
-def test_what_it_refuses(component: Retention, where: Place, field: str, words: str) -> None:
-    with pytest.raises(ComponentError, match=words) as refused:
-        component.check(where)
-    assert refused.value.field == field
 
 
 def test_what_it_tells() -> None:
@@ -167,8 +126,7 @@ def test_what_the_only_chunk_adds_has_no_gradient(tokens: int, tmp_path: Path) -
     file = tmp_path / "chunks.yaml"
     file.write_text(as_yaml(spec), encoding="utf-8")
     ledger = analyze(str(file), mode="train")
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, ledger.agreement
+    exact(ledger)
     rows = {row.operation: row for row in ledger.rows}
     both = [(rows[name].backward_macs, rows[name].macs) for name in ("state", "read")]
     (state, macs), (read, _) = both

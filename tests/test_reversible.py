@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from saved import saved_bytes
-from strategies import as_yaml
+from strategies import exact, placed
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.mlp import Mlp
@@ -21,11 +21,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.costs import memory_text
 from xfcost.spec.architecture import Architecture, Part
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
 from xfcost.spec.reader import Source
 from xfcost.spec.reversible import check_block
-from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel, StageModel, build
 from xfcost.torch_models.running.recorder import Recorder
@@ -47,12 +44,6 @@ def spec(*, depth: int = 3, block: list[Any] | None = None, stage: dict[str, Any
     }
 
 
-def architecture_of(data: dict[str, Any], folder: Path, **run: Any) -> Architecture:
-    file = folder / "reversible.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    return place(load(str(file)), Run(**run))
-
-
 def learning(architecture: Architecture, device: str = "cpu") -> BuiltModel:
     torch.manual_seed(0)
     live = build(architecture, device)
@@ -65,7 +56,7 @@ def stage_of(live: BuiltModel, stream: int = 0) -> StageModel:
 
 def refusal(data: dict[str, Any], folder: Path) -> str:
     with pytest.raises(SpecError) as refused:
-        architecture_of(data, folder)
+        placed(data, folder)
     return str(refused.value)
 
 
@@ -92,7 +83,7 @@ def test_outputs_and_gradients_are_those_of_the_formula(how, where, tmp_path):
     data = spec(
         place=where, join=how, block=[FULL, {"kind": "mlp", "residual": {"form": "reversible", "norm": "none"}}]
     )
-    stage = stage_of(learning(architecture_of(data, tmp_path)))
+    stage = stage_of(learning(placed(data, tmp_path)))
     x = torch.randn(2, TOKENS, DIM, dtype=torch.float64, requires_grad=True)
     learned = [x, *stage.parameters()]
     answers = stage(x, None), plainly(stage, x)
@@ -105,7 +96,7 @@ def test_outputs_and_gradients_are_those_of_the_formula(how, where, tmp_path):
 
 
 def test_without_gradients_it_is_the_same(tmp_path):
-    stage = stage_of(learning(architecture_of(spec(), tmp_path)))
+    stage = stage_of(learning(placed(spec(), tmp_path)))
     x = torch.randn(2, TOKENS, DIM, dtype=torch.float64)
     with torch.no_grad():
         assert torch.equal(stage(x, None), plainly(stage, x))
@@ -113,7 +104,7 @@ def test_without_gradients_it_is_the_same(tmp_path):
 
 def test_gradients_reach_shared_tables(tmp_path):
     block = [{"kind": "relative", "heads": 3, "share": "biases"}, MLP]
-    live = learning(architecture_of(spec(block=block), tmp_path))
+    live = learning(placed(spec(block=block), tmp_path))
     stage, x = stage_of(live), torch.randn(2, TOKENS, DIM, dtype=torch.float64)
     learned = [*stage.parameters(), *live.model.shared.parameters()]
     assert live.model.shared["biases"].weight.shape == (2, DIM)
@@ -130,7 +121,7 @@ def test_gradients_reach_another_stream(tmp_path):
         "embed": [{"kind": "token"}],
         "stages": [{"dim": DIM, "depth": 1, "block": [FULL, MLP], "residual": {"form": "ordinary"}}],
     }
-    stage = stage_of(learning(architecture_of(data | {"encoder": encoder, "decoder": decoder}, tmp_path)), 1)
+    stage = stage_of(learning(placed(data | {"encoder": encoder, "decoder": decoder}, tmp_path)), 1)
     assert isinstance(stage.run, ReversibleRun)
     x, memory = (torch.randn(2, TOKENS, DIM, dtype=torch.float64, requires_grad=True) for _ in range(2))
     learned = [x, memory, *stage.parameters()]
@@ -144,7 +135,7 @@ def test_gradients_reach_another_stream(tmp_path):
 
 def test_gradients_through_lsh_attention(tmp_path):
     block = [{"kind": "lsh", "heads": 3, "rounds": 2, "bucket": 4, "causal": "approximate"}, MLP]
-    stage = stage_of(learning(architecture_of(spec(block=block), tmp_path, tokens=(24,))))
+    stage = stage_of(learning(placed(spec(block=block), tmp_path, tokens=(24,))))
     x = torch.randn(2, 24, DIM, dtype=torch.float64, requires_grad=True)
     learned = [x, *stage.parameters()]
     gradients = [torch.autograd.grad(answer.sin().sum(), learned) for answer in (stage(x, None), plainly(stage, x))]
@@ -158,7 +149,7 @@ def test_gradients_through_lsh_attention(tmp_path):
 def kept(folder: Path, depth: int, *, reversible: bool, device: str) -> int:
     data = spec(depth=depth)
     data["residual"] = {"form": "reversible" if reversible else "ordinary"}
-    stage = stage_of(learning(architecture_of(data, folder), device))
+    stage = stage_of(learning(placed(data, folder), device))
     return saved_bytes(stage, (torch.empty(2, TOKENS, DIM, dtype=torch.float64, device=device), None))
 
 
@@ -173,7 +164,7 @@ def test_what_training_keeps_does_not_grow_with_depth(device, tmp_path):
 def alive(folder: Path, depth: int, form: str, device: str) -> int:
     """Bytes alive after a forward that can be gone back through, weights and input left out, however they are held."""
     data = spec(depth=depth) | {"residual": {"form": form}}
-    stage = stage_of(learning(architecture_of(data, folder), device))
+    stage = stage_of(learning(placed(data, folder), device))
     x_BND = torch.empty(2, TOKENS, DIM, dtype=torch.float64, device=device)
     recorder = Recorder(stage, (x_BND,), calls=False)
     before = len(recorder.run.changes)
@@ -193,7 +184,7 @@ def test_what_is_alive_after_a_forward_does_not_grow_with_depth(device, tmp_path
 
 
 def test_what_training_keeps_is_told(tmp_path):
-    (note,) = count(architecture_of(spec(depth=5), tmp_path)).metadata.notes
+    (note,) = count(placed(spec(depth=5), tmp_path)).metadata.notes
     assert note.startswith("stage 1: reversible: ")
     assert f"2·N·d = {2 * TOKENS * DIM:,} elements" in note
     assert f"5·2·N·d = {5 * 2 * TOKENS * DIM:,}" in note
@@ -204,9 +195,8 @@ def test_what_training_keeps_is_told(tmp_path):
 
 @pytest.mark.parametrize("how", [None, "concatenate", "mean"])
 def test_counted_and_traced_agree_and_the_head_is_wider(how, tmp_path):
-    ledger = joined(architecture_of(spec(join=how), tmp_path, batch=2))
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+    ledger = joined(placed(spec(join=how), tmp_path, batch=2))
+    exact(ledger)
     rows = {row.path: row for row in ledger.rows}
     end = rows["stages.0.residual.join"]
     wide = DIM if how == "mean" else 2 * DIM
@@ -219,7 +209,7 @@ def test_counted_and_traced_agree_and_the_head_is_wider(how, tmp_path):
 def test_blocks_cost_what_they_cost_with_ordinary_residuals(tmp_path):
     reversible = spec(join="mean")
     ordinary = reversible | {"residual": {}}
-    rows = [count(architecture_of(data, tmp_path)).rows for data in (reversible, ordinary)]
+    rows = [count(placed(data, tmp_path)).rows for data in (reversible, ordinary)]
     assert all(row.recomputed == row.path.startswith("stages.0.block") for row in rows[0])
     assert not any(row.recomputed for row in rows[1])
     rows[0] = [msgspec.structs.replace(row, recomputed=False) for row in rows[0]]
@@ -233,7 +223,7 @@ def test_training_keeps_the_attention_matrices_of_one_layer_at_a_time(tmp_path):
     data = spec(depth=5, join="mean")
     kept = {"dim": DIM, "depth": 2, "block": [FULL, MLP], "residual": {}}
     one, both = (
-        count(architecture_of(data | {"stages": stages}, tmp_path, batch=2))
+        count(placed(data | {"stages": stages}, tmp_path, batch=2))
         for stages in (data["stages"], [*data["stages"], kept])
     )
     layer = 2 * 3 * TOKENS**2 * 4
@@ -248,9 +238,8 @@ def test_a_stage_can_be_reversible_alone(tmp_path):
     data |= {"stages": [*data["stages"], ordinary]}
     assert "the width is 24 here and nothing in `enter` brings it to 12" in refusal(data, tmp_path)
     data["residual"]["join"] = "mean"
-    ledger = joined(architecture_of(data, tmp_path))
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact
+    ledger = joined(placed(data, tmp_path))
+    exact(ledger)
     assert [row.path for row in ledger.rows if "residual.join" in row.path] == ["stages.0.residual.join"]
 
 

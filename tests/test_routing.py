@@ -1,4 +1,4 @@
-"""Routing attention: clusters by hand, its options, its fallbacks, and what makes its order."""
+"""Routing attention: its clusters, its options, its fallbacks, and what makes its order."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xfcost.counting.forward import count
+from specs import counted
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.routing import Routing
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.routing import DECAY, RoutingAttention
 
@@ -40,35 +37,6 @@ def tokens(n: int, dim: int = 8, batch: int = 1) -> Tensor:
     return torch.randn(batch, n, dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def test_rows_by_hand() -> None:
-    # 16 tokens, d = 8, h = 2, d_k = 4: √16 = 4 clusters of 4 tokens.
-    found = rows(Routing(heads=2), at(16))
-    assert list(found) == [
-        "qkv", "normalize", "distances", "choose", "choose_keys", "gather", "scale", "scores", "softmax",
-        "weighted_sum", "average", "out",
-    ]  # fmt: skip
-    assert found["qkv"].macs == 16 * 8 * 24
-    # queries and keys: 2·16·2 vectors of 4, 3 FLOPs per element (square, add, divide) and one bound each
-    assert found["normalize"].flops == 64 * (4 * 3 + 1)
-    assert (found["distances"].macs, found["distances"].attention_entries) == (64 * 4 * 4, 64 * 4)
-    # 2·4 lists of 16, log₂ 16 = 4 comparisons per element
-    assert found["choose"].comparisons == found["choose_keys"].comparisons == 8 * 16 * 4
-    # 3 tensors of 2·4·4 places, 4 wide
-    assert found["gather"].moved == 3 * 32 * 4
-    assert (found["scores"].macs, found["scores"].attention_entries) == (2 * 4 * 4 * 4 * 4, 2 * 4 * 4 * 4)
-    assert found["scores"].pairs == 4 * 4 * 4
-    # 32 places, 4 wide, are added, and counted; 2·16 counts are bounded, 2·16·4 sums divided
-    assert found["average"].flops == 32 * 4 + 32 + 32 + 128
-    assert found["average"].moved == 32 * 4 + 32
-
-
-def test_shared_queries_cost_one_projection_and_one_assignment_less() -> None:
-    apart, shared = rows(Routing(heads=2), at(16)), rows(Routing(heads=2, shared_qk=True), at(16))
-    assert apart["qkv"].macs - shared["qv"].macs == 16 * 8 * 8
-    assert apart["distances"].macs == 2 * shared["distances"].macs
-    assert "choose_keys" not in shared
-
-
 @pytest.mark.parametrize(
     ("options", "sizes"),
     [
@@ -82,32 +50,6 @@ def test_shared_queries_cost_one_projection_and_one_assignment_less() -> None:
 )
 def test_clusters_and_their_windows(options: dict[str, int], sizes: tuple[int, int]) -> None:
     assert Routing(heads=2, **options).sizes(Grid((100,)))[:2] == sizes
-
-
-def test_pairs_of_a_cluster_whose_queries_are_its_keys() -> None:
-    # 16 tokens, 4 clusters of 4; causal: 3 + 2 + 1 earlier keys, and the first, which has none, reads itself.
-    causal = Routing(heads=2, shared_qk=True, causal="approximate")
-    assert rows(causal, at(16))["scores"].pairs == 4 * 7
-    assert rows(Routing(heads=2, shared_qk=True), at(16))["scores"].pairs == 4 * 12
-    # With a memory key the first reads that, and not itself.
-    remembers = Routing(heads=2, shared_qk=True, causal="approximate", memory_keys=1)
-    assert rows(remembers, at(16))["scores"].pairs == 4 * (6 + 4)
-    # Which keys come before a query that is chosen by itself, content decides.
-    assert rows(Routing(heads=2, causal="approximate"), at(16))["scores"].pairs is None
-
-
-def test_local_heads_read_their_block_and_its_neighbours() -> None:
-    # 10 tokens in blocks of 4 make 3, 12 tokens with padding. One of two heads, d_k = 4.
-    causal = rows(Routing(heads=2, local_heads=1, local_window=4, causal="approximate"), at(10))
-    assert causal["local_scores"].macs == 3 * 4 * 8 * 4
-    # the first block's: 1+2+3+4, the second's and half the third's: 4 more each. 10 + (10 + 16) + (3 + 8) pairs
-    assert causal["local_scores"].pairs == 10 + 26 + 11
-    assert causal["local_cut"].moved == 12 * 4
-    assert causal["local_look"].moved == 2 * (4 + 12) * 4  # one block before the first
-    both = rows(Routing(heads=2, local_heads=1, local_window=4), at(10))
-    assert both["local_scores"].pairs == 4 * 8 + 4 * 10 + 2 * 6
-    assert both["local_look"].moved == 2 * (4 + 12 + 4) * 4
-    assert rows(Routing(heads=2, local_heads=1, local_window=5), at(10))["local_cut"].moved == 0
 
 
 @pytest.mark.parametrize(
@@ -132,29 +74,6 @@ def test_one_cluster_of_all_tokens_is_full_attention(*, fused: bool) -> None:
     )
     torch.testing.assert_close(routing(tokens(10)), full(tokens(10)), rtol=1e-12, atol=1e-12)
     assert "a cluster holds all 10 tokens: attention is full" in list(Routing(heads=2, window=64).notes(at(10)))
-
-
-def test_a_token_that_no_cluster_takes_reads_nothing() -> None:
-    # Two clusters of 3 take at most 6 of 24 tokens per head; the others' answers are zero, and W_O's bias is left.
-    module = torch_module(Routing(heads=1, clusters=2, window=3), at(24))
-    chosen: list[Tensor] = []
-    module.choose.register_forward_hook(lambda *call: chosen.append(call[2]))
-    answers = module(tokens(24))[0]
-    taken = set(chosen[0].flatten().tolist())
-    assert 3 <= len(taken) <= 6
-    for token, answer in enumerate(answers):
-        assert torch.equal(answer, module.out.bias) == (token not in taken)
-
-
-def test_a_token_in_several_clusters_gets_their_mean() -> None:
-    # Two centroids in one place take the same tokens, and give the answer of one.
-    two, one = (
-        torch_module(Routing(heads=1, clusters=2, window=3), at(9)),
-        torch_module(Routing(heads=1, clusters=1, window=3), at(9)),
-    )
-    one.load_state_dict(two.state_dict() | {"distances.centroids_HCK": two.distances.centroids_HCK[:, :1]})
-    two.distances.centroids_HCK[:, 1] = two.distances.centroids_HCK[:, 0]
-    torch.testing.assert_close(two(tokens(9)), one(tokens(9)), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -185,19 +104,6 @@ def test_memory_keys_stand_per_cluster() -> None:
     assert rows(component, at(16))["scores"].attention_entries == 2 * 4 * 4 * 5
 
 
-def test_the_order_in_print_holds_where_clusters_are_as_many_as_their_tokens() -> None:
-    def growth(**sizes: int) -> tuple[float, float]:
-        """Of the distances and of the scores, from 65,536 tokens to four times as many."""
-        small, large = (rows(Routing(heads=8, **sizes), at(n, 512)) for n in (2**16, 2**18))
-        distances, scores = (large[name].macs / small[name].macs for name in ("distances", "scores"))
-        return distances, scores
-
-    assert growth() == (8, 8)  # N√N
-    assert growth(window=128) == (16, 4)  # N²·d/w, N·w·d
-    assert growth(clusters=128) == (4, 16)  # N·k·d, N²·d/k
-    assert growth(window=128, clusters=128) == (4, 1)
-
-
 def test_notes_tell_where_the_order_in_print_fails() -> None:
     notes = [" ".join(Routing(heads=2, **sizes).notes(at(1024))) for sizes in ({}, {"window": 64}, {"clusters": 16})]
     assert "N√N needs" not in notes[0]
@@ -213,7 +119,7 @@ def test_the_layers_of_the_public_implementation() -> None:
     MACs of its parts, counted by torch's FlopCounterMode: local projections 805,306,368; queries and values 268,435,456
     each; W_O 536,870,912; local attention 268,435,456; distances 8,388,608; clusters 134,217,728.
     """
-    ledger = count(place(load("routing-lm"), Run()))
+    ledger = counted("routing-lm")
     (macs,) = [{row.operation: row.macs for row in ledger.rows if ".block.0." in row.path}]
     assert macs["local_qkv"] == 805_306_368
     assert macs["qv"] == 2 * 268_435_456

@@ -6,14 +6,13 @@ from typing import NamedTuple
 
 import pytest
 
+from specs import architecture_of
 from test_presets import thinned
 from tiers import tiered_presets
 from xfcost.counting.forward import count
 from xfcost.counting.saved_activations import followed
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import load, preset_names
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
+from xfcost.spec.load import preset_names
 from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import train, trained_rows
 from xfcost.torch_models.shared.no_compiler import no_compiler
@@ -29,7 +28,7 @@ class Bytes(NamedTuple):
 
 
 def in_training(name: str, **options) -> Architecture:
-    return thinned(place(load(name), Run(mode="train", **options)))
+    return thinned(architecture_of(name, mode="train", **options))
 
 
 def of_torch(architecture: Architecture) -> Bytes:

@@ -8,14 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specs import counted
 from xfcost.api import analyze
-from xfcost.counting.forward import count
 from xfcost.ledger.errors import UsageError
 from xfcost.report.table import ledger_plain
 from xfcost.spec.block_order import BlockOrder
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 
 HEADER = "name: x\ninput: {kind: tokens, vocabulary: 100, length: 64}\nembed: [{kind: token}]\nstages:\n"
 
@@ -73,7 +70,7 @@ def test_stages_by_alias_are_as_many_as_they_say(tmp_path) -> None:
     file = tmp_path / "alias.yaml"
     stage = "- &a {dim: 8, depth: 100000, block: [{kind: full, heads: 1}]}\n"
     file.write_text(HEADER + stage + "- *a\n" * 239)
-    ledger = count(place(load(str(file)), Run()))
+    ledger = counted(str(file))
     # four maps of 8·8 with biases and a norm of 2·8, in 240 stages of 100,000 blocks; the table has 100·8
     assert ledger.total("params") == 240 * 100_000 * (4 * (64 + 8) + 16) + 800
 

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from growth import sequential_steps
 from modules import Call
-from xfcost.counting.forward import count
+from specs import counted
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger.errors import ComponentError
@@ -19,9 +19,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.mamba import Mamba
 from xfcost.mechanisms.rwkv_channel import RwkvChannel
 from xfcost.mechanisms.rwkv_time import RwkvTime
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared import scans
 from xfcost.torch_models.tracing.trace import trace
@@ -34,33 +31,6 @@ def spot(*sides: int, dim: int = 8) -> Place:
 def live(component: Mixer, where: Place) -> Any:
     torch.manual_seed(0)
     return MODULES[type(component)](component, where).requires_grad_(requires_grad=False)
-
-
-def test_a_mamba_block_by_hand() -> None:
-    # 5 tokens of 8: 16 channels, 3 numbers of state each, a step of rank 1.
-    rows = {row.path: row for row in Mamba(state=3).operations(spot(5))}
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "in_proj": 1280,  # 5·8·32
-        "conv": 512,  # 5 + 3 outputs, 4 taps, 16 channels
-        "x_proj": 560,  # 5·16·(1 + 2·3)
-        "dt_proj": 80,  # 5·1·16
-        "scan": 240,  # 5·16·3
-        "out_proj": 640,  # 5·16·8
-    }
-    assert rows["scan"].flops == 2 * 240 + 5 * 240 + 80
-    assert (rows["decay"].params, rows["decay"].flops, rows["decay"].once) == (48, 96, True)
-    assert rows["scan"].mixing == "global"
-    assert rows["conv"].mixing == "local"
-
-
-def test_rwkv_by_hand() -> None:
-    rows = {row.path: row for row in RwkvTime().operations(spot(5))}
-    assert [rows[name].macs for name in ("key", "value", "receptance", "output")] == [320] * 4
-    assert (rows["wkv"].macs, rows["wkv"].flops, rows["wkv"].comparisons) == (0, 21 * 40, 80)
-    assert (rows["mix"].flops, rows["mix"].params) == (7 * 40, 24)
-    rows = {row.path: row for row in RwkvChannel().operations(spot(5))}
-    assert [rows[name].macs for name in ("key", "value", "receptance")] == [1280, 1280, 320]
-    assert (rows["mix"].flops, rows["mix"].params) == (5 * 40, 16)
 
 
 @pytest.mark.parametrize("name", ["selective_scan", "wkv"])
@@ -90,9 +60,9 @@ def test_softplus_is_counted_by_its_convention() -> None:
 @pytest.mark.parametrize("name", ["430m", "1b5", "7b", "14b"])
 def test_rwkv_s_printed_flops_per_token_are_twice_the_macs_of_its_maps(name: str) -> None:
     printed = {"430m": 7.573e8, "1b5": 2.823e9, "7b": 1.437e10, "14b": 2.778e10}[name]
-    one = count(place(load(f"rwkv4-{name}"), Run(tokens=(1,)))).total("macs")
+    one = counted(f"rwkv4-{name}", tokens=(1,)).total("macs")
     assert float(f"{2 * (one or 0):.3e}") == printed
-    assert count(place(load(f"rwkv4-{name}"), Run(tokens=(7,)))).total("macs") == 7 * (one or 0)
+    assert counted(f"rwkv4-{name}", tokens=(7,)).total("macs") == 7 * (one or 0)
 
 
 # Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""Set Transformer's blocks: costs by hand and by the public code's formulas, and what sets ask of them: no order."""
+"""Set Transformer's blocks: costs by the public code's formulas, and what sets ask of them: no order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from xfcost.counting.forward import count
+from specs import counted
 from xfcost.formulas.component import Place, Residual, SubLayer
 from xfcost.formulas.residual import residual_rows
 from xfcost.layers.dense import Dense
@@ -18,9 +18,6 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inducing import Inducing
 from xfcost.spec.architecture import Part
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import BlockModel
 from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.sublayer import SubLayerModel
@@ -52,30 +49,6 @@ def block(place: Place, residual: Residual, *components: SubLayer) -> nn.Module:
 
 
 # Costs ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_an_isab_by_hand() -> None:
-    # 10 tokens, width 4, 2 heads, 3 points.
-    rows = {row.path: row for row in Inducing(heads=2, points=3).operations(spot(10, 4))}
-    assert rows["points"].params == 3 * 4
-    assert {path: row.macs for path, row in rows.items() if row.macs} == {
-        "induced_q": 3 * 16,
-        "induced_kv": 10 * 2 * 16,
-        "induced_scores": 3 * 10 * 4,
-        "induced_weighted_sum": 3 * 10 * 4,
-        "induced_out": 3 * 16,
-        "induced_rff": 3 * 16,
-        "q": 10 * 16,
-        "kv": 3 * 2 * 16,
-        "scores": 10 * 3 * 4,
-        "weighted_sum": 10 * 3 * 4,
-        "out": 10 * 16,
-    }
-    kept = {path: row.attention_entries for path, row in rows.items() if row.attention_entries}
-    assert kept == {"induced_scores": 2 * 3 * 10, "scores": 2 * 10 * 3}
-    assert [path for path, row in rows.items() if row.once] == ["induced_q"]
-    assert {row.mixing for path, row in rows.items() if row.attention_entries} == {"global"}
-    assert (rows["induced_scores"].reads_tokens, rows["scores"].reads_tokens) == (10, 3)
 
 
 @BOTH_EXECUTIONS
@@ -153,15 +126,6 @@ def test_tokens_in_another_order_give_outputs_in_that_order(
     assert not torch.allclose(other, straight)
 
 
-def test_tokens_learn_of_each_other_through_the_points_alone() -> None:
-    # All points answer alike: every token then gets the same, whatever it asks.
-    module = block(spot(7, 6), PLAIN, Inducing(heads=2, points=3))[0].inner
-    with torch.no_grad():
-        module.points.weight.copy_(module.points.weight[:, :1].expand(-1, 3, -1))
-        y = module(shuffled(7, 6)[0])
-    torch.testing.assert_close(y, y[:, :1].expand_as(y), rtol=1e-12, atol=1e-13)
-
-
 # Refusals ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -195,7 +159,7 @@ def test_the_point_cloud_preset_is_the_authors_model_but_for_its_first_projectio
         mab(1, n), (d, 0),  # PMA, one seed
         (d * 40 + 40, d * 40),
     ]  # fmt: skip
-    ledger = count(place(load("set-transformer"), Run()))
+    ledger = counted("set-transformer")
     narrower = d - channels  # of three maps: the first ISAB's K and V of the points' MAB, and Q of the tokens'
     assert ledger.total("params") == sum(p for p, _ in parts) + (channels * d + d) + 3 * narrower * d
     assert ledger.total("macs") == sum(macs for _, macs in parts) + n * channels * d + 3 * n * narrower * d

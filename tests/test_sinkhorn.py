@@ -1,4 +1,4 @@
-"""Sinkhorn attention: rows by hand, what is sorted and how, its orders, and the public implementation's figures."""
+"""Sinkhorn attention: what is sorted and how, its orders, and the public implementation's figures."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from xfcost.counting.forward import count
+from specs import counted
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.sinkhorn import Sinkhorn
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.mechanisms.full import FullAttention
-from xfcost.torch_models.mechanisms.sinkhorn import Balance, SinkhornAttention
+from xfcost.torch_models.mechanisms.sinkhorn import SinkhornAttention
 
 
 def at(n: int, dim: int = 8) -> Place:
@@ -37,70 +34,10 @@ def tokens(n: int, dim: int = 8) -> Tensor:
     return torch.randn(1, n, dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def test_rows_by_hand() -> None:
-    # 12 tokens, d = 8, h = 2: 3 blocks of 4.
-    found = rows(Sinkhorn(heads=2, block=4), at(12))
-    assert list(found) == [
-        "qkv", "pad", "pool", "sort_scores", "sort_logits", "balance", "reorder", "beside",
-        "scale", "scores", "softmax", "weighted_sum", "out",
-    ]  # fmt: skip
-    assert found["pad"].moved == 0
-    assert found["pool"].flops == 2 * 12 * 8  # queries and keys
-    assert (found["sort_scores"].macs, found["sort_scores"].attention_entries) == (9 * 8, 2 * 9)
-    assert found["sort_logits"].flops == 5 * 2 * 9  # scale, relu, add ε, log, divide by the temperature
-    assert found["balance"].flops == (5 * 2 * (4 + 1) + 1) * 2 * 9  # rows and columns, 5 times: log-sum-exp, subtract
-    assert found["reorder"].macs == 2 * 9 * 4 * 8  # keys and values: every block a mixture of all 3
-    assert found["beside"].moved == 2 * 2 * 12 * 8
-    assert (found["scores"].macs, found["scores"].attention_entries) == (12 * 8 * 8, 2 * 12 * 8)
-    assert found["scores"].pairs is None
-
-
-def test_rows_of_the_causal_form_by_hand() -> None:
-    # 10 tokens: 3 blocks of 4, the last padded; a null block before them.
-    found = rows(Sinkhorn(heads=2, block=4, causal=True), at(10))
-    assert found["pad"].moved == 3 * 12 * 8
-    assert found["pool"].flops == 12 * 8  # of keys
-    assert found["pool_queries"].flops == 12 * 8 + 3 * 8  # a running sum, divided at 3 tokens
-    assert found["null_keys"].params == found["null_values"].params == 8
-    assert found["null_keys"].moved == 4 * 4 * 8
-    assert (found["sort_logits"].flops, found["sort_logits"].moved) == (2 * 9, 2 * 12)
-    assert found["balance"].flops == 5 * 2 * 12  # a softmax over 4 candidates
-    assert found["reorder"].macs == 2 * 3 * 4 * 4 * 8
-
-
-def test_rows_of_sortcut_by_hand() -> None:
-    # 12 tokens in 3 blocks of 4, of which the first 2 sorted ones are read by all.
-    found = rows(Sinkhorn(heads=2, block=4, sortcut=2), at(12))
-    assert found["reorder"].macs == 2 * 2 * 3 * 4 * 8
-    assert (found["scores"].macs, found["scores"].attention_entries) == (12 * 8 * 8, 2 * 12 * 8)
-    assert "beside" not in found
-    assert rows(Sinkhorn(heads=2, block=4, sortcut=9), at(12))["scores"].attention_entries == 2 * 12 * 12
-
-
 def test_sortcut_is_never_causal() -> None:
     with pytest.raises(ComponentError, match="later ones too; write causal: false") as refused:
         Sinkhorn(heads=2, sortcut=2, causal=True).check(at(12))
     assert refused.value.field == "sortcut"
-
-
-def test_rows_and_columns_of_the_sorting_sum_to_one() -> None:
-    logits = torch.randn(2, 3, 5, 5, dtype=torch.float64)
-    order = Balance(200)(logits)
-    for axis in (-1, -2):
-        torch.testing.assert_close(order.sum(axis), torch.ones(2, 3, 5, dtype=torch.float64))
-    torch.testing.assert_close(Balance(0)(logits), logits.exp())
-
-
-def test_a_permutation_sorts_the_values_as_it_sorts_the_keys() -> None:
-    # The released code takes the sorted keys for values where it isn't causal; what is reordered here is v itself.
-    module, seen = torch_module(Sinkhorn(heads=1, block=2), at(6)), []
-    swap = torch.tensor([[0.0, 0, 1], [1, 0, 0], [0, 1, 0]], dtype=torch.float64)
-    module.balance.register_forward_hook(lambda *_: swap.expand(1, 1, 3, 3))
-    module.reorder.register_forward_hook(lambda *call: seen.append(call[2]))
-    module(tokens(6))
-    _, k, v = module.qkv(tokens(6)).chunk(3, dim=-1)
-    for found, unsorted in zip(seen, (k, v), strict=True):
-        assert torch.equal(found[0, 0].flatten(0, 1), unsorted[0][[4, 5, 0, 1, 2, 3]])
 
 
 def test_one_block_is_full_attention() -> None:
@@ -110,36 +47,11 @@ def test_one_block_is_full_attention() -> None:
     torch.testing.assert_close(sinkhorn(tokens(6)), full(tokens(6)), rtol=1e-12, atol=1e-12)
 
 
-def test_the_first_causal_block_reads_nothing_but_the_null_block_and_itself() -> None:
-    module = torch_module(Sinkhorn(heads=1, block=4, causal=True), at(8))
-    order: list[Tensor] = []
-    module.balance.register_forward_hook(lambda *call: order.append(call[2]))
-    module(tokens(8))
-    first, second = order[0][0, 0]
-    assert first.tolist() == [1, 0, 0]
-    assert second[2] == 0
-    assert second.sum().item() == pytest.approx(1)
-
-
 def test_noise_belongs_to_training_alone() -> None:
     module = torch_module(Sinkhorn(heads=2, block=4), at(12))
     assert torch.equal(module(tokens(12)), module(tokens(12)))
     module.train()
     assert not torch.equal(module(tokens(12)), module(tokens(12)))
-
-
-def test_sorting_is_quadratic_and_n_root_n_only_where_a_block_is_as_long_as_there_are_blocks() -> None:
-    def work(n: int, **options: int) -> int:
-        found = rows(Sinkhorn(heads=8, **options), at(n, 512))
-        return sum(row.macs for path, row in found.items() if path not in ("qkv", "out"))
-
-    # Four times the tokens, twice the block: 8 times the work of reordering and attending (sort_scores: u²·d, 4 times).
-    assert work(2**18, block=2**9) / work(2**16, block=2**8) == pytest.approx(8, rel=1e-2)
-    reorder = [rows(Sinkhorn(heads=8, block=64), at(n, 512))["reorder"].macs for n in (2**16, 2**18)]
-    assert reorder[1] == 16 * reorder[0]
-    cut = [rows(Sinkhorn(heads=8, block=64, sortcut=2), at(n, 512)) for n in (2**16, 2**18)]
-    assert cut[1]["reorder"].macs + cut[1]["scores"].macs == 4 * (cut[0]["reorder"].macs + cut[0]["scores"].macs)
-    assert cut[1]["sort_scores"].macs == 16 * cut[0]["sort_scores"].macs
 
 
 def test_notes() -> None:
@@ -157,7 +69,7 @@ def test_the_layers_of_the_public_implementation() -> None:
     and in every attention 4·2048·512² of projections, 16²·512 of the sort network, 2·16²·128·512 of reordering,
     2·2048·256·512 of attention.
     """
-    ledger = count(place(load("sinkhorn-lm"), Run()))
+    ledger = counted("sinkhorn-lm")
     macs = {row.operation: row.macs for row in ledger.rows if ".block.0." in row.path}
     assert macs["qkv"] + macs["out"] == 2_147_483_648
     assert macs["sort_scores"] == 131_072

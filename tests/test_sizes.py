@@ -11,12 +11,13 @@ import pytest
 
 import xfcost
 from helpers import xf
+from specs import counted
+from strategies import exact
 from tiers import tiered_presets
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import PIXELS, sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.report.compare import comparison_plain
 from xfcost.report.table import ledger_plain
@@ -24,10 +25,6 @@ from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import Loaded, load, preset_names
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-
-
-def counted(name: str, **run: object) -> Ledger:
-    return count(place(load(name), Run(**run)))  # type: ignore[arg-type]
 
 
 def test_a_size_is_the_image_s_height_and_width():
@@ -56,8 +53,7 @@ def test_a_size_where_there_is_no_image_or_n_too_is_refused():
 
 def test_a_traced_model_of_another_size_agrees():
     ledger = xfcost.analyze("swin-t", size=(224, 320))
-    assert ledger.agreement is not None
-    assert ledger.agreement.exact
+    exact(ledger)
 
 
 def test_the_input_for_a_grid():

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from math import isqrt
-
-import msgspec
 import pytest
 import torch
 from torch import nn
 
+from refused import refusals
 from whole_probe import probe
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sparse import Sparse
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 
 
@@ -42,29 +35,6 @@ def figure(component: Sparse, n: int, quantity: str, *rows: str, dim: int = 6) -
 
 
 # Patterns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_strided_pattern_by_hand() -> None:
-    # l = 3, token 7: {4, …, 7}, which are l + 1 keys, and {1, 4, 7}.
-    assert listed(strided(3, "local"), 9, 1, 7) == [[0, 1], [4, 5, 6, 7]]
-    assert listed(strided(3, "long"), 9, 1, 7) == [[1], [1, 4, 7]]
-    assert listed(strided(3), 9, 7) == [[1, 4, 5, 6, 7]]
-    # N = 9: 1 + 2 + 3 + 6·4 = 30; three residue classes of 1 + 2 + 3 = 18; both hold offset 0 (9) and offset 3 (6).
-    pairs = [strided(3, way).pairs(Grid((9,))) for way in ("local", "long", "merged")]
-    assert pairs == [30, 18, 30 + 18 - 9 - 6]
-    both_ways = strided(3, causal=False)
-    assert listed(both_ways, 9, 4) == [[1, 2, 3, 4, 5, 6, 7]]
-    assert listed(both_ways, 9, 0) == [[0, 1, 2, 3, 6]]
-
-
-def test_the_fixed_pattern_by_hand() -> None:
-    # l = 4, c = 1: cells 3, 7, 11; j mod l stays below l, so {l - c, …, l} is one cell and not two.
-    assert listed(fixed(4, 1, "local"), 12, 6) == [[4, 5, 6]]
-    assert listed(fixed(4, 1, "long"), 12, 2, 3, 6, 9) == [[], [3], [3], [3, 7]]
-    assert listed(fixed(4, 1), 12, 9) == [[3, 7, 8, 9]]
-    # Three blocks of 1 + 2 + 3 + 4; cells read by 9, 5 and 1 tokens; each cell is also read within its own block, once.
-    assert [fixed(4, 1, way).pairs(Grid((12,))) for way in ("local", "long", "merged")] == [30, 15, 30 + 15 - 3]
-    assert listed(fixed(4, 2, causal=False), 6, 0) == [[0, 1, 2, 3]]  # the last block ends before its cells
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -101,45 +71,6 @@ def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does() -> None
     assert component.pairs(Grid((n,))) / (n * (n + 1) // 2) == pytest.approx(0.258, abs=5e-4)
     # What runs is dense: N·128 in the blocks and N·96·32 against all cells, which causality halves only on paper.
     assert figure(component, n, "attention_entries", "local_scores", "long_scores") == 2 * n * (128 + 96 * 32)
-
-
-def test_products_are_those_of_the_blocks_and_of_the_columns() -> None:
-    # N = 9, l = 3, d = 6: 3 blocks of 3 × 6 keys and 3 columns of 3 × 3, each times 6, for scores and for the sum.
-    rows = ("local_scores", "local_weighted_sum")
-    assert figure(strided(3, "local"), 9, "macs", *rows) == 2 * 54 * 6
-    assert figure(strided(3, "local", causal=False), 9, "macs", *rows) == 2 * 81 * 6
-    assert figure(strided(3, "long"), 9, "macs", "long_scores", "long_weighted_sum") == 2 * 27 * 6
-    assert figure(strided(3), 9, "macs", *rows, "long_scores", "long_weighted_sum") == 2 * (54 + 27) * 6
-    # With two heads each factor has one.
-    split = strided(3, "heads")
-    assert figure(split, 9, "macs", *rows, "long_scores", "long_weighted_sum") == (54 + 27) * 6
-    assert figure(split, 9, "moved", "join_heads") == 9 * 6
-    # 10 tokens stand in 4 blocks of 3: Q, K and V of 12, and 3 places before them for K and V.
-    assert figure(strided(3), 10, "moved", "pad") == 12 * 18
-    assert figure(strided(3), 10, "moved", "memory_blocks") == 15 * 12
-    assert figure(strided(3), 10, "moved", "join") == 2 * (4 * 3 * 6 + 3 * 4 * 4)
-
-
-@pytest.mark.parametrize("n", [2**10, 2**12, 2**14, 2**16])
-def test_with_a_stride_of_the_root_both_factors_cost_n_times_the_root(n: int) -> None:
-    root = isqrt(n)
-    assert figure(strided(root), n, "macs", "long_scores") == n * root * 6
-    assert figure(strided(root), n, "macs", "local_scores") == 2 * n * root * 6
-    # c cells cost c times the strided jumps: "by c in comparison" (§4.3).
-    assert figure(fixed(root, 8), n, "macs", "long_scores") == 8 * n * root * 6
-
-
-def test_halved_keys_halve_the_scores_alone() -> None:
-    whole, half = strided(3), strided(3, key_dim=1, head_dim=2)
-    whole = msgspec.structs.replace(whole, head_dim=2)
-    for factor in ("local", "long"):
-        assert 2 * figure(half, 9, "macs", f"{factor}_scores") == figure(whole, 9, "macs", f"{factor}_scores")
-        assert figure(half, 9, "macs", f"{factor}_weighted_sum") == figure(whole, 9, "macs", f"{factor}_weighted_sum")
-    assert figure(half, 9, "params", "qkv") == 6 * 8 + 8  # 2 heads of 1 + 1 + 2
-    # Fused, one row has both products.
-    alone = msgspec.structs.replace(half, integration="local")
-    (attention,) = (row for row in alone.operations(stand(9, fused=True)) if row.path == "local_attention")
-    assert attention.macs == figure(alone, 9, "macs", "local_scores", "local_weighted_sum")
 
 
 # Reach ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -212,20 +143,15 @@ def test_a_token_before_the_first_cell_reads_nothing_and_leaves_no_nan(*, fused:
 # Refused, told ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("component", "field", "words"),
+test_what_can_not_be_is_refused = refusals(
     [
         (Sparse(heads=1, pattern="strided", stride=4, summary=1), "summary", "strided pattern has no summary cells"),
         (Sparse(heads=1, pattern="fixed", stride=4), "summary", "needs the number of summary cells"),
         (Sparse(heads=1, pattern="fixed", stride=4, summary=5), "summary", "5 cells do not fit a block of 4"),
         (Sparse(heads=3, pattern="strided", stride=4, integration="heads"), "heads", "3 is odd"),
     ],
-    ids=str,
+    stand(8),
 )
-def test_what_can_not_be_is_refused(component: Sparse, field: str, words: str) -> None:
-    with pytest.raises(ComponentError, match=words) as refused:
-        component.check(stand(8))
-    assert refused.value.field == field
 
 
 def test_what_a_reader_must_know_is_told() -> None:
@@ -238,24 +164,3 @@ def test_what_a_reader_must_know_is_told() -> None:
     assert "2 summary cells of a block 2 times it" in cells
     assert "it runs eager, and is counted so" in fused
     assert "tokens on both sides" in both
-
-
-# Published ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("name", "weights", "vectors"),
-    [
-        # Weight matrices alone, as public closed forms of the paper's sizes give them; then rows of position tables.
-        ("enwik8", 94_748_672 - 224 * 512, 224),
-        ("cifar10", 58_720_256 + 2 * 256 * 256, 112),
-        ("imagenet64", 150_994_944 + 2 * 256 * 512, 224),
-    ],
-)
-def test_the_published_weights_and_biases_and_norms_beside_them(name: str, weights: int, vectors: int) -> None:
-    spec = load(f"sparse-transformer-{name}")
-    ledger = count(place(spec, Run()))
-    depth, d, ratio = {"enwik8": (30, 512, 4), "cifar10": (128, 256, 2), "imagenet64": (48, 512, 4)}[name]
-    keys = d // 2 if name == "cifar10" else d
-    beside = depth * (2 * keys + d + d + ratio * d + d + 4 * d) + 2 * d
-    assert ledger.total("params") == weights + vectors * d + beside

@@ -13,6 +13,7 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from specs import architecture_of, counted
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Residual, tag_of
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
@@ -22,9 +23,7 @@ from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.grammar import Spec
 from xfcost.spec.kinds import converted
 from xfcost.spec.load import lineage, load, preset_files
-from xfcost.spec.placement import place
 from xfcost.spec.reader import Source, path_text, read, read_value
-from xfcost.spec.run import Run
 from xfcost.spec.schema import json_schema
 
 
@@ -173,7 +172,7 @@ class TestExtends:
         )
         spec = load("child.yaml").spec
         assert msgspec.to_builtins(spec.input) == {"kind": "tokens", "vocabulary": 9, "length": 512}
-        assert count(place(load("child.yaml"), Run())).total("macs") > 0
+        assert counted("child.yaml").total("macs") > 0
 
     def test_the_same_kind_said_again_is_merged(self, here):
         write("base.yaml", BASE)
@@ -204,7 +203,7 @@ class TestExtends:
         write("base.yaml", BASE)
         write("child.yaml", "extends: ./base.yaml\npaper: null\nhead: null\n")
         assert load("child.yaml").spec.paper is None
-        assert place(load("child.yaml"), Run()).head is None
+        assert architecture_of("child.yaml").head is None
 
 
 class TestLines:
@@ -212,7 +211,7 @@ class TestLines:
 
     def fault(self, name: str, *set_: str) -> str:
         with pytest.raises(SpecError) as caught:
-            place(load(name, set_), Run())
+            architecture_of(name, *set_)
         return str(caught.value)
 
     def test_of_an_inherited_value_in_the_parent(self, here):
@@ -432,7 +431,7 @@ class TestSet:
     def test_what_is_wrong_is_told_with_its_line(self, here, text, said):
         write("x.yaml", f"extends: vit\nname: x\nset: {text}\n")
         with pytest.raises(SpecError) as caught:
-            place(load("x.yaml"), Run())
+            architecture_of("x.yaml")
         assert str(caught.value).startswith(said)
 
     def test_a_value_that_a_parent_sets_keeps_its_line_in_the_parent(self, here):
@@ -440,7 +439,7 @@ class TestSet:
         write("middle.yaml", "extends: ./base.yaml\nname: middle\nset: {stages.0.depth: 2}\n")
         write("x.yaml", "extends: ./middle.yaml\n\n\nname: x\n")
         with pytest.raises(SpecError, match=r"^base.yaml:5 stages\[0\].block\[0\].heads: 5 does not divide"):
-            place(load("x.yaml"), Run())
+            architecture_of("x.yaml")
         assert load("x.yaml", ("**.heads=4",)).source.where(("stages", 0, "depth")) == "middle.yaml:3"
 
     def test_all_that_is_wrong_is_told_at_once(self, here):
@@ -486,7 +485,7 @@ def scheduled(blocks: str, dim: int = 8) -> tuple[list[str], tuple[int, ...], li
         "embed=[{kind: token}, {kind: position, form: sinusoidal}]",
         "head=",
     )
-    stage = place(load("gpt2", settings), Run(tokens=(4,))).streams[0].stages[0]
+    stage = architecture_of("gpt2", *settings, tokens=(4,)).streams[0].stages[0]
     return [block.label for block in stage.blocks], tuple(stage.order), [block.times for block in stage.blocks]
 
 
@@ -620,13 +619,13 @@ class TestGrids:
 
 class TestTokensAskedFor:
     def test_an_image_takes_the_grid_and_patches_of_it(self):
-        architecture = place(load("vit"), Run(tokens=(63,)))
+        architecture = architecture_of("vit", tokens=(63,))
         assert architecture.grid == Grid((7, 9), 1)
         assert architecture.streams[0].input.sides == (56, 72)
 
     def test_one_number_for_both_streams_or_two(self):
-        one = place(load("transformer-base"), Run(tokens=(7,)))
-        two = place(load("transformer-base"), Run(tokens=(7, 5)))
+        one = architecture_of("transformer-base", tokens=(7,))
+        two = architecture_of("transformer-base", tokens=(7, 5))
         assert [stream.input.length for stream in one.streams] == [7, 7]
         assert [stream.input.length for stream in two.streams] == [7, 5]
         scores = {row.path: row.attention_entries for row in count(two).rows if row.operation == "scores"}
@@ -634,7 +633,7 @@ class TestTokensAskedFor:
         assert list(scores.values()) == [8 * 49, 8 * 25, 8 * 35]
 
     def test_without_extra_tokens_the_head_pools_the_mean(self):
-        rows = count(place(load("vit"), Run(extra_tokens=False))).rows
+        rows = counted("vit", extra_tokens=False).rows
         assert not any(row.operation == "prepend" for row in rows)
         assert next(row for row in rows if row.path == "head.pool").flops == 784 * 384
 
@@ -646,7 +645,7 @@ def test_a_decoder_that_reads_no_encoder_is_refused(tmp_path):
         f"name: Two\ninput: {{kind: tokens, vocabulary: 5, length: 4}}\nencoder: {stream}\ndecoder: {stream}\n"
     )
     with pytest.raises(SpecError, match=r"two\.yaml:4 decoder: no sub-layer reads the encoder's output"):
-        place(load(str(spec)), Run())
+        architecture_of(str(spec))
 
 
 def test_a_name_is_one_line_of_text(tmp_path):

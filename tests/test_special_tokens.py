@@ -9,7 +9,7 @@ import pytest
 from cases import CASES
 from cases.layers import LAYER_CASES, LayerCase
 from strategies import place_for
-from test_every_layer import LAYERS, test_every_row_is_a_leaf_and_costs_what_its_trace_says
+from test_every_layer import LAYERS, agree
 from test_every_mechanism import joined
 from xfcost.formulas.component import Component, Mixer, Place, tag_of
 from xfcost.ledger.errors import ComponentError
@@ -57,4 +57,4 @@ def test_a_layer_runs_among_special_tokens_or_refuses_them(layer: type[Component
             other = case.other and (case.other[0]._replace(special=grid.special), case.other[1])
             among = LayerCase(case.layer, grid, case.out_dim, other)
             if not refuses(among.layer, among.place):
-                test_every_row_is_a_leaf_and_costs_what_its_trace_says(among)
+                agree(among)

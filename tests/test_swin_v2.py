@@ -1,4 +1,4 @@
-"""Swin V2: cosine scores, continuous position biases, keys without a bias, norms after what they normalise."""
+"""Swin V2: cosine scores, clipped windows, totals beside transformers' and figures of the public code."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import as_yaml
-from test_against_transformers import CLASSES, EPS, compare, ours_of, put, take, theirs_of
+from specs import architecture_of, counted
+from test_against_transformers import CLASSES, EPS, theirs_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.patch_merging import PatchMerging
@@ -21,15 +20,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.window import Window
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
-from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import build
-from xfcost.torch_models.mechanisms.window import WindowAttention
 from xfcost.torch_models.shared.cosine import Temperature
 from xfcost.torch_models.shared.leaves import Fused
-from xfcost.torch_models.shared.position_bias import log_offsets
 from xfcost.torch_models.tracing.trace import trace
 
 transformers = pytest.importorskip("transformers")
@@ -46,45 +38,6 @@ def rows(component: Window | PatchMerging, where: Place) -> dict[str, Operation]
 
 
 # By hand -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_window_of_v2_by_hand():
-    # 4×4 tokens of width 4 in two heads of 2; windows of 2×2: 4 windows of 4 tokens, 3² = 9 offsets
-    found = rows(Window(heads=2, size=2, **V2), spot(4, 4))
-    assert list(found) == [
-        "partition", "qv", "k", "cpb_fc1", "cpb_act", "cpb_fc2", "cpb_sigmoid", "cpb_lookup", "cosine_normalize",
-        "cosine_temperature", "cosine_scale", "scores", "add_bias", "softmax", "weighted_sum", "out", "merge",
-    ]  # fmt: skip
-    # Q, V: 4·8 weights and 8 biases; K: 4·4 weights; 16 tokens each
-    assert (found["qv"].params, found["qv"].macs, found["qv"].flops) == (40, 16 * 32, 2 * 16 * 32 + 16 * 8)
-    assert (found["k"].params, found["k"].macs, found["k"].flops) == (16, 16 * 16, 2 * 16 * 16)
-    # the network: 9 offsets · 2 coordinates · 512, then 9 · 512 · 2 heads; 16·sigmoid is 3 + 1 per answer
-    assert (found["cpb_fc1"].params, found["cpb_fc1"].macs) == (2 * 512 + 512, 9 * 2 * 512)
-    assert (found["cpb_fc2"].params, found["cpb_fc2"].macs) == (512 * 2, 9 * 512 * 2)
-    assert (found["cpb_act"].flops, found["cpb_sigmoid"].flops) == (9 * 512, 9 * 2 * 4)
-    assert found["cpb_lookup"].moved == 2 * 4 * 4
-    # 16 tokens · 2 heads · (queries and keys) = 64 vectors of 2: square and add, divide; one bound per vector
-    assert found["cosine_normalize"].flops == 64 * (2 * 3 + 1)
-    # a bound and an exponential per head, then one multiplication per element of the queries
-    assert (found["cosine_temperature"].params, found["cosine_temperature"].flops) == (2, 4)
-    assert found["cosine_scale"].flops == 16 * 4
-    # 4 windows · 4² pairs, in two heads
-    assert (found["scores"].macs, found["scores"].attention_entries) == (4 * 16 * 4, 4 * 16 * 2)
-
-
-def test_work_on_weights_is_done_once_for_a_batch():
-    found = rows(Window(heads=2, size=2, **V2), spot(4, 4))
-    assert [path for path, row in found.items() if row.once] == [
-        "cpb_fc1", "cpb_act", "cpb_fc2", "cpb_sigmoid", "cpb_lookup", "cosine_temperature",
-    ]  # fmt: skip
-
-
-def test_fused_v2_costs_what_eager_v2_costs_and_scales_no_second_time():
-    eager, fused = (rows(Window(heads=2, size=2, **V2), spot(4, 4, fused=way)) for way in (False, True))
-    core = ("scores", "add_bias", "softmax", "weighted_sum")
-    assert fused["attention"].flops == sum(eager[path].flops for path in core)
-    assert fused["cosine_scale"] == eager["cosine_scale"]
-    assert "scale" not in eager
 
 
 @pytest.mark.parametrize("scaled", [True, False])
@@ -104,16 +57,6 @@ def test_unscaled_fused_attention_leaves_the_root_out():
     assert not torch.allclose(Fused()(q, k, v), plain)
 
 
-def test_offsets_are_log_spaced_from_edge_to_edge():
-    # W = 3: offsets -2 … 2 are x = -8, -4, 0, 4, 8; log₂(1 + 8)/3 and log₂(1 + 4)/3
-    edge, near = math.log2(9) / 3, math.log2(5) / 3
-    along = torch.tensor([-edge, -near, 0, near, edge], dtype=torch.float64)
-    torch.testing.assert_close(log_offsets((3,)), along[:, None])
-    # a side of one token has the offset 0 alone; rows before columns
-    torch.testing.assert_close(log_offsets((1, 3)), torch.stack([torch.zeros(5, dtype=torch.float64), along], dim=1))
-    torch.testing.assert_close(log_offsets((2, 2))[:, 0], torch.tensor([-edge] * 3 + [0] * 3 + [edge] * 3).double())
-
-
 def test_the_temperature_starts_at_ten_and_ends_at_a_hundred():
     leaf = Temperature(3)
     torch.testing.assert_close(leaf(), torch.full((3, 1), 10.0))
@@ -122,50 +65,17 @@ def test_the_temperature_starts_at_ten_and_ends_at_a_hundred():
     torch.testing.assert_close(leaf(), torch.tensor([[math.exp(-1)], [math.exp(4)], [100.0]]))
 
 
-def test_scores_are_cosines_and_know_no_length():
-    torch.manual_seed(0)
-    module = WindowAttention(Window(heads=2, size=3, score="cosine", projection_bias=False), spot(6, 6)).double()
-    seen: list[Tensor] = []
-    module.core.scores.register_forward_hook(lambda _, __, output: seen.append(output))
-    x = torch.randn(2, 36, 4, dtype=torch.float64)
-    with torch.no_grad():
-        module(x)
-        module(1000 * x)
-    torch.testing.assert_close(seen[0], seen[1])
-    assert 5 < seen[0].abs().max() < 10 + 1e-5
-
-
 def test_keys_without_a_bias_where_nothing_has_one_are_refused():
     with pytest.raises(ComponentError, match="projection_bias: false leaves out all biases"):
         Window(heads=1, projection_bias=False, key_bias=False).check(spot(8, 8))
 
 
-def test_patch_merging_that_normalises_what_it_reduced():
-    before, after = (rows(PatchMerging(norm=norm), spot(3, 5)) for norm in ("pre", "post"))
-    # 3×5 is padded to 4×6: 6 new tokens; 16 wide before the reduction to 8
-    assert list(before) == ["gather", "norm", "reduction"]
-    assert list(after) == ["gather", "reduction", "norm"]
-    assert (before["norm"].params, before["norm"].flops) == (32, 6 * 16 * 5)
-    assert (after["norm"].params, after["norm"].flops) == (16, 6 * 8 * 5)
-    assert before["reduction"] == after["reduction"]
-
-
 # Weights and resolutions ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("side", [1, 4, 7, 8, 11])
-@pytest.mark.parametrize("bias", ["relative", "log_cpb", "none"])
-def test_weights_are_bound_to_the_resolution_where_another_one_needs_others(bias, side):
-    component = Window(heads=2, size=8, bias=bias)
-    here, larger = (rows(component, spot(where, where)) for where in (side, 3 * side + 8))
-    differs = {path for path, row in here.items() if row.params != larger[path].params}
-    assert {path for path, row in here.items() if row.bound} == differs
-    assert differs == ({"relative_bias"} if bias == "relative" and side < 8 else set())
 
 
 def test_v2_has_as_many_parameters_whatever_the_window_and_the_resolution():
     def params(name: str, tokens: int | None = None) -> int:
-        return count(place(load(name), Run(tokens=tokens and (tokens,)))).total("params")
+        return count(architecture_of(name, tokens=tokens and (tokens,))).total("params")
 
     assert params("swinv2-t-w8-256") == params("swinv2-t-w16-256") == params("swinv2-t-w16-256", 56 * 80)
     assert params("swinv2-l-w16-256") == params("swinv2-l-w24-384")
@@ -186,117 +96,12 @@ def test_a_clipped_window_says_where_it_is_shifted(grid, note):
     assert next(Window(heads=2, size=8, shift=4).notes(spot(*grid))) == note + bound
 
 
-def v2_spec(size: int | list[int], window: int, depths: tuple[int, ...] = (2, 4, 2)) -> dict[str, Any]:
-    def stage(number: int, depth: int) -> dict[str, Any]:
-        blocks = [
-            [{"kind": "window", "size": window, "heads": (2, 3, 6)[number], "shift": shift} | V2, {"kind": "mlp"}]
-            for shift in (0, window // 2)
-        ]
-        enter = [{"kind": "patch_merging", "norm": "post"}] if number else []
-        return {"enter": enter, "dim": 12 * 2**number, "depth": depth, "pattern": blocks}
-
-    return {
-        "input": {"kind": "image", "size": size},
-        "residual": {"place": "res_post"},
-        "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}],
-        "stages": [stage(number, depth) for number, depth in enumerate(depths)],
-        "head": {"kind": "classifier", "pool": "mean", "classes": CLASSES},
-    }
-
-
-@pytest.mark.parametrize("attention", ["eager", "fused"])
-@pytest.mark.parametrize("size", [[4, 4], [4, 36], [28, 36], [52, 52], [224, 320]], ids=str)
-def test_awkward_grids_are_counted_as_they_are_traced(size, attention, tmp_path):
-    # 1×1, one row, 7×9, 13×13 and 56×80 tokens, odd ones halved, under windows of 8
-    for batch in (1, 3):
-        architecture, live = ours_of(v2_spec(size, 8), tmp_path, batch=batch, attention=attention)
-        ledger = reconciled(count(architecture), *live)
-        assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
-        answer = live.model(*live.inputs)
-        assert answer.shape == (batch, CLASSES)
-        assert answer.isfinite().all()
-
-
-@pytest.mark.parametrize("kind", [{}, V2], ids=["V1", "V2"])
-def test_what_windows_keep_grows_as_the_tokens(kind, tmp_path):
-    def entries(side: int) -> int:
-        stage = {"dim": 12, "depth": 1, "block": [{"kind": "window", "size": 4, "heads": 2, "shift": 2} | kind]}
-        data = {"name": "one", "input": {"kind": "image", "size": side}, "embed": [{"kind": "patch", "size": 1}]}
-        file = tmp_path / f"{side}.yaml"
-        file.write_text(as_yaml(data | {"stages": [stage]}), encoding="utf-8")
-        live = build(place(load(str(file)), Run()), "meta")
-        kept: list[int] = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda x: (kept.append(x.numel()), x)[1], lambda x: x):
-            live.model.requires_grad_()(*live.inputs)
-        return sum(kept)
-
-    # four times the tokens, four times what training keeps, but for what the bias network keeps, whatever the input
-    assert 3.95 * entries(128) < entries(256) <= 4 * entries(128)
-
-
 # Somebody else's code ------------------------------------------------------------------------------------------------
 
 
 def theirs_v2(**settings: Any) -> nn.Module:
     settings = {"layer_norm_eps": EPS, "num_labels": CLASSES} | settings
     return theirs_of(transformers.Swinv2Config, transformers.Swinv2ForImageClassification, **settings)
-
-
-def copied_v2(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = dict(theirs.named_parameters()), ours.streams[0]
-    put(stream.embed[0].projection, weights, "swinv2.embeddings.patch_embeddings.projection")
-    put(stream.embed[0].norm, weights, "swinv2.embeddings.norm")
-    for index, stage in enumerate(stream.stages):
-        if index:  # our merging opens a stage, theirs closes the one before
-            put(stage.enter[0].norm, weights, f"swinv2.encoder.layers.{index - 1}.downsample.norm")
-            put(stage.enter[0].reduction, weights, f"swinv2.encoder.layers.{index - 1}.downsample.reduction")
-        for number, block in enumerate(stage.run):
-            copied_block(block, weights, f"swinv2.encoder.layers.{index}.blocks.{number}.")
-    put(ours.head.norm, weights, "swinv2.layernorm")
-    put(ours.head.linear, weights, "classifier")
-    assert not weights
-
-
-def copied_block(block: Any, weights: dict[str, Tensor], prefix: str) -> None:
-    mixer, mlp = block
-    window, its = mixer.inner, f"{prefix}attention.self."
-    for kind in ("weight", "bias"):
-        both = [take(weights, f"{its}{name}.{kind}") for name in ("query", "value")]
-        getattr(window.qv, kind).copy_(torch.cat(both))
-    put(window.k, weights, f"{its}key")
-    window.cosine.temperature.weight.copy_(take(weights, f"{its}logit_scale")[..., 0])
-    put(window.cpb.fc1, weights, f"{its}continuous_position_bias_mlp.0")
-    put(window.cpb.fc2, weights, f"{its}continuous_position_bias_mlp.2")
-    put(window.out, weights, f"{prefix}attention.output.dense")
-    put(mixer.residual_norm, weights, f"{prefix}layernorm_before")  # theirs keep V1's names; it stands after
-    put(mlp.inner.fc1, weights, f"{prefix}intermediate.dense")
-    put(mlp.inner.fc2, weights, f"{prefix}output.dense")
-    put(mlp.residual_norm, weights, f"{prefix}layernorm_after")
-
-
-@pytest.mark.parametrize("attention", ["eager", "fused"])
-@pytest.mark.parametrize(
-    ("size", "window", "depths"),
-    [
-        ((48, 48), 3, (2, 4, 2)),  # 12×12, 6×6, 3×3: whole windows; the last stage is one window and not shifted
-        ((56, 56), 4, (2, 4)),  # 14×14 padded to 16×16, 7×7 to 8×8
-        ((44, 36), 3, (2, 2)),  # 11×9 padded to 12×9; odd sides merge to 6×5, padded to 6×6
-        ((48, 72), 3, (2, 2)),  # 12×18, 6×9
-    ],
-)
-def test_swin_v2_with_their_weights(size, window, depths, attention, tmp_path):
-    # Theirs clips windows to ⌊side/2⌋ where an odd side merges to ⌈side/2⌉, and its height alone says whether there is
-    # a shift (timm and torchvision ask every side, as we do): no such stage here.
-    theirs = theirs_v2(
-        embed_dim=12,
-        depths=list(depths),
-        num_heads=[2, 3, 6][: len(depths)],
-        image_size=size,
-        patch_size=4,
-        window_size=window,
-    )
-    ours = ours_of(v2_spec(list(size), window, depths), tmp_path, batch=2, dtype="float64", attention=attention)
-    compare(theirs, ours, copied_v2, tolerance=1e-6)  # offsets are held in single precision
 
 
 # size -> width, blocks and heads of the first stage
@@ -319,7 +124,7 @@ ALL = [
 def test_a_preset_has_their_parameters_macs_and_attention_entries(preset):
     _, letter, window, size = preset.split("-")
     dim, depths, heads = SIZES[letter]
-    totals = count(place(load(preset), Run())).totals()
+    totals = count(architecture_of(preset)).totals()
     with torch.device("meta"):
         theirs = theirs_v2(
             embed_dim=dim,
@@ -344,10 +149,6 @@ def test_a_preset_has_their_parameters_macs_and_attention_entries(preset):
 
 
 # What the public code prints -----------------------------------------------------------------------------------------
-
-
-def counted(name: str) -> Ledger:
-    return count(place(load(name), Run()))
 
 
 def as_the_public_code_counts(ledger: Ledger) -> int:
@@ -394,21 +195,7 @@ def test_the_bias_networks_are_about_a_hundredth_at_most_and_do_not_grow_with_th
         shares[preset] = networks / ledger.total("macs")
     assert 0.002 < min(shares.values()) < max(shares.values()) < 0.012, shares
     small, large = (
-        [row.macs for row in count(place(load("swinv2-t-w8-256"), Run(scale=scale))).rows if "cpb" in row.path]
+        [row.macs for row in count(architecture_of("swinv2-t-w8-256", scale=scale)).rows if "cpb" in row.path]
         for scale in ((1, 1), (4, 1))
     )
     assert small == large
-
-
-def test_fused_and_eager_give_the_same_answer_with_one_set_of_weights(tmp_path):
-    lives = [ours_of(v2_spec(52, 8), tmp_path, dtype="float64", attention=way)[1] for way in ("eager", "fused")]
-    with torch.no_grad():
-        for one, other in zip(lives[0].model.parameters(), lives[1].model.parameters(), strict=True):
-            other.copy_(one)
-        answers = [live.model(*lives[0].inputs) for live in lives]
-    torch.testing.assert_close(*answers, rtol=1e-10, atol=1e-12)
-
-
-def test_unit_length_leaves_zeros():
-    # keys of padding are zeros, for they have no bias
-    assert F.normalize(torch.zeros(2, 3), dim=-1).equal(torch.zeros(2, 3))

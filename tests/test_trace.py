@@ -37,13 +37,6 @@ def costs(function, *shapes: tuple[int, ...], device: str = "meta") -> tuple[int
 
 
 @on_both_devices
-def test_linear(device: str) -> None:
-    # 2·5 tokens, 3 -> 4: 10·3·4 = 120 MACs; 240 FLOPs and, with a bias, 10·4 adds.
-    assert costs(nn.Linear(3, 4), (2, 5, 3), device=device) == (120, 280)
-    assert costs(nn.Linear(3, 4, bias=False), (2, 5, 3), device=device) == (120, 240)
-
-
-@on_both_devices
 def test_a_matrix_that_is_broadcast_is_counted_for_every_sample(device: str) -> None:
     # MLP-Mixer's and Linformer's shape, (N, N) @ (B, N, D) = B·N·N·D: 3·7·7·5 = 735. fvcore's own handle says 245.
     assert costs(torch.matmul, (7, 7), (3, 7, 5), device=device) == (735, 1470)
@@ -51,40 +44,10 @@ def test_a_matrix_that_is_broadcast_is_counted_for_every_sample(device: str) -> 
     assert costs(torch.matmul, (2, 1, 3, 5), (4, 5, 6), device=device) == (720, 1440)
 
 
-@on_both_devices
-def test_products_of_every_name(device: str) -> None:
-    # 2×3 by 3×4: 24 MACs; three of them: 72. addmm and baddbmm add 8 and 24.
-    assert costs(torch.mm, (2, 3), (3, 4), device=device) == (24, 48)
-    assert costs(torch.bmm, (3, 2, 3), (3, 3, 4), device=device) == (72, 144)
-    assert costs(torch.addmm, (2, 4), (2, 3), (3, 4), device=device) == (24, 56)
-    assert costs(torch.baddbmm, (3, 2, 4), (3, 2, 3), (3, 3, 4), device=device) == (72, 168)
-
-
-@on_both_devices
-def test_einsum_is_an_exact_integer(device: str) -> None:
-    # 1·4·64·64·64 = 1 048 576 MACs, where fvcore parses 1048500.0 out of a text.
-    macs, flops = costs(
-        lambda q, k: torch.einsum("bhid,bhjd->bhij", q, k), (1, 4, 64, 64), (1, 4, 64, 64), device=device
-    )
-    assert (macs, flops) == (1_048_576, 2_097_152)
-
-
-def test_einsum_counts_a_broadcast_side_whole() -> None:
-    # bij,bjk->bik with b = 4 and 1: 4·2·3·5 = 120
-    assert costs(lambda a, b: torch.einsum("bij,bjk->bik", a, b), (4, 2, 3), (1, 3, 5))[0] == 120
-
-
 def test_floor_division_of_floats_is_not_passed_over() -> None:
     # 4·5 quotients
     found = traced(lambda x: x // 3.0, (4, 5))
     assert (found.flops, found.unsupported) == (20, {})
-
-
-def test_an_einsum_of_three_operands_is_counted_pair_by_pair() -> None:
-    result = traced(lambda a, b, c: torch.einsum("ij,jk,kl->il", a, b, c) @ c.mT, (2, 3), (3, 4), (4, 5))
-    assert result.unsupported == {}
-    # from left to right: 2·3·4, then 2·4·5; the matmul after it: 2·5·4
-    assert result.macs == 24 + 40 + 40
 
 
 def test_fused_attention_with_broadcast_queries() -> None:
@@ -125,17 +88,6 @@ def test_fused_attention_is_counted(device: str) -> None:
     assert costs(attention, *shapes, (5, 7), device=device) == (1680, 3360 + 5 * 210 + 120 + 210)
     causal = costs(lambda q, k, v: attention(q, k, v, is_causal=True), *shapes, device=device)
     assert causal == (1680, 3360 + 5 * 210 + 120)
-
-
-def test_multi_head_attention_of_torch_itself() -> None:
-    # N=5, d=8, B=2: 4·N·d² + 2·N²·d per sample = 1280 + 400; twice: 3360. FlopCounterMode agrees, on meta.
-    module = nn.MultiheadAttention(8, 2, batch_first=True, device="meta").requires_grad_(requires_grad=False)
-    x = torch.empty(2, 5, 8, device="meta")
-    both = Call(lambda x: module(x, x, x, need_weights=False)[0])
-    both.inner = module
-    with FlopCounterMode(display=False) as counter:
-        both(x)
-    assert trace(both, (x,)).macs == 3360 == counter.get_total_flops() // 2
 
 
 @given(
@@ -269,11 +221,6 @@ def test_adding_into_a_tensor_moves_and_adds_the_source(device: str) -> None:
 
     (costs,) = [one for one in traced(add, (2, 5, 6), device=device).modules.values() if one.moved]
     assert (costs.macs, costs.flops, costs.moved) == (0, 60, 60)
-
-
-def test_an_outer_product_is_no_contraction() -> None:
-    # 2·5·6·6 = 360 multiplications.
-    assert costs(lambda x: torch.einsum("bni,bnj->bnij", x, x), (2, 5, 6), device="cpu") == (0, 360)
 
 
 # Whose work it is ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -286,12 +286,3 @@ def test_products_of_8_bit_floats() -> None:
     found = traced(scaled, (16, 32), (48, 32), device="meta")
     assert (found.unsupported, found.macs) == ({}, 16 * 32 * 48)
     assert torch_macs(scaled, example((16, 32), "meta"), example((48, 32), "meta")) == 16 * 32 * 48
-
-
-def test_complex_products() -> None:
-    # 2·4 elements, each 3 MACs: of complex numbers 8 FLOPs, and the numbers are put together for nothing
-    found = traced(lambda a, b: torch.complex(a, a) @ torch.complex(b, b), A, B)
-    assert (found.unsupported, found.macs, found.flops) == ({}, 24, 24 * 8)
-    found = traced(lambda a: (torch.complex(a, a) + torch.complex(a, a)).real, A)
-    assert (found.unsupported, found.flops) == ({}, 6 * 2)
-    assert traced(lambda a: torch.complex(a, a).exp(), A).unsupported == {"aten::exp of complex numbers": 1}

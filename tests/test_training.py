@@ -19,6 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import xfcost
 from helpers import xf
 from saved import saved_bytes
+from specs import architecture_of
 from strategies import as_yaml
 from test_presets import WHOLE, thinned
 from xfcost.counting.forward import count
@@ -32,9 +33,6 @@ from xfcost.ledger.ledger import Ledger, Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Plan
 from xfcost.report.table import ledger_plain
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.training_step import Lion, adafactor_states
 from xfcost.torch_models.memory.training_step import optimizer as optimizer_of
@@ -143,7 +141,7 @@ def test_a_recurrence_s_first_state_has_no_gradient(cell, tmp_path):
 
 @pytest.mark.parametrize("name", sorted(set(WHOLE)))
 def test_both_accounts_of_a_backward_pass_agree_in_every_family(name):
-    architecture = thinned(place(load(name), Run()))
+    architecture = thinned(architecture_of(name))
     ledger = with_training(count(architecture), architecture, Plan())
     live = build(architecture)
     live.model.requires_grad_()
@@ -153,7 +151,7 @@ def test_both_accounts_of_a_backward_pass_agree_in_every_family(name):
 
 @pytest.mark.parametrize("name", ["vit-s8", "gpt2", "t5-small", "transformer-base", "swin-t"])
 def test_the_walk_is_torch_s_own_counter_forwards_and_backwards(name):
-    live = build(place(load(name), Run(tokens=None)))
+    live = build(architecture_of(name, tokens=None))
     live.model.requires_grad_()
     found = train(live.model, live.inputs)
     for parameter in live.model.parameters():
@@ -178,14 +176,14 @@ def test_groups_of_a_convolution_are_not_forgotten():
 
 @pytest.mark.parametrize("name", ["vit-s8", "gpt2", "swin-t", "t5-small", "resnet-50", "mixer-b16", "perceiver-io"])
 def test_what_is_kept_is_what_autograd_saves(name):
-    live = build(place(load(name), Run()))
+    live = build(architecture_of(name))
     live.model.requires_grad_()
     assert sum(train(live.model, live.inputs).saved.values()) == saved_bytes(live.model, live.inputs) > 0
 
 
 @pytest.mark.parametrize("name", ["vit-s8", "gpt2", "swin-t"])
 def test_on_a_device_as_much_is_kept_as_on_meta(name):
-    architecture = thinned(place(load(name), Run()))
+    architecture = thinned(architecture_of(name))
     kept = []
     for device in ("meta", "cpu"):
         live = build(architecture, device)
@@ -201,7 +199,7 @@ def test_a_loop_of_many_steps_costs_what_a_few_say(kind, tmp_path):
     file = tmp_path / "loop.yaml"
     spec = tokens(name="loop", stages=[{"dim": 4, "depth": 2, "block": [mixer]}], residual="none")
     file.write_text(as_yaml(spec), encoding="utf-8")
-    live = build(place(load(str(file)), Run(tokens=(MOST_STEPS + 7,), batch=2)))
+    live = build(architecture_of(str(file), tokens=(MOST_STEPS + 7,), batch=2))
     live.model.requires_grad_()
     quick = train(live.model, live.inputs)
 
@@ -309,7 +307,7 @@ def test_a_whole_run_by_hand(tmp_path):
     d=st.integers(1, 10**12), devices=st.integers(1, 10**5), rate=st.floats(1, 1e18), batch=st.sampled_from([1, 3, 8])
 )
 def test_a_run_grows_with_its_tokens(d, devices, rate, batch):
-    architecture = place(load("gpt2"), Run(batch=batch))
+    architecture = architecture_of("gpt2", batch=batch)
     plan = make_plan("train", tokens=d, devices=devices, sustained=rate)
     training = with_training(count(architecture), architecture, plan).training
     assert (training.run.steps - 1) * training.step.tokens < d <= training.run.steps * training.step.tokens

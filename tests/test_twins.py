@@ -10,14 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from specs import counted
 from test_against_transformers import CLASSES, ours_of, scrambled
 from test_every_mechanism import OneStage
 from whole_probe import probe
 from xfcost.counting.forward import count
-from xfcost.ledger.ledger import Ledger
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 PRINTED = {
@@ -28,10 +25,6 @@ PRINTED = {
     "twins-svt-b": 8.3,
     "twins-svt-l": 14.8,
 }
-
-
-def counted(name: str, **run: Any) -> Ledger:
-    return count(place(load(name), Run(**run)))
 
 
 @pytest.mark.parametrize(("name", "printed"), PRINTED.items())
@@ -47,17 +40,6 @@ def test_positions_stand_behind_the_first_block_of_every_stage_alone() -> None:
         encoders = [row for row in counted(name).rows if row.operation == "conv" and "blocks" in row.path]
         assert [(row.path, row.times) for row in encoders] == [(f"stages.{i}.blocks.0.2.conv", 1) for i in range(4)]
         assert {row.mixing for row in encoders} == {"local"}
-
-
-def test_local_attention_is_linear_and_global_attention_is_not() -> None:
-    def entries(tokens: int) -> tuple[int, int]:
-        rows = [row for row in counted("twins-svt-s", tokens=(tokens,)).rows if row.operation == "scores"]
-        by_kind = {kind: [row for row in rows if row.mixing == kind] for kind in ("local", "global")}
-        return tuple(sum(row.times_over("attention_entries") for row in by_kind[kind]) for kind in by_kind)
-
-    # 56×56 and 112×112: windows of 7 tile every stage.
-    local, everywhere = entries(3136)
-    assert entries(12544) == (4 * local, 16 * everywhere)
 
 
 def spec(size: int) -> dict[str, Any]:

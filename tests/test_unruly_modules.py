@@ -61,12 +61,19 @@ PRINTS = {
     "no stdout left": "print('SPOILT', file=sys.stderr); sys.stdout = sys.stderr = None",
     "stdout closed": "print('SPOILT', file=sys.stderr); os.close(1)",
 }
+# What is flushed, or runs, as an interpreter ends: a forked process ends without.
+AT_THE_END = {"sys.__stdout__", "at the end"}
 posix = pytest.mark.skipif(os.name != "posix", reason="other programs, native code")
 
 
 def module(folder: Path, **code: str) -> str:
     (folder / "model.py").write_text(CODE.format(**dict.fromkeys(PLACES, "pass") | code), encoding="utf-8")
     return "model.py:Net"
+
+
+def fresh(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command in an interpreter of its own."""
+    return subprocess.run(words_of(*words), cwd=cwd, env=environment(), capture_output=True, text=True, check=False)
 
 
 @posix
@@ -102,8 +109,7 @@ def test_other_commands_refuse_alike(tmp_path: Path, command: list[str]) -> None
     ],
 )
 def test_no_exit_of_its_own_hides_that_it_is_over_its_budget(tmp_path: Path, code: str) -> None:
-    words = words_of("check", module(tmp_path, at_import=code), *OVER, "--format", "json")
-    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    done = fresh("check", module(tmp_path, at_import=code), *OVER, "--format", "json", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["within"] is False
 
@@ -121,8 +127,8 @@ def test_processes_that_it_forks_still_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("what", PRINTS)
 def test_whatever_it_prints_goes_to_stderr(tmp_path: Path, what: str, place: str) -> None:
-    words = words_of("check", module(tmp_path, **{place: PRINTS[what]}), *WITHIN, "--format", "json")
-    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    words = ("check", module(tmp_path, **{place: PRINTS[what]}), *WITHIN, "--format", "json")
+    done = (fresh if what in AT_THE_END else xf)(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["within"] is True
     assert "SPOILT" in done.stderr

@@ -1,4 +1,4 @@
-"""Values that are wider, or narrower, than keys: rows by hand, caches, traffic, and what is refused."""
+"""Values that are wider, or narrower, than keys: caches, traffic, and what is refused."""
 
 from __future__ import annotations
 
@@ -20,27 +20,6 @@ def at(tokens: int, dim: int = 12, **more: Any) -> Place:
 
 def rows(component: Mixer, spot: Place) -> dict[str, Any]:
     return {row.path: row for row in component.operations(spot)}
-
-
-def test_full_by_hand() -> None:
-    # 10 tokens of width 12; 6 heads with keys of 2, of which two heads of queries share one; values of 5
-    found = rows(Full(heads=6, kv_heads=3, value_dim=5, causal=True), at(10))
-    columns = 6 * 2 + 3 * 2 + 3 * 5
-    assert (found["qkv"].params, found["qkv"].macs) == (12 * columns + columns, 10 * 12 * columns)
-    assert (found["scores"].macs, found["weighted_sum"].macs) == (100 * 12, 100 * 30)
-    assert (found["out"].params, found["out"].macs) == (30 * 12 + 12, 10 * 30 * 12)
-    assert found["softmax"].flops == rows(Full(heads=6, causal=True), at(10))["softmax"].flops
-    fused = rows(Full(heads=6, kv_heads=3, value_dim=5, causal=True), at(10, fused=True))["attention"]
-    assert fused.macs == 100 * 12 + 100 * 30
-    # backward: QKᵀ again, and its two gradients; the two of PV
-    assert fused.backward_macs == 3 * 100 * 12 + 2 * 100 * 30
-
-
-def test_cross_by_hand() -> None:
-    found = rows(Cross(heads=3, head_dim=2, value_dim=5), at(10, memory=Grid((7,)), memory_dim=4))
-    assert (found["q"].params, found["kv"].params) == (12 * 6 + 6, 4 * (6 + 15) + 21)
-    assert (found["scores"].macs, found["weighted_sum"].macs) == (70 * 6, 70 * 15)
-    assert found["out"].params == 15 * 12 + 12
 
 
 def test_caches_keep_both_widths() -> None:

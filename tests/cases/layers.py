@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from xfcost.formulas.component import Component, Place, Residual
+from xfcost.formulas.component import Component, NormKind, Place, Residual
 from xfcost.layers.axis_position import AxisPosition
 from xfcost.layers.class_token import ClassToken
 from xfcost.layers.classifier import Classifier
@@ -26,7 +26,7 @@ from xfcost.layers.local_relation import LocalRelationEmbed
 from xfcost.layers.masked_language_model import MaskedLanguageModel
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
-from xfcost.layers.moe import Moe
+from xfcost.layers.moe import Groups, Moe, Shared
 from xfcost.layers.norm import Norm, NormSubLayer
 from xfcost.layers.patch import Patch
 from xfcost.layers.patch_merging import PatchMerging
@@ -41,6 +41,7 @@ from xfcost.layers.swiglu import Swiglu
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
 from xfcost.layers.upsample import Upsample
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 
 DIM = 6
@@ -54,14 +55,15 @@ class LayerCase(NamedTuple):
     grid: Grid
     out_dim: int = DIM
     other: tuple[Grid, int] | None = None
+    fused: bool = False
 
     def __str__(self) -> str:
-        return f"{self.layer}-{self.grid.sides}+{self.grid.special}"
+        return f"{self.layer}-{self.grid.sides}+{self.grid.special}" + ("-fused" if self.fused else "")
 
     @property
     def place(self) -> Place:
         other = {} if self.other is None else {"memory": self.other[0], "memory_dim": self.other[1]}
-        return Place(grid=self.grid, dim=DIM, out_dim=self.out_dim, vocabulary=11, **other)
+        return Place(grid=self.grid, dim=DIM, out_dim=self.out_dim, vocabulary=11, fused=self.fused, **other)
 
     def inputs(self, batch: int = 2) -> tuple[Tensor, ...]:
         noise = torch.Generator().manual_seed(1)
@@ -76,6 +78,69 @@ class LayerCase(NamedTuple):
 
 # Even and oblong, odd sides, a volume, a sequence.
 OBLONG, ODD, VOLUME, ROW = Grid((4, 6)), Grid((3, 5)), Grid((2, 3, 4)), Grid((7,))
+NORMS: tuple[NormKind, ...] = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "affine")
+CONVS = (
+    Conv(size=3),
+    Conv(size=3, stride=2, channels=6, groups=2, bias=False, norm="batch_norm", act="relu"),
+    Conv(size=2, stride=1, padding=0, norm="layer_norm", act="silu"),
+    Conv(size=1, norm="group_norm"),
+    Conv(size=2, stride=2, padding=1, groups=3, norm="affine", act="gelu"),
+    Conv(size=1, stride=3, norm="rms_norm"),
+    Conv(size=3, stride=1, padding=4),
+)
+POOLS = (
+    Pool(),
+    Pool(form="mean"),
+    Pool(size=3, stride=2),
+    Pool(size=3, stride=2, form="mean"),
+    Pool(size=2, stride=1, padding=0),
+    Pool(size=1, stride=3, form="mean"),
+)
+# As small as a kernel, odd under a stride, one row, a volume.
+KERNEL_GRIDS = tuple(Grid(sides) for sides in [(3,), (1, 5), (7, 9), (3, 5, 4)])
+
+
+def stands(component: Component, grid: Grid) -> bool:
+    """Can a layer whose width stays stand on the grid?"""
+    try:
+        component.check(LayerCase(component, grid).place)
+    except ComponentError:
+        return False
+    return True
+
+
+POOLING_ATTENTION = (
+    PoolingAttention(count=3, heads=2),
+    PoolingAttention(count=1, heads=3, output_projection=False, residual=Residual(place="post", norm="none")),
+    PoolingAttention(count=4, heads=1, head_dim=5, residual=Residual()),
+    PoolingAttention(count=2, heads=2, residual=Residual(place="res_post"), projection_bias=False),
+    PoolingAttention(count=2, heads=2, head_dim=7, residual="none"),
+)
+# Mixtures of experts without slots, and with.
+PACKED = (
+    Moe(),
+    Moe(experts=4, active=1, expert=Mlp(act="relu", bias=False), normalize=False),
+    Moe(experts=3, active=3, expert=Mlp(hidden=5)),
+    Moe(experts=5, active=2, router="sigmoid", expert=Geglu(hidden=4), scale=2.5, normalize=False),
+    Moe(experts=6, active=2, groups=Groups(count=3, active=1), expert=Swiglu(hidden=4, bias=True)),
+    Moe(
+        experts=8,
+        active=3,
+        router="sigmoid",
+        correction=True,
+        groups=Groups(count=4, active=2, score="top_two"),
+        scale=1.5,
+        expert=Swiglu(hidden=5),
+        shared=Shared(count=2),
+    ),
+    Moe(experts=1, active=1, expert=Mlp(), shared=Shared(hidden=7), router="sigmoid", normalize=False),
+)
+SLOTTED = (
+    Moe(capacity=1.0),
+    Moe(experts=3, active=1, capacity=0.5, expert=Mlp(), normalize=False),
+    Moe(experts=4, active=2, capacity=4.0, expert=Mlp(bias=False, act="relu"), shared=Shared()),
+)
+
 LAYER_CASES: list[LayerCase] = [
     *(LayerCase(Patch(size=size), OBLONG, out_dim=5) for size in (1, 2)),
     LayerCase(Patch(size=2, norm="layer_norm", bias=False), OBLONG, out_dim=8),
@@ -103,23 +168,29 @@ LAYER_CASES: list[LayerCase] = [
     LayerCase(Position(form="sinusoidal"), Grid((13,))),
     LayerCase(Position(form="axial", shape=[3, 4], widths=[4, 2]), Grid((12,))),
     LayerCase(Position(form="axial", shape=[3, 4], widths=[2, 4]), ROW),
+    LayerCase(Position(form="axial", shape=[3, 2, 2], widths=[1, 3, 2]), Grid((11,))),
     *(LayerCase(Position(form="separate"), grid) for grid in (VOLUME, Grid((2, 3, 4), 1), ODD)),
     *(LayerCase(Fourier(bands=bands), grid) for bands in (1, 4) for grid in (ODD, VOLUME)),
     *(LayerCase(Projection(bias=bias), ROW, out_dim=4) for bias in (False, True)),
     LayerCase(Token(), ROW),
     LayerCase(Token(scale="sqrt_dim"), ROW),
     LayerCase(TokenType(), ROW),
-    *(LayerCase(Mlp(hidden=9, act=act), ROW) for act in ("gelu", "relu", "silu")),
+    *(LayerCase(Mlp(hidden=9, act=act), ROW) for act in ("gelu", "gelu_tanh", "gelu_quick", "relu", "silu")),
+    *(LayerCase(Mlp(hidden=9, chunks=chunks), ROW) for chunks in (3, 50)),
     *(LayerCase(layer(hidden=5, bias=bias), ROW) for layer in (Swiglu, Geglu) for bias in (False, True)),
-    LayerCase(Norm(), ROW),
-    LayerCase(NormSubLayer(), ROW),
+    *(LayerCase(layer(norm=norm), ODD) for layer in (Norm, NormSubLayer) for norm in NORMS),
     LayerCase(Fold(), Grid((12,))),
     *(LayerCase(Pixels(), grid) for grid in (ODD, VOLUME)),
     LayerCase(Dense(), ROW),
     LayerCase(Dense(norm="layer_norm", act="none", bias=False), ROW),
     LayerCase(LocalRelationEmbed(size=3, share=2, stride=2, norm="layer_norm", act="relu"), ODD),
     *(LayerCase(Classifier(classes=4, pool=pool), Grid((3, 5), 1)) for pool in ("class_token", "mean", "none")),
+    *(
+        LayerCase(Classifier(classes=4, norm=norm, pool="class_token", norm_after_pool=True), Grid((3, 5), 1))
+        for norm in ("layer_norm", "rms_norm", "batch_norm", "affine", "none")
+    ),
     LayerCase(Classifier(classes=4, norm_after_pool=True), ODD),
+    LayerCase(Classifier(classes=4, pool="none", norm="none", bias=False), ROW),
     LayerCase(Classifier(classes=4, pool=DISTILLED, norm="none"), Grid((3, 5), 2)),
     *(
         LayerCase(FlattenClassifier(pooled=pooled, hidden=hidden, classes=4), grid)
@@ -131,13 +202,13 @@ LAYER_CASES: list[LayerCase] = [
     LayerCase(Pooler(), ROW),
     LayerCase(Pooler(norm="layer_norm", width=5, act="gelu", classes=3), ROW),
     LayerCase(MaskedLanguageModel(), ROW),
-    *(LayerCase(Conv(size=3, stride=stride, norm=norm), ODD) for stride, norm in ((1, "none"), (2, "batch_norm"))),
+    *(LayerCase(kernel, grid) for kernel in (*CONVS, *POOLS) for grid in KERNEL_GRIDS if stands(kernel, grid)),
     LayerCase(Conv(size=2, stride=2, channels=4, groups=2, bias=False, act="relu"), OBLONG, out_dim=4),
-    *(LayerCase(Pool(size=3, stride=2, form=form), grid) for form in ("max", "mean") for grid in (ODD, ROW)),
     *(
-        LayerCase(PoolingAttention(count=3, heads=2, residual=residual), grid)
-        for grid in (ROW, ODD)
-        for residual in ("none", Residual())
+        LayerCase(pooling, grid, fused=fused)
+        for pooling in POOLING_ATTENTION
+        for grid in (Grid((1,)), ROW, Grid((2, 2), 1))
+        for fused in (False, True)
     ),
-    LayerCase(Moe(experts=4, active=2, expert=Mlp(hidden=5)), ROW),
+    *(LayerCase(moe, grid) for moe in (*PACKED, *SLOTTED) for grid in (Grid((1,)), Grid((2, 4), 1))),
 ]

@@ -15,6 +15,7 @@ import math
 import torch
 from torch import Tensor
 
+from references.inducing import multihead
 from references.local_relation import reference as mixer
 from references.plain import ACTS, Options, Place, Weights, layer_norm, linear, normed, numbered, spots
 
@@ -222,7 +223,8 @@ def local_relation(options: Options, place: Place, weights: Weights, x: Tensor) 
 def classifier(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     """Norm, pool, linear; pooled before the norm where that is asked; two tokens' answers averaged."""
     if options.norm_after_pool:
-        return linear(weights.linear, normed(options.norm, weights.norm, sum(x.unbind(1)) / x.shape[1]))
+        pooled = x[:, 0] if options.pool == "class_token" else sum(x.unbind(1)) / x.shape[1]
+        return linear(weights.linear, normed(options.norm, weights.norm, pooled))
     x = normed(options.norm, weights.norm, x)
     if options.pool == "none":
         return linear(weights.linear, x)
@@ -266,3 +268,63 @@ def masked_language_model(options: Options, place: Place, weights: Weights, x: T
     """norm(act(xW + b)), then scores; here without the next sentence."""
     y = layer_norm(weights.core.norm, ACTS[options.act](linear(weights.transform, x)))
     return linear(weights.core.linear, y)
+
+
+Window = list[tuple[tuple[int, ...], int | None]]
+
+
+def windows(options: Options, sides: tuple[int, ...]) -> list[Window]:
+    """For every output (offset in the kernel, token or None beyond the border), by looking at each position.
+
+    Padding that isn't given is half the kernel, and none where the stride is no less than the kernel.
+    """
+    padding = options.padding
+    if padding is None:
+        padding = options.size // 2 if options.stride < options.size else 0
+    size, stride, more = (
+        value if isinstance(value, list) else [value] * len(sides) for value in (options.size, options.stride, padding)
+    )
+    tokens = numbered(sides)
+    starts = [range(-m, side + m - k + 1, s) for side, k, s, m in zip(sides, size, stride, more, strict=True)]
+    offsets = list(itertools.product(*map(range, size)))
+    return [
+        [(offset, tokens.get(tuple(a + b for a, b in zip(start, offset, strict=True)))) for offset in offsets]
+        for start in itertools.product(*starts)
+    ]
+
+
+def conv(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
+    """The kernel's weights at every token under it, group by group; a norm and an activation."""
+    outputs = []
+    for window in windows(options, place.sides):
+        y = x.new_zeros(x.shape[0], weights.conv.weight.shape[0])
+        for offset, token in window:
+            if token is not None:
+                kernels = weights.conv.weight[(slice(None), slice(None), *offset)].chunk(options.groups)
+                parts = x[:, token].chunk(options.groups, -1)
+                y = y + torch.cat([a @ b.T for a, b in zip(parts, kernels, strict=True)], -1)
+        outputs.append(y + weights.conv.bias if options.bias else y)
+    return ACTS[options.act](normed(options.norm, weights.norm, torch.stack(outputs, 1)))
+
+
+def pool(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
+    """The maximum of the tokens under a kernel, or their sum divided by its positions, those of padding too."""
+    outputs = []
+    for window in windows(options, place.sides):
+        under = torch.stack([x[:, token] for _, token in window if token is not None])
+        outputs.append(under.amax(0) if options.form == "max" else under.sum(0) / len(window))
+    return torch.stack(outputs, 1)
+
+
+def pooling_attention(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
+    """Seeds ask the tokens, and are joined with what they read (Lee et al. 2019, equation 11)."""
+    seeds, how = weights.seeds.weight.repeat(len(x), 1, 1), options.residual
+    if how == "none":
+        return multihead(weights.inner, seeds, x, options.heads)
+    if how.place == "pre":
+        asking, asked = normed(how.norm, weights.seeds_norm, seeds), normed(how.norm, weights.tokens_norm, x)
+        return seeds + multihead(weights.inner, asking, asked, options.heads)
+    read = multihead(weights.inner, seeds, x, options.heads)
+    if how.place == "post":
+        return normed(how.norm, weights.norm, seeds + read)
+    return seeds + normed(how.norm, weights.norm, read)
