@@ -7,10 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from xfcost.torch_models.ownership.follower import Follower
-from xfcost.torch_models.ownership.found import FoundOperation
-from xfcost.torch_models.ownership.run import TokenAxes, own_inputs
-from xfcost.torch_models.ownership.verdict import verdicts
+from xfcost.torch_models.mixing.follower import Follower, TokenAxes, own_inputs
+from xfcost.torch_models.mixing.verdict import FoundOperation, verdicts
 from xfcost.torch_models.running.surroundings import without_fast_path
 from xfcost.torch_models.shared.running_modules import running_modules
 

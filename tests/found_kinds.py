@@ -18,10 +18,9 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.operation import Operation
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import build
+from xfcost.torch_models.mixing.follower import Follower
+from xfcost.torch_models.mixing.verdict import FoundOperation, verdicts
 from xfcost.torch_models.modules import ModuleMaker
-from xfcost.torch_models.ownership.follower import Follower
-from xfcost.torch_models.ownership.found import FoundOperation
-from xfcost.torch_models.ownership.verdict import verdicts
 from xfcost.torch_models.probing.compare import example
 from xfcost.torch_models.probing.hints import hints_for
 from xfcost.torch_models.probing.small import Small, made_small

@@ -12,9 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from followed import follow, run_followed
 from ownership_cases import CASES, SEQUENCE, D, Module, attention, attention_to, windows
-from xfcost.torch_models.ownership.follower import Follower
-from xfcost.torch_models.ownership.found import FoundOperation
-from xfcost.torch_models.ownership.verdict import verdicts
+from xfcost.torch_models.mixing.follower import Follower
+from xfcost.torch_models.mixing.verdict import FoundOperation, verdicts
 from xfcost.torch_models.shared.running_modules import running_modules
 
 

@@ -17,7 +17,7 @@ from ownership_cases import CASES, SEQUENCE, Module
 from test_ownership import found, mixing
 from test_ownership_choice import CASES as CHOICES
 from xfcost.torch_models.any_model.reads_in_n import at_full_size
-from xfcost.torch_models.ownership.follower import Follower
+from xfcost.torch_models.mixing.follower import Follower
 
 
 def solved(linear: nn.Linear, x: Tensor) -> Tensor:

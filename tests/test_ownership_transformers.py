@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from followed import follow
-from xfcost.torch_models.ownership.found import FoundOperation
+from xfcost.torch_models.mixing.verdict import FoundOperation
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")

@@ -23,9 +23,8 @@ from xfcost.torch_models.any_model.token_axes import Axes, axes_of, axes_text, r
 from xfcost.torch_models.any_model.user_errors import original, raised
 from xfcost.torch_models.any_model.windows import window_at
 from xfcost.torch_models.any_model.work import Work
-from xfcost.torch_models.ownership.follower import Clock, Follower
-from xfcost.torch_models.ownership.run import own_inputs
-from xfcost.torch_models.ownership.verdict import verdicts
+from xfcost.torch_models.mixing.follower import Clock, Follower, own_inputs
+from xfcost.torch_models.mixing.verdict import verdicts
 from xfcost.torch_models.shared.private_torch import pytree
 
 MOST_BYTES: Final = 2 * 2**30

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from xfcost.ledger.operation import Mixing
 from xfcost.torch_models.any_model.reads_in_n import at_full_size
 from xfcost.torch_models.any_model.work import Work
-from xfcost.torch_models.ownership.found import FoundOperation
+from xfcost.torch_models.mixing.verdict import FoundOperation
 
 _NOT_RUN: Final = "it did not run at the sizes looked at"
 _VARIES: Final = "its kind differs between inputs"

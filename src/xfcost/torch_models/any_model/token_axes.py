@@ -13,8 +13,7 @@ from torch import Tensor
 from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.work import Work
-from xfcost.torch_models.ownership.follower import PRODUCTS
-from xfcost.torch_models.ownership.run import token_axes_of
+from xfcost.torch_models.mixing.follower import PRODUCTS, token_axes_of
 from xfcost.torch_models.shared.private_torch import pytree
 
 # Inputs with such a word in their name say something about tokens, and hold none.

@@ -3,29 +3,203 @@
 from __future__ import annotations
 
 import itertools
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, History, Outcome, ids
-from xfcost.torch_models.ownership.operands import Operand, Relation, new_names, paired_makers, turned
-from xfcost.torch_models.ownership.owners import (
+from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, History, Outcome, ids
+from xfcost.torch_models.mixing.owners import (
     CONSTANT,
     LEARNED,
     any_learned,
     any_owned,
     are_pairs,
     content,
+    distinct,
     distinct_pairs,
     everywhere,
     home,
     masked,
     narrowed,
+    varies,
+    varying,
     vectors,
     with_masked,
 )
-from xfcost.torch_models.ownership.places import pair
-from xfcost.torch_models.ownership.positions import PRODUCTS, by_position, follows_keys, masking, reading
+from xfcost.torch_models.mixing.places import pair
+
+# ── attention matrices and numbers by position: masks and biases, and the keys that each query is left with ──
+
+
+aten: Final = torch.ops.aten
+# A score that much below the others has no weight.
+NEGLIGIBLE: Final = -99.0
+# Of these the output depends on the values of both factors.
+PRODUCTS: Final = frozenset((aten.mul, aten.mul_))
+
+
+def reading(call: Call, homes: Tensor, read: Tensor, *, single: bool = False) -> Finding:
+    """A finding that counts the different places of `read` for each of `homes`."""
+    homes, read = narrowed(homes, read)
+    known = (homes >= 0) & (read >= 0)
+    pairs = distinct_pairs(homes[known], read[known])
+    if not pairs.numel():
+        return PER_TOKEN
+    call.places.meet(pairs[0], pairs[1])
+    keys = [axis for axis in range(homes.dim()) if varies(read, axis) and not varies(homes, axis)]
+    if keys:  # each line of keys for itself: heads may read different ones
+        lines = torch.where(known, read, -1).movedim(keys, list(range(-len(keys), 0))).flatten(-len(keys))
+        counts = distinct(lines, -1).flatten()
+        counts = counts[counts > 0]
+    else:
+        counts = torch.unique(pairs[0], return_counts=True)[1]
+    if single:
+        counts = counts + 1
+    return Finding(
+        mixes=True, computed=counts, places=ids(read), content_dependent=call.packet in PRODUCTS, single=single
+    )
+
+
+def by_position(
+    call: Call, owners: Tensor, finding: Finding, others: list[tuple[Tensor, Tensor]]
+) -> tuple[Tensor, Finding]:
+    """Pairs that meet numbers of no token: masks, and biases by position."""
+    for value, one in others:
+        wide = value.broadcast_to(owners.shape)
+        if value.numel() > 1 and follows_keys(wide, owners):
+            few, wide = narrowed(owners, wide)
+            owners = with_masked(few, _hidden(call, wide)).expand(owners.shape)
+            finding = masking(call, owners)
+            if finding.mixes and (one != CONSTANT).any():
+                call.run.by_position(value, finding, with_product=False)
+    return owners, finding
+
+
+def _hidden(call: Call, wide: Tensor) -> Tensor:
+    if call.packet in PRODUCTS:
+        return wide == 0
+    return torch.zeros_like(wide) if wide.dtype == torch.bool else wide <= NEGLIGIBLE
+
+
+def follows_keys(wide: Tensor, owners: Tensor) -> bool:
+    """Does `wide` differ along an axis of the keys?"""
+    return any(wide.stride(axis) and wide.shape[axis] > 1 for axis in varying(vectors(content(owners))))
+
+
+def hidden_by(call: Call, owners: Tensor, where: Tensor) -> Outcome:
+    """Pairs filled by a constant `where`: masked, and still pairs."""
+    shape = owners.shape
+    owners = with_masked(*narrowed(owners, where)).expand(shape)
+    return Outcome([owners], masking(call, owners))
+
+
+def masking(call: Call, owners: Tensor) -> Finding:
+    """Of pairs by position: the keys of each query, and those that are not masked."""
+    contents = call.places.without_learned(content(owners))
+    finding = reading(call, home(owners), contents)
+    if not finding.mixes:
+        return finding
+    kept = reading(call, home(owners), torch.where(masked(owners), -1, contents))
+    return finding._replace(kept=kept.computed, content_dependent=False)
+
+
+# ── two operands with owners: which homes meet, and whose tokens the outputs are ──
+
+
+class Operand(NamedTuple):
+    """An operand with owners."""
+
+    value: Tensor
+    wide: Tensor
+    """Its numbers beside their owners, in the same shape."""
+    owners: Tensor
+    depth: int
+    """The number of operations behind it."""
+    history: History
+    """What its places read one after the other, as in a recurrence."""
+
+
+class Relation(NamedTuple):
+    """Which homes of one operand meet which of the other."""
+
+    lefts: Tensor
+    rights: Tensor
+    pairs: int
+    one_each: bool
+    """Does each left one meet one right one?"""
+    one_to_one: bool
+
+    @classmethod
+    def of(cls, left: Tensor, right: Tensor, both: Tensor) -> Relation:
+        pairs = distinct_pairs(home(left)[both], home(right)[both])
+        lefts, rights = torch.unique(pairs[0]), torch.unique(pairs[1])
+        count = pairs.shape[1]
+        return cls(lefts, rights, count, count == len(lefts), count == len(lefts) == len(rights))
+
+
+def turned(call: Call, first: Operand, second: Operand) -> bool:
+    """Are the outputs' tokens those of the second operand: is it the query, or what was not moved?"""
+    left, right = first.owners, second.owners
+    if are_pairs(left) or are_pairs(right):
+        return not are_pairs(left)
+    axes = varying(left), varying(right)
+    if len(axes[0]) != len(axes[1]):
+        fewer, more = (left, right) if len(axes[0]) < len(axes[1]) else (right, left)
+        return _only_broadcast(call, fewer, more) == (fewer is left)
+    if axes[0] != axes[1]:
+        return axes[0] > axes[1]
+    complete = [int((one >= 0).sum()) for one in (left, right)]
+    if complete[0] != complete[1]:
+        return complete[1] > complete[0]
+    return second.depth < first.depth  # the state of a recurrence has more behind it than its input
+
+
+def _only_broadcast(call: Call, fewer: Tensor, more: Tensor) -> bool:
+    """Is `fewer` a summary or a neighbour that the tokens of `more` read, and not a query that reads several keys?
+
+    Keys that were gathered for each query stand in `more` several times.
+    """
+    few, many = ids(home(fewer)), ids(home(more))
+    members = frozenset[int]().union(*(call.places.members.get(place, frozenset()) for place in few))
+    if members & many:
+        return True
+    if not few & many:
+        return len(few) > 1
+    return _each_once(more)
+
+
+def _each_once(owners: Tensor) -> bool:
+    """Does each home stand at one index of the axes along which homes differ?"""
+    axes = varying(owners)
+    places = home(owners)
+    for axis in range(places.dim() - 1, -1, -1):
+        if axis not in axes:
+            places = places.amax(axis)
+    places = places[places >= 0]
+    return len(torch.unique(places)) == places.numel()
+
+
+def new_names(call: Call, relation: Relation) -> bool:
+    """Are the ones new names for the others: places that an operation made, in as many positions?"""
+    lefts, rights = set(relation.lefts.tolist()), set(relation.rights.tolist())
+    if lefts & rights:
+        return False
+    makers = [{call.places.makers.get(place) for place in side} for side in (lefts, rights)]
+    return makers[0] != makers[1] and any(None not in side for side in makers)
+
+
+def paired_makers(call: Call, relation: Relation) -> list[tuple[int, int]]:
+    """The operations that made the places of both sides, in pairs."""
+    makers = [
+        {maker for place in side.tolist() if (maker := call.places.makers.get(place)) is not None}
+        for side in (relation.lefts, relation.rights)
+    ]
+    return [(one, other) for one in makers[0] for other in makers[1]]
+
+
+# ── element-wise operations: which of several owners an output has, and whether tokens meet ──
+
 
 _LEARNED, _OWN, _PAIR = range(3)
 

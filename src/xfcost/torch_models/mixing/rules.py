@@ -8,16 +8,14 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.ownership import movement
-from xfcost.torch_models.ownership.attention import by_blocks, fused
-from xfcost.torch_models.ownership.call import Call, Outcome, unknown
-from xfcost.torch_models.ownership.choice import ordered
-from xfcost.torch_models.ownership.contraction import product
-from xfcost.torch_models.ownership.owners import CONSTANT, LEARNED, any_owned, everywhere
-from xfcost.torch_models.ownership.pointwise import pointwise
-from xfcost.torch_models.ownership.reductions import accumulated, normalised, recurrent, reduced, softmax, spectrum
-from xfcost.torch_models.ownership.sampling import sampled
-from xfcost.torch_models.ownership.windows import Kernel, adaptively_pooled, convolved, pooled
+from xfcost.torch_models.mixing import movement
+from xfcost.torch_models.mixing.call import Call, Outcome, unknown
+from xfcost.torch_models.mixing.contraction import by_blocks, fused, product
+from xfcost.torch_models.mixing.movement import ordered, sampled
+from xfcost.torch_models.mixing.owners import CONSTANT, LEARNED, any_owned, everywhere
+from xfcost.torch_models.mixing.pointwise import pointwise
+from xfcost.torch_models.mixing.reductions import accumulated, normalised, recurrent, reduced, softmax, spectrum
+from xfcost.torch_models.mixing.windows import Kernel, adaptively_pooled, convolved, pooled
 from xfcost.torch_models.shared.private_torch import aten_operation, aten_operations
 
 aten: Final = torch.ops.aten

@@ -11,12 +11,13 @@ one token           several tokens      weights from the query alone       the q
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids, reads
-from xfcost.torch_models.ownership.merging import merged_lines
-from xfcost.torch_models.ownership.owners import (
+from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, Outcome, ids, reads
+from xfcost.torch_models.mixing.owners import (
     CONSTANT,
     along,
     any_learned,
@@ -28,13 +29,74 @@ from xfcost.torch_models.ownership.owners import (
     everywhere,
     home,
     masked,
+    narrowed,
     repetitions,
     swapped,
     varies,
     vectors,
     with_masked,
 )
-from xfcost.torch_models.ownership.places import pair
+from xfcost.torch_models.mixing.places import pair
+from xfcost.torch_models.mixing.pointwise import NEGLIGIBLE
+
+# ── several tokens in one line of numbers: new tokens, summaries, or static mixing ──
+
+
+def merged_lines(
+    call: Call, lines_bmk: Tensor, outputs: int, *, channels: bool = False, overlapping: bool = False
+) -> tuple[Tensor, Finding]:
+    """Lines along k of several homes, to `outputs` numbers each: (b, m, k) -> (b, m, n).
+
+    Where all lines of a sample hold the same tokens, the lines are channels and the outputs new places. `channels`
+    says that outputs are channels all the same, `overlapping` that groups make new places even where they overlap.
+    """
+    batch, rows, _ = lines_bmk.shape
+    homes = call.places.without_learned(home(lines_bmk))
+    groups = call.places.groups(homes.reshape(batch * rows, -1))
+    counts = distinct(homes, -1)
+    finding = Finding(mixes=True, computed=counts[counts > 0], places=ids(homes))
+    several = set(filter(None, groups))
+    alike = all(len(set(filter(None, groups[at * rows : (at + 1) * rows]))) <= 1 for at in range(batch))
+    if alike and rows > 1 and outputs >= 1 and not channels:
+        return _new_places(call, groups, (batch, rows, outputs)), finding
+    disjoint = sum(map(len, several)) == len(frozenset[int]().union(*several))
+    if disjoint or overlapping:
+        made = [one_place(call, group) for group in groups]
+        owners = vectors(torch.tensor(made)).reshape(batch, rows, 1).expand(batch, rows, outputs)
+        whole = len(several) == len({call.places.samples[min(group)] for group in several})
+        return owners, finding._replace(merges=disjoint, whole=whole)
+    homes_bm = complete_tap(home(lines_bmk))
+    return vectors(homes_bm).unsqueeze(-1).expand(batch, rows, outputs), finding
+
+
+def one_place(call: Call, group: frozenset[int]) -> int:
+    """The place of a merged group; a group of one is the token itself."""
+    if len(group) <= 1:
+        return next(iter(group), CONSTANT)
+    return call.places.merged(call.sequence, group)
+
+
+def _new_places(call: Call, groups: list[frozenset[int]], shape: tuple[int, ...]) -> Tensor:
+    """One place for each set of tokens and each output: (b, m, n)."""
+    table = [
+        [call.places.merged(call.sequence, group, part) if group else CONSTANT for part in range(shape[-1])]
+        for group in groups
+    ]
+    return vectors(torch.tensor(table)).reshape(shape)
+
+
+def complete_tap(taps: Tensor) -> Tensor:
+    """The home of each line of overlapping groups (…, taps): the middle one of those that no padding hides.
+
+    A centred kernel has paddings on both sides, and all middles; a causal one has them before, and all last taps.
+    """
+    owned = (taps >= 0).flatten(0, -2).sum(0)
+    best = (owned == owned.max()).nonzero().flatten()
+    middle = best[(best.to(torch.float64) - (taps.shape[-1] - 1) / 2).abs().argmin()]
+    return taps[..., int(middle)]
+
+
+# ── matrix products: A (b, m, k) · B (b, k, n) -> (b, m, n), by who owns the numbers along the contracted axis ──
 
 
 def product(call: Call, left_bmk: Tensor, right_bkn: Tensor) -> Outcome:
@@ -217,3 +279,60 @@ def _state(call: Call, left_bmk: Tensor, shape: tuple[int, ...]) -> tuple[Tensor
     call.places.states |= ids(made)
     finding = Finding(mixes=True, computed=distinct(lines, -1), places=ids(lines), content_dependent=True)
     return vectors(made).reshape(batch, 1, 1).expand(shape), finding
+
+
+# ── attention in one kernel: softmax(QKᵀ·scale + mask)V, as `scaled_dot_product_attention` runs it ──
+
+
+def fused(call: Call) -> Outcome:
+    """Queries (…, N, K), keys (…, M, K), values (…, M, V) -> (…, N, V) and statistics."""
+    return _attended(call, lambda shape: _hidden(call, shape))
+
+
+def by_blocks(call: Call) -> Outcome:
+    """FlexAttention: the pairs that its mask function leaves out, in whichever blocks, have no weight."""
+    blocks, function = call.args[4][2], call.args[4][-1]  # how many of each row of blocks, (B, H, rows); the mask
+
+    def hidden(shape: tuple[int, ...]) -> Tensor:
+        batch, heads, queries, keys = shape
+        numbers = [torch.arange(size) for size in (blocks.shape[0], blocks.shape[1], queries, keys)]
+        kept = function
+        for axis in range(3, -1, -1):
+            kept = torch.vmap(kept, in_dims=tuple(0 if at == axis else None for at in range(4)))
+        return ~kept(*numbers).expand(batch, heads, queries, keys)
+
+    return _attended(call, hidden)
+
+
+def _attended(call: Call, hidden_in: Callable[[tuple[int, ...]], Tensor]) -> Outcome:
+    query, key, value = (along(call.owners(one), -1) for one in call.args[:3])
+    homes = home(query)
+    rest = [everywhere(CONSTANT, out.shape) for out in call.results[1:]]
+    if not any_owned(key) and not any_owned(value):
+        owners = query.unsqueeze(-1).expand(call.result.shape)
+        return Outcome([owners, *rest], PER_TOKEN if any_owned(query) else None)
+    groups = (*key.shape[:2], homes.shape[1] // key.shape[1], *key.shape[2:])  # queries that share a key
+    read = call.places.read_by(homes, content(key)).unsqueeze(2).expand(groups).flatten(1, 2)
+    hidden = hidden_in((*homes.shape, key.shape[-1]))
+    homes, read, hidden = narrowed(
+        homes.unsqueeze(-1).expand(hidden.shape), read.unsqueeze(-2).expand(hidden.shape), hidden
+    )
+    read = torch.where(homes >= 0, read, -1)
+    kept = torch.where(hidden, -1, read)
+    call.places.meet(homes.expand(kept.shape), kept)
+    line = homes[..., 0]
+    call.places.has_read(call.sequence, line, ids(kept))
+    finding = reads(read, kept, line.expand(read.shape[:-1]) >= 0, content_dependent=True)
+    return Outcome([vectors(line).unsqueeze(-1).expand(call.result.shape), *rest], finding)
+
+
+def _hidden(call: Call, shape: tuple[int, ...]) -> Tensor:
+    """The pairs that a mask leaves out: (B, H, N, M)."""
+    hidden = torch.zeros(shape[-2:], dtype=torch.bool)
+    if call.argument("is_causal"):
+        hidden = torch.ones(shape[-2:], dtype=torch.bool).triu(1)
+    mask = call.argument("attn_mask")
+    mask = call.argument("attn_bias") if mask is None else mask
+    if isinstance(mask, Tensor):
+        hidden = hidden | (~mask if mask.dtype == torch.bool else mask <= NEGLIGIBLE)
+    return hidden.expand(shape)

@@ -8,8 +8,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids
-from xfcost.torch_models.ownership.owners import CONSTANT, content, everywhere, home, vectors
+from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, Outcome, ids
+from xfcost.torch_models.mixing.owners import CONSTANT, content, everywhere, home, vectors
 from xfcost.torch_models.shared.private_torch import pytree, schema_of
 
 _MOST_PLACES: Final = 300

@@ -4,13 +4,56 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from torch import Tensor
 
-from xfcost.torch_models.ownership.call import Finding
-from xfcost.torch_models.ownership.follower import Follower, Noted
-from xfcost.torch_models.ownership.found import FoundOperation, Kind, Reads
+from xfcost.torch_models.mixing.call import Finding, Shape
+from xfcost.torch_models.mixing.follower import Follower, Noted
+
+# ── what is found of one operation that ran ──
+
+
+Kind = Literal["per-token", "local", "global", "unknown"]
+
+
+class Reads(NamedTuple):
+    """Tokens read per output token: the smallest, the (lower) median and the largest number."""
+
+    smallest: int
+    median: int
+    largest: int
+
+
+class FoundOperation(NamedTuple):
+    """One ATen operation that ran, and what its outputs read."""
+
+    sequence: int
+    """Its number in the order they ran."""
+    module: str
+    """Dotted path of the innermost running module; the model itself is ""."""
+    name: str
+    """`aten.bmm`."""
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+    kind: Kind | None
+    """None of data movement, and of operations on parameters and constants alone."""
+    reads: Reads | None = None
+    """What a token depends on; None of operations that don't mix tokens."""
+    computed: Reads | None = None
+    """What is computed for it, where a mask keeps fewer."""
+    kept: Reads | None = None
+    """What the mask keeps of that: `reads`, unless the mask itself depends on all that is computed."""
+    represents: int | None = None
+    """The most tokens behind the places that a token reads, where they are groups or states."""
+    content_dependent: bool | None = None
+    """Are the weights computed from the input? None of operations that don't mix tokens."""
+    reason: str | None = None
+    """Why it is unknown."""
+
+
+# ── the kinds of all operations of a run, from what they read at one or two sizes ──
+
 
 # Of one size: a set of fixed size is at most this part of all tokens.
 _MOST_PARTS: Final = 4

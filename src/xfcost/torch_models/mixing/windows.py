@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids, unknown
-from xfcost.torch_models.ownership.merging import complete_tap, merged_lines
-from xfcost.torch_models.ownership.owners import CONSTANT, along, any_owned, distinct, everywhere, home, varies, vectors
+from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, Outcome, ids, unknown
+from xfcost.torch_models.mixing.contraction import complete_tap, merged_lines
+from xfcost.torch_models.mixing.owners import CONSTANT, along, any_owned, distinct, everywhere, home, varies, vectors
 
 # Channels of a convolution that hold different tokens at one position.
 _MOST_MAPS: Final = 64

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
-from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, History, Outcome, Past
-from xfcost.torch_models.ownership.changes import by_changes
-from xfcost.torch_models.ownership.found import Shape
-from xfcost.torch_models.ownership.lost import Lost, lost
-from xfcost.torch_models.ownership.owners import (
+from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, History, Outcome, Past, Shape, unknown
+from xfcost.torch_models.mixing.changes import by_changes
+from xfcost.torch_models.mixing.owners import (
     CONSTANT,
     LEARNED,
     any_chosen,
@@ -26,10 +24,78 @@ from xfcost.torch_models.ownership.owners import (
     varies,
     vectors,
 )
-from xfcost.torch_models.ownership.places import Places
-from xfcost.torch_models.ownership.rules import is_new, moves, rule_of
-from xfcost.torch_models.ownership.single_query import Queries
+from xfcost.torch_models.mixing.places import Places, Queries
+from xfcost.torch_models.mixing.rules import is_movement, is_new, is_pointwise, moves, rule_of
 from xfcost.torch_models.shared.private_torch import TorchDispatchMode, disable_current_modes, pytree
+
+# ── tensors whose owners are lost: what an operation of unknown kind gives, and what is computed from that ──
+
+
+_BEHIND: Final = "it works on what an operation of unknown kind gives"
+
+
+def lost(call: Call, reason: str) -> Outcome:
+    """The outcome of an operation of unknown kind."""
+    return Outcome([everywhere(CONSTANT, result.shape) for result in call.results], unknown(reason))
+
+
+class Lost:
+    """The tensors of a run whose owners are lost."""
+
+    def __init__(self) -> None:
+        self._tensors: Any = WeakTensorKeyDictionary()
+
+    def follow(self, call: Call, given: Sequence[Tensor], outcome: Outcome) -> Outcome:
+        """The outcome, unknown where lost owners decide it; of data movement and element-wise work they do not."""
+        behind = not is_new(call) and any(value in self._tensors for value in given)
+        if behind and not (is_movement(call) or (is_pointwise(call) and self._is_of_one(call, given))):
+            outcome = lost(call, _BEHIND)
+        if behind or (outcome.finding is not None and outcome.finding.mixes is None):
+            self._tensors.update(dict.fromkeys(call.results, True))
+        return outcome
+
+    def _is_of_one(self, call: Call, given: Sequence[Tensor]) -> bool:
+        """Does one operand alone come from the input?"""
+        return sum(value in self._tensors or any_owned(call.owners(value)) for value in given) == 1
+
+
+# ── one forward pass of a module with a follower: which inputs hold tokens, and which module is running ──
+
+
+TokenAxes = Mapping[str | int, tuple[int, ...]]
+
+
+def token_axes_of(tensor: Tensor) -> tuple[int, ...]:
+    """The axes along which tokens lie.
+
+    Words (B, N) and vectors (B, N, D) lie along axis 1, pixels of images (B, C, Y, X) and videos along the last axes.
+    Of vectors (B, D) each is a token.
+    """
+    vector, image = 2, 4
+    if tensor.dim() >= image and tensor.is_floating_point():
+        return tuple(range(2, tensor.dim()))
+    if tensor.dim() == vector and tensor.is_floating_point():
+        return (0,)
+    return (1,) if tensor.dim() >= vector else ()
+
+
+def own_inputs(
+    follower: Follower, args: tuple[Any, ...], kwargs: dict[str, Any], axes: TokenAxes | None = None
+) -> None:
+    """Tell `follower` the tokens of the inputs."""
+    named = dict(enumerate(args)) | kwargs
+    for name, value in named.items():
+        for tensor in pytree.tree_leaves(value):
+            if isinstance(tensor, Tensor) and tensor.dtype != torch.bool:
+                chosen = (axes or {}).get(name, token_axes_of(tensor))
+                if chosen:
+                    follower.own(tensor, chosen)
+                elif tensor.is_floating_point():
+                    follower.condition(tensor)
+
+
+# ── a dispatch mode that follows the owners of all numbers through a running module ──
+
 
 aten: Final = torch.ops.aten
 PRODUCTS: Final = frozenset(("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.convolution"))

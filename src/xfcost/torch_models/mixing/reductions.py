@@ -7,11 +7,10 @@ from math import prod
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome, ids, reads
-from xfcost.torch_models.ownership.changes import by_changes
-from xfcost.torch_models.ownership.contraction import normal
-from xfcost.torch_models.ownership.merging import merged_lines
-from xfcost.torch_models.ownership.owners import (
+from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, Outcome, ids, reads
+from xfcost.torch_models.mixing.changes import by_changes
+from xfcost.torch_models.mixing.contraction import merged_lines, normal
+from xfcost.torch_models.mixing.owners import (
     CONSTANT,
     along,
     any_owned,
@@ -29,7 +28,7 @@ from xfcost.torch_models.ownership.owners import (
     vectors,
     with_masked,
 )
-from xfcost.torch_models.ownership.places import pair
+from xfcost.torch_models.mixing.places import pair
 
 
 def reduced(call: Call, owners: Tensor, axes: list[int], *, keeps: bool, dependent: bool = False) -> Outcome:

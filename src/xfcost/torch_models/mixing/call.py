@@ -7,10 +7,11 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.ownership.owners import distinct, narrow
-from xfcost.torch_models.ownership.places import Places
-from xfcost.torch_models.ownership.single_query import Queries
+from xfcost.torch_models.mixing.owners import distinct, narrow
+from xfcost.torch_models.mixing.places import Places, Queries
 from xfcost.torch_models.shared.private_torch import schema_of
+
+Shape = tuple[int, ...]
 
 
 class Finding(NamedTuple):

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.ownership.call import PER_TOKEN, Call, Finding, Outcome
-from xfcost.torch_models.ownership.owners import (
+from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, Outcome, ids, reads
+from xfcost.torch_models.mixing.owners import (
     CONSTANT,
     LEARNED,
+    along,
     any_learned,
     any_owned,
     are_pairs,
     compact,
     content,
+    distinct,
     everywhere,
     home,
+    masked,
     narrow,
     varies,
     vectors,
     with_chosen,
 )
-from xfcost.torch_models.ownership.positions import NEGLIGIBLE, hidden_by, masking
+from xfcost.torch_models.mixing.pointwise import NEGLIGIBLE, hidden_by, masking
 from xfcost.torch_models.shared.private_torch import aten_operations, pytree, schema_of
 
 aten: Final = torch.ops.aten
@@ -234,3 +238,122 @@ def _owners_of_values(call: Call, value: Any) -> Any:
 
 def _as_list(answer: Any) -> list[Tensor]:
     return list(answer) if isinstance(answer, tuple | list) else [answer]
+
+
+# ── sorting and choosing by value: numbers, the keys of each query, or whole tokens ──
+
+
+def ordered(call: Call) -> Outcome:
+    """`sort(x, axis)`, `topk(x, k, axis)`: values move, and their indices with them.
+
+    Among keys each query reads all of them. Tokens that are ordered as wholes are moved; where every channel is
+    ordered for itself, a position holds numbers of several tokens, and depends on all.
+    """
+    x, axis = call.args[0], call.argument("dim", -1)
+    owners = call.owners(x)
+    if not owners.dim() or not any_owned(owners):
+        return Outcome([owners.expand(result.shape) for result in call.results], None)
+    axis %= owners.dim()
+    taken = owners.gather(axis, call.results[-1])
+    homes, contents = home(owners), call.places.without_learned(content(owners))
+    if not varies(homes, axis):
+        if not varies(contents, axis):
+            return Outcome([taken for _ in call.results], PER_TOKEN)
+        lines = owners.movedim(axis, -1)
+        read = call.places.without_learned(content(lines))
+        finding = reads(read, torch.where(masked(lines), -1, read), content_dependent=True)
+        return Outcome([taken for _ in call.results], finding)
+    if not _parted(owners, taken, axis):
+        return Outcome([taken for _ in call.results], PER_TOKEN)
+    if not call.result.is_floating_point():
+        return Outcome([taken for _ in call.results], PER_TOKEN)
+    made, finding = _positions(call, homes.movedim(axis, -1), taken.shape[axis])
+    made = made.movedim(-1, axis)
+    return Outcome([made for _ in call.results], finding)
+
+
+def _parted(owners: Tensor, taken: Tensor, axis: int) -> bool:
+    """Do numbers of one token go to different positions?"""
+    whole = [at for at in range(owners.dim()) if at != axis and not varies(home(owners), at)]
+    return any(varies(home(taken), at) for at in whole)
+
+
+def _positions(call: Call, homes: Tensor, count: int) -> tuple[Tensor, Finding]:
+    """A new place for each of `count` positions, out of all places along the last axis."""
+    lines = call.places.without_learned(homes).reshape(-1, homes.shape[-1])
+    table = [
+        [call.places.merged(call.sequence, group, part) if group else -1 for part in range(count)]
+        for group in call.places.groups(lines)
+    ]
+    counts = distinct(lines, -1)
+    finding = Finding(mixes=True, computed=counts[counts > 0], places=ids(lines), content_dependent=True, orders=True)
+    return vectors(torch.tensor(table)).reshape(*homes.shape[:-1], count), finding
+
+
+# ── `grid_sample`: an output reads the cells around a point, which the input may choose ──
+
+
+_NEAREST, _BICUBIC = 1, 2
+_ZEROS = 0
+# A cell whose weight is smaller is not read: points in the middle of a cell are no nearer to it after rounding.
+_NEGLIGIBLE = 1e-4
+
+
+def sampled(call: Call) -> Outcome:
+    """(x (B, C, *S), points (B, *S', axes), mode, padding, aligned) -> (B, C, *S')."""
+    x, points = call.args[:2]
+    owners, asks = call.owners(x), call.owners(points)
+    if varies(home(owners), 1) or varies(home(asks), -1):
+        raise NotImplementedError("tokens lie on the axis of channels")
+    query = call.places.without_learned(home(along(asks, -1)))
+    if not any_owned(owners):
+        return _of(call, query, PER_TOKEN)
+    mode, chosen = call.args[2], any_owned(asks)
+    cells = _cells(call, list(x.shape[2:]), chosen=chosen)
+    # the cells of every point, by the homes of x, which are the same for all channels
+    homes = call.places.without_learned(home(along(owners, 1))).flatten(1)
+    read = homes.gather(1, cells.clamp(min=0).flatten(1)).reshape(cells.shape)
+    read = torch.where(cells >= 0, read, CONSTANT)
+    nearest = read.amax(-1)
+    if mode == _NEAREST:
+        return _of(call, nearest, None)
+    counts = distinct(read, -1)
+    if not chosen:
+        if int(counts.max()) <= 1:
+            return _of(call, nearest, PER_TOKEN)
+        return _of(call, nearest, Finding(mixes=True, computed=counts, places=ids(read), bounded=True))
+    # off the border all of them are read
+    most = torch.where(counts > 0, read.shape[-1], 0)
+    places = ids(read) | ids(query)
+    finding = Finding(mixes=True, computed=most, places=places, content_dependent=True, bounded=True)
+    return _of(call, torch.where(query >= 0, query, nearest), finding)
+
+
+def _of(call: Call, places: Tensor, finding: Finding | None) -> Outcome:
+    return Outcome([vectors(places).unsqueeze(1).expand(call.result.shape)], finding)
+
+
+def _cells(call: Call, sides: list[int], *, chosen: bool) -> Tensor:
+    """The numbers of the cells around every point: (B, *S', cells); -1 of what is not read."""
+    points, mode, padding, aligned = call.args[1].double(), *call.args[2:5]
+    steps = {_NEAREST: (0,), _BICUBIC: (-1, 0, 1, 2)}.get(mode, (0, 1))
+    along_axes = []
+    for side, part in zip(sides, reversed(points.unbind(-1)), strict=True):  # x, the last axis, comes first
+        place = (part + 1) / 2 * (side - 1) if aligned else ((part + 1) * side - 1) / 2
+        first = place.round() if mode == _NEAREST else place.floor()
+        at = torch.stack([first + step for step in steps], -1)
+        weightless = (at - place.unsqueeze(-1)).abs() > 1 - _NEGLIGIBLE
+        if padding != _ZEROS:
+            at = at.clamp(0, side - 1)
+        out = (at < 0) | (at >= side)
+        if not chosen and mode not in {_NEAREST, _BICUBIC}:
+            out |= weightless
+        along_axes.append((at.long(), out, side))
+    numbers = []
+    for steps_of in product(range(len(steps)), repeat=len(sides)):
+        number = torch.zeros_like(along_axes[0][0][..., 0])
+        missing = torch.zeros_like(number, dtype=torch.bool)
+        for (at, out, side), step in zip(along_axes, steps_of, strict=True):
+            number, missing = number * side + at[..., step], missing | out[..., step]
+        numbers.append(torch.where(missing, -1, number))
+    return torch.stack(numbers, -1)
