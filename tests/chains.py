@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from xfcost.torch_models.probing.prepared import prepared
+from xfcost.torch_models.probing.calls import prepared
 
 
 class Chain(NamedTuple):

@@ -16,8 +16,7 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.build import Model, StreamModel, build
 from xfcost.torch_models.probing.hints import hints_for
-from xfcost.torch_models.reach.influence import Influences, Units
-from xfcost.torch_models.reach.weights import with_weights
+from xfcost.torch_models.reach.influence import Influences, Units, with_weights
 
 # Label of a step, input -> (tokens, units).
 Steps = list[tuple[str, dict[str, np.ndarray]]]

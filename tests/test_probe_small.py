@@ -31,7 +31,7 @@ from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.spec.architecture import Part
 from xfcost.torch_models.probing import small as small_module
 from xfcost.torch_models.probing.account import probed_part
-from xfcost.torch_models.probing.rows import probe_rows
+from xfcost.torch_models.probing.compare import probe_rows
 from xfcost.torch_models.probing.small import made_small
 
 

@@ -13,11 +13,9 @@ import xfcost
 from helpers import xf
 from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model.inputs import Given
-from xfcost.torch_models.reach import affordable
-from xfcost.torch_models.reach.any_reach import reach_of_module
-from xfcost.torch_models.reach.influence import Output
-from xfcost.torch_models.reach.module_blocks import blocks_of
-from xfcost.torch_models.reach.positions import grid_of, position_axes
+from xfcost.torch_models.reach import any_reach as affordable
+from xfcost.torch_models.reach.any_reach import blocks_of, reach_of_module
+from xfcost.torch_models.reach.influence import Output, grid_of, position_axes
 
 
 class Block(nn.Module):

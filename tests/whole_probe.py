@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.ledger.operation import Mixing
-from xfcost.torch_models.probing.prepared import prepared
+from xfcost.torch_models.probing.calls import prepared
 
 # Numbers of the perturbed input that go through the module at once; attention on them keeps N/D times as many.
 MOST_NUMBERS: Final = 2**17

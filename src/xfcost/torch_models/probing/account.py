@@ -22,7 +22,7 @@ from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.probing.compare import Readings, compared, example, not_probed, readings
 from xfcost.torch_models.probing.hints import hints_for
 from xfcost.torch_models.probing.patterns import declared_differences, pattern_differences
-from xfcost.torch_models.probing.reading import Reading
+from xfcost.torch_models.probing.run import Reading
 from xfcost.torch_models.probing.small import Small, made_small
 from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.recurrent import RecurrentLayer

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
+from math import prod
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -10,6 +12,23 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from xfcost.torch_models.shared.private_torch import pytree
+
+# ── prepares a module for a probe: a copy in float64, with weights that hide nothing ──
+
+
+def prepared(module: nn.Module, noise: torch.Generator | None) -> nn.Module:
+    """A copy in float64 and evaluation mode; with `noise`, random weights of about unit gain."""
+    if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
+        raise ValueError("a module on `meta` has no numbers to probe; build it on the CPU")
+    module = copy.deepcopy(module).cpu().double().eval().requires_grad_(requires_grad=False)
+    for parameter in module.parameters() if noise else ():
+        gain = prod(parameter.shape[1:]) ** -0.5
+        parameter.copy_(torch.randn(parameter.shape, generator=noise, dtype=torch.float64) * gain)
+    return module
+
+
+# ── repeats one operation with changed inputs: which outputs change, and by how much ──
+
 
 # The most numbers of changed inputs and outputs in memory at a time.
 MOST_NUMBERS: Final = 2**22

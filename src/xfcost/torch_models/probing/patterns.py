@@ -14,9 +14,8 @@ from xfcost.formulas.lettered import form_of
 from xfcost.formulas.polynomial import Polynomial
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.grid import Grid
-from xfcost.torch_models.probing.calls import CHANGES, Call, changes, tensors
+from xfcost.torch_models.probing.calls import CHANGES, Call, changes, prepared, tensors
 from xfcost.torch_models.probing.hints import Hints, hints_for
-from xfcost.torch_models.probing.prepared import prepared
 from xfcost.torch_models.shared.private_torch import pytree
 
 # Of a wider component, fewer tokens are changed, one after the other.

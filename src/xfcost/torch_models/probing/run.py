@@ -3,16 +3,292 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from xfcost.ledger.operation import Mixing
 from xfcost.torch_models.probing.calls import Call, changes, follows, weights_change
-from xfcost.torch_models.probing.labels import NO_PLACE, UNKNOWN, Label, LabelledValues, Places
-from xfcost.torch_models.probing.operands import NOWHERE, Changed, Operand, Seen, distinct, learned_places
-from xfcost.torch_models.probing.reading import Reading
+
+# ── the tokens that one operation reads ──
+
+
+class Reading(NamedTuple):
+    """The tokens that one operation reads."""
+
+    places: int
+    """The most places that one token's output reads: tokens, or summaries (landmarks, pooled keys, states)."""
+    tokens: int
+    """The most tokens that these places represent."""
+    apiece: int
+    """The most places that one number of the output reads: those of one head or one list of keys."""
+    content_dependent: bool
+    """Are the mixing weights computed from the input?"""
+    mixes: bool
+    """Does any output read more than its own token?"""
+    disjoint: bool = False
+    """Is each token read by at most one output?"""
+
+    @property
+    def number(self) -> int:
+        """The number of places read; for a single summary (a state), the number of tokens that it represents."""
+        return self.places if self.places > 1 else self.tokens
+
+
+def kind_of_rows(small: Reading, large: Reading) -> Mixing:
+    """The mixing kind of an operation, from its readings at few tokens and at more."""
+    if large.places > small.places or large.tokens > small.tokens:
+        return "global"
+    return "local" if small.mixes or large.mixes else "per-token"
+
+
+# ── labels each number of a running module, and follows it by its value from operation to operation ──
+
+
+# The label of numbers without a place: parameters, padding, masks.
+UNKNOWN: Final = -1
+# The place of such numbers.
+NO_PLACE: Final = -1
+
+
+class Label(NamedTuple):
+    """The meaning of a number. Places are tokens, or summaries of them: landmarks, pooled keys, states."""
+
+    home: int
+    """The place of its vector, or of its row of weights."""
+    content: int
+    """The place of its content: `home` itself in a vector, the key in a row of weights."""
+    position: bool = False
+    """Is it a weight by position, independent of the key's content?"""
+
+
+class Places:
+    """All places of one run, and the tokens that each represents. The first places are the tokens themselves."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = [frozenset((token,)) for token in range(tokens)]
+
+    def add(self, tokens: frozenset[int]) -> int:
+        """A new place that represents `tokens`."""
+        self.tokens.append(tokens)
+        return len(self.tokens) - 1
+
+    def grow(self, place: int, tokens: frozenset[int]) -> None:
+        """Add `tokens` to those of a summary."""
+        self.tokens[place] |= tokens
+
+    def represented(self, places: frozenset[int]) -> frozenset[int]:
+        """The tokens that `places` represent."""
+        return frozenset[int]().union(*(self.tokens[place] for place in places))
+
+
+class _Stored(NamedTuple):
+    maker: str
+    values: np.ndarray
+    """In ascending order."""
+    labels: np.ndarray
+
+
+class LabelledValues:
+    """All labelled numbers of one run, indexed by value."""
+
+    def __init__(self) -> None:
+        self.labels: list[Label] = []
+        self._numbers: dict[Label, int] = {}
+        self._stored: list[_Stored] = []
+
+    def number(self, label: Label) -> int:
+        """The index of `label`."""
+        if label not in self._numbers:
+            self._numbers[label] = len(self.labels)
+            self.labels.append(label)
+        return self._numbers[label]
+
+    def remember(self, maker: str, values: Tensor, labels: np.ndarray) -> None:
+        """Store that the operation `maker` made `values`, with `labels` of the same shape."""
+        flat = values.detach().flatten().numpy()
+        order = np.argsort(flat, kind="stable")
+        self._stored.append(_Stored(maker, flat[order], labels.ravel()[order]))
+
+    def look_up(self, values: Tensor) -> tuple[np.ndarray, frozenset[str]]:
+        """The labels of `values`, in their shape, UNKNOWN by default; and the operations that made them."""
+        flat = values.detach().contiguous().flatten().numpy()
+        found = np.full(flat.shape, UNKNOWN)
+        makers = set()
+        wanted = np.flatnonzero(np.isfinite(flat) & (flat != 0))
+        for made in reversed(self._stored):
+            if not wanted.size:
+                break
+            slot = np.searchsorted(made.values, flat[wanted])
+            hit = made.values[np.minimum(slot, made.values.size - 1)] == flat[wanted] if made.values.size else slot < 0
+            if hit.any():
+                found[wanted[hit]] = made.labels[slot[hit]]
+                makers.add(made.maker)
+            wanted = wanted[~hit]
+        return found.reshape(values.shape), frozenset(makers)
+
+
+# ── for each number of an operation's output: the places that it reads, and the place that it belongs to ──
+
+
+# Of a number that reads the vectors of several places and belongs to none of them: a mean, a state, a landmark.
+NOWHERE = -2
+# What only moves tokens and leaves no more than this part of them along an axis takes every second one, or fewer: these
+# are new tokens. What leaves more cuts off paddings.
+CROPPED = 2 / 3
+
+
+class Operand(NamedTuple):
+    """An argument with labelled numbers, and the outputs that change with each of its places."""
+
+    labels: np.ndarray
+    """In the argument's shape."""
+    homes: np.ndarray
+    contents: np.ndarray
+    own: bool
+    """Did the operation itself make it in an earlier call: is it a recurrent state?"""
+    by_home: Changed
+    by_content: Changed
+
+    @property
+    def holds_weights(self) -> bool:
+        """Are its numbers weights of keys, not vectors?"""
+        return bool(((self.homes != self.contents) & (self.contents != NO_PLACE)).any())
+
+    @property
+    def holds_vectors(self) -> bool:
+        """Does any number have content from a place?"""
+        return bool((self.contents != NO_PLACE).any())
+
+
+class Changed(NamedTuple):
+    """The output numbers that change with all numbers of one place."""
+
+    places: list[int]
+    outputs: list[np.ndarray]
+    """Of every output, (places, numbers)."""
+
+
+class Seen(NamedTuple):
+    """Numbers of an output that belong to one place and have the same reading."""
+
+    home: int
+    sets: tuple[frozenset[int], ...]
+    """Of every operand, the places that they read."""
+    where: int
+    """The summary that they are part of, where an axis of tokens has become one of summaries."""
+    list: int
+    """The list of keys (a head's, a cluster's) that they read, where these are counted apart."""
+
+
+def distinct(shape: tuple[int, ...], at: int, operands: list[Operand], apart: int) -> tuple[list[Seen], np.ndarray]:
+    """The readings of the output `at`: each distinct reading once, and the index of each number's reading.
+
+    The first `apart` axes after the batch index lists of keys.
+    """
+    homes, where = _homes(shape, at, operands), _where(shape, at, operands)
+    homes = np.where((where != NO_PLACE) & (homes != NO_PLACE), NOWHERE, homes)
+    where = np.where(homes == NOWHERE, where, NO_PLACE)
+    lists = np.zeros_like(homes)
+    apart = min(apart, len(shape) - 3)
+    if apart > 0:
+        lists = np.ravel_multi_index(list(np.indices(shape)[1 : apart + 1]), shape[1 : apart + 1]).ravel()
+    bits = [np.packbits(operand.by_content.outputs[at], axis=0).T for operand in operands]
+    # one row of bytes per number
+    table = np.concatenate([*(one[:, None].view(np.uint8) for one in (homes, where, lists)), *bits], axis=1)
+    rows = np.ascontiguousarray(table).view(np.dtype((np.void, table.shape[1]))).ravel()
+    _, first, which = np.unique(rows, return_index=True, return_inverse=True)
+    seen = [Seen(int(homes[one]), _sets(one, at, operands), int(where[one]), int(lists[one])) for one in first]
+    return seen, which.ravel()
+
+
+def _sets(number: int, at: int, operands: list[Operand]) -> tuple[frozenset[int], ...]:
+    return tuple(
+        frozenset(np.array(changed.places)[changed.outputs[at][:, number]].tolist()) - {NO_PLACE}
+        for changed in (operand.by_content for operand in operands)
+    )
+
+
+def _homes(shape: tuple[int, ...], at: int, operands: list[Operand]) -> np.ndarray:
+    """For each output number, the single home in the first operand that it reads.
+
+    With several homes, and if the output has the operand's token axes, its tokens are the same. This also holds if a
+    query reads nothing because it has a single key.
+    """
+    homes = np.full(int(np.prod(shape)), NO_PLACE)
+    for number, operand in enumerate(operands):
+        seen, free = operand.by_home.outputs[at], homes == NO_PLACE
+        several = seen.sum(0)
+        one = np.array(operand.by_home.places)[seen.argmax(0)]
+        aligned = _aligned(shape, operand.homes, may_grow=len(operands) == 1)
+        fits = (aligned != NOWHERE).any()
+        if fits and (several > 1).any():
+            one = aligned
+        homes = np.where(free & (several == 1), one, homes)
+        homes = np.where(free & (several > 1), aligned, homes)
+        if fits and number == 0 and len(operands) > 1 and (several == 1).any() and (one == aligned)[several == 1].all():
+            homes = np.where(several == 0, aligned, homes)
+    return homes
+
+
+def token_axes(homes: np.ndarray) -> list[int]:
+    """The axes along which the homes differ, without padding."""
+    axes = []
+    padding = np.iinfo(homes.dtype).max
+    for axis in range(homes.ndim):
+        last, first = homes.max(axis), np.where(homes == NO_PLACE, padding, homes).min(axis)
+        if ((first != last) & (first != padding)).any():
+            axes.append(axis)
+    return axes
+
+
+def _aligned(shape: tuple[int, ...], homes: np.ndarray, *, may_grow: bool) -> np.ndarray:
+    axes = token_axes(homes)
+    may_grow &= not _summed(shape, homes, axes)
+    if (
+        not axes
+        or len(shape) != homes.ndim
+        or any(shape[axis] < homes.shape[axis] or (shape[axis] > homes.shape[axis] and not may_grow) for axis in axes)
+    ):
+        return np.full(int(np.prod(shape)), NOWHERE)
+    others = tuple(axis for axis in range(homes.ndim) if axis not in axes)
+    longer = [(0, shape[axis] - homes.shape[axis] if axis in axes else 0) for axis in range(len(shape))]
+    padded = np.pad(homes.max(axis=others, keepdims=True), longer, constant_values=NOWHERE)
+    return np.broadcast_to(padded, shape).ravel()
+
+
+def _summed(shape: tuple[int, ...], homes: np.ndarray, axes: list[int]) -> bool:
+    """Is an axis that is not of tokens summed to size 1? Other axes may then have moved."""
+    if len(shape) != homes.ndim:
+        return False
+    return any(shape[axis] == 1 < homes.shape[axis] for axis in range(len(shape)) if axis not in axes)
+
+
+def _where(shape: tuple[int, ...], at: int, operands: list[Operand]) -> np.ndarray:
+    """For each number, its index on the axes whose tokens were reduced to fewer summaries."""
+    nothing = np.full(int(np.prod(shape)), NO_PLACE)
+    if len(operands) != 1 or operands[0].homes.ndim != len(shape):
+        return nothing
+    before = operands[0].homes
+    axes = token_axes(before)
+    combines = (operands[0].by_home.outputs[at].sum(0) > 1).any()
+    if any(shape[axis] > before.shape[axis] for axis in range(len(shape)) if not combines):
+        return nothing
+    fewer = [shape[axis] / before.shape[axis] for axis in axes if shape[axis] < before.shape[axis]]
+    if _summed(shape, before, axes) or not fewer or not (combines or min(fewer) <= CROPPED):
+        return nothing
+    along = np.indices(shape)
+    return np.ravel_multi_index([along[axis] for axis in axes], [shape[axis] for axis in axes]).ravel()
+
+
+def learned_places(shape: tuple[int, ...]) -> int:
+    """The number of vectors without a token, such as learned queries: the last axis but one."""
+    return shape[-2] if len(shape) > 1 else 0
+
+
+# ── one run of a module in which each number is labelled with the place that it belongs to ──
 
 
 class Beforehand(NamedTuple):

@@ -7,19 +7,89 @@ weights are tried, and what changes with any of them counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from math import prod
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isqrt, prod
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.grid import sides_text
+from xfcost.ledger.grid import Grid, sides_text
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.token_axes import inputs_of
 from xfcost.torch_models.shared.private_torch import pytree
+
+# ── functions under which no change hides, in place of those that hide some: a rectifier where it is 0, a maximum ──
+
+
+_RECTIFIERS: Final = frozenset(("relu", "relu6", "hardtanh", "hardswish", "threshold"))
+_MEANS: Final[Mapping[str, Callable[..., Tensor]]] = {
+    "max_pool1d": F.avg_pool1d,
+    "max_pool2d": F.avg_pool2d,
+    "max_pool3d": F.avg_pool3d,
+}
+
+
+class Smooth(TorchFunctionMode):
+    """Inside it rectifiers are smooth and rise everywhere, and maxima over windows are means.
+
+    What can influence an output stays the same: a rectifier lets through what is above 0, and any number of a window
+    can be its maximum.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name, given = getattr(func, "__name__", ""), dict(kwargs or {})
+        if name.rstrip("_") in _RECTIFIERS and args and isinstance(args[0], Tensor):
+            smooth = args[0] + torch.tanh(args[0])
+            return args[0].copy_(smooth) if name.endswith("_") or given.get("inplace") else smooth
+        if name in _MEANS and _plain(args, given):
+            return _mean(_MEANS[name], args, given)
+        return func(*args, **given)
+
+
+def _mean(pool: Callable[..., Tensor], args: tuple[Any, ...], given: Mapping[str, Any]) -> Tensor:
+    order = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+    named = {**dict(zip(order, args, strict=False)), **given}
+    names = ("input", "kernel_size", "stride", "padding", "ceil_mode")
+    return pool(**{name: named[name] for name in names if name in named})
+
+
+def _plain(args: tuple[Any, ...], given: Mapping[str, Any]) -> bool:
+    """Is it a window without gaps, whose places are not asked for?"""
+    dilations = (*args[4:5], *([given["dilation"]] if "dilation" in given else []))
+    gaps = any(one != 1 for each in dilations for one in (each if isinstance(each, tuple | list) else (each,)))
+    return not gaps and not given.get("return_indices")
+
+
+# ── weights under which nothing hides: a module's own, and its own with noise ──
+
+
+def with_weights(model: nn.Module, seeds: int) -> Iterator[tuple[int, nn.Module]]:
+    """A copy of the module in float64 and evaluation mode, with its own weights, then with noise added to them.
+
+    A weight that is zero at the start (of a gate, of a last layer) lets nothing through, whatever the model is.
+    """
+    made = copy.deepcopy(model).cpu().double().eval().requires_grad_(requires_grad=False)
+    own = [parameter.clone() for parameter in made.parameters()]
+    for seed in range(seeds):
+        noise = torch.Generator().manual_seed(seed)
+        for parameter, value in zip(made.parameters(), own, strict=True):
+            if seed and parameter.is_floating_point():
+                gain = prod(parameter.shape[1:]) ** -0.5
+                more = torch.randn(parameter.shape, generator=noise, dtype=torch.float64) * gain
+                parameter.copy_(value + more)
+        yield seed, made
+
+
+# ── which positions of a running module's outputs change with which units of its inputs, one unit changed at a time ──
+
 
 # Numbers of the watched outputs of one batch.
 _MOST_NUMBERS: Final = 2**24
@@ -215,3 +285,51 @@ def replaced(given: Given, key: str | int, value: Tensor) -> Given:
     if isinstance(key, str):
         return Given(given.args, given.kwargs | {key: value})
     return Given(tuple(value if place == key else one for place, one in enumerate(given.args)), given.kwargs)
+
+
+# ── along which axes of a module's output the positions lie, and the grid that they are ──
+
+
+# Special tokens before those of a square grid, at most.
+_MOST_SPECIAL: Final = 4
+_SEQUENCE, _PLANE = 3, 4
+
+
+def position_axes(
+    outputs: Sequence[Output], others: Sequence[Output], *, batched: bool = True
+) -> list[tuple[int, ...]]:
+    """Of each output its axes that are of another length at another size of the input.
+
+    Where nothing is (`others` may be empty): those of (B, N, D), (B, C, H, W) or (B, H, W, C); of (N, D) without batch.
+    """
+    shapes = [tuple(one.value.shape) for one in outputs]
+    other_shapes = [tuple(one.value.shape) for one in others]
+    if [one.name for one in outputs] != [one.name for one in others]:
+        return [_usual(shape, batched=batched) for shape in shapes]
+    return [
+        tuple(axis for axis in range(int(batched), len(shape)) if axis < len(other) and shape[axis] != other[axis])
+        or _usual(shape, batched=batched)
+        for shape, other in zip(shapes, other_shapes, strict=True)
+    ]
+
+
+def _usual(shape: tuple[int, ...], *, batched: bool) -> tuple[int, ...]:
+    if not batched and len(shape) == _SEQUENCE - 1:
+        return (0,)
+    if len(shape) < _SEQUENCE:
+        return ()
+    if len(shape) == _SEQUENCE:
+        return (1,)
+    channels_last = len(shape) == _PLANE and shape[1] == shape[2] != shape[3]
+    return (1, 2) if channels_last else tuple(range(2, len(shape)))
+
+
+def grid_of(sides: tuple[int, ...], units: tuple[int, ...]) -> Grid:
+    """The grid of an output's positions: a sequence that comes of a square is one, behind its special tokens."""
+    if len(sides) == 1 < len(units) and len(set(units)) == 1:
+        tokens = sides[0]
+        for special in range(min(_MOST_SPECIAL, tokens)):
+            side = isqrt(tokens - special)
+            if side**2 == tokens - special and prod(units) % side == 0:
+                return Grid((side, side), special)
+    return Grid(sides or (1,))
