@@ -84,10 +84,6 @@ REFUSED: list[tuple[Mixer, Place, str, str]] = [
 test_what_can_not_stand_is_refused = refusals(REFUSED)
 
 
-def test_heads_of_any_width_stand_without_positions():
-    LocalAttention(heads=16, position="none").check(at((4, 4), 16))
-
-
 # Inside a bottleneck, and at the entry ────────────────────────────────────────────────────────────────────────────────
 
 

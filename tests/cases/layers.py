@@ -207,7 +207,7 @@ LAYER_CASES: list[LayerCase] = [
     *(
         LayerCase(pooling, grid, fused=fused)
         for pooling in POOLING_ATTENTION
-        for grid in (Grid((1,)), ROW, Grid((2, 2), 1))
+        for grid in (Grid((1,)), Grid((2, 2), 1))
         for fused in (False, True)
     ),
     *(LayerCase(moe, grid) for moe in (*PACKED, *SLOTTED) for grid in (Grid((1,)), Grid((2, 4), 1))),
