@@ -1,16 +1,18 @@
-"""Attention with convolutional projections and CvT: at its edges, and totals beside transformers'."""
+"""Attention with convolutional projections and CvT: at its edges, and beside transformers' models."""
 
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from refused import refusals
 from specs import counted
-from test_against_transformers import same_totals, theirs_of
+from test_against_transformers import CLASSES, compare, ours_of, put, same_totals, take, theirs_of, weights_of
 from test_pvt import at
 from whole_probe import probe
 from xfcost.formulas.component import Place
@@ -67,6 +69,72 @@ def test_cvt_on_other_grids() -> None:
 
 
 # Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+SMALL: dict[str, Any] = {
+    "embed_dim": [6, 12, 24],
+    "num_heads": [1, 2, 3],
+    "depth": [1, 2, 3],  # no fewer than the number of the stage: their drop rates want it
+    "mlp_ratio": [4.0, 2.0, 3.0],
+}
+
+
+def cvt_spec(size: int) -> dict[str, Any]:
+    def stage(number: int) -> dict[str, Any]:
+        stem_layers: list[dict[str, Any]] = [{"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}]
+        stem_layers += [{"kind": "class_token"}] if number == 2 else []
+        mixer = {"kind": "conv_attention", "heads": SMALL["num_heads"][number]}
+        block = [mixer, {"kind": "mlp", "ratio": SMALL["mlp_ratio"][number]}]
+        enter = {"enter": stem_layers} if number else {}
+        return enter | {"dim": SMALL["embed_dim"][number], "depth": SMALL["depth"][number], "block": block}
+
+    return {
+        "input": {"kind": "image", "size": size},
+        "embed": [{"kind": "conv", "size": 7, "stride": 4, "padding": 2, "norm": "layer_norm"}],
+        "stages": [stage(number) for number in range(3)],
+        "head": {"kind": "classifier", "pool": "class_token", "norm_after_pool": True, "classes": CLASSES},
+    }
+
+
+def copied_cvt(theirs: nn.Module, ours: Any) -> None:
+    statistics = {name: buffer for name, buffer in theirs.named_buffers() if "running" in name}
+    noise = torch.Generator().manual_seed(4)
+    for buffer in statistics.values():
+        buffer.copy_(torch.rand(buffer.shape, generator=noise) + 0.5)
+    weights, stream = weights_of(theirs) | statistics, ours.streams[0]
+    for index, stage in enumerate(stream.stages):
+        there = f"cvt.encoder.stages.{index}"
+        entry, *tokens = stage.enter if index else stream.embed
+        put(entry.conv, weights, f"{there}.embedding.convolution_embeddings.projection")
+        put(entry.norm, weights, f"{there}.embedding.convolution_embeddings.normalization")
+        for token in tokens:
+            token.prepend.weight.copy_(take(weights, f"{there}.cls_token"))
+        for number, (mixer, mlp) in enumerate(stage.run):
+            block = f"{there}.layers.{number}"
+            put(mixer.residual_norm, weights, f"{block}.layernorm_before")
+            for name, word in (("q", "query"), ("k", "key"), ("v", "value")):
+                projection = getattr(mixer.inner, name)
+                convolved = f"{block}.attention.attention.convolution_projection_{word}.convolution_projection"
+                put(projection.conv, weights, f"{convolved}.convolution")
+                put(projection.norm, weights, f"{convolved}.normalization")
+                for statistic in ("running_mean", "running_var"):
+                    taken = take(weights, f"{convolved}.normalization.{statistic}")
+                    getattr(projection.norm, statistic).copy_(taken)
+                put(projection.linear, weights, f"{block}.attention.attention.projection_{word}")
+            put(mixer.inner.out, weights, f"{block}.attention.output.dense")
+            put(mlp.residual_norm, weights, f"{block}.layernorm_after")
+            put(mlp.inner.fc1, weights, f"{block}.intermediate.dense")
+            put(mlp.inner.fc2, weights, f"{block}.output.dense")
+    put(ours.head.norm, weights, "layernorm")
+    put(ours.head.linear, weights, "classifier")
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("size", [32, 58])  # 8×8, 4×4, 2×2; 14×14, 7×7, 4×4
+def test_cvt_with_their_weights(size: int, attention: str, tmp_path: Path) -> None:
+    theirs = theirs_of(transformers.CvtConfig, transformers.CvtForImageClassification, **SMALL, num_labels=CLASSES)
+    ours = ours_of(cvt_spec(size), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(theirs, ours, copied_cvt, tolerance=1e-10)
 
 
 PRESETS: dict[str, dict[str, Any]] = {

@@ -245,6 +245,20 @@ def test_the_cache_of_gpt_2_in_float32_by_hand() -> None:
     assert "72 KiB more per token of a sample" in text
 
 
+def test_fewer_heads_of_keys_and_values_shrink_the_cache_and_no_score() -> None:
+    """MHA -> GQA -> MQA (Shazeer 2019; Ainslie et al. 2023): h_kv = 32, 8, 1."""
+    ledgers = {
+        heads: analyze(
+            "llama3-8b", N=1000, mode="decode", attention="eager", trace=False, settings=[f"**.kv_heads={heads}"]
+        )
+        for heads in (32, 8, 1)
+    }
+    caches = {heads: ledger.cache.bytes for heads, ledger in ledgers.items() if ledger.cache}
+    assert caches[32] == 4 * caches[8] == 32 * caches[1]
+    scores = {next(row.macs for row in ledger.rows if row.operation == "scores") for ledger in ledgers.values()}
+    assert scores == {1000 * 4096}
+
+
 def test_a_full_window_grows_no_more() -> None:
     """Mistral's window is 4,096: from there on, N changes neither the cache nor the work."""
     small, large = (analyze("mistral-7b-sliding", N=n, mode="decode", trace=False) for n in (4096, 32768))

@@ -109,6 +109,37 @@ def test_a_state_neither_grows_nor_costs_more_with_n(preset: str) -> None:
     assert few.step == many.step
 
 
+def test_the_state_of_mamba_by_hand() -> None:
+    """24 layers of E = 1536 channels: 16 numbers of state and 3 inputs of the convolution each, 4 bytes."""
+    ledger = decoded("mamba-130m", 2048)
+    assert ledger.cache is not None
+    assert ledger.cache.bytes == 24 * 1536 * (16 + 3) * 4
+
+
+def test_the_state_of_mamba_2_by_hand() -> None:
+    """24 layers of E = 1536, S = 128: S·E numbers, and 3 inputs of the E + 2·S channels of the convolution."""
+    ledger = decoded("mamba2-130m", 2048)
+    assert ledger.cache is not None
+    assert ledger.cache.bytes == 24 * (128 * 1536 + 3 * (1536 + 256)) * 4
+
+
+def test_the_state_of_rwkv_by_hand() -> None:
+    """12 layers of d = 768: three numbers per channel, and the token before, of time and of channel mixing."""
+    ledger = decoded("rwkv4-169m", 1024)
+    assert ledger.cache is not None
+    assert ledger.cache.bytes == 12 * 768 * (3 + 1 + 1) * 4
+
+
+def test_the_state_of_retnet_by_hand() -> None:
+    """24 layers of 8 heads (as printed: d = 2048, v = 4096): d·v/h numbers each."""
+    spec = load("retnet-1.3b").spec.stages
+    component = spec[0].block[0]  # type: ignore[index]
+    ledger = decoded("retnet-1.3b", 1024)
+    assert ledger.cache is not None
+    values = component.values(spec[0].dim)  # type: ignore[index]
+    assert ledger.cache.bytes == spec[0].depth * spec[0].dim * values // component.heads * 4  # type: ignore[index, operator]
+
+
 def test_all_forms_of_retention_decode_alike() -> None:
     ledgers = [decoded(f"retnet-1.3b{form}", 1000) for form in ("", "-chunkwise", "-recurrent")]
     costs = {(one.total("macs"), one.total("flops"), one.cache, one.step) for one in ledgers}

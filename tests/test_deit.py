@@ -99,14 +99,3 @@ def test_a_position_table_is_told_to_follow_the_resolution(tmp_path: Path) -> No
     stem_layers = [{"kind": "token"}, {"kind": "position"}]
     text = {"input": {"kind": "tokens", "vocabulary": 7, "length": 5}, "embed": stem_layers, "head": None}
     assert "(5): another N needs new weights" in count(placed(deit_spec() | text, tmp_path)).metadata.notes[0]
-
-
-def test_there_is_no_pooled_vector_to_normalise() -> None:
-    with pytest.raises(ComponentError, match="classifies every token"):
-        Classifier(pool="none", norm_after_pool=True).check(Place(grid=Grid((7,)), dim=4, out_dim=4))
-
-
-def test_without_extra_tokens_every_token_is_classified_as_before() -> None:
-    component = Classifier(pool="none")
-    component.check(Place(grid=Grid((7,)), dim=4, out_dim=4))
-    assert component.without_extra_tokens() == component

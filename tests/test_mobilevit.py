@@ -1,4 +1,4 @@
-"""MobileViT: where its blocks refuse to stand, and its totals beside transformers'."""
+"""MobileViT: where its blocks refuse to stand, and the whole beside transformers' with its weights."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from specs import counted
-from strategies import counted_spec
-from test_against_transformers import same_totals, theirs_of
+from strategies import counted_spec, placed
+from test_against_transformers import put, same_totals, scrambled, take, theirs_of, weights_of
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.dense import Dense
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.mechanisms.unfolded import Unfolded
+from xfcost.torch_models.build import Model, build
 
 transformers = pytest.importorskip("transformers")
 
@@ -151,3 +153,74 @@ def theirs(necks: tuple[int, ...], widths: tuple[int, ...], ratio: int, classes:
 @pytest.mark.parametrize("name", SIZES)
 def test_a_preset_has_their_parameters_and_macs(name: str) -> None:
     same_totals(name, lambda: theirs(*SIZES[name]))
+
+
+def put_normed(conv: nn.Module, norm: nn.Module, model: nn.Module, name: str) -> None:
+    """A convolution of theirs and its norm, running statistics too."""
+    put(conv, weights_of(model), f"{name}.convolution")
+    norm.load_state_dict(model.get_submodule(f"{name}.normalization").state_dict())
+
+
+def put_inverted(block: Any, model: nn.Module, name: str) -> None:
+    put_normed(block.expand.conv, block.expand.norm, model, f"{name}.expand_1x1")
+    put_normed(block.conv, block.norm, model, f"{name}.conv_3x3")
+    put_normed(block.project_conv, block.project_norm, model, f"{name}.reduce_1x1")
+
+
+def copied(ours: Model, model: nn.Module) -> None:
+    """Their weights into ours."""
+    weights = weights_of(model)
+    stream, encoder = ours.streams[0], "mobilevit.encoder.layer"
+    put_normed(stream.embed[0].conv, stream.embed[0].norm, model, "mobilevit.conv_stem")
+    first, second, *rest = stream.stages
+    put_inverted(first.run[0][0].inner, model, f"{encoder}.0.layer.0")
+    for number, block in enumerate(second.run):
+        put_inverted(block[0].inner, model, f"{encoder}.1.layer.{number}")
+    # every MobileViT block is three of our stages: what it is given, its transformer, and what follows them
+    for number in range(3):
+        given, transformer, after = rest[2 * number : 2 * number + 3]
+        name = f"{encoder}.{2 + number}"
+        put_inverted(given.run[0][0].inner, model, f"{name}.downsampling_layer")
+        put_normed(transformer.enter[0].conv, transformer.enter[0].norm, model, f"{name}.conv_kxk")
+        put(transformer.enter[1].conv, weights, f"{name}.conv_1x1.convolution")
+        for layer, (attention, mlp) in enumerate(transformer.run):
+            put_layer(attention, mlp, weights, f"{name}.transformer.layer.{layer}")
+        normed, projection, _, fusion = after.enter
+        put(normed.norm, weights, f"{name}.layernorm")
+        put_normed(projection.conv, projection.norm, model, f"{name}.conv_projection")
+        put_normed(fusion.conv, fusion.norm, model, f"{name}.fusion")
+    dense = rest[-1].run[0][0].inner
+    dense.linear.weight.copy_(take(weights, "mobilevit.conv_1x1_exp.convolution.weight").flatten(1))
+    dense.norm.load_state_dict(model.mobilevit.conv_1x1_exp.normalization.state_dict())
+    put(ours.head.linear, weights, "classifier")
+
+
+def put_layer(attention: Any, mlp: Any, weights: dict[str, Tensor], name: str) -> None:
+    for kind, parameter in attention.inner.qkv.named_parameters():
+        there = [f"{name}.attention.attention.{part}.{kind}" for part in ("query", "key", "value")]
+        parameter.copy_(torch.cat([take(weights, one) for one in there]))
+    put(attention.inner.out, weights, f"{name}.attention.output.dense")
+    put(attention.residual_norm, weights, f"{name}.layernorm_before")
+    put(mlp.inner.fc1, weights, f"{name}.intermediate.dense")
+    put(mlp.inner.fc2, weights, f"{name}.output.dense")
+    put(mlp.residual_norm, weights, f"{name}.layernorm_after")
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("size", [(64, 64), (128, 64)])
+def test_the_whole_with_their_weights(size: tuple[int, int], attention: str, tmp_path: Path) -> None:
+    model = theirs(*SIZES["mobilevit-xxs"], classes=7).double()
+    torch.manual_seed(0)
+    for norm in model.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            norm.running_mean.normal_(std=0.1)
+            norm.running_var.uniform_(0.5, 2)
+    scrambled(model)
+    data = {"extends": "mobilevit-xxs", "name": "ours", "head": {"classes": 7}}
+    architecture = placed(data, tmp_path, size=size, batch=2, dtype="float64", attention=attention)  # type: ignore[arg-type]
+    live = build(architecture, "cpu")
+    copied(live.model, model)
+    with torch.no_grad():
+        expected = model(*live.inputs).logits
+        torch.testing.assert_close(live.model(*live.inputs), expected, rtol=1e-9, atol=1e-10)
+    assert expected.std() > 1e-3  # not all alike

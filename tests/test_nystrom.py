@@ -1,4 +1,4 @@
-"""Nyström attention: the exact branch, padding, the inverse, and the totals of transformers' Nystromformer."""
+"""Nyström attention: the exact branch, padding, the inverse, and transformers' Nystromformer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from refused import refusals
-from strategies import counted_spec
+from strategies import counted_spec, placed
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
@@ -22,6 +22,7 @@ from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.torch_models.build import build
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.nystrom import NystromAttention, PseudoInverse
 
@@ -142,6 +143,44 @@ def test_parameters_and_macs_are_transformers_s(n: int, landmarks: int, conv: in
         model(torch.zeros(1, n, dtype=torch.long))
     assert ledger.total("params") == sum(parameter.numel() for parameter in model.parameters())
     assert 2 * ledger.total("macs") == counter.get_total_flops()
+
+
+@pytest.mark.parametrize(("n", "landmarks"), [(16, 4), (8, 8)])
+def test_outputs_are_transformers_s(n: int, landmarks: int, tmp_path: Path) -> None:
+    # One head and one sample: transformers starts its iteration from the largest column sum of all heads and samples.
+    model = theirs(n, landmarks, heads=1).double()
+    ours = build(placed(spec(n, landmarks, heads=1), tmp_path), "cpu").model.double()
+    copy_weights(model, ours)
+    numbers = torch.arange(n)[None] % 31
+    mine, other = ours(numbers), model(numbers).last_hidden_state
+    torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9)
+
+
+def copy_weights(theirs: Any, ours: Any) -> None:
+    """Theirs into ours, by place; the norms' ε too, which costs nothing."""
+    stream = ours.streams[0]
+    token, position, kind, norm = stream.embed
+    for mine, other in (
+        (token.lookup.weight, theirs.embeddings.word_embeddings.weight),
+        (kind.lookup.weight, theirs.embeddings.token_type_embeddings.weight),
+    ):
+        mine.copy_(other)
+    # ours takes the first rows, theirs begins at the third
+    position.table.weight.copy_(theirs.embeddings.position_embeddings.weight.roll(-2, 0))
+    norm.norm.load_state_dict(theirs.embeddings.LayerNorm.state_dict())
+    norm.norm.eps = theirs.embeddings.LayerNorm.eps
+    for block, layer in zip(stream.stages[0].run, theirs.encoder.layer, strict=True):
+        attention, mlp = block
+        mine, other = attention.inner, layer.attention.self
+        mine.qkv.weight.copy_(torch.cat([part.weight for part in (other.query, other.key, other.value)]))
+        mine.qkv.bias.copy_(torch.cat([part.bias for part in (other.query, other.key, other.value)]))
+        mine.conv.weight.copy_(other.conv.weight)
+        mine.out.load_state_dict(layer.attention.output.dense.state_dict())
+        mlp.inner.fc1.load_state_dict(layer.intermediate.dense.state_dict())
+        mlp.inner.fc2.load_state_dict(layer.output.dense.state_dict())
+        for sub, norm_theirs in ((attention, layer.attention.output.LayerNorm), (mlp, layer.output.LayerNorm)):
+            sub.residual_norm.load_state_dict(norm_theirs.state_dict())
+            sub.residual_norm.eps = norm_theirs.eps
 
 
 def test_the_released_encoders() -> None:

@@ -1,20 +1,25 @@
-"""PoolFormer: what kernels of any stride read, what mixes globally, and totals beside transformers'."""
+"""PoolFormer: what kernels of any stride read, what mixes globally, and transformers' model beside ours."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from specs import counted
-from test_against_transformers import same_totals
+from specs import architecture_of, counted
+from strategies import as_yaml
+from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.average_pool import AveragePool
+from xfcost.torch_models.build import build
 
 transformers = pytest.importorskip("transformers")
 
@@ -101,8 +106,62 @@ SIZES = {"s12": (64, 2), "s24": (64, 4), "s36": (64, 6), "m36": (96, 6), "m48": 
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_parameters_and_macs_are_transformers_to_the_unit(size: str) -> None:
+def test_parameters_are_transformers_to_the_unit(size: str) -> None:
     dim, depth = SIZES[size]
     last = [320, 512] if dim == 64 else [4 * dim, 8 * dim]
-    sizes = {"hidden_sizes": [dim, 2 * dim, *last], "depths": [depth, depth, 3 * depth, depth], "num_labels": 1000}
-    same_totals(f"poolformer-{size}", lambda: theirs(**sizes))
+    with torch.device("meta"):
+        model = theirs(hidden_sizes=[dim, 2 * dim, *last], depths=[depth, depth, 3 * depth, depth], num_labels=1000)
+    ours = counted(f"poolformer-{size}").total("params")
+    assert ours == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_outputs_and_macs_are_transformers_with_the_same_weights(tmp_path: Path) -> None:
+    dims, depths, size = [6, 8, 10, 12], [1, 2, 1, 1], [71, 54]  # nothing divides: 17×14, 9×7, 5×4, 3×2
+    stages = [
+        {
+            "dim": dim,
+            "depth": depth,
+            "enter": [{"kind": "conv", "size": 3, "stride": 2, "padding": 1}] if number else [],
+            "block": [{"kind": "average_pool"}, {"kind": "mlp"}],
+        }
+        for number, (dim, depth) in enumerate(zip(dims, depths, strict=True))
+    ]
+    file = tmp_path / "small.yaml"
+    small = {"extends": "poolformer-s12", "name": "small", "input": {"size": size}, "stages": stages}
+    file.write_text(as_yaml(small | {"head": {"kind": "classifier", "norm": "group_norm", "classes": 7}}))
+    architecture = architecture_of(str(file), batch=2)
+    live = build(architecture, "cpu")
+    model = theirs(hidden_sizes=dims, depths=depths, num_labels=7)
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    copy(model, live.model)
+    image = torch.randn(2, 3, *size, dtype=torch.float64)
+    torch.testing.assert_close(live.model.double()(image), model.double()(image).logits, rtol=1e-9, atol=1e-10)
+    with FlopCounterMode(display=False) as counter:
+        model(image)
+    assert counter.get_total_flops() == 2 * count(architecture).total("macs")
+
+
+def copy(model: nn.Module, ours: nn.Module) -> None:
+    """Their weights into ours, name by name; every one of ours is given."""
+    encoder = model.poolformer.encoder
+    given: dict[str, torch.Tensor] = {}
+
+    def put(at: str, module: nn.Module) -> None:
+        given.update({f"{at}.{name}": weight for name, weight in module.named_parameters()})
+
+    for number, (entry, blocks) in enumerate(zip(encoder.patch_embeddings, encoder.block, strict=True)):
+        stage = f"streams.0.stages.{number}"
+        put(f"{stage}.enter.0.conv" if number else "streams.0.embed.0.conv", entry.projection)
+        for at, block in enumerate(blocks):
+            put(f"{stage}.run.{at}.0.residual_norm", block.before_norm)
+            put(f"{stage}.run.{at}.1.residual_norm", block.after_norm)
+            put(f"{stage}.run.{at}.1.inner.fc1", block.output.conv1)
+            put(f"{stage}.run.{at}.1.inner.fc2", block.output.conv2)
+            given[f"{stage}.run.{at}.0.residual_layer_scale.weight"] = block.layer_scale_1
+            given[f"{stage}.run.{at}.1.residual_layer_scale.weight"] = block.layer_scale_2
+    put("head.norm", model.norm)
+    put("head.linear", model.classifier)
+    mine = ours.state_dict()
+    ours.load_state_dict({name: weight.reshape(mine[name].shape) for name, weight in given.items()})

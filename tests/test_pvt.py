@@ -1,4 +1,4 @@
-"""Spatial-reduction attention and PVT: at its edges, and totals beside transformers'."""
+"""Spatial-reduction attention and PVT: at its edges, and beside transformers' models."""
 
 from __future__ import annotations
 

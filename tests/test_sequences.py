@@ -5,10 +5,6 @@ from __future__ import annotations
 import pytest
 
 from xfcost.api import analyze, compare
-from xfcost.formulas.component import Place
-from xfcost.layers.swiglu import Swiglu
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.report.console import plain_text
 from xfcost.report.costs import mask_texts, matrix_multiply_texts
 from xfcost.report.table import report
@@ -83,13 +79,3 @@ def test_a_gated_feed_forward_of_eight_thirds_costs_what_the_plain_one_of_four_d
     """3·d·(8d/3) = 2·d·4d (Shazeer 2020, §2)."""
     figures = compare("ffn-gelu", "ffn-swiglu", "ffn-geglu", N=100).figures.values()
     assert len({(one["params"], one["macs"]) for one in figures}) == 1
-
-
-def test_a_width_that_three_does_not_divide_is_refused() -> None:
-    spot = Place(grid=Grid((3,)), dim=512, out_dim=512)
-    with pytest.raises(
-        ComponentError, match=r"8·512/3 is not a whole width; give `hidden`, such as 1365 or 1366"
-    ) as refused:
-        Swiglu().check(spot)
-    assert refused.value.field == "hidden"
-    Swiglu(hidden=1376).check(spot)

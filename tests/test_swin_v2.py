@@ -1,4 +1,4 @@
-"""Swin V2: cosine scores, clipped windows, totals beside transformers' and figures of the public code."""
+"""Swin V2: cosine scores, continuous position biases, clipped windows, and transformers' models beside ours."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from specs import architecture_of, counted
-from test_against_transformers import CLASSES, EPS, theirs_of
+from test_against_transformers import CLASSES, EPS, compare, ours_of, put, take, theirs_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.patch_merging import PatchMerging
@@ -96,12 +96,87 @@ def test_a_clipped_window_says_where_it_is_shifted(grid, note):
     assert next(Window(heads=2, size=8, shift=4).notes(spot(*grid))) == note + bound
 
 
+def v2_spec(size: int | list[int], window: int, depths: tuple[int, ...] = (2, 4, 2)) -> dict[str, Any]:
+    def stage(number: int, depth: int) -> dict[str, Any]:
+        blocks = [
+            [{"kind": "window", "size": window, "heads": (2, 3, 6)[number], "shift": shift} | V2, {"kind": "mlp"}]
+            for shift in (0, window // 2)
+        ]
+        enter = [{"kind": "patch_merging", "norm": "post"}] if number else []
+        return {"enter": enter, "dim": 12 * 2**number, "depth": depth, "pattern": blocks}
+
+    return {
+        "input": {"kind": "image", "size": size},
+        "residual": {"place": "res_post"},
+        "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}],
+        "stages": [stage(number, depth) for number, depth in enumerate(depths)],
+        "head": {"kind": "classifier", "pool": "mean", "classes": CLASSES},
+    }
+
+
 # Somebody else's code ------------------------------------------------------------------------------------------------
 
 
 def theirs_v2(**settings: Any) -> nn.Module:
     settings = {"layer_norm_eps": EPS, "num_labels": CLASSES} | settings
     return theirs_of(transformers.Swinv2Config, transformers.Swinv2ForImageClassification, **settings)
+
+
+def copied_v2(theirs: nn.Module, ours: Any) -> None:
+    weights, stream = dict(theirs.named_parameters()), ours.streams[0]
+    put(stream.embed[0].projection, weights, "swinv2.embeddings.patch_embeddings.projection")
+    put(stream.embed[0].norm, weights, "swinv2.embeddings.norm")
+    for index, stage in enumerate(stream.stages):
+        if index:  # our merging opens a stage, theirs closes the one before
+            put(stage.enter[0].norm, weights, f"swinv2.encoder.layers.{index - 1}.downsample.norm")
+            put(stage.enter[0].reduction, weights, f"swinv2.encoder.layers.{index - 1}.downsample.reduction")
+        for number, block in enumerate(stage.run):
+            copied_block(block, weights, f"swinv2.encoder.layers.{index}.blocks.{number}.")
+    put(ours.head.norm, weights, "swinv2.layernorm")
+    put(ours.head.linear, weights, "classifier")
+    assert not weights
+
+
+def copied_block(block: Any, weights: dict[str, Tensor], prefix: str) -> None:
+    mixer, mlp = block
+    window, its = mixer.inner, f"{prefix}attention.self."
+    for kind in ("weight", "bias"):
+        both = [take(weights, f"{its}{name}.{kind}") for name in ("query", "value")]
+        getattr(window.qv, kind).copy_(torch.cat(both))
+    put(window.k, weights, f"{its}key")
+    window.cosine.temperature.weight.copy_(take(weights, f"{its}logit_scale")[..., 0])
+    put(window.cpb.fc1, weights, f"{its}continuous_position_bias_mlp.0")
+    put(window.cpb.fc2, weights, f"{its}continuous_position_bias_mlp.2")
+    put(window.out, weights, f"{prefix}attention.output.dense")
+    put(mixer.residual_norm, weights, f"{prefix}layernorm_before")  # theirs keep V1's names; it stands after
+    put(mlp.inner.fc1, weights, f"{prefix}intermediate.dense")
+    put(mlp.inner.fc2, weights, f"{prefix}output.dense")
+    put(mlp.residual_norm, weights, f"{prefix}layernorm_after")
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize(
+    ("size", "window", "depths"),
+    [
+        ((48, 48), 3, (2, 4, 2)),  # 12×12, 6×6, 3×3: whole windows; the last stage is one window and not shifted
+        ((56, 56), 4, (2, 4)),  # 14×14 padded to 16×16, 7×7 to 8×8
+        ((44, 36), 3, (2, 2)),  # 11×9 padded to 12×9; odd sides merge to 6×5, padded to 6×6
+        ((48, 72), 3, (2, 2)),  # 12×18, 6×9
+    ],
+)
+def test_swin_v2_with_their_weights(size, window, depths, attention, tmp_path):
+    # Theirs clips windows to ⌊side/2⌋ where an odd side merges to ⌈side/2⌉, and its height alone says whether there is
+    # a shift (timm and torchvision ask every side, as we do): no such stage here.
+    theirs = theirs_v2(
+        embed_dim=12,
+        depths=list(depths),
+        num_heads=[2, 3, 6][: len(depths)],
+        image_size=size,
+        patch_size=4,
+        window_size=window,
+    )
+    ours = ours_of(v2_spec(list(size), window, depths), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(theirs, ours, copied_v2, tolerance=1e-6)  # offsets are held in single precision
 
 
 # size -> width, blocks and heads of the first stage
