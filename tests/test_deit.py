@@ -1,4 +1,4 @@
-"""DeiT's totals beside transformers' code; what its second token needs; positions that follow the resolution."""
+"""DeiT's second token and second classifier, beside transformers' code; positions that follow the resolution."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 from strategies import placed
-from test_against_transformers import same_totals, theirs_of
+from test_against_transformers import compare, copy_block, ours_of, put, same_totals, take, theirs_of, weights_of
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
@@ -42,6 +42,35 @@ def deit_spec(*stem_layers: dict[str, Any], pool: Any = BOTH) -> dict[str, Any]:
 def theirs_deit(**settings: Any) -> nn.Module:
     settings = {"layer_norm_eps": 1e-5, "num_labels": CLASSES} | settings
     return theirs_of(transformers.DeiTConfig, transformers.DeiTForImageClassificationWithTeacher, **settings)
+
+
+def copied_deit(theirs: nn.Module, ours: Any) -> None:
+    weights, stream = weights_of(theirs), ours.streams[0]
+    patch, token, distillation, position = stream.embed
+    put(patch.projection, weights, "deit.embeddings.patch_embeddings.projection")
+    token.prepend.weight.copy_(take(weights, "deit.embeddings.cls_token"))
+    distillation.insert.weight.copy_(take(weights, "deit.embeddings.distillation_token"))
+    position.table.weight.copy_(take(weights, "deit.embeddings.position_embeddings")[0])
+    for number, block in enumerate(stream.stages[0].run):  # a DeiT block is a ViT block, tensor for tensor
+        copy_block("vit", block, weights, f"deit.layers.{number}.")
+    put(ours.head.norm, weights, "deit.layernorm")
+    put(ours.head.linear, weights, "cls_classifier")
+    put(ours.head.distillation_linear, weights, "distillation_classifier")
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+def test_a_distilled_deit_with_their_weights(attention: str, tmp_path: Path) -> None:
+    theirs = theirs_deit(
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=48,
+        image_size=(16, 24),
+        patch_size=8,
+    )
+    ours = ours_of(deit_spec(), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(theirs, ours, copied_deit, tolerance=1e-6)  # their softmax runs in float32
 
 
 SIZES = {

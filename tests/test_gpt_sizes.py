@@ -1,17 +1,28 @@
-"""GPT-1 and all of GPT-3: totals beside transformers, and beside the table in print."""
+"""GPT-1 and all of GPT-3: beside transformers, and beside the table in print."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from specs import counted
 from test_against_transformers import (
+    ours_of,
+    put,
     same_totals,
+    scrambled,
+    take,
     theirs_gpt2,
     theirs_of,
     transformers,
+    weights_of,
 )
+from xfcost.counting.forward import count
 
 # Brown et al. 2020, Table D.1: parameters in millions; Table 2.1: layers, width, heads (XL's as its width has them)
 SIZES = {
@@ -50,6 +61,60 @@ def test_the_two_rows_of_table_2_1_that_do_not_add_up() -> None:
     # 5140 in the 13B model: 12,953M and not 12,850M
     assert round(params("gpt3-13b-5140") / 1e6) == 12953
     assert round(params("gpt3-13b") / 1e6) == 12853
+
+
+def gpt1_spec(length: int, *, head: bool) -> dict[str, Any]:
+    block = [{"kind": "full", "heads": 3, "causal": True}, {"kind": "mlp", "act": "gelu_tanh"}]
+    return {
+        "input": {"kind": "tokens", "vocabulary": 29, "length": length},
+        "residual": {"place": "post"},
+        "embed": [{"kind": "token", "share": "embedding"}, {"kind": "position", "length": 16}],
+        "stages": [{"dim": 12, "depth": 2, "block": block}],
+    } | ({"head": {"kind": "language_model", "norm": "none", "share": "embedding"}} if head else {})
+
+
+def copied(weights: dict[str, torch.Tensor], ours: Any) -> None:
+    stream = ours.streams[0]
+    ours.shared["embedding"].weight.copy_(take(weights, "tokens_embed.weight"))
+    stream.embed[1].table.weight.copy_(take(weights, "positions_embed.weight"))
+    for number, (mixer, mlp) in enumerate(stream.stages[0].run):
+        layer = f"h.{number}."
+        for module, name in (
+            (mixer.inner.qkv, "attn.c_attn"),
+            (mixer.inner.out, "attn.c_proj"),
+            (mlp.inner.fc1, "mlp.c_fc"),
+            (mlp.inner.fc2, "mlp.c_proj"),
+        ):
+            module.weight.copy_(take(weights, f"{layer}{name}.weight").T)  # theirs are transposed
+            module.bias.copy_(take(weights, f"{layer}{name}.bias"))
+        put(mixer.residual_norm, weights, f"{layer}ln_1")
+        put(mlp.residual_norm, weights, f"{layer}ln_2")
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize(("length", "head"), [(1, True), (11, True), (16, False)])
+def test_gpt1_with_their_weights(length: int, head: bool, attention: str, tmp_path: Path) -> None:
+    model: nn.Module = theirs_of(
+        transformers.OpenAIGPTConfig,
+        transformers.OpenAIGPTLMHeadModel if head else transformers.OpenAIGPTModel,
+        vocab_size=29,
+        n_positions=16,
+        n_embd=12,
+        n_layer=2,
+        n_head=3,
+    )
+    model = scrambled(model.double())
+    run = {"batch": 2, "dtype": "float64", "attention": attention}
+    architecture, live = ours_of(gpt1_spec(length, head=head), tmp_path, **run)
+    copied({name.removeprefix("transformer."): weight for name, weight in weights_of(model).items()}, live.model)
+    totals = count(architecture).totals()
+    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            answer = model(*live.inputs)[0]
+        torch.testing.assert_close(live.model(*live.inputs), answer, rtol=1e-10, atol=1e-10)
+    assert 2 * totals["macs"] == counter.get_total_flops()
 
 
 def test_gpt1_at_full_size() -> None:

@@ -1,4 +1,4 @@
-"""iGPT's parameters beside transformers' code, which has biases that the authors' code hasn't; who reads whom."""
+"""iGPT beside transformers' code, which has the biases of GPT-2 that the authors' code hasn't; the learned start."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import torch
 from torch import nn
 
 from specs import counted
-from test_against_transformers import ours_of, theirs_of
+from test_against_transformers import ours_of, put, scrambled, take, theirs_of, weights_of
 from whole_probe import probe
+from xfcost.counting.forward import count
 
 transformers = pytest.importorskip("transformers")
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 COLOURS, WIDTH, LAYERS = 11, 12, 2
 
@@ -44,6 +46,57 @@ def igpt_spec(length: int) -> dict[str, Any]:
 def theirs_igpt(**settings: Any) -> nn.Module:
     """Their vocabulary has one entry more: the start of the sequence is a token."""
     return theirs_of(transformers.ImageGPTConfig, transformers.ImageGPTForCausalImageModeling, **settings)
+
+
+def copied_igpt(theirs: nn.Module, ours: Any) -> None:
+    """Their weights in ours, their biases being nothing."""
+    weights, stream = weights_of(theirs), ours.streams[0]
+    biases = [name for name in weights if name.endswith(("c_attn.bias", ".c_fc.bias", ".c_proj.bias"))]
+    for name in biases:
+        weights.pop(name).zero_()
+    token, shift, position = stream.embed
+    colours = take(weights, "transformer.wte.weight")
+    token.lookup.weight.copy_(colours[:COLOURS])
+    shift.shift.weight.copy_(colours[COLOURS])
+    position.table.weight.copy_(take(weights, "transformer.wpe.weight"))
+    for number, (mixer, mlp) in enumerate(stream.stages[0].run):
+        there = f"transformer.h.{number}."
+        put(mixer.residual_norm, weights, f"{there}ln_1")
+        put(mlp.residual_norm, weights, f"{there}ln_2")
+        for module, name in (
+            (mixer.inner.qkv, "attn.c_attn"),
+            (mixer.inner.out, "attn.c_proj"),
+            (mlp.inner.fc1, "mlp.c_fc"),
+            (mlp.inner.fc2, "mlp.c_proj"),
+        ):
+            module.weight.copy_(take(weights, f"{there}{name}.weight").T)
+    put(ours.head.norm, weights, "transformer.ln_f")
+    ours.head.linear.weight.copy_(take(weights, "lm_head.weight"))
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("length", [1, 2, 9])
+def test_a_small_igpt_with_their_weights(length: int, attention: str, tmp_path: Path) -> None:
+    architecture, live = ours_of(igpt_spec(length), tmp_path, batch=2, dtype="float64", attention=attention)
+    theirs = theirs_igpt(
+        vocab_size=COLOURS + 1, n_positions=length, n_embd=WIDTH, n_layer=LAYERS, n_head=3, use_cache=False
+    )
+    theirs = scrambled(theirs.double())
+    copied_igpt(theirs, live.model)
+    for module in (*live.model.modules(),):
+        if isinstance(module, nn.RMSNorm):
+            module.eps = 1e-5  # theirs; it costs nothing
+    totals = count(architecture).totals()
+    # GPT-2's biases: 3d of Q, K, V, d behind them, 4d and d of the MLP
+    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters()) - LAYERS * 9 * WIDTH
+    (colours,) = live.inputs
+    start = torch.full((2, 1), COLOURS)
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            answer = theirs(torch.cat([start, colours[:, :-1]], dim=1)).logits
+        torch.testing.assert_close(live.model(colours), answer, rtol=1e-6, atol=1e-6)
+    assert 2 * totals["macs"] == counter.get_total_flops()
 
 
 SIZES = {"igpt-s": (512, 24, 8), "igpt-m": (1024, 36, 8), "igpt-l": (1536, 48, 16), "igpt-xl": (3072, 60, 16)}

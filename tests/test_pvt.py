@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from compared import given, referred
 from references.spatial_reduction import windows
 from refused import refusals
 from specs import architecture_of, counted
-from test_against_transformers import put, same_totals, take, theirs_of
+from test_against_transformers import CLASSES, EPS, compare, ours_of, put, same_totals, take, theirs_of, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
@@ -147,6 +148,23 @@ SMALL: dict[str, Any] = {
 }
 
 
+def pvt_spec(size: int, reductions: list[int]) -> dict[str, Any]:
+    def stage(number: int) -> dict[str, Any]:
+        stem_layers: list[dict[str, Any]] = [{"kind": "conv", "size": 2, "stride": 2, "norm": "layer_norm"}]
+        stem_layers += [{"kind": "class_token"}] if number == 3 else []
+        mixer = {"kind": "spatial_reduction", "heads": SMALL["num_attention_heads"][number]}
+        block = [mixer | {"reduction": reductions[number]}, {"kind": "mlp", "ratio": SMALL["mlp_ratios"][number]}]
+        enter = {"enter": [*stem_layers, {"kind": "position"}]} if number else {}
+        return enter | {"dim": SMALL["hidden_sizes"][number], "depth": SMALL["depths"][number], "block": block}
+
+    return {
+        "input": {"kind": "image", "size": size},
+        "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}, {"kind": "position"}],
+        "stages": [stage(number) for number in range(4)],
+        "head": {"kind": "classifier", "pool": "class_token", "classes": CLASSES},
+    }
+
+
 def put_attention(mixer: Any, weights: dict[str, Tensor], theirs: str, sr: str) -> None:
     put(mixer.q, weights, f"{theirs}.query")
     put_joined(mixer.kv, weights, f"{theirs}.key", f"{theirs}.value")
@@ -155,6 +173,52 @@ def put_attention(mixer: Any, weights: dict[str, Tensor], theirs: str, sr: str) 
             whole = take(weights, f"{theirs}.{sr}.{kind}")
             getattr(mixer.reduce, kind).copy_(whole.reshape(getattr(mixer.reduce, kind).shape))
         put(mixer.norm, weights, f"{theirs}.layer_norm")
+
+
+def copied_pvt(theirs: nn.Module, ours: Any) -> None:
+    weights, stream = weights_of(theirs), ours.streams[0]
+    for index, stage in enumerate(stream.stages):
+        entry, *tokens, position = stage.enter if index else stream.embed
+        there = f"pvt.encoder.patch_embeddings.{index}"
+        put(entry.conv if index else entry.projection, weights, f"{there}.projection")
+        put(entry.norm, weights, f"{there}.layer_norm")
+        for token in tokens:
+            token.prepend.weight.copy_(take(weights, f"{there}.cls_token"))
+        position.table.weight.copy_(take(weights, f"{there}.position_embeddings")[0])
+        for number, (mixer, mlp) in enumerate(stage.run):
+            block = f"pvt.encoder.block.{index}.{number}"
+            put(mixer.residual_norm, weights, f"{block}.layer_norm_1")
+            put_attention(mixer.inner, weights, f"{block}.attention.self", "sequence_reduction")
+            put(mixer.inner.out, weights, f"{block}.attention.output.dense")
+            put(mlp.residual_norm, weights, f"{block}.layer_norm_2")
+            put(mlp.inner.fc1, weights, f"{block}.mlp.dense1")
+            put(mlp.inner.fc2, weights, f"{block}.mlp.dense2")
+    put(ours.head.norm, weights, "pvt.encoder.layer_norm")
+    put(ours.head.linear, weights, "classifier")
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize(
+    ("size", "reductions"),
+    [
+        (32, [4, 2, 1, 1]),  # 8×8, 4×4, 2×2, 1×1
+        (96, [8, 4, 2, 1]),  # 24×24, 12×12, 6×6, 3×3
+        (64, [3, 3, 3, 1]),  # 16×16, 8×8, 4×4: rests that stand in no patch
+    ],
+)
+def test_pvt_with_their_weights(size: int, reductions: list[int], attention: str, tmp_path: Path) -> None:
+    theirs = theirs_of(
+        transformers.PvtConfig,
+        transformers.PvtForImageClassification,
+        **SMALL,
+        image_size=size,
+        sequence_reduction_ratios=reductions,
+        layer_norm_eps=EPS,
+        num_labels=CLASSES,
+    )
+    ours = ours_of(pvt_spec(size, reductions), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(theirs, ours, copied_pvt, tolerance=1e-10)
 
 
 def pvt(*depths: int) -> nn.Module:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.window import Window
-from xfcost.torch_models.shared.cosine import Temperature
 from xfcost.torch_models.shared.leaves import Fused
 from xfcost.torch_models.tracing.trace import trace
 
@@ -55,14 +53,6 @@ def test_unscaled_fused_attention_leaves_the_root_out():
     plain = (q @ k.transpose(-2, -1)).softmax(-1) @ v
     torch.testing.assert_close(Fused(scaled=False)(q, k, v), plain)
     assert not torch.allclose(Fused()(q, k, v), plain)
-
-
-def test_the_temperature_starts_at_ten_and_ends_at_a_hundred():
-    leaf = Temperature(3)
-    torch.testing.assert_close(leaf(), torch.full((3, 1), 10.0))
-    with torch.no_grad():
-        leaf.weight.copy_(torch.tensor([[-1.0], [4.0], [9.0]]))
-    torch.testing.assert_close(leaf(), torch.tensor([[math.exp(-1)], [math.exp(4)], [100.0]]))
 
 
 def test_keys_without_a_bias_where_nothing_has_one_are_refused():

@@ -1,4 +1,4 @@
-"""T5: totals of every size beside transformers, one table for all layers of a stack, two lengths."""
+"""T5 beside transformers: every size, both feed-forwards, two lengths, outputs with their weights."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from bert import put_joined
 from specs import architecture_of, counted
-from test_against_transformers import ours_of, theirs_of, transformers
+from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.torch_models.build import build
 
@@ -43,6 +45,79 @@ def spec(*, gated: bool, **head: str) -> dict[str, Any]:
 
 def theirs(**settings: Any) -> Any:
     return theirs_of(transformers.T5Config, transformers.T5ForConditionalGeneration, **settings)
+
+
+def copied(weights: dict[str, Tensor], ours: Any, *, gated: bool) -> None:
+    """Their weights into ours, every one of them."""
+    encoder, decoder = ours.streams
+    ours.shared["embedding"].weight.copy_(take(weights, "shared.weight"))
+    table = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    for stack in ("encoder", "decoder"):
+        ours.shared[f"{stack}_bias"].weight.copy_(take(weights, f"{stack}.{table}"))
+    for stream, stack in ((encoder, "encoder"), (decoder, "decoder")):
+        blocks = [block for block in stream.stages[0].run if len(block) > 1]
+        for number, block in enumerate(blocks):
+            for position, (part, name) in enumerate(zip(block, _layers(stack), strict=True)):
+                layer = f"{stack}.block.{number}.layer.{position}."
+                put(part.residual_norm, weights, f"{layer}layer_norm")
+                _put_layer(part.inner, weights, layer + name, gated=gated)
+    put(encoder.stages[0].run[-1][0].inner.norm, weights, "encoder.final_layer_norm")
+    put(ours.head.norm, weights, "decoder.final_layer_norm")
+    assert not weights
+
+
+def _layers(stack: str) -> list[str]:
+    return (
+        ["SelfAttention", "DenseReluDense"]
+        if stack == "encoder"
+        else ["SelfAttention", "EncDecAttention", "DenseReluDense"]
+    )
+
+
+def _put_layer(inner: Any, weights: dict[str, Tensor], name: str, *, gated: bool) -> None:
+    if name.endswith("DenseReluDense"):
+        names = {"gate": "wi_0", "up": "wi_1", "down": "wo"} if gated else {"fc1": "wi", "fc2": "wo"}
+        for one, other in names.items():
+            put(getattr(inner, one), weights, f"{name}.{other}")
+        return
+    if name.endswith("SelfAttention"):
+        put_joined(inner.qkv, weights, *(f"{name}.{letter}" for letter in "qkv"))
+    else:
+        put(inner.q, weights, f"{name}.q")
+        put_joined(inner.kv, weights, f"{name}.k", f"{name}.v")
+    put(inner.out, weights, f"{name}.o")
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("tokens", [(1, 1), (11, 7), (5, 16)], ids=str)
+@pytest.mark.parametrize("gated", [False, True])
+def test_t5_with_their_weights(gated: bool, tokens: tuple[int, int], attention: str, tmp_path: Path) -> None:
+    model = theirs(
+        vocab_size=VOCABULARY,
+        d_model=DIM,
+        d_kv=HEAD_DIM,
+        d_ff=HIDDEN,
+        num_heads=HEADS,
+        num_layers=LAYERS,
+        num_decoder_layers=LAYERS + 1,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=6,
+        feed_forward_proj="gated-gelu" if gated else "relu",
+        tie_word_embeddings=not gated,  # tied all the same in 5.x, but then not scaled
+        layer_norm_epsilon=torch.finfo(torch.float64).eps,
+    )
+    data = spec(gated=gated, scale="none" if gated else "rsqrt_dim")
+    architecture, live = ours_of(data, tmp_path, batch=2, dtype="float64", tokens=tokens, attention=attention)
+    model = scrambled(model.double())
+    copied(weights_of(model), live.model, gated=gated)
+    totals = count(architecture).totals()
+    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
+    source, target = live.inputs
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            answer = model(input_ids=source, decoder_input_ids=target, use_cache=False).logits
+        torch.testing.assert_close(live.model(source, target), answer, rtol=1e-5, atol=1e-5)  # float32 norms, softmax
+    assert 2 * totals["macs"] == counter.get_total_flops()
 
 
 def test_a_table_serves_all_layers_of_its_stack(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ LAYER_CASES: list[LayerCase] = [
     LayerCase(Token(), ROW),
     LayerCase(Token(scale="sqrt_dim"), ROW),
     LayerCase(TokenType(), ROW),
-    *(LayerCase(Mlp(hidden=9, act=act), ROW) for act in ("gelu", "gelu_tanh", "gelu_quick", "relu", "silu")),
+    *(LayerCase(Mlp(hidden=9, act=act), ROW) for act in ("gelu", "relu", "silu")),
     *(LayerCase(Mlp(hidden=9, chunks=chunks), ROW) for chunks in (3, 50)),
     *(LayerCase(layer(hidden=5, bias=bias), ROW) for layer in (Swiglu, Geglu) for bias in (False, True)),
     *(LayerCase(layer(norm=norm), ODD) for layer in (Norm, NormSubLayer) for norm in NORMS),

@@ -90,15 +90,8 @@ def relu6(x: Tensor) -> Tensor:
     return torch.where(x < 6, relu(x), 6.0)
 
 
-def gelu_tanh(x: Tensor) -> Tensor:
-    """x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))/2 (Hendrycks and Gimpel 2016, §2)."""
-    return x * (1 + (math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)).tanh()) / 2
-
-
 ACTS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": gelu,
-    "gelu_tanh": gelu_tanh,
-    "gelu_quick": lambda x: x * sigmoid(1.702 * x),
     "silu": silu,
     "relu": relu,
     "relu6": relu6,
