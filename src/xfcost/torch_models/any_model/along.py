@@ -177,26 +177,20 @@ def _meets(ledger: Ledger, forms: dict[Column, Polynomial], size: int, own: Ledg
 
 
 def _evaluated(own: Ledger, forms: dict[Column, Polynomial], size: int) -> Ledger:
-    """The ledger at a size, its costs those of the polynomials."""
-    changed: dict[int, dict[str, Any]] = {}
-    for (number, cost), form in forms.items():
-        changed.setdefault(number, {})[cost] = int(value(form, size))
+    """The ledger at a size, its costs those of the polynomials: `macs`, or `matrix entries`, a field of a part."""
     rows = list(own.rows)
-    for number, costs in changed.items():
-        rows[number] = _with_costs(rows[number], costs)
-    return msgspec.structs.replace(own, rows=tuple(rows))
-
-
-def _with_costs(row: Operation, costs: dict[str, Any]) -> Operation:
-    """The row with these costs: `macs`, or `matrix 0` of a field of its matrix."""
-    for part in _PARTS:
-        old = getattr(row, part)
-        new = {cost.split()[1]: costs.pop(cost) for cost in list(costs) if cost.startswith(f"{part} ")}
-        if new and old is not None:
-            costs[part] = (
-                msgspec.structs.replace(old, **new) if isinstance(old, msgspec.Struct) else old._replace(**new)
+    for (number, cost), form in forms.items():
+        part, _, name = cost.rpartition(" ")
+        new: Any = int(value(form, size))
+        if part:
+            old = getattr(rows[number], part)
+            new = (
+                msgspec.structs.replace(old, **{name: new})
+                if isinstance(old, msgspec.Struct)
+                else old._replace(**{name: new})
             )
-    return msgspec.structs.replace(row, **costs)
+        rows[number] = msgspec.structs.replace(rows[number], **{part or name: new})
+    return msgspec.structs.replace(own, rows=tuple(rows))
 
 
 def patch_of(own: int, at: Callable[[int], Ledger]) -> int:

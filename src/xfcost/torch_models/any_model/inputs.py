@@ -78,14 +78,13 @@ def inputs_at(given: Any, lengths: Lengths, keywords: Mapping[str, Any] | None =
     if "H" in letters and lengths.size is None:
         raise UsageError("example_inputs: it is a function of H and W; give --size (size=… in Python)")
     height, width = lengths.size or (None, None)
-    numbers = {"H": height, "W": width, "N": lengths.tokens}
+    numbers = {letter: {"H": height, "W": width, "N": lengths.tokens}[letter] for letter in sorted(letters)}
     try:
-        if "H" in letters:
-            return example_inputs(given(**{letter: numbers[letter] for letter in sorted(letters)}), keywords)
-        return example_inputs(given(lengths.tokens), keywords)
+        made = given(**numbers) if "H" in letters else given(lengths.tokens)
     except Exception as error:
-        told = ", ".join(str(numbers[letter]) for letter in sorted(letters))
+        told = ", ".join(map(str, numbers.values()))
         raise UsageError(f"example_inputs({told}) raised {raised(error)}") from error
+    return example_inputs(made, keywords)
 
 
 def _name(model: nn.Module, place: int) -> str:
@@ -146,16 +145,14 @@ def inputs_from(texts: Sequence[str], letters: Mapping[str, int | None], device:
             raise _refused(text, _EXPECTED)
         if not equals:
             args.append(_tensor(text, name, letters, device))
-        elif SHAPE.match(value):
-            _put(named, name.split("."), _tensor(text, value, letters, device), text)
-        else:
-            try:
-                plain = read_value(value)
-            except SpecError:
-                raise _refused(text, _EXPECTED) from None
-            if isinstance(plain, str) and value[0] not in "\"'":
-                raise _refused(text, _EXPECTED)
-            _put(named, name.split("."), plain, text)
+            continue
+        try:
+            plain = _tensor(text, value, letters, device) if SHAPE.match(value) else read_value(value)
+        except SpecError:
+            raise _refused(text, _EXPECTED) from None
+        if isinstance(plain, str) and value[0] not in "\"'":
+            raise _refused(text, _EXPECTED)
+        _put(named, name.split("."), plain, text)
     return Given(tuple(args), {name: _sequences(value) for name, value in named.items()})
 
 
