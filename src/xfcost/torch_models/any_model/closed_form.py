@@ -95,7 +95,17 @@ def closed_form(
     fit = _best(counts, slow=slow)
     form = ClosedForm(N=tokens, sizes=tuple(sorted(fit.sizes)), growth=_growth(counts))
     if ("", "macs") in fit.forms:
-        form = _filled(form, counts, fit)
+        texts = {series: written(one) for series, one in fit.forms.items() if one.terms or not series[0]}
+        form = msgspec.structs.replace(
+            form,
+            macs=texts["", "macs"],
+            flops=texts.get(("", "flops")),
+            rows={path: text for (path, cost), text in texts.items() if path and cost == "macs"},
+            period=fit.period,
+            remainder=counts.axis.point(tokens) % fit.period,
+            counted_in="√N" if counts.axis.squares else "N",
+            others=dict(_others(counts, fit)) if fit.period <= _EVERY_REMAINDER else {},
+        )
     else:
         form = msgspec.structs.replace(form, refused=_why(counts.axis, fit))
     if images:
@@ -123,21 +133,6 @@ def with_form_of_module(ledger: Ledger, form: ClosedForm) -> Ledger:
     if ledger.module is None:
         raise ValueError(f"{ledger.metadata.name} is no module's ledger")
     return msgspec.structs.replace(ledger, module=msgspec.structs.replace(ledger.module, closed_form=form))
-
-
-def _filled(form: ClosedForm, counts: _Counts, fit: Fit) -> ClosedForm:
-    flops = fit.forms.get(("", "flops"))
-    rows = {path: written(one) for (path, cost), one in fit.forms.items() if path and cost == "macs" and one.terms}
-    return msgspec.structs.replace(
-        form,
-        macs=written(fit.forms["", "macs"]),
-        flops=None if flops is None else written(flops),
-        rows=rows,
-        period=fit.period,
-        remainder=counts.axis.point(counts.axis.own) % fit.period,
-        counted_in="√N" if counts.axis.squares else "N",
-        others=dict(_others(counts, fit)) if fit.period <= _EVERY_REMAINDER else {},
-    )
 
 
 def _series(ledger: Ledger) -> dict[Series, int]:
@@ -283,13 +278,10 @@ def _growth(counts: _Counts) -> dict[str, float | None]:
     for factor in (2.0, 4.0, 0.5, 0.25):  # twice on a line, four times on a grid
         size = int(counts.axis.own * factor)
         if size == counts.axis.own * factor and counts.runs(size):
-            both = (counts.own, counts.ledger(size))
-            macs, held = (
-                [one.total("macs") or 0 for one in both],
-                [one.attention_memory()["all_layers"] for one in both],
-            )
-            exponents = {"macs": growth_exponent(*macs, factor), "attention_bytes": growth_exponent(*held, factor)}
-            return exponents | {"factor": factor}
+            other = counts.ledger(size)
+            macs = growth_exponent(counts.own.total("macs") or 0, other.total("macs") or 0, factor)
+            held, more = (one.attention_memory()["all_layers"] for one in (counts.own, other))
+            return {"macs": macs, "attention_bytes": growth_exponent(held, more, factor), "factor": factor}
     return {"macs": None, "attention_bytes": None, "factor": None}
 
 

@@ -26,7 +26,13 @@ class Given(NamedTuple):
 
     def places(self, model: nn.Module) -> list[str]:
         """The names of the parameters that take the positional inputs."""
-        return [_name(model, place) for place in range(len(self.args))]
+        names: list[str] = []
+        for parameter in _parameters(model.forward).values():
+            if parameter.kind is parameter.VAR_POSITIONAL:  # `*xs`: xs[0], xs[1], …
+                names += [f"{parameter.name}[{number}]" for number in range(len(self.args) - len(names))]
+                break
+            names.append(parameter.name)
+        return [*names, *map(str, range(len(names), len(self.args)))][: len(self.args)]
 
     def named(self, model: nn.Module) -> list[tuple[str, Tensor]]:
         """Every tensor among the inputs, with the name of the parameter that takes it and its place there."""
@@ -85,15 +91,6 @@ def inputs_at(given: Any, lengths: Lengths, keywords: Mapping[str, Any] | None =
         told = ", ".join(map(str, numbers.values()))
         raise UsageError(f"example_inputs({told}) raised {raised(error)}") from error
     return example_inputs(made, keywords)
-
-
-def _name(model: nn.Module, place: int) -> str:
-    """The name of the parameter that takes the positional input at `place`: `x`, or `*xs` as `xs[1]`."""
-    parameters = list(_parameters(model.forward).values())
-    for number, parameter in enumerate(parameters[: place + 1]):
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            return f"{parameter.name}[{place - number}]"
-    return parameters[place].name if place < len(parameters) else str(place)
 
 
 def example_inputs(given: Any, keywords: Mapping[str, Any] | None = None) -> Given:

@@ -29,7 +29,7 @@ from xfcost.torch_models.any_model.inputs import (
     usual_inputs,
 )
 from xfcost.torch_models.any_model.ledger import How, ledger_at_lengths
-from xfcost.torch_models.any_model.mixing import Built, OnCPU, check_parameters
+from xfcost.torch_models.any_model.mixing import Built, check_parameters
 from xfcost.torch_models.any_model.target_code import Found, as_a_script, built, configured, fingerprint, found
 from xfcost.torch_models.any_model.timing import ModuleOnDevice
 from xfcost.torch_models.any_model.user_errors import OwnError, refused
@@ -118,11 +118,9 @@ class NamedModule:
                     raise NoRoomError(f"{failed}; {error}", error.needed, error.left) from error
                 if how.mixing:
                     check_parameters(model, self.name)
-                on_cpu = self._on_cpu(lengths)
+                name, on_cpu = self.target.name or None, lambda: [self._with_inputs("cpu", lengths)]
                 try:
-                    ledger = ledger_at_lengths(
-                        model, given_at, first, letters, how, on_cpu, name=self.target.name or None
-                    )
+                    ledger = ledger_at_lengths(model, given_at, first, letters, how, on_cpu, name=name)
                 except OwnError:
                     raise
                 except UsageError as error:
@@ -136,7 +134,7 @@ class NamedModule:
     def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
         """The module with real numbers, with its inputs; inside, its code runs as a script."""
         with as_a_script(self.target):
-            yield self._on_cpu(lengths)()[0]
+            yield self._with_inputs("cpu", lengths)
 
     def memory(self, lengths: Lengths, ledger: Ledger, device: str, begin: Callable[[], None]) -> Memory:
         """Predicted and measured peak of building it and running it, or training steps where `ledger` is of one.
@@ -153,8 +151,7 @@ class NamedModule:
         @contextmanager
         def as_counted() -> Iterator[Built]:
             with as_a_script(self.target):
-                model, given_at, first, _ = self._made(self._devices[0], lengths)
-                yield model, given_at(first)
+                yield self._with_inputs(self._devices[0], lengths)
 
         def forget_and_begin() -> None:
             self._built.clear()
@@ -172,12 +169,9 @@ class NamedModule:
             model, _ = self._model(self._devices[0])
             return fingerprint(self.target, model, (*self.texts, "--build", *self.build))
 
-    def _on_cpu(self, lengths: Lengths) -> OnCPU:
-        def built_there() -> list[Built]:
-            model, given_at, first, _ = self._made("cpu", lengths)
-            return [(model, given_at(first))]
-
-        return built_there
+    def _with_inputs(self, device: str, lengths: Lengths) -> Built:
+        model, given_at, first, _ = self._made(device, lengths)
+        return model, given_at(first)
 
     def _made(
         self, device: str, lengths: Lengths

@@ -199,14 +199,7 @@ class _ModuleSteps(Stepping):
 @contextmanager
 def _steps_on(device: str, model: nn.Module, given: Given, name: str) -> Iterator[_ModuleSteps]:
     """Steps with the optimizer `name` on copies of the parameters there."""
-    on_meta = device == "meta"
-    with (
-        stand_ins("meta" if on_meta else "real", model, *given, training=True, device=None if on_meta else device) as (
-            args,
-            kwargs,
-        ),
-        torch.enable_grad(),
-    ):
+    with stand_ins("real", model, *given, training=True, device=device) as (args, kwargs), torch.enable_grad():
         yield _ModuleSteps(model, args, kwargs, name, device)
 
 
