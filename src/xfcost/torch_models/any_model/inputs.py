@@ -26,7 +26,13 @@ class Given(NamedTuple):
 
     def places(self, model: nn.Module) -> list[str]:
         """The names of the parameters that take the positional inputs."""
-        return [_name(model, place) for place in range(len(self.args))]
+        names: list[str] = []
+        for parameter in _parameters(model.forward).values():
+            if parameter.kind is parameter.VAR_POSITIONAL:  # `*xs`: xs[0], xs[1], …
+                names += [f"{parameter.name}[{number}]" for number in range(len(self.args) - len(names))]
+                break
+            names.append(parameter.name)
+        return [*names, *map(str, range(len(names), len(self.args)))][: len(self.args)]
 
     def named(self, model: nn.Module) -> list[tuple[str, Tensor]]:
         """Every tensor among the inputs, with the name of the parameter that takes it and its place there."""
@@ -78,23 +84,13 @@ def inputs_at(given: Any, lengths: Lengths, keywords: Mapping[str, Any] | None =
     if "H" in letters and lengths.size is None:
         raise UsageError("example_inputs: it is a function of H and W; give --size (size=… in Python)")
     height, width = lengths.size or (None, None)
-    numbers = {"H": height, "W": width, "N": lengths.tokens}
+    numbers = {letter: {"H": height, "W": width, "N": lengths.tokens}[letter] for letter in sorted(letters)}
     try:
-        if "H" in letters:
-            return example_inputs(given(**{letter: numbers[letter] for letter in sorted(letters)}), keywords)
-        return example_inputs(given(lengths.tokens), keywords)
+        made = given(**numbers) if "H" in letters else given(lengths.tokens)
     except Exception as error:
-        told = ", ".join(str(numbers[letter]) for letter in sorted(letters))
+        told = ", ".join(map(str, numbers.values()))
         raise UsageError(f"example_inputs({told}) raised {raised(error)}") from error
-
-
-def _name(model: nn.Module, place: int) -> str:
-    """The name of the parameter that takes the positional input at `place`: `x`, or `*xs` as `xs[1]`."""
-    parameters = list(_parameters(model.forward).values())
-    for number, parameter in enumerate(parameters[: place + 1]):
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            return f"{parameter.name}[{place - number}]"
-    return parameters[place].name if place < len(parameters) else str(place)
+    return example_inputs(made, keywords)
 
 
 def example_inputs(given: Any, keywords: Mapping[str, Any] | None = None) -> Given:
@@ -146,16 +142,14 @@ def inputs_from(texts: Sequence[str], letters: Mapping[str, int | None], device:
             raise _refused(text, _EXPECTED)
         if not equals:
             args.append(_tensor(text, name, letters, device))
-        elif SHAPE.match(value):
-            _put(named, name.split("."), _tensor(text, value, letters, device), text)
-        else:
-            try:
-                plain = read_value(value)
-            except SpecError:
-                raise _refused(text, _EXPECTED) from None
-            if isinstance(plain, str) and value[0] not in "\"'":
-                raise _refused(text, _EXPECTED)
-            _put(named, name.split("."), plain, text)
+            continue
+        try:
+            plain = _tensor(text, value, letters, device) if SHAPE.match(value) else read_value(value)
+        except SpecError:
+            raise _refused(text, _EXPECTED) from None
+        if isinstance(plain, str) and value[0] not in "\"'":
+            raise _refused(text, _EXPECTED)
+        _put(named, name.split("."), plain, text)
     return Given(tuple(args), {name: _sequences(value) for name, value in named.items()})
 
 
