@@ -28,6 +28,8 @@ from xfcost.torch_models.mixing.verdict import verdicts
 from xfcost.torch_models.shared.private_torch import pytree
 
 MOST_BYTES: Final = 2 * 2**30
+# Parameters that are made and run a few times in a second: 640 MiB in ten.
+_BYTES_A_SECOND: Final = 2**26
 Built = tuple[nn.Module, Given]
 """A module with real numbers, and its inputs."""
 OnCPU = Callable[[], Sequence[Built]]
@@ -57,7 +59,7 @@ def find_mixing(full: Run, model: nn.Module, name: str, on_cpu: OnCPU, seconds: 
     """
     end = monotonic() + seconds
     try:
-        check_parameters(model, name)
+        check_parameters(model, name, seconds)
         with catch_warnings():  # what its code warns of was seen in the run before
             simplefilter("ignore")
             return _found(full, on_cpu(), Clock(lambda: monotonic() > end, seconds), said)
@@ -103,13 +105,18 @@ def _found(full: Run, built: Sequence[Built], clock: Clock, said: Axes) -> str |
     return None
 
 
-def check_parameters(model: nn.Module, name: str) -> None:
-    """Refuse a module whose parameters take too much memory to be filled with numbers.
+def check_parameters(model: nn.Module, name: str, seconds: float = math.inf) -> None:
+    """Refuse a module whose parameters take too much memory, or too many seconds, to be filled with numbers.
 
     Raises:
         NoNumbersError: they do.
     """
     size = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
+    if size > seconds * _BYTES_A_SECOND and size <= MOST_BYTES:
+        raise NoNumbersError(
+            f"its parameters take {size / 2**20:,.0f} MiB, which are not filled with numbers in {seconds:g} s "
+            "(--mixing-time); --mixing takes the time"
+        )
     if size > MOST_BYTES:
         raise NoNumbersError(
             f"--mixing: the parameters of {name} take {size / 2**30:,.1f} GiB, and it runs modules of up to "
