@@ -78,16 +78,16 @@ class Reached(NamedTuple):
     def union(self, pattern: Along | Relation) -> Reached:
         """Of each output, the union over the tokens that it reads."""
         if isinstance(pattern, Relation):
-            return self._of_tokens(self._whole().union(pattern))
+            return self._of_tokens(self.per_token().union(pattern))
         if tuple(axis.rows for axis in self.axes) == pattern.grid.sides:
             found = [self._replace(axes=tuple(map(_union, self.axes, product))) for product in pattern.products]
             largest = max(found, key=lambda one: int(one.counts().sum()))
             return largest if all(map(largest.contains, found)) else reduce(Reached.joined, found)
-        return self._of_tokens(_united(self._whole().bits(), pattern))
+        return self._of_tokens(_united(self.per_token().bits(), pattern))
 
     def joined(self, other: Reached) -> Reached:
         """Token by token, the union with another's of the same units."""
-        return self._of_tokens(self._whole().joined(other._whole()))
+        return self._of_tokens(self.per_token().joined(other.per_token()))
 
     def contains(self, other: Reached) -> bool:
         """Has every token met, along every axis, all that it has met in `other`?"""
@@ -96,7 +96,7 @@ class Reached(NamedTuple):
     def _of_tokens(self, sets: Sets) -> Reached:
         return self._replace(axes=(sets,))
 
-    def _whole(self) -> Sets:
+    def per_token(self) -> Sets:
         """One set per token."""
         if len(self.axes) == 1:
             return self.axes[0]
