@@ -291,6 +291,7 @@ def test_the_command_builds_the_module_again_on_the_cpu(target: str) -> None:
     assert found["by_mixing"]["global"]["macs"] == 2 * 40 * 40 * 8
     assert found["by_mixing"]["per-token"]["macs"] == 40 * 8 * 8
     assert found["module"]["tensors"] == "meta"
+    assert "letters" not in xf("analyze", target, "--no-trace").stdout  # what is read is a number
 
 
 def test_unknown_rows_are_a_line_of_the_totals(target: str) -> None:

@@ -163,8 +163,8 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int, verbose: bool) -> Iter
             )
             yield Text(f"hidden: {what} data (0 FLOPs); csv and json list them", style="dim")
         shown = [text for row in ledger.rows for text in (order_cell(row), row.reads) if text]
-        if ledger.module is None or any(text != units.DASH for text in shown):
-            yield Text(f"letters: {letters_text(shown)}", style="dim")
+        if letters := letters_text(shown):
+            yield Text(f"letters: {letters}", style="dim")
         saved = "saved is of all blocks, " if ledger.total("kept_bytes") else ""
         each = f"operations are per block, {saved}share is of the model's MACs; "
     yield Text(f"{each}{CONVENTION}", style="dim")
