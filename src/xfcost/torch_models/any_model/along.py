@@ -6,6 +6,7 @@ the ledgers between them are evaluated; elsewhere the module is counted at the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from time import process_time
@@ -13,12 +14,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.formulas.interpolation import value
+from xfcost.formulas.interpolation import through, value
 from xfcost.formulas.polynomial import Polynomial
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.torch_models.any_model.sizes import Axis, Counts, LedgerAt, axis_of
 
 _COSTS: Final = ("params", "macs", "flops", "comparisons", "moved", "attention_entries")
 # Parts of a row, and their numbers that may grow.
@@ -35,8 +35,29 @@ _SLOW: Final = 1.5
 # What the side of an image may be a multiple of: patches, and strides of convolutions.
 _PATCHES: Final = (1, 2, 4, 7, 8, 14, 16, 28, 32)
 
+LedgerAt = Callable[[int], Ledger]
+"""N, or a side -> the ledger of the module there; an XfcostError where it does not run."""
 Column = tuple[int, str]
 """(number of a row, cost)"""
+
+
+class Steps(NamedTuple):
+    """The sizes that a module can have: multiples of a number, or squares."""
+
+    grain: int = 1
+    squares: bool = False
+
+    def size(self, point: int) -> int:
+        """The size of point 1, 2, 3, …."""
+        return point * point if self.squares else point * self.grain
+
+    def point(self, size: int) -> int:
+        """The point of a size, or the one below."""
+        return math.isqrt(size) if self.squares else size // self.grain
+
+    def has(self, size: int) -> bool:
+        """Is it one of these sizes?"""
+        return self.size(self.point(size)) == size
 
 
 class _Fitted(NamedTuple):
@@ -65,7 +86,7 @@ class Along:
     ) -> None:  # fmt: skip
         self.own, self.most, self._most_counted, self._clock = own, most, max(own, counted), clock
         self._ledger_at, self._grain = ledger_at, grain
-        self._counts = Counts(self._counted)
+        self._known: dict[int, Ledger | XfcostError] = {}
 
     def ledger(self, size: int) -> Ledger:
         """The ledger at a size: evaluated where polynomials hold, else counted.
@@ -74,27 +95,47 @@ class Along:
             XfcostError: the module does not run there, or a smaller size took too long.
         """
         fitted = self._fitted
-        within = fitted is not None and fitted.first <= size <= fitted.last and self.steps.has(size)
-        if fitted is None or not within or isinstance(self._counts.known.get(size), Ledger):
-            return self._counts.ledger(size)
-        return _evaluated(self._counts.ledger(self.own), fitted.forms, size)
+        if fitted is None or not fitted.first <= size <= fitted.last or not self.steps.has(size):
+            return self._counted(size)
+        known = self._known.get(size)
+        return known if isinstance(known, Ledger) else _evaluated(self._counted(self.own), fitted.forms, size)
 
     def _counted(self, size: int) -> Ledger:
-        if size > self.most:
-            raise UsageError(f"it is counted up to {self.most:,}: a run takes too long there")
-        began = self._clock()
-        try:
-            return self._ledger_at(size)
-        finally:
+        if size not in self._known:
+            if size > self.most:
+                raise UsageError(f"it is counted up to {self.most:,}: a run takes too long there")
+            began = self._clock()
+            try:
+                self._known[size] = self._ledger_at(size)
+            except XfcostError as error:
+                self._known[size] = error
             if self._clock() - began > _SLOW and size > 2 * self.own:
                 self.most = size
+        found = self._known[size]
+        if isinstance(found, XfcostError):
+            raise found
+        return found
+
+    def runs(self, size: int) -> bool:
+        """Does the module run there?"""
+        try:
+            self._counted(size)
+        except XfcostError:
+            return False
+        return True
 
     @cached_property
-    def steps(self) -> Axis:
+    def steps(self) -> Steps:
         """The sizes that it can have: all, squares, or multiples of a divisor of its own."""
+        own, side = self.own, math.isqrt(self.own)
         if self._grain is not None:
-            return Axis(self.own, self._grain)
-        return axis_of(self.own, self._counts.runs, [one for one in range(2, self.own) if self.own % one == 0])
+            return Steps(self._grain)
+        if self.runs(own + 1) or (own > 1 and self.runs(own - 1)):
+            return Steps()
+        if side * side == own and self.runs((side + 1) ** 2):
+            return Steps(squares=True)
+        divisors = (number for number in range(2, own) if own % number == 0)
+        return Steps(next((one for one in divisors if self.runs(own + one) or self.runs(own - one)), own))
 
     @property
     def evaluated(self) -> bool:
@@ -104,9 +145,14 @@ class Along:
     @cached_property
     def _fitted(self) -> _Fitted | None:
         """Polynomials through the counts near the own size, as far as they meet those at further sizes."""
-        near = [self.own, *self._counts.running(self.steps.near(_NEAR), _MOST_NEAR - 1)]
-        ledgers = {size: self._counts.ledger(size) for size in near}
-        forms = _forms(ledgers, self.steps) if len(near) >= _ENOUGH else None
+        point = self.steps.point(self.own)
+        places = dict.fromkeys(point * times // parts + more for times, parts, more in _NEAR)
+        near = [self.own]
+        for size in (self.steps.size(place) for place in places if place > 0):
+            if len(near) < _MOST_NEAR and size not in near and self.runs(size):
+                near.append(size)
+        ledgers = {size: self._counted(size) for size in near}
+        forms = _forms(ledgers, squares=self.steps.squares) if len(near) >= _ENOUGH else None
         if forms is None:
             self.most = min(self.most, self._most_counted)
             return None
@@ -117,8 +163,7 @@ class Along:
         """The furthest size, upwards or downwards, up to which the module runs and meets the polynomials."""
         furthest = self.own
         for size in self._further(up=up):
-            own = self._counts.ledger(self.own)
-            if not self._counts.runs(size) or not _meets(self._counts.ledger(size), forms, size, own):
+            if not self.runs(size) or not _meets(self._counted(size), forms, size, self._counted(self.own)):
                 break
             furthest = size
         return furthest
@@ -135,7 +180,7 @@ class Along:
         yield self.steps.size(last)
 
 
-def _forms(ledgers: dict[int, Ledger], axis: Axis) -> dict[Column, Polynomial] | None:
+def _forms(ledgers: dict[int, Ledger], *, squares: bool) -> dict[Column, Polynomial] | None:
     """The polynomials through every cost that varies; None where there is none through one of them, or rows differ."""
     first_ledger, *others = ledgers.values()
     if any(_same_rows(first_ledger) != _same_rows(one) for one in others):
@@ -146,7 +191,7 @@ def _forms(ledgers: dict[int, Ledger], axis: Axis) -> dict[Column, Polynomial] |
         points = [(size, costs.get(column, 0)) for size, costs in columns.items()]
         if all(number == first for _, number in points):
             continue
-        form = axis.form(points)
+        form = through(points) or (through(points, 2) if squares else None)
         if form is None:
             return None
         forms[column] = form
@@ -177,20 +222,26 @@ def _meets(ledger: Ledger, forms: dict[Column, Polynomial], size: int, own: Ledg
 
 
 def _evaluated(own: Ledger, forms: dict[Column, Polynomial], size: int) -> Ledger:
-    """The ledger at a size, its costs those of the polynomials: `macs`, or `matrix entries`, a field of a part."""
-    rows = list(own.rows)
+    """The ledger at a size, its costs those of the polynomials."""
+    changed: dict[int, dict[str, Any]] = {}
     for (number, cost), form in forms.items():
-        part, _, name = cost.rpartition(" ")
-        new: Any = int(value(form, size))
-        if part:
-            old = getattr(rows[number], part)
-            new = (
-                msgspec.structs.replace(old, **{name: new})
-                if isinstance(old, msgspec.Struct)
-                else old._replace(**{name: new})
-            )
-        rows[number] = msgspec.structs.replace(rows[number], **{part or name: new})
+        changed.setdefault(number, {})[cost] = int(value(form, size))
+    rows = list(own.rows)
+    for number, costs in changed.items():
+        rows[number] = _with_costs(rows[number], costs)
     return msgspec.structs.replace(own, rows=tuple(rows))
+
+
+def _with_costs(row: Operation, costs: dict[str, Any]) -> Operation:
+    """The row with these costs: `macs`, or `matrix 0` of a field of its matrix."""
+    for part in _PARTS:
+        old = getattr(row, part)
+        new = {cost.split()[1]: costs.pop(cost) for cost in list(costs) if cost.startswith(f"{part} ")}
+        if new and old is not None:
+            costs[part] = (
+                msgspec.structs.replace(old, **new) if isinstance(old, msgspec.Struct) else old._replace(**new)
+            )
+    return msgspec.structs.replace(row, **costs)
 
 
 def patch_of(own: int, at: Callable[[int], Ledger]) -> int:

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import process_time
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -15,11 +15,13 @@ from xfcost.formulas.interpolation import CHECKS, leading_term, through, value, 
 from xfcost.formulas.orders import order
 from xfcost.formulas.polynomial import Polynomial
 from xfcost.ledger.closed_form import ClosedForm
+from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.torch_models.any_model.sizes import Axis, Counts, LedgerAt, axis_of
 
+LedgerAt = Callable[[int], Ledger]
+"""N -> the ledger of the module there."""
 Series = tuple[str, str]
 """(path, quantity); the path is empty of totals."""
 Forms = dict[Series, Polynomial]
@@ -29,23 +31,6 @@ _POINTS: Final = 5  # determine a degree of 2, and check it
 _MORE_POINTS: Final = 7  # determine a degree of 4
 _FAR: Final = (101, 37, 7)  # periods
 _EVERY_REMAINDER: Final = 8  # up to this period
-
-# Points from the own one, in places: twice as far, the next one, and others of mixed remainders.
-_LARGER: Final = tuple(
-    (n, 1, more) for n, more in ((2, 0), (1, 1), (3, 1), (5, 3), (2, 3), (1, 2), (4, 0), (3, 0), (5, 0), (6, 0))
-)
-_SMALLER: Final = ((1, 2, 0), (1, 1, -1), (3, 4, 0), (1, 2, 1), (1, 1, -2), (2, 3, 0), (1, 3, 0), (7, 8, 0))
-
-# One fit each finds every period that divides one of these.
-_PERIODS: Final = (24, 840)
-# Of the sides of images: patches and strides of convolutions.
-_OF_IMAGES: Final = (32, 96, 28)
-_MOST_WINDOWS: Final = 4
-# The largest N tried, and the same in terms of the own N: memory of masks and tables that are made as a model runs.
-_MOST_TOKENS: Final = 2**14
-_MOST_TIMES: Final = 32
-# What the sides of images are multiples of: patches, and strides of convolutions; the finest first.
-_GRAINS: Final = (1, 2, 4, 8, 16, 32, 7, 14, 28)
 
 
 class Fit(NamedTuple):
@@ -58,23 +43,41 @@ class Fit(NamedTuple):
     period: int = 1
 
 
-class _Counts(Counts):
-    """What is known of a module while its closed form is looked for."""
+class Counts:
+    """The ledgers of a module at every N that was asked for, counted once."""
 
-    def __init__(self, own: Ledger, tokens: int, ledger_at: LedgerAt, patience: float | None, *, images: bool) -> None:
-        super().__init__(ledger_at, {tokens: own})
-        self.own, self._ends = own, None if patience is None else process_time() + patience
-        self.on_numbers = own.module is not None and own.module.tensors == "real"
-        self.images, self.axis = images, (image_axis(tokens, self.runs) if images else axis_of(tokens, self.runs, ()))
+    def __init__(self, tokens: int, own: Ledger, ledger_at: LedgerAt, *, slow: bool, patience: float | None) -> None:
+        self.tokens, self.own, self.slow = tokens, own, slow
+        self._ends = None if patience is None else process_time() + patience
+        self._ledger_at = ledger_at
+        self._known: dict[int, tuple[Ledger | None, dict[Series, int] | None]] = {tokens: (own, _series(own))}
+
+    def both(self, size: int) -> tuple[Ledger | None, dict[Series, int] | None]:
+        """The ledger there, and every cost; None where the module does not run."""
+        if size not in self._known:
+            try:
+                ledger = self._ledger_at(size)
+                self._known[size] = ledger, _series(ledger)
+            except XfcostError:
+                self._known[size] = None, None
+        return self._known[size]
+
+    def at(self, size: int) -> dict[Series, int] | None:
+        """Every cost there; None where the module does not run."""
+        return self.both(size)[1]
+
+    def running(self, sizes: Sequence[int], most: int) -> list[int]:
+        """The first `most` of `sizes` at which the module runs."""
+        found: list[int] = []
+        for size in sizes:
+            if len(found) < most and self.at(size) is not None:
+                found.append(size)
+        return found
 
     @property
     def late(self) -> bool:
         """Has it taken too long to look further?"""
         return self._ends is not None and process_time() > self._ends
-
-    def meets(self, form: Polynomial, size: int) -> bool:
-        """Does the module run there, with so many MACs?"""
-        return self.runs(size) and value(form, size) == self.ledger(size).total("macs")
 
 
 def closed_form(
@@ -91,23 +94,14 @@ def closed_form(
     Where a run is `slow`, smaller N come first. Further periods are looked for as long as `patience` lasts, in seconds.
     Of `images` N are the pixels of square ones; the forms are in P = H·W, and rows have no order.
     """
-    counts = _Counts(own, tokens, ledger_at, patience, images=images)
-    fit = _best(counts, slow=slow)
+    counts = Counts(tokens, own, ledger_at, slow=slow, patience=patience)
+    axis = (image_axis if images else axis_of)(tokens, lambda size: counts.at(size) is not None)
+    fit = _best(counts, axis)
     form = ClosedForm(N=tokens, sizes=tuple(sorted(fit.sizes)), growth=_growth(counts))
     if ("", "macs") in fit.forms:
-        texts = {series: written(one) for series, one in fit.forms.items() if one.terms or not series[0]}
-        form = msgspec.structs.replace(
-            form,
-            macs=texts["", "macs"],
-            flops=texts.get(("", "flops")),
-            rows={path: text for (path, cost), text in texts.items() if path and cost == "macs"},
-            period=fit.period,
-            remainder=counts.axis.point(tokens) % fit.period,
-            counted_in="√N" if counts.axis.squares else "N",
-            others=dict(_others(counts, fit)) if fit.period <= _EVERY_REMAINDER else {},
-        )
+        form = _filled(form, counts, axis, fit)
     else:
-        form = msgspec.structs.replace(form, refused=_why(counts.axis, fit))
+        form = msgspec.structs.replace(form, refused=_why(counts, axis, fit))
     if images:
         return with_form_of_module(own, _in_pixels(form))
     rows = tuple(msgspec.structs.replace(row, order=_order(row, fit.forms)) for row in own.rows)
@@ -135,59 +129,77 @@ def with_form_of_module(ledger: Ledger, form: ClosedForm) -> Ledger:
     return msgspec.structs.replace(ledger, module=msgspec.structs.replace(ledger.module, closed_form=form))
 
 
+def _filled(form: ClosedForm, counts: Counts, axis: Axis, fit: Fit) -> ClosedForm:
+    flops = fit.forms.get(("", "flops"))
+    rows = {path: written(one) for (path, cost), one in fit.forms.items() if path and cost == "macs" and one.terms}
+    return msgspec.structs.replace(
+        form,
+        macs=written(fit.forms["", "macs"]),
+        flops=None if flops is None else written(flops),
+        rows=rows,
+        period=fit.period,
+        remainder=axis.own % fit.period,
+        counted_in="√N" if axis.kind == "squares" else "N",
+        others=dict(_others(counts, axis, fit)) if fit.period <= _EVERY_REMAINDER else {},
+    )
+
+
 def _series(ledger: Ledger) -> dict[Series, int]:
     """Every cost of every row's block, and the totals; each with what makes the row the same at another N."""
     found = {("", cost): ledger.total(cost) or 0 for cost in COSTS}
     return found | {(row.path, cost): getattr(row, cost) for row in ledger.rows for cost in COSTS}
 
 
-def _best(counts: _Counts, *, slow: bool) -> Fit:
+def _best(counts: Counts, axis: Axis) -> Fit:
     """The first fit of all MACs; else one of the total; else one of some rows."""
     best: Fit | None = None
-    for fit in _fits(counts, slow=slow):
+    for fit in _fits(counts, axis):
         if not fit.unfit:
             return fit
         if best is None or (("", "macs") in best.unfit and ("", "macs") not in fit.unfit):
             best = fit
         if counts.late:
             break
-    return best or Fit({}, (counts.axis.own,), (("", "macs"),))
+    return best or Fit({}, (counts.tokens,), (("", "macs"),))
 
 
-def _fits(counts: _Counts, *, slow: bool) -> Iterator[Fit]:
+def _fits(counts: Counts, axis: Axis) -> Iterator[Fit]:
     """Fits at larger N, at smaller ones, and at N of the same remainder of a period."""
-    axis = counts.axis
-    sides = [_SMALLER] if counts.on_numbers else [_SMALLER, _LARGER] if slow else [_LARGER, _SMALLER]
+    on_numbers = counts.own.module is not None and counts.own.module.tensors == "real"
+    sides = [axis.smaller()] if on_numbers else [axis.larger(), axis.smaller()][:: -1 if counts.slow else 1]
     steps: tuple[Series, ...] = ()
-    for places in sides:
+    for sizes in sides:
         for most in (_POINTS, _MORE_POINTS):
-            fit = _fit(counts, counts.running(axis.near(places), most - 1))
+            fit = _fit(counts, axis, counts.running(sizes, most - 1))
             if fit is not None:
                 yield fit
                 steps = fit.unfit
-    if counts.on_numbers or (axis.grain > 1 and not axis.squares):
+    if axis.kind == "multiples" or on_numbers:
         return
-    for period in _periods(counts, _numbers(counts.own, steps)):
-        fit = _fit(counts, counts.running(_alike(axis, period, _POINTS - 1), _POINTS - 1))
+    for period in axis.periods(_numbers(counts.own, steps)):
+        fit = _fit(counts, axis, counts.running(axis.alike(period, _POINTS - 1), _POINTS - 1))
         if fit is not None:
-            least = _least_period(counts, fit._replace(period=period))
-            if _holds_far_off(counts, least):
+            least = _least_period(counts, axis, fit._replace(period=period))
+            if _holds_far_off(counts, axis, least):
                 yield least
 
 
-def _fit(counts: _Counts, sizes: Sequence[int]) -> Fit | None:
+def _fit(counts: Counts, axis: Axis, sizes: Sequence[int]) -> Fit | None:
     """Polynomials in N, or in the side of a grid, through the counts at the own N and `sizes`; None with too few."""
     if len(sizes) < CHECKS:
         return None
-    own = _series(counts.own)
-    everywhere = {size: _series(counts.ledger(size)) for size in (counts.axis.own, *sizes)}
-    found = (
-        (series, counts.axis.form([(size, costs[series]) for size, costs in everywhere.items() if series in costs]))
-        for series in own
-    )
-    forms = {series: form for series, form in found if form is not None}
+    everywhere = [(size, counts.at(size) or {}) for size in (counts.tokens, *sizes)]
+    forms: Forms = {}
+    for series in everywhere[0][1]:
+        points = [(size, costs[series]) for size, costs in everywhere if series in costs]
+        form = through(points)
+        if form is None and axis.kind == "squares":
+            form = through(points, 2)
+        if form is not None:
+            forms[series] = form
+    own = counts.at(counts.tokens) or {}
     unfit = tuple(one for one, number in own.items() if one[1] == "macs" and number and one not in forms)
-    return Fit(forms, tuple(everywhere), unfit)
+    return Fit(forms, tuple(size for size, _ in everywhere), unfit)
 
 
 def _numbers(ledger: Ledger, unfit: Sequence[Series]) -> list[int]:
@@ -198,42 +210,30 @@ def _numbers(ledger: Ledger, unfit: Sequence[Series]) -> list[int]:
     return [number for number, _ in numbers.most_common()]
 
 
-def _periods(counts: _Counts, numbers: Sequence[int]) -> list[int]:
-    """Periods to try, each for all its divisors; `numbers` are those in shapes, the likeliest first."""
-    if not counts.axis.squares:
-        known = math.lcm(*_PERIODS)
-        windows = [number for number in numbers if number > 1 and known % number]
-        return list(dict.fromkeys((*_PERIODS, *windows[:_MOST_WINDOWS])))
-    usual = (*_OF_IMAGES, *_PERIODS) if counts.images else _PERIODS
-    sides = [math.isqrt(number) for number in numbers if 1 < number == math.isqrt(number) ** 2][:_MOST_WINDOWS]
-    return list(dict.fromkeys((*usual, *sides, *(8 * side for side in sides))))
-
-
-def _alike(axis: Axis, period: int, points: int) -> list[int]:
-    """The next N with the same remainder, as far as shapes stay small."""
-    most, own = max(_MOST_TOKENS, _MOST_TIMES * axis.own), axis.point(axis.own)
-    sizes = (axis.size(own + place * period) for place in range(1, points + 1))
-    return [size for size in sizes if size <= most]
-
-
-def _least_period(counts: _Counts, fit: Fit) -> Fit:
+def _least_period(counts: Counts, axis: Axis, fit: Fit) -> Fit:
     """`fit` with the least period at which the polynomials hold."""
     if fit.unfit:
         return fit
     period, total = fit.period, fit.forms["", "macs"]
     for prime in _primes(period):
         shorter = period // prime
-        if all(counts.meets(total, size) for size in _alike(counts.axis, shorter, 2)):
+        nearby = axis.alike(shorter, 2)
+        if all(_meets(counts, total, size) for size in nearby):
             period = shorter
     return fit._replace(period=period)
 
 
-def _holds_far_off(counts: _Counts, fit: Fit) -> bool:
+def _holds_far_off(counts: Counts, axis: Axis, fit: Fit) -> bool:
     """Do the MACs meet the polynomial many periods on, where steps of another period would not?"""
     total = fit.forms.get(("", "macs"))
-    far = (size for places in _FAR for size in _alike(counts.axis, fit.period, places)[places - 1 :])
-    size = next(filter(counts.runs, far), None)
-    return total is not None and (size is None or counts.meets(total, size))
+    far = [size for places in _FAR for size in axis.alike(fit.period, places)[places - 1 :]]
+    size = next((size for size in far if counts.at(size) is not None), None)
+    return total is not None and (size is None or _meets(counts, total, size))
+
+
+def _meets(counts: Counts, form: Polynomial, size: int) -> bool:
+    costs = counts.at(size)
+    return costs is not None and value(form, size) == costs["", "macs"]
 
 
 def _primes(number: int) -> Iterator[int]:
@@ -246,16 +246,13 @@ def _primes(number: int) -> Iterator[int]:
         factor += 1
 
 
-def _others(counts: _Counts, fit: Fit) -> Iterator[tuple[int, str]]:
+def _others(counts: Counts, axis: Axis, fit: Fit) -> Iterator[tuple[int, str]]:
     """The MACs at every other remainder of a short period."""
-    own, period = counts.axis.point(counts.axis.own), fit.period
-    for remainder in range(period):
-        if remainder == own % period:
+    for remainder in range(fit.period):
+        if remainder == axis.own % fit.period:
             continue
-        first = own + (remainder - own) % period
-        sizes = (counts.axis.size(first + place * period) for place in range(_POINTS))
-        points = [(size, counts.ledger(size).total("macs") or 0) for size in counts.running(sizes, _POINTS)]
-        form = through(points) if points else None
+        sizes = counts.running(axis.other(fit.period, remainder, _POINTS), _POINTS)
+        form = through([(size, (counts.at(size) or {})["", "macs"]) for size in sizes]) if sizes else None
         if form is not None:
             yield remainder, written(form)
 
@@ -273,28 +270,114 @@ def _order(row: Operation, forms: Mapping[Series, Polynomial]) -> str | None:
     return order(in_n, leading_term) if any(getattr(row, cost) for cost in decides) else None
 
 
-def _growth(counts: _Counts) -> dict[str, float | None]:
+def _growth(counts: Counts) -> dict[str, float | None]:
     """Exponents between this N and twice as many tokens; half as many where that can't be."""
     for factor in (2.0, 4.0, 0.5, 0.25):  # twice on a line, four times on a grid
-        size = int(counts.axis.own * factor)
-        if size == counts.axis.own * factor and counts.runs(size):
-            other = counts.ledger(size)
-            macs = growth_exponent(counts.own.total("macs") or 0, other.total("macs") or 0, factor)
-            held, more = (one.attention_memory()["all_layers"] for one in (counts.own, other))
-            return {"macs": macs, "attention_bytes": growth_exponent(held, more, factor), "factor": factor}
+        size = int(counts.tokens * factor)
+        other = counts.both(size)[0] if size == counts.tokens * factor else None
+        if other is not None:
+            macs, held = (
+                (each(counts.own), each(other))
+                for each in (lambda one: one.total("macs") or 0, lambda one: one.attention_memory()["all_layers"])
+            )
+            exponents = {"macs": growth_exponent(*macs, factor), "attention_bytes": growth_exponent(*held, factor)}
+            return exponents | {"factor": factor}
     return {"macs": None, "attention_bytes": None, "factor": None}
 
 
-def _why(axis: Axis, fit: Fit) -> str:
-    if len(fit.sizes) == 1:
-        steps = axis.squares or axis.grain > 1
-        return f"it runs at too few N near {axis.own:,} ({'squares and ' if steps else ''}others)"
+def _why(counts: Counts, axis: Axis, fit: Fit) -> str:
     sizes = ", ".join(f"{size:,}" for size in sorted(fit.sizes))
+    if len(fit.sizes) == 1:
+        return f"it runs at too few N near {counts.tokens:,} ({'squares and ' if axis.kind != 'lengths' else ''}others)"
     return f"no polynomial in N of a small degree fits its MACs (counted at N = {sizes}, and with periods)"
+
+
+Kind = Literal["lengths", "squares", "multiples"]
+
+# Points from the own one, in places: twice as far, the next one, and others of mixed remainders.
+_LARGER: Final = ((2, 0), (1, 1), (3, 1), (5, 3), (2, 3), (1, 2), (4, 0), (3, 0), (5, 0), (6, 0))
+_SMALLER: Final = ((1, 2, 0), (1, 1, -1), (3, 4, 0), (1, 2, 1), (1, 1, -2), (2, 3, 0), (1, 3, 0), (7, 8, 0))
+
+# One fit each finds every period that divides one of these.
+_PERIODS: Final = (24, 840)
+# Of the sides of images: patches and strides of convolutions.
+_OF_IMAGES: Final = (32, 96, 28)
+_MOST_WINDOWS: Final = 4
+# The largest N tried, and the same in terms of the own N: memory of masks and tables that are made as a model runs.
+_MOST_TOKENS: Final = 2**14
+_MOST_TIMES: Final = 32
+
+
+class Axis(NamedTuple):
+    """The N that a module can have: every one, squares, or multiples of its own."""
+
+    kind: Kind
+    tokens: int
+    grain: int = 1
+    """Of squares: what their sides are multiples of."""
+    images: bool = False
+    """Are they images, of so many pixels?"""
+
+    @property
+    def own(self) -> int:
+        """The point of the own N."""
+        return {"lengths": self.tokens, "squares": math.isqrt(self.tokens) // self.grain, "multiples": 1}[self.kind]
+
+    def size(self, point: int) -> int:
+        """N at a point."""
+        return {"lengths": point, "squares": (point * self.grain) ** 2, "multiples": point * self.tokens}[self.kind]
+
+    def larger(self) -> list[int]:
+        """Larger N."""
+        return self._sizes(self.own * times + more for times, more in _LARGER)
+
+    def smaller(self) -> list[int]:
+        """Smaller N, which a limit of the model allows, or a window that is not full yet."""
+        return self._sizes(self.own * times // parts + more for times, parts, more in _SMALLER)
+
+    def periods(self, numbers: Sequence[int]) -> list[int]:
+        """Periods to try, each for all its divisors; `numbers` are those in shapes, the likeliest first."""
+        if self.kind == "squares":
+            windows = [math.isqrt(number) for number in numbers if 1 < number == math.isqrt(number) ** 2][
+                :_MOST_WINDOWS
+            ]
+            usual = (*_OF_IMAGES, *_PERIODS) if self.images else _PERIODS
+            return list(dict.fromkeys((*usual, *windows, *(8 * side for side in windows))))
+        known = math.lcm(*_PERIODS)
+        windows = [number for number in numbers if number > 1 and known % number]
+        return list(dict.fromkeys((*_PERIODS, *windows[:_MOST_WINDOWS])))
+
+    def alike(self, period: int, points: int) -> list[int]:
+        """The next N with the same remainder, as far as shapes stay small."""
+        most = max(_MOST_TOKENS, _MOST_TIMES * self.tokens)
+        sizes = (self.size(self.own + place * period) for place in range(1, points + 1))
+        return [size for size in sizes if size <= most]
+
+    def other(self, period: int, remainder: int, points: int) -> list[int]:
+        """N of another remainder, from the own one on."""
+        first = self.own + (remainder - self.own) % period
+        return [self.size(first + place * period) for place in range(points)]
+
+    def _sizes(self, points: Iterator[int]) -> list[int]:
+        return [self.size(point) for point in dict.fromkeys(points) if point > 0 and point != self.own]
+
+
+# What the sides of images are multiples of: patches, and strides of convolutions; the finest first.
+_GRAINS: Final = (1, 2, 4, 8, 16, 32, 7, 14, 28)
 
 
 def image_axis(pixels: int, runs: Callable[[int], bool]) -> Axis:
     """The square images near one of so many `pixels` at which the module `runs`."""
     side = math.isqrt(pixels)
     grains = (grain for grain in _GRAINS if side % grain == 0 and runs((side + grain) ** 2))
-    return Axis(pixels, next(grains, side), squares=True)
+    return Axis("squares", pixels, next(grains, side), images=True)
+
+
+def axis_of(tokens: int, runs: Callable[[int], bool]) -> Axis:
+    """The N near `tokens` at which the module `runs`."""
+    if runs(tokens + 1):
+        return Axis("lengths", tokens)
+    side = math.isqrt(tokens)
+    if side * side == tokens and runs((side + 1) ** 2):
+        return Axis("squares", tokens)
+    return Axis("lengths", tokens) if tokens > 1 and runs(tokens - 1) else Axis("multiples", tokens)

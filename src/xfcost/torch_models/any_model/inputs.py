@@ -26,13 +26,7 @@ class Given(NamedTuple):
 
     def places(self, model: nn.Module) -> list[str]:
         """The names of the parameters that take the positional inputs."""
-        names: list[str] = []
-        for parameter in _parameters(model.forward).values():
-            if parameter.kind is parameter.VAR_POSITIONAL:  # `*xs`: xs[0], xs[1], …
-                names += [f"{parameter.name}[{number}]" for number in range(len(self.args) - len(names))]
-                break
-            names.append(parameter.name)
-        return [*names, *map(str, range(len(names), len(self.args)))][: len(self.args)]
+        return [_name(model, place) for place in range(len(self.args))]
 
     def named(self, model: nn.Module) -> list[tuple[str, Tensor]]:
         """Every tensor among the inputs, with the name of the parameter that takes it and its place there."""
@@ -84,13 +78,23 @@ def inputs_at(given: Any, lengths: Lengths, keywords: Mapping[str, Any] | None =
     if "H" in letters and lengths.size is None:
         raise UsageError("example_inputs: it is a function of H and W; give --size (size=… in Python)")
     height, width = lengths.size or (None, None)
-    numbers = {letter: {"H": height, "W": width, "N": lengths.tokens}[letter] for letter in sorted(letters)}
+    numbers = {"H": height, "W": width, "N": lengths.tokens}
     try:
-        made = given(**numbers) if "H" in letters else given(lengths.tokens)
+        if "H" in letters:
+            return example_inputs(given(**{letter: numbers[letter] for letter in sorted(letters)}), keywords)
+        return example_inputs(given(lengths.tokens), keywords)
     except Exception as error:
-        told = ", ".join(map(str, numbers.values()))
+        told = ", ".join(str(numbers[letter]) for letter in sorted(letters))
         raise UsageError(f"example_inputs({told}) raised {raised(error)}") from error
-    return example_inputs(made, keywords)
+
+
+def _name(model: nn.Module, place: int) -> str:
+    """The name of the parameter that takes the positional input at `place`: `x`, or `*xs` as `xs[1]`."""
+    parameters = list(_parameters(model.forward).values())
+    for number, parameter in enumerate(parameters[: place + 1]):
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return f"{parameter.name}[{place - number}]"
+    return parameters[place].name if place < len(parameters) else str(place)
 
 
 def example_inputs(given: Any, keywords: Mapping[str, Any] | None = None) -> Given:
@@ -142,14 +146,16 @@ def inputs_from(texts: Sequence[str], letters: Mapping[str, int | None], device:
             raise _refused(text, _EXPECTED)
         if not equals:
             args.append(_tensor(text, name, letters, device))
-            continue
-        try:
-            plain = _tensor(text, value, letters, device) if SHAPE.match(value) else read_value(value)
-        except SpecError:
-            raise _refused(text, _EXPECTED) from None
-        if isinstance(plain, str) and value[0] not in "\"'":
-            raise _refused(text, _EXPECTED)
-        _put(named, name.split("."), plain, text)
+        elif SHAPE.match(value):
+            _put(named, name.split("."), _tensor(text, value, letters, device), text)
+        else:
+            try:
+                plain = read_value(value)
+            except SpecError:
+                raise _refused(text, _EXPECTED) from None
+            if isinstance(plain, str) and value[0] not in "\"'":
+                raise _refused(text, _EXPECTED)
+            _put(named, name.split("."), plain, text)
     return Given(tuple(args), {name: _sequences(value) for name, value in named.items()})
 
 

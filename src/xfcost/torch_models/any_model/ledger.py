@@ -32,10 +32,10 @@ from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import OnCPU, find_mixing
 from xfcost.torch_models.any_model.rows import costs_by_module, module_rows, names_of
 from xfcost.torch_models.any_model.run import Run, TensorKind, reached, run, run_on, stand_ins
-from xfcost.torch_models.any_model.timing import ModuleOnDevice, Taken, notes_of, with_timing
+from xfcost.torch_models.any_model.timing import ModuleOnDevice, Taken, give_seconds, notes_of, with_timing
 from xfcost.torch_models.any_model.token_axes import said_axes
 from xfcost.torch_models.any_model.user_errors import original, raised
-from xfcost.torch_models.any_model.work import Key, give_seconds, uncounted
+from xfcost.torch_models.any_model.work import Key, Work, owners, uncounted
 from xfcost.torch_models.memory.training_step import adafactor_states
 from xfcost.torch_models.predicting.predict import Predictor, Seconds, with_prediction
 from xfcost.torch_models.running.prediction_calls import calls_by_place
@@ -177,13 +177,13 @@ def module_ledger(
     traced: dict[str, dict[str, int]] = {}
     if how.trace:
         traced, agreement, compared = _traced_beside(model, given, found, agreement, training=training)
-    taken = None
+    taken = update = None
     if how.device is not None:
         taken = how.taken or _taken(found, title, dtype, how, on_cpu)
-        give_seconds(found.works, taken.rows(), "seconds")
+        update = give_seconds(found.works, taken.measured)
     predicted = None if how.predict is None else _predicted(found, model, given, how.predict(dtype))
     rows, unused = module_rows(found.works, found.elements, traced, title, training=training)
-    element = BYTES_PER_ELEMENT[dtype]
+    eager_bytes, fused_bytes = _attention_bytes(found.works, BYTES_PER_ELEMENT[dtype])
     ledger = Ledger(
         metadata=_metadata(model, title, given, dtype, found),
         rows=tuple(rows),
@@ -196,8 +196,8 @@ def module_ledger(
             uncounted=missing,
             uncalled=tuple(dict.fromkeys(name.rpartition(".")[0] or "the model itself" for name in unused)),
             traced=compared,
-            eager_bytes=element * sum(work.saved_entries for work in found.works),
-            fused_bytes=max(_STATISTIC_BYTES, element) * sum(work.saved_statistics for work in found.works),
+            eager_bytes=eager_bytes,
+            fused_bytes=fused_bytes,
         ),
     )
     ledger = _with_notes(ledger, kinds_from)
@@ -208,8 +208,8 @@ def module_ledger(
     if predicted is not None:
         ledger = predicted(ledger)
     if taken is not None:
-        notes = notes_of(on_cpu()[0][0], training=training)
-        ledger = with_timing(ledger, taken, str(how.device), how.timing, notes)
+        notes = [*notes_of(on_cpu()[0][0], training=training)]
+        ledger = with_timing(ledger, taken, update, str(how.device), how.timing, notes)
     return ledger
 
 
@@ -248,6 +248,13 @@ def _dtype(model: nn.Module, given: Given) -> str:
         if name in BYTES_PER_ELEMENT:
             return name
     return "float32"
+
+
+def _attention_bytes(works: Sequence[Work], element: int) -> tuple[int, int]:
+    """Bytes saved for training by every attention core: as matrices, and as log-sum-exps."""
+    entries = sum(work.fused_entries + int(work.matrix.saved if work.matrix else 0) for work in works)
+    statistics = sum(work.fused_statistics + int(work.matrix.statistics if work.matrix else 0) for work in works)
+    return entries * element, statistics * max(_STATISTIC_BYTES, element)
 
 
 def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
@@ -367,7 +374,10 @@ def _predicted(found: Run, model: nn.Module, given: Given, predictor: Predictor)
             f"--predict: {type(model).__name__} makes calls whose seconds can't be told from their sizes ({text}); "
             "--device times them"
         ) from error
-    give_seconds(found.works, places, "predicted_seconds")
+    owner = owners(found.works)
+    for key, spent in places.items():
+        if (work := owner(key)) is not None:
+            work.predicted_seconds = (work.predicted_seconds or 0.0) + spent
 
     def with_whole(ledger: Ledger) -> Ledger:
         rows = {row.path: row.predicted_seconds * row.times for row in ledger.rows if row.predicted_seconds is not None}

@@ -47,7 +47,7 @@ def module_rows(
     looked = any(work.mixing != "unknown" or work.kind_missing for work in works)
     for path, number in loose.items():
         _insert(rows, path, number, "per-token" if looked else "unknown")
-    rows = _with_trace(_named(rows), costs_by_module(works), traced)
+    rows = _with_trace(_named(rows), traced)
     taken = {weight for work in works for weight in work.weights}
     return [_labelled(one, name) for one in collapsed(rows)], [one for one in elements if one not in taken]
 
@@ -127,25 +127,27 @@ def _named(rows: Sequence[Placed]) -> list[Placed]:
     return named
 
 
-def _with_trace(
-    rows: Sequence[Placed], own: Mapping[str, Counter[str]], traced: Mapping[str, Mapping[str, int]]
-) -> list[Placed]:
+def _with_trace(rows: Sequence[Placed], traced: Mapping[str, Mapping[str, int]]) -> list[Placed]:
     """The rows with the trace's figures.
 
     A trace is by module: where it agrees, every row's figures are its own; where it doesn't, the module's are in its
     last row.
     """
     last = {".".join(one.parts): place for place, one in enumerate(rows)}
+    own: dict[str, Counter[str]] = {}
+    for one in rows:
+        costs = own.setdefault(".".join(one.parts), Counter())
+        costs.update({quantity: getattr(one.row, quantity) for quantity in RUN})
     result = []
     for place, one in enumerate(rows):
         path = ".".join(one.parts)
         figures: dict[str, int] = {}
-        for quantity in RUN if path in traced else ():
-            theirs = traced[path].get(quantity, 0)
-            if theirs == own.get(path, Counter())[quantity]:
-                figures[quantity] = getattr(one.row, quantity)
-            elif place == last[path]:
-                figures[quantity] = theirs
+        if path in traced:
+            for quantity in RUN:
+                if traced[path].get(quantity, 0) == own[path][quantity]:
+                    figures[quantity] = getattr(one.row, quantity)
+                elif place == last[path]:
+                    figures[quantity] = traced[path].get(quantity, 0)
         measured = Measured(**figures) if figures else None
         same = (one.same, tuple(figures.items()))
         result.append(one._replace(row=msgspec.structs.replace(one.row, traced=measured), same=same))

@@ -122,10 +122,12 @@ class NamedModule:
                     continue
                 except NoRoomError as error:
                     raise NoRoomError(f"{failed}; {error}", error.needed, error.left) from error
-                name, on_cpu = self.target.name or None, self._on_cpu(lengths, several=bool(how.mixing))
+                on_cpu = self._on_cpu(lengths, several=bool(how.mixing))
                 model_at = partial(self._model_at, device, model, first)
                 try:
-                    ledger = ledger_at_lengths(model_at, given_at, first, letters, how, on_cpu, name=name)
+                    ledger = ledger_at_lengths(
+                        model_at, given_at, first, letters, how, on_cpu, name=self.target.name or None
+                    )
                 except OwnError:
                     raise
                 except UsageError as error:
@@ -139,7 +141,7 @@ class NamedModule:
     def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
         """The module with real numbers, with its inputs; inside, its code runs as a script."""
         with as_a_script(self.target):
-            yield self._with_inputs("cpu", lengths)
+            yield self._on_cpu(lengths)()[0]
 
     def memory(self, lengths: Lengths, ledger: Ledger, device: str, begin: Callable[[], None]) -> Memory:
         """Predicted and measured peak of building it and running it, or training steps where `ledger` is of one.
@@ -156,7 +158,8 @@ class NamedModule:
         @contextmanager
         def as_counted() -> Iterator[Built]:
             with as_a_script(self.target):
-                yield self._with_inputs(self._devices[0], lengths)
+                model, given_at, first, _ = self._made(self._devices[0], lengths)
+                yield model, given_at(first)
 
         def forget_and_begin() -> None:
             self._built.clear()
@@ -177,11 +180,15 @@ class NamedModule:
     def _on_cpu(self, lengths: Lengths, *, several: bool = False) -> OnCPU:
         """The module with real numbers; also at another length, if its arguments have letters and it is for several."""
 
+        def built_at(at: Lengths) -> Built:
+            model, given_at, first, _ = self._made("cpu", at)
+            return model, given_at(first)
+
         def built_there() -> list[Built]:
-            found = [self._with_inputs("cpu", lengths)]
+            found = [built_at(lengths)]
             for factor in _FACTORS if several and self._letters else ():
                 try:
-                    other = self._with_inputs("cpu", _scaled(lengths, factor))
+                    other = built_at(_scaled(lengths, factor))
                     run(other[0], other[1].args, other[1].kwargs)
                 except (UsageError, NoRoomError):  # it has no such size
                     continue
@@ -189,10 +196,6 @@ class NamedModule:
             return found
 
         return built_there
-
-    def _with_inputs(self, device: str, lengths: Lengths) -> Built:
-        model, given_at, first, _ = self._made(device, lengths)
-        return model, given_at(first)
 
     def _model_at(self, device: str, model: nn.Module, first: Lengths, lengths: Lengths) -> nn.Module:
         return model if lengths == first or not self._letters else self._made(device, lengths)[0]

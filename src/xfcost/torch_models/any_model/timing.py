@@ -22,6 +22,7 @@ from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.operations import Operations
 from xfcost.torch_models.any_model.run import TensorKind, copied_inputs, copier, learned_from, reached, stand_ins
 from xfcost.torch_models.any_model.user_errors import original, refused
+from xfcost.torch_models.any_model.work import Work, owners
 from xfcost.torch_models.memory.peak import bytes_to_run, on_cpu, peak_of_call, peak_on, peak_on_cuda
 from xfcost.torch_models.memory.training_step import Stepping, optimizer
 from xfcost.torch_models.running.recorder import Recorder, differentiate
@@ -44,10 +45,6 @@ class Taken(NamedTuple):
     """Bytes of live tensors."""
     predicted: int | None
     """The same on `meta`."""
-
-    def rows(self) -> dict[Any, float]:
-        """Seconds of every operation, and of the update, which has no row."""
-        return dict(self.measured.row_seconds())
 
 
 class ModuleOnDevice:
@@ -199,7 +196,14 @@ class _ModuleSteps(Stepping):
 @contextmanager
 def _steps_on(device: str, model: nn.Module, given: Given, name: str) -> Iterator[_ModuleSteps]:
     """Steps with the optimizer `name` on copies of the parameters there."""
-    with stand_ins("real", model, *given, training=True, device=device) as (args, kwargs), torch.enable_grad():
+    on_meta = device == "meta"
+    with (
+        stand_ins("meta" if on_meta else "real", model, *given, training=True, device=None if on_meta else device) as (
+            args,
+            kwargs,
+        ),
+        torch.enable_grad(),
+    ):
         yield _ModuleSteps(model, args, kwargs, name, device)
 
 
@@ -212,12 +216,24 @@ def _predicted(model: nn.Module, given: Given, optimizer: str | None) -> int:
         return peak_of_call(lambda: model(*args, **kwargs), model, reached((args, kwargs)))
 
 
-def with_timing(ledger: Ledger, taken: Taken, device: str, plan: TimingPlan, notes: Iterator[str]) -> Ledger:
-    """`ledger`, whose rows have their seconds, with those of the whole, and of the update in a step of training."""
+def give_seconds(works: list[Work], measured: Measured) -> float | None:
+    """Give every operation its seconds; those of the optimizer in a step of training."""
+    seconds: dict[Any, float] = dict(measured.row_seconds())
+    update, owner = seconds.pop(UPDATE, None), owners(works)
+    for key, spent in seconds.items():
+        if (work := owner(key)) is not None:
+            work.seconds = (work.seconds or 0.0) + spent
+    return update
+
+
+def with_timing(
+    ledger: Ledger, taken: Taken, update: float | None, device: str, plan: TimingPlan, notes: list[str]
+) -> Ledger:  # fmt: skip
+    """`ledger`, whose rows have their seconds, with those of the whole."""
     spent = {row.path: row.seconds * row.times for row in ledger.rows if row.seconds is not None}
     timing = timing_of(taken.measured, device, taken.peak, taken.predicted, plan)
-    ledger = with_seconds(ledger, spent, None, timing, taken.rows().get(UPDATE))
-    for note in reversed([*notes]):
+    ledger = with_seconds(ledger, spent, None, timing, update)
+    for note in reversed(notes):
         ledger = ledger.with_note(note)
     return ledger
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final
 
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix
@@ -85,16 +85,6 @@ class Work:
         """Its name without torch's own namespace."""
         return self.operation.removeprefix("aten::")
 
-    @property
-    def saved_entries(self) -> int:
-        """Attention weights saved for training, were all attention eager."""
-        return self.fused_entries + int(self.matrix.saved if self.matrix else 0)
-
-    @property
-    def saved_statistics(self) -> int:
-        """Log-sum-exps saved for training, were all attention fused."""
-        return self.fused_statistics + int(self.matrix.statistics if self.matrix else 0)
-
     def called(self, inputs: Sequence[tuple[int, ...]], outputs: Sequence[tuple[int, ...]]) -> None:
         """One more call with these shapes."""
         given, made = tuple(inputs), tuple(outputs)
@@ -112,19 +102,16 @@ class Work:
         return (*ran, *attention, self.mixing, self.content_dependent, *self.reading(), self.kind_missing)
 
 
-def give_seconds(
-    works: Sequence[Work], seconds: Mapping[Key, float], name: Literal["seconds", "predicted_seconds"]
-) -> None:
-    """Give operations the seconds of another run, by its keys.
+def owners(works: Sequence[Work]) -> Callable[[Key], Work | None]:
+    """The operation that a key of another run belongs to.
 
     A device may run other kernels for the same call; they are that call's.
     """
     by_key = {work.place: work for work in works}
-    by_call = {work.call: work for work in reversed(works)}
-    for key, spent in seconds.items():
-        work = by_key.get(key) or by_call.get((key[0], *key[2:]))
-        if work is not None:
-            setattr(work, name, (getattr(work, name) or 0.0) + spent)
+    by_call: dict[Any, Work] = {}
+    for work in works:
+        by_call.setdefault(work.call, work)
+    return lambda key: by_key.get(key) or by_call.get((key[0], *key[2:]))
 
 
 def shapes_text(shapes: Shapes) -> str:
