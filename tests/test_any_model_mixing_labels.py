@@ -125,6 +125,15 @@ def over_edges(self: Any, x: Tensor, edges: Tensor) -> Tensor:
 
 IMAGE, TOKENS = torch.randn(1, 3, 64, 64), torch.randn(1, 64, D)
 EDGES = torch.stack([torch.arange(29), torch.arange(1, 30)]).repeat(1, 2)
+
+
+def windows_of_heads(self: Any, x: Tensor) -> Tensor:
+    """Four heads of windows of four tokens, all in one batch of products."""
+    heads = x.unflatten(1, (-1, 4)).unflatten(-1, (4, D // 4)).transpose(2, 3).flatten(0, 2)  # windows × heads
+    out = attended(heads, heads, heads).unflatten(0, (-1, 4)).transpose(1, 2).flatten(2)
+    return self.out(x + out.flatten(0, 1)[None])
+
+
 # Module, inputs; name, kind, reads and content-dependence of the rows that are not per-token.
 LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]]]] = {
     "a convolution along tokens after channel attention": (
@@ -205,6 +214,11 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
         Module(normalised_by_hand, map=nn.Conv2d(48, D, 1)),
         IMAGE,
         [],
+    ),
+    "heads of windows in one batch, and the tokens again": (
+        Module(windows_of_heads, out=nn.Linear(D, D)),
+        TOKENS,
+        [(name, "local", 4, True) for name in ("bmm", "_softmax", "bmm_2")],
     ),
     "sums over the edges of a graph": (
         Module(over_edges, first=nn.Linear(D, D), second=nn.Linear(D, D)),

@@ -49,6 +49,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.api.report_page import Wanted, page_content
     from xfcost.api.systems import OfModules, open_systems
     from xfcost.counting.run_options import make_run
+    from xfcost.counting.system import SpecSystem
     from xfcost.ledger.timing_options import TIMING_OPTIONS, timing_plan
     from xfcost.report.output import check_target, ending_of
     from xfcost.report.page.answer import comparison_lines, crossover_lines, system_lines
@@ -61,8 +62,10 @@ def run(  # noqa: PLR0913 - options
     timing = timing_plan(
         device or ("cpu" if predict else None), {name: options.pop(name, None) for name in TIMING_OPTIONS}
     )
-    how, seconds = make_run(**options), mixing_seconds(mixing, mixing_time)
+    how = make_run(**options)
     systems = open_systems(specs, OfModules(inputs, build, batch=options.get("batch", 1)), settings, say)
+    of_specs = all(isinstance(one, SpecSystem) for one in systems)
+    seconds = mixing_seconds(mixing, mixing_time, of_specs=of_specs)
     content = page_content(systems, how, Wanted(trace, device, predict, timing, strict, seconds, span), say)
     comparison = content.comparison
     lines = [*comparison_lines(comparison), *crossover_lines(comparison)] or system_lines(comparison, 0)

@@ -122,7 +122,7 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
     if (has_n or images) and number is not None and how.closed_form is not False:
         bare, asked = How(trace=False, plan=how.plan), how.closed_form is True
         more = how.device is not None or how.predict is not None or _QUICK < seconds < _COLD * _QUICK
-        more = more or (bool(how.mixing) and seconds > _QUICK)
+        more = more or (bool(how.mixing) and seconds > _QUICK / 2)
         if not asked and more:
             seconds = _timed(lambda: ledger_at(number, bare))[1]
         if not asked and seconds > _QUICK:

@@ -142,6 +142,11 @@ class Follower(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here; torch would import its compiler, which takes a second."""
+        return False
+
     def __init__(self, clock: Clock = UNHURRIED) -> None:
         super().__init__()
         self._clock = clock
