@@ -281,7 +281,7 @@ class NamedModule:
         """Bytes of its weights, found without them; None where its constructor runs with real numbers alone."""
         found = self._built.get(("meta", lengths if self._letters else Lengths()))
         try:
-            with fake_tensor_mode():
+            with fake_tensor_mode() if found is None else nullcontext():
                 model, _ = found or self._new("cpu", lengths)
                 return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
         except UsageError:
