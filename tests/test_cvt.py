@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from refused import refusals
 from torch import nn
 
+from refused import refusals
 from specs import counted
 from test_against_transformers import CLASSES, compare, ours_of, put, same_totals, take, theirs_of, weights_of
 from test_pvt import at

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from refused import refusals
 
+from refused import refusals
 from xfcost.counting.forward import count
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Mixer, Place

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from refused import refusals
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from refused import refusals
 from strategies import counted_spec, placed
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place

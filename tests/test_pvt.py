@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from refused import refusals
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -16,6 +15,7 @@ from bert import put_joined
 from cases.base import Case
 from compared import given, referred
 from references.spatial_reduction import windows
+from refused import refusals
 from specs import architecture_of, counted
 from test_against_transformers import CLASSES, EPS, compare, ours_of, put, same_totals, take, theirs_of, weights_of
 from xfcost.counting.forward import count
