@@ -298,6 +298,15 @@ def test_letters_in_arguments_make_a_module_of_one_size_at_every_size(tmp_path: 
     assert found.module.closed_form is not None
     assert found.module.closed_form.macs == "8·N² + 64·N"
     assert {row.path: row.mixing for row in found.rows if row.macs} == {"mix.mm": "global", "map.mm": "per-token"}
+    target = module_target(mixer)
+    assert target is not None
+    named = NamedModule(target, ["1xNx8"], ["length=N"], 1)
+    prints = set()
+    for tokens in (16, 64):  # what is measured at one length is the module that was read at another
+        named.ledger(Lengths(tokens), How(trace=False, closed_form=False))
+        prints.add(named.fingerprint())
+    assert len(prints) == 1
+    assert prints != {NamedModule(target, ["1xNx8"], ["length=16"], 1).fingerprint()}
     windows = f"{tmp_path / 'fixed.py'}:Windows"
     found = xfcost.analyze(windows, inputs=["1x3xHxW"], build=["size=H"], size="64x64", trace=False)
     kinds = {row.operation: (row.mixing, row.reads_tokens) for row in found.rows if row.mixing != "per-token"}

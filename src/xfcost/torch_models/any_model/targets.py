@@ -61,8 +61,9 @@ class GivenModule:
             IncompleteError: an operation is not counted, and `how` is strict.
         """
         letters = letters_of(self.inputs)
-        on_cpu = lambda: [self._built(lengths)]  # noqa: E731 - the type wants a function
-        return ledger_at_lengths(lambda _: self.module, self._given_at, lengths, letters, how, on_cpu)
+        return ledger_at_lengths(
+            lambda _: self.module, self._given_at, lengths, letters, how, lambda: [self._built(lengths)]
+        )
 
     @contextmanager
     def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
@@ -94,8 +95,6 @@ class NamedModule:
         self.title = target.name or os.path.basename(target.place)
         self.build, self._arguments = tuple(build), _arguments(build)
         self._letters = {name: one for name, one in self._arguments.items() if one in ("N", "H", "W")}
-        self._last = Lengths()
-        """The lengths that it was made for last."""
         self._devices: tuple[str, ...] = ("meta", "cpu")
         self._built: dict[tuple[str, Lengths], tuple[nn.Module, Any]] = {}
 
@@ -114,7 +113,7 @@ class NamedModule:
         with as_a_script(self.target):
             for device in self._devices:
                 try:
-                    model, given_at, first, letters = self._made(device, lengths)
+                    _, given_at, first, letters = self._made(device, lengths)
                 except OwnError:
                     raise
                 except UsageError as error:
@@ -122,8 +121,7 @@ class NamedModule:
                     continue
                 except NoRoomError as error:
                     raise NoRoomError(f"{failed}; {error}", error.needed, error.left) from error
-                on_cpu = self._on_cpu(lengths, several=bool(how.mixing))
-                model_at = partial(self._model_at, device, model, first)
+                on_cpu, model_at = self._on_cpu(lengths, several=bool(how.mixing)), partial(self._model_at, device)
                 try:
                     ledger = ledger_at_lengths(
                         model_at, given_at, first, letters, how, on_cpu, name=self.target.name or None
@@ -172,9 +170,12 @@ class NamedModule:
         return memory_of(own, device, forget_and_begin, backward=optimizer is not None)
 
     def fingerprint(self) -> str:
-        """16 hexadecimal digits: other code, parameters, buffers, inputs or arguments have others. Counted before."""
+        """16 hexadecimal digits: other code, parameters, buffers, inputs or arguments have others. Counted before.
+
+        Where its arguments have letters, every length has parameters of its own, and none count.
+        """
         with as_a_script(self.target):
-            model, _ = self._model(self._devices[0], self._last)
+            model = nn.Module() if self._letters else self._model(self._devices[0], Lengths())[0]
             return fingerprint(self.target, model, (*self.texts, "--build", *self.build))
 
     def _on_cpu(self, lengths: Lengths, *, several: bool = False) -> OnCPU:
@@ -197,8 +198,8 @@ class NamedModule:
 
         return built_there
 
-    def _model_at(self, device: str, model: nn.Module, first: Lengths, lengths: Lengths) -> nn.Module:
-        return model if lengths == first or not self._letters else self._made(device, lengths)[0]
+    def _model_at(self, device: str, lengths: Lengths) -> nn.Module:
+        return self._made(device, lengths)[0]
 
     def _made(
         self, device: str, lengths: Lengths
@@ -207,7 +208,6 @@ class NamedModule:
 
         Its inputs are those that the command gives, else those beside its code, else the usual ones of transformers.
         """
-        self._last = lengths
         model, beside = self._model(device, lengths)
         tokens, usual = lengths.tokens, hasattr(model, "main_input_name") and hasattr(model, "config")
         if self.texts or beside is not None:
