@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
+from xfcost.api.modules import mixing_seconds
 from xfcost.api.predictions import calibration_of
 from xfcost.api.specs import Progress, account
 from xfcost.api.systems import system_ledgers
@@ -69,7 +69,7 @@ def rooflines(  # noqa: PLR0913 - options
     ledgers = system_ledgers(
         systems,
         run,
-        mixing=math.inf if mixing else 0,
+        mixing=mixing_seconds(mixing, None),
         trace=False,
         device=None if predict else device,
         predict=device if predict else None,

@@ -14,6 +14,7 @@ from xfcost.api.modules import (
     given_module,
     imported,
     is_module,
+    mixing_seconds,
     named_module,
 )
 from xfcost.api.predictions import predictors
@@ -166,7 +167,7 @@ def drawn_ledger(system: System, run: Run, *, strict: bool, mixing: bool, progre
     if not isinstance(system, SpecSystem):
         check_options(system.name, run, None, predict=False)
     try:
-        return system_ledger(system, run, strict=strict, mixing=math.inf if mixing else 0, progress=progress)
+        return system_ledger(system, run, strict=strict, mixing=mixing_seconds(mixing, None), progress=progress)
     except NoNumbersError as error:
         progress(f"{error}; its kinds are left out here")
         return system_ledger(system, run, strict=strict)
@@ -184,7 +185,7 @@ def start(system: System, runs: Sequence[Run], *, mixing: bool, strict: bool, pr
     for run in runs:
         try:
             ledger = system_ledger(
-                system, run, orders=False, strict=strict, mixing=math.inf if mixing else 0, progress=progress
+                system, run, orders=False, strict=strict, mixing=mixing_seconds(mixing, None), progress=progress
             )
         except NoNumbersError:
             raise

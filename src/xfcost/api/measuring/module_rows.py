@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import msgspec
 
 from xfcost.api.measuring.plan import run_of
-from xfcost.api.modules import named_module
+from xfcost.api.modules import mixing_seconds, named_module
 from xfcost.api.predictions import predictors
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.ledger import Ledger
@@ -42,7 +41,7 @@ def measured_module(
         memory = module.memory(lengths, counted, device, begin)
     checked = timing.checks and run.plan is None  # of a module a forward is predicted
     foresee = predictors(device, timing.threads) if checked else None
-    timed = how._replace(mixing=math.inf if of.mixing else 0, device=device, timing=timing, predict=foresee)
+    timed = how._replace(mixing=mixing_seconds(of.mixing, None), device=device, timing=timing, predict=foresee)
     return module.ledger(lengths, timed), memory
 
 

@@ -106,8 +106,6 @@ def product(call: Call, left_bmk: Tensor, right_bkn: Tensor) -> Outcome:
     if owned == (False, False):
         return _of_parameters(call, left_bmk, right_bnk)
     shape = (left_bmk.shape[0], left_bmk.shape[1], right_bnk.shape[1])
-    if not left_bmk.stride(0) and not right_bnk.stride(0):  # the same in every sample, or head
-        left_bmk, right_bnk = left_bmk[:1], right_bnk[:1]
     repeated = repetitions(left_bmk, right_bnk)
     if repeated is not None:
         left_bmk, right_bnk = at(left_bmk, repeated[0]), at(right_bnk, repeated[0])

@@ -24,7 +24,6 @@ _PLACE: Final = (1 << _BITS) - 1
 _MASKED: Final = 1 << (2 * _BITS)
 _CHOSEN: Final = _MASKED << 1
 _FLAGS: Final = _MASKED | _CHOSEN
-_FEWEST_REPEATED: Final = 8
 # Greater than every place.
 _NO_PLACE: Final = _PLACE
 
@@ -61,10 +60,8 @@ def repetitions(*tensors: Tensor) -> tuple[Tensor, Tensor] | None:
 
     None where more than half differ: it pays where entries repeat, as those of heads do.
     """
-    if tensors[0].shape[0] < _FEWEST_REPEATED:
-        return None
-    new = torch.ones(tensors[0].shape[0], dtype=torch.bool)
-    new[1:] = False
+    new = torch.zeros(tensors[0].shape[0], dtype=torch.bool)
+    new[:1] = True
     for one in map(narrow, tensors):
         if one.shape[0] > 1:
             new[1:] |= (one[1:] != one[:-1]).flatten(1).any(1)
