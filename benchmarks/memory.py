@@ -55,7 +55,7 @@ from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import bytes_to_run, peak_bytes
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.timing.growth import peak_of, repeat
-from xfcost.torch_models.timing.subjects import forward, training_step
+from xfcost.torch_models.timing.systems import forward, training_step
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run

@@ -39,14 +39,13 @@ from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.addressable import batch_statistics
 from xfcost.torch_models.memory.peak import peak_bytes
-from xfcost.torch_models.memory.shortage import tightest
+from xfcost.torch_models.memory.shortage import batch_statistics, tightest
 from xfcost.torch_models.memory.training_step import Stepping
+from xfcost.torch_models.predicting.calibrate import pace
 from xfcost.torch_models.predicting.calls import Recorded, recorded, recorded_step
-from xfcost.torch_models.predicting.device import pace
 from xfcost.torch_models.predicting.features import features_of
-from xfcost.torch_models.predicting.networks import NETWORKS, TRAINED
+from xfcost.torch_models.predicting.operations import NETWORKS, TRAINED
 from xfcost.torch_models.predicting.predict import Predictor, Seconds
 
 TOKENS = {"forward": (196, 784, 3136), "train": (196, 784)}

@@ -24,7 +24,7 @@ from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.probing.compare import example
 from xfcost.torch_models.probing.hints import hints_for
 from xfcost.torch_models.probing.small import Small, made_small
-from xfcost.torch_models.running.rows import row_path
+from xfcost.torch_models.running.by_row import row_path
 from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.recurrent import RecurrentLayer
 from xfcost.torch_models.sublayer import SubLayerModel

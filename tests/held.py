@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_iter
 
 from xfcost.formulas.component import Mixer, Place
 from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.running.by_row import row_path
 from xfcost.torch_models.running.recorder import Recorder
-from xfcost.torch_models.running.rows import row_path
 from xfcost.torch_models.shared.leaves import Fused
 
 KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

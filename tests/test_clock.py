@@ -16,11 +16,11 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.addressable import check_addressable
 from xfcost.torch_models.memory.peak import check_room, peak_bytes
+from xfcost.torch_models.memory.shortage import check_addressable
 from xfcost.torch_models.timing.devices import check_device
 from xfcost.torch_models.timing.rows import leaves, row_bytes, row_seconds
-from xfcost.torch_models.timing.subjects import generation
+from xfcost.torch_models.timing.systems import generation
 
 
 class Ticks:

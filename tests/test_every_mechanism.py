@@ -53,7 +53,7 @@ from xfcost.spec.load import load
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES, ModuleMaker
-from xfcost.torch_models.running.rows import row_path
+from xfcost.torch_models.running.by_row import row_path
 from xfcost.torch_models.sublayer import SubLayerModel
 
 EXAMPLES = [component for component, _ in examples(fused=(False,))]

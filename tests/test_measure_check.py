@@ -52,7 +52,7 @@ def test_a_pace_is_that_of_the_reference_product_over_the_calibration_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_calibration(tmp_path, monkeypatch, pace=2e-3)
-    monkeypatch.setattr("xfcost.torch_models.predicting.device.pace", lambda *_: 3e-3)
+    monkeypatch.setattr("xfcost.torch_models.predicting.calibrate.pace", lambda *_: 3e-3)
     configuration = row("A", 16, measured(0.5)).configuration
     checked = USUAL._replace(threads=1, checks=True)
     assert relative_pace(configuration, checked) == pytest.approx(1.5)

@@ -27,7 +27,7 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import MECHANISMS
 from xfcost.torch_models.probing.hints import hints_for
-from xfcost.torch_models.running.rows import row_path
+from xfcost.torch_models.running.by_row import row_path
 
 
 def declared(case: Case) -> dict[str, int]:

@@ -25,9 +25,8 @@ from xfcost.report.table import ledger_plain
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
-from xfcost.torch_models.predicting.calibrate import Run, at_one_pace, fitted, overhead_of, run_of, steady
+from xfcost.torch_models.predicting.calibrate import Run, at_one_pace, fitted, overhead_of, pace, run_of, steady
 from xfcost.torch_models.predicting.calls import recorded
-from xfcost.torch_models.predicting.device import pace
 from xfcost.torch_models.predicting.features import Features, features
 from xfcost.torch_models.predicting.operations import Operations
 from xfcost.torch_models.predicting.predict import Predictor, interval_of

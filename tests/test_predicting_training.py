@@ -27,12 +27,12 @@ from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.calibrate import Run, fitted, runner_of
 from xfcost.torch_models.predicting.calls import OUTSIDE, recorded_step
 from xfcost.torch_models.predicting.features import features
-from xfcost.torch_models.predicting.networks import TRAINED, Chosen, placed
+from xfcost.torch_models.predicting.operations import TRAINED, Chosen, placed
 from xfcost.torch_models.predicting.predict import Predictor
 from xfcost.torch_models.predicting.regression import joined, samples_of
 from xfcost.torch_models.running.prediction_calls import FLASH_ATTENTION, FUSED_ATTENTION, LayoutCall
 from xfcost.torch_models.shared.experts import ExpertLinear
-from xfcost.torch_models.timing.subjects import UPDATE
+from xfcost.torch_models.timing.systems import UPDATE
 
 ONE = ("stages.0.depth=1",)
 SMALL = (*ONE, "input.vocabulary=100")

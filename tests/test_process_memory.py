@@ -137,5 +137,11 @@ def test_a_limited_address_space_is_an_error_and_no_traceback(limit, arguments):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems don't hold a process to this limit")
+def test_a_wide_limit_lets_torch_load():
+    done = command_under(2**36)  # 64 GiB
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems don't hold a process to this limit")
 def test_without_torch_the_same_limit_is_enough():
     assert command_under(200 * MIB, "--no-trace").returncode == 0

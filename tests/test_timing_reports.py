@@ -34,7 +34,7 @@ from xfcost.torch_models.memory.peak import bytes_to_run
 from xfcost.torch_models.memory.shortage import Limit
 from xfcost.torch_models.shared.private_torch import is_compiler_error
 from xfcost.torch_models.timing import systems
-from xfcost.torch_models.timing.refusals import on_device
+from xfcost.torch_models.timing.devices import on_device
 from xfcost.torch_models.timing.systems import System, timed_in_turns
 
 SMALL = ["stages.0.depth=2"]

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from modules import Call
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.torch_models.running.rows import row_path
+from xfcost.torch_models.running.by_row import row_path
 from xfcost.torch_models.shared.leaves import GeluQuick
 from xfcost.torch_models.tracing.trace import Traced, trace, traced_rows
 

@@ -194,7 +194,7 @@ def test_operations_without_a_shape_are_named() -> None:
     [
         (nn.Linear(3, 3), ([1.0],), "input 0 is list, expected a tensor"),
         (nn.Sequential(nn.LazyLinear(3)), (torch.zeros(2, 3),), r"0 \(LazyLinear\) has no shapes yet; run the model"),
-        (nn.Sequential(torch.jit.script(nn.Linear(3, 3))), (torch.zeros(2, 3),), "is scripted; pass the module that"),
+        (nn.Sequential(torch.jit.script(nn.Linear(3, 3))), (torch.zeros(2, 3),), "is scripted, and its operations can"),
     ],
 )
 def test_what_can_not_be_traced_is_refused(model, inputs, message: str) -> None:

@@ -21,7 +21,7 @@ from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.addressable import batch_statistics
+from xfcost.torch_models.memory.shortage import batch_statistics
 from xfcost.torch_models.running.by_row import train, trained_rows
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.rows import row_bytes

@@ -289,7 +289,8 @@ def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:
     """Trace any torch module: MACs, FLOPs and parameters module by module, and what they leave out.
 
     Args:
-        model: on the CPU, where it runs once, or on `meta`, where it takes no memory. It is left as it was.
+        model: on the CPU, where it runs once, or on `meta`, where it takes no memory. It is left as it was; what is
+            compiled runs uncompiled.
         inputs: tensors, as `model` takes them.
 
     Returns:
@@ -297,12 +298,13 @@ def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:
         Where there are any, `complete` is False and the totals are lower bounds, printed as "at least".
 
     Raises:
-        UsageError: `model` is no module, an input is no tensor, or a module can't be traced: it is scripted or
-            compiled, lazy and not yet run, or torch's tracer fails on it. What the model itself raises passes through.
+        UsageError: `model` is no module, an input is no tensor, or a module can't be traced: it is scripted, lazy and
+            not yet run, or torch's tracer fails on it. What the model itself raises passes through.
     """
+    from xfcost.torch_models.any_model.user_errors import original
     from xfcost.torch_models.tracing.trace import trace as trace_module
 
-    return trace_module(model, inputs)
+    return trace_module(original(model), inputs)
 
 
 def register(operation: str) -> Callable[[Made], Made]:

@@ -160,7 +160,7 @@ def _measured_roofs(device: str, dtype: str, threads: int | None) -> Roofs:
     from xfcost.torch_models.memory.shortage import memory_may_run_out
 
     with memory_may_run_out(device, "measuring its peaks"):
-        from xfcost.torch_models.predicting.device import peaks
+        from xfcost.torch_models.predicting.calibrate import peaks
         from xfcost.torch_models.timing.devices import cores, threads_set, waiting_clock
 
         with threads_set(threads or cores()):

@@ -13,7 +13,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.addressable import batch_statistics, check_addressable, within_torch
+from xfcost.torch_models.memory.shortage import batch_statistics, check_addressable, within_torch
 from xfcost.torch_models.memory.training_step import adafactor_states
 from xfcost.torch_models.running.by_row import dispatched_rows, train, trained_rows
 from xfcost.torch_models.shared.no_compiler import no_compiler

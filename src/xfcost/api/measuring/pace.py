@@ -14,7 +14,7 @@ def relative_pace(configuration: Configuration, timing: TimingPlan) -> float | N
     """
     if not timing.checks:
         return None
-    from xfcost.torch_models.predicting.device import pace
+    from xfcost.torch_models.predicting.calibrate import pace
     from xfcost.torch_models.timing.devices import threads_set, waiting_clock
 
     device, dtype = configuration.device, configuration.dtype

@@ -26,23 +26,19 @@ from xfcost.torch_models.any_model.work import Key, Work
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import (
+    Copy,
+    cloned,
     handed_to_numpy,
+    learning,
     shapes_on_meta,
     unchanged,
     without_autocast,
-    without_fast_path,
 )
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.private_torch import (
     FAKE_TENSOR_LOGGER,
-    as_written,
-    children_of,
-    compiler_is_loaded,
     fake_tensor_mode,
-    is_compiled,
-    original,
     pytree,
-    tensors_of,
 )
 
 # A generator that gives more is not run further; it may never end.
@@ -74,7 +70,6 @@ def finished(outputs: Any, unfinished: Counter[str]) -> Any:
 
 
 TensorKind = Literal["meta", "fake", "real"]
-Copy = Callable[[Tensor], Tensor]
 
 
 def copier(how: TensorKind, fake_mode: Any = None, device: str | None = None) -> Copy:
@@ -85,18 +80,7 @@ def copier(how: TensorKind, fake_mode: Any = None, device: str | None = None) ->
         return lambda tensor: tensor if tensor.is_meta else tensor.detach().to("meta")
     if how == "fake":
         return lambda tensor: _faked(tensor.detach(), fake_mode)
-    return lambda tensor: tensor.detach().clone()
-
-
-def learning(made: Copy) -> Copy:
-    """Copies that require a gradient as what they are copied from does."""
-
-    def copied(tensor: Tensor) -> Tensor:
-        own = made(tensor)
-        own = own.detach() if own is tensor else own
-        return own.requires_grad_(tensor.requires_grad)
-
-    return copied
+    return cloned
 
 
 def _faked(tensor: Tensor, fake_mode: Any) -> Tensor:
@@ -158,36 +142,6 @@ def reached(given: Any, depth: int = 6) -> list[Tensor]:
         elif depth and isinstance(leaf, dict | list | tuple | set):
             found += reached(list(leaf.values()) if isinstance(leaf, dict) else list(leaf), depth - 1)
     return found
-
-
-def stand_in(model: nn.Module, made: Copy, shares: Callable[[Tensor], bool]) -> None:
-    """Give `model` copies of its tensors, those in its attributes too; each parameter's copy knows its name.
-
-    A copy shares a parameter's memory if `shares` says so. `unchanged` takes the copies back.
-    """
-    copies: dict[int, Any] = {}
-    for name, parameter in model.named_parameters():
-        data = parameter.detach() if shares(parameter) else made(parameter)
-        copies[id(parameter)] = parameter_copy = nn.Parameter(data, requires_grad=parameter.requires_grad)
-        vars(parameter_copy).update(vars(parameter))
-        mark(parameter_copy, Lineage(weights=frozenset((name,))))
-    for buffer in model.buffers():
-        copies.setdefault(id(buffer), made(buffer))
-
-    def copied(tensor: Tensor) -> Any:
-        if id(tensor) not in copies:
-            copies[id(tensor)] = learning(made)(tensor) if tensor.is_leaf else made(tensor)
-        return copies[id(tensor)]
-
-    for module in model.modules():
-        own, values = tensors_of(module), vars(module)
-        for tensors in own:
-            tensors.update({name: copied(one) for name, one in tensors.items() if one is not None})
-        for name, value in list(values.items()):
-            if not isinstance(value, Tensor | dict | list | tuple) or any(value is tensors for tensors in own):
-                continue
-            if any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value)):
-                values[name] = pytree.tree_map_only(Tensor, copied, value)
 
 
 def needs_elements(model: nn.Module, inputs: Any) -> str | None:
@@ -323,30 +277,15 @@ def stand_ins(  # noqa: PLR0913 - options
     With `training` gradients are on, and a model in evaluation mode is in training mode; of one that is in training
     mode already, parts in evaluation mode stay so. Real tensors may be put on another `device`.
     """
-    with unchanged(model), uncompiled(model), without_fast_path(), torch.set_grad_enabled(training):
-        made = copier(how, fake_mode, device)
-        there = None if device is None else torch.empty(0, device=device).device
+    made, there = copier(how, fake_mode, device), None if device is None else torch.empty(0, device=device).device
 
-        def shares(parameter: Tensor) -> bool:
-            """A run needs no copy of real ones that are where it runs, and that no training step updates."""
-            if how != "real" or there is None:
-                return how == "real"
-            return not training and not parameter.is_meta and parameter.device == there
+    def shares(parameter: Tensor) -> bool:
+        """A run needs no copy of real ones that are where it runs, and that no training step updates."""
+        if how != "real" or there is None:
+            return how == "real"
+        return not training and not parameter.is_meta and parameter.device == there
 
-        stand_in(model, made, shares)
+    with unchanged(model, made, shares), torch.set_grad_enabled(training):
         if training and not model.training:
             model.train()
         yield copied_inputs((args, kwargs), learning(made) if training else made)
-
-
-@contextmanager
-def uncompiled(model: nn.Module) -> Iterator[None]:
-    """Run what is compiled as it was written: modules, modules compiled in place, and functions."""
-    for module in model.modules():
-        children = children_of(module)
-        for name, child in children.items():  # `unchanged` puts the child back
-            if child is not None and is_compiled(child):
-                children[name] = original(child)
-        as_written(module)
-    with torch.compiler.set_stance("force_eager") if compiler_is_loaded() else nullcontext():
-        yield

@@ -28,9 +28,8 @@ from xfcost.torch_models.memory.training_step import Stepping, optimizer
 from xfcost.torch_models.running.recorder import Recorder, differentiate
 from xfcost.torch_models.running.surroundings import shapes_on_meta
 from xfcost.torch_models.shared.private_torch import is_compiled_in_place, pytree
-from xfcost.torch_models.timing.devices import Clock, waiting_clock
-from xfcost.torch_models.timing.refusals import on_device
-from xfcost.torch_models.timing.subjects import UPDATE
+from xfcost.torch_models.timing.devices import Clock, on_device, waiting_clock
+from xfcost.torch_models.timing.systems import UPDATE
 from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, timing_of
 
 # What a module may raise because of its own code.

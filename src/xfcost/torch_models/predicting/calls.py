@@ -11,12 +11,12 @@ from torch import nn
 
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.memory.training_step import Stepping
+from xfcost.torch_models.running.by_row import leaf_rows, row_path
 from xfcost.torch_models.running.prediction_calls import LayoutCall, calls_by_place, every_layout
 from xfcost.torch_models.running.record import Call, Run
 from xfcost.torch_models.running.recorder import Clock, Recorder
-from xfcost.torch_models.running.rows import leaf_rows, row_path
 from xfcost.torch_models.shared.private_torch import disable_current_modes
-from xfcost.torch_models.timing.subjects import UPDATE
+from xfcost.torch_models.timing.systems import UPDATE
 
 OUTSIDE: Final = ""
 """Stands for the row of what runs outside all rows."""

@@ -15,16 +15,15 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Phase
 from xfcost.ledger.prediction import Prediction
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.addressable import batch_statistics
+from xfcost.torch_models.memory.shortage import batch_statistics
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.calls import OUTSIDE, recorded, recorded_step
 from xfcost.torch_models.predicting.features import Features, features_of
 from xfcost.torch_models.predicting.regression import Regression, joined
+from xfcost.torch_models.running.by_row import row_path
 from xfcost.torch_models.running.prediction_calls import LayoutCall
-from xfcost.torch_models.running.rows import row_path
 from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.timing.subjects import DECODE, PREFILL, UPDATE
-from xfcost.torch_models.timing.systems import System
+from xfcost.torch_models.timing.systems import DECODE, PREFILL, UPDATE, System
 
 # The interval holds nine of ten networks of the calibration, each predicted from the others.
 _SHARE: Final = 0.9

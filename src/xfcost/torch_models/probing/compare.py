@@ -16,7 +16,7 @@ from xfcost.ledger.probe import Mixes, ProbedRow
 from xfcost.torch_models.probing.calls import Call, prepared, tensors
 from xfcost.torch_models.probing.hints import Hints, hints_for
 from xfcost.torch_models.probing.run import Beforehand, LabelledRun, Reading, kind_of_rows
-from xfcost.torch_models.running.rows import row_path
+from xfcost.torch_models.running.by_row import row_path
 from xfcost.torch_models.shared.private_torch import pytree
 
 # ── probes each operation of a running module: its readings, and whether its weights are fixed ──

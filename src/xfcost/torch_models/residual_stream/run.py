@@ -14,11 +14,11 @@ from xfcost.ledger.residual_stream import ResidualStream, StreamStep
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.addressable import check_addressable, within_torch
 from xfcost.torch_models.memory.peak import bytes_to_run, check_room, peak_bytes
+from xfcost.torch_models.memory.shortage import check_addressable, within_torch
 from xfcost.torch_models.residual_stream.watch import BlockPlace, BlockWatch
 from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.timing.refusals import on_device
+from xfcost.torch_models.timing.devices import on_device
 
 _MEND: Final = (
     "take a smaller --N or --size, or fewer blocks (--set stages.0.depth=2); the width stays as it is, so that what is "

@@ -8,7 +8,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -16,8 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.shared.private_torch import (
     HIGHER_ORDER_WRAPPERS,
+    as_written,
+    children_of,
+    compiler_is_loaded,
+    is_compiled,
+    original,
     pytree,
     replaced_kernels,
     tensors_of,
@@ -200,13 +206,34 @@ def handed_to_numpy(found: Counter[str]) -> Iterator[None]:
 
 # ── the model ──
 
+Copy = Callable[[Tensor], Tensor]
+
+
+def cloned(tensor: Tensor) -> Tensor:
+    """A copy; on `meta` there is nothing to copy."""
+    return tensor if tensor.is_meta else tensor.detach().clone()
+
+
+def learning(made: Copy) -> Copy:
+    """Copies that require a gradient as what they are copied from does."""
+
+    def copied(tensor: Tensor) -> Tensor:
+        own = made(tensor)
+        own = own.detach() if own is tensor else own
+        return own.requires_grad_(tensor.requires_grad)
+
+    return copied
+
 
 @contextmanager
-def unchanged(model: nn.Module) -> Iterator[None]:
-    """Let `model` run, then restore its tensors, attributes, hooks and the random states.
+def unchanged(
+    model: nn.Module, made: Copy = cloned, shares: Callable[[Tensor], bool] = lambda parameter: True
+) -> Iterator[None]:
+    """Let `model` run as it was written, then restore its tensors, attributes, hooks and the random states.
 
-    The run works on copies of buffers and of embedding tables with a maximum norm. Other parameters are not copied,
-    because they may fill the memory; no module of torch writes to them.
+    The run works on copies of its tensors, those in its attributes too; each parameter's copy knows its name. A copy
+    shares a parameter's memory if `shares` says so, as parameters may fill the memory; no module of torch writes to
+    them, but for embedding tables with a maximum norm.
 
     Warns:
         UserWarning: the model wrote to another parameter. On `meta` there is nothing to write to.
@@ -214,8 +241,9 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     versions = _versions(model)
     attributes = _Attributes(model)
     try:
-        _stand_in(model)
-        with _random_states_kept(sorted({one.device.index for one in model.parameters() if one.is_cuda})):
+        devices = sorted({one.device.index for one in model.parameters() if one.is_cuda})
+        with _uncompiled(model), without_fast_path(), _random_states_kept(devices):
+            _stand_in(model, made, shares)
             yield
     finally:
         attributes.put_back()
@@ -224,6 +252,47 @@ def unchanged(model: nn.Module) -> Iterator[None]:
             warnings.warn(
                 f"the model changes its own parameters when it runs, and the trace ran it: {written}", stacklevel=2
             )
+
+
+def _stand_in(model: nn.Module, made: Copy, shares: Callable[[Tensor], bool]) -> None:
+    tables = (one for one in model.modules() if isinstance(one, nn.Embedding | nn.EmbeddingBag))
+    written = {id(table.weight) for table in tables if table.max_norm is not None}
+    copies: dict[int, Any] = {}
+    for name, parameter in model.named_parameters():
+        data = parameter.detach() if id(parameter) not in written and shares(parameter) else made(parameter)
+        copies[id(parameter)] = parameter_copy = nn.Parameter(data, requires_grad=parameter.requires_grad)
+        vars(parameter_copy).update(vars(parameter))
+        mark(parameter_copy, Lineage(weights=frozenset((name,))))
+    for buffer in model.buffers():
+        copies.setdefault(id(buffer), made(buffer))
+
+    def copied(tensor: Tensor) -> Any:
+        if id(tensor) not in copies:
+            copies[id(tensor)] = learning(made)(tensor) if tensor.is_leaf else made(tensor)
+        return copies[id(tensor)]
+
+    for module in model.modules():
+        own, values = tensors_of(module), vars(module)
+        for tensors in own:
+            tensors.update({name: copied(one) for name, one in tensors.items() if one is not None})
+        for name, value in list(values.items()):
+            if not isinstance(value, Tensor | dict | list | tuple) or any(value is tensors for tensors in own):
+                continue
+            if any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value)):
+                values[name] = pytree.tree_map_only(Tensor, copied, value)
+
+
+@contextmanager
+def _uncompiled(model: nn.Module) -> Iterator[None]:
+    """Run what is compiled as it was written: modules, modules compiled in place, and functions."""
+    for module in model.modules():
+        children = children_of(module)
+        for name, child in children.items():  # `unchanged` puts the child back
+            if child is not None and is_compiled(child):
+                children[name] = original(child)
+        as_written(module)
+    with torch.compiler.set_stance("force_eager") if compiler_is_loaded() else nullcontext():
+        yield
 
 
 def _versions(model: nn.Module) -> dict[str, int]:
@@ -253,19 +322,6 @@ class _Attributes:
                 container.update(content)
             else:
                 container.extend(content)
-
-
-def _stand_in(model: nn.Module) -> None:
-    """Replace each tensor that a torch module may write with a copy; shared tensors stay shared."""
-    copies: dict[int, Any] = {}
-    for module in model.modules():
-        for buffer in module.buffers(recurse=False):
-            copies[id(buffer)] = buffer if buffer.is_meta else buffer.detach().clone()
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
-            copies[id(module.weight)] = nn.Parameter(module.weight.detach().clone(), module.weight.requires_grad)
-    for module in model.modules():
-        for tensors in tensors_of(module):
-            tensors.update({name: copies[id(one)] for name, one in tensors.items() if id(one) in copies})
 
 
 @contextmanager

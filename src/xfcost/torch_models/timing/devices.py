@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import torch
 from xfcost.ledger.errors import DeviceError, printable
 from xfcost.ledger.metadata import Load
 from xfcost.torch_models.shared.cgroups import Read, cgroup_folders, read_text
+from xfcost.torch_models.shared.private_torch import is_compiler_error
 
 DEVICES: Final = ("cpu", "cuda", "mps")
 
@@ -186,3 +188,37 @@ def load_between(start: Reading, end: Reading, seconds: float) -> Load:
         withheld=mean(start.withheld, end.withheld),
         frequency=end.frequency,
     )
+
+
+_NO_KERNEL: Final = re.compile(r'"(\w+)" not implemented for \'(\w+)\'')
+_LOST: Final = re.compile(r"CUDA error|CUDA driver|HIP error|no longer available|device-side assert", re.IGNORECASE)
+
+
+@contextmanager
+def on_device(name: str, device: str, dtype: str) -> Iterator[None]:
+    """Report a missing kernel, a lost device and a failed compilation in one line; other errors pass.
+
+    Raises:
+        DeviceError: one of these.
+    """
+    try:
+        yield
+    except Exception as error:
+        told = _refusal(error, name, device, dtype)
+        if told is None:
+            raise
+        raise DeviceError(told) from None
+
+
+def _refusal(error: Exception, name: str, device: str, dtype: str) -> str | None:
+    first = (str(error).strip() or type(error).__name__).partition("\n")[0]
+    if is_compiler_error(error):
+        return f"--compile: torch could not compile {name} ({first}); leave --compile out"
+    if kernel := _NO_KERNEL.search(str(error)):
+        return (
+            f"--dtype {dtype}: torch has no kernel for it on {device}, and {name} needs one ({kernel[1]}, "
+            f"{kernel[2]}); take --dtype float32, or leave --device out: counting needs no kernel"
+        )
+    if isinstance(error, RuntimeError) and _LOST.search(str(error)) and "out of memory" not in str(error):
+        return f"--device {device}: it failed while {name} ran ({first}); check the device, then run again"
+    return None

@@ -22,7 +22,7 @@ from torch import nn
 
 from xfcost.ledger.measurements import Memory
 from xfcost.torch_models.memory.peak import check_room, on_cpu
-from xfcost.torch_models.timing.refusals import on_device
+from xfcost.torch_models.timing.devices import on_device
 from xfcost.torch_models.timing.systems import OnDevice
 
 # The heap hardly grows after so many passes; of slow ones two are enough.

@@ -24,8 +24,8 @@ from xfcost.ledger.join import weights_read
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.training_step import Stepping
+from xfcost.torch_models.running.by_row import leaf_rows
 from xfcost.torch_models.running.recorder import Recorder, strided_parts
-from xfcost.torch_models.running.rows import leaf_rows
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.private_torch import next_node, node_number, pytree, storage_identity

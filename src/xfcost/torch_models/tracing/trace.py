@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -16,27 +18,211 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.ledger.accounts import MEASURED
+from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.operation import Operation
-from xfcost.torch_models.running.contractions import Costs
+from xfcost.torch_models.running.by_row import rows_by_path
+from xfcost.torch_models.running.contractions import Costs, SizesAlone
 from xfcost.torch_models.running.operation_costs import COSTS, FREE
 from xfcost.torch_models.running.recorder import Recorder
-from xfcost.torch_models.running.rows import rows_by_path
-from xfcost.torch_models.running.surroundings import handed_to_numpy, unchanged, without_fast_path
+from xfcost.torch_models.running.surroundings import (
+    grouped_mm,
+    handed_to_numpy,
+    layer_norm,
+    unchanged,
+)
 from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.shared.collector import collector_paused
-from xfcost.torch_models.shared.from_fvcore import JitModelAnalysis
+from xfcost.torch_models.shared.from_fvcore import TRACING, JitModelAnalysis
 from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.shared.private_torch import can_decompose, pytree, schema_of, trace_graph, traced_value
-from xfcost.torch_models.tracing.graph import (
-    RUNTIME,
-    ShapeMissingError,
-    TracedTensor,
-    Value,
-    argument,
-    is_glue,
-    is_shape_arithmetic,
+from xfcost.torch_models.shared.private_torch import (
+    can_decompose,
+    convolution_shape,
+    plain_convolution,
+    pytree,
+    replaced_kernels,
+    schema_of,
+    trace_graph,
+    traced_value,
 )
-from xfcost.torch_models.tracing.traceable import check_traceable, traceable_meta, tracer_may_refuse
+from xfcost.torch_models.shared.recurrence import shapes_alone
+
+
+def check_inputs(inputs: tuple[Tensor, ...]) -> None:
+    """Refuse inputs that are no tensors."""
+    for number, given in enumerate(inputs):
+        if not isinstance(given, Tensor):
+            raise UsageError(f"trace: input {number} is {type(given).__name__}, expected a tensor; {_instead(given)}")
+
+
+def _instead(given: Any) -> str:
+    """Advice for an input that is not a tensor."""
+    wrap = "wrap the model in a module whose forward takes tensors alone"
+    if isinstance(given, tuple | list) and given and all(isinstance(item, Tensor) for item in given):
+        return f"pass tensors one by one, as in trace(model, q, k, v), or {wrap}"
+    return wrap
+
+
+@contextmanager
+def tracer_may_refuse(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[None]:
+    """Turn an error of torch's tracer into a UsageError; errors of `model` itself pass through.
+
+    Raises:
+        UsageError: the tracer failed on a model that runs where it is called with the same inputs.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _raised_while_tracing(error) or not _runs(model, inputs):
+            raise
+        first = printable(str(error).partition("\n")[0], 200) or type(error).__name__
+        raise UsageError(
+            f"trace: this module can't be traced: {first}; "
+            "trace the parts of it that can be, or a module that does the same with operations that torch can trace"
+        ) from error
+
+
+def _raised_while_tracing(error: Exception) -> bool:
+    """Did the error occur while tracing, not while counting?"""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code is TRACING.__code__ for frame, _ in frames)
+
+
+def _runs(model: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
+    """Does a plain call of `model` succeed?"""
+    try:
+        with unchanged(model):
+            model(*(tensor.detach().clone() for tensor in inputs))
+    except Exception:  # noqa: BLE001 - whatever the module raises, it does not run
+        return False
+    return True
+
+
+@contextmanager
+def traceable_meta() -> Iterator[None]:
+    """Let torch.jit trace models with convolutions and recurrences on `meta`, with fast layer norms.
+
+    torch 2.13 cannot trace convolutions on `meta`. The tracer records only `aten::_convolution`, which `meta` never
+    calls; and in a trace sizes are tensors, which torch's shape formula rejects. So `convolution` calls `_convolution`,
+    whose shape is computed in a separate thread, outside the trace.
+
+    A recurrence would run its N steps just for a shape.
+    """
+    with shapes_alone(), ThreadPoolExecutor(max_workers=1) as pool:
+
+        def shaped(*args: Any) -> Tensor:
+            return pool.submit(convolution_shape, *args[:9]).result()
+
+        def grouped(*args: Any, **kwargs: Any) -> Tensor:
+            return pool.submit(grouped_mm, *args, **kwargs).result()
+
+        kernels: dict[str, Callable[..., Any]] = {"convolution": plain_convolution, "_convolution": shaped}
+        kernels |= {"native_layer_norm": layer_norm, "_grouped_mm": grouped}
+        with replaced_kernels("Meta", kernels):
+            yield
+
+
+# A value of the traced graph: torch._C.Value, which has no public type.
+Value = Any
+RUNTIME: Final = object()
+"""Stands for an argument that is no tensor and has no value before the model runs."""
+
+
+class ShapeMissingError(ValueError):
+    """The trace has no shape for a tensor: nested, sparse, or from scripted code."""
+
+
+class TracedTensor(SizesAlone):
+    """A tensor of a traced graph, which has sizes and a type, and what of a tensor follows from them."""
+
+    def __init__(self, value: Value) -> None:
+        self._value = value
+
+    @property
+    def shape(self) -> torch.Size:
+        """The sizes.
+
+        Raises:
+            ShapeMissingError: the trace didn't record them.
+        """
+        sizes = self._value.type().sizes()
+        if sizes is None:
+            raise ShapeMissingError(f"the traced graph holds no shape for {self._value.debugName()}")
+        return torch.Size(sizes)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return self.shape.numel()
+
+    def is_floating_point(self) -> bool:
+        """Are its elements floats? Traced shape arithmetic is integer and costs nothing."""
+        dtype = self._value.type().dtype()
+        return dtype is not None and dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        """Are they complex numbers?"""
+        dtype = self._value.type().dtype()
+        return dtype is not None and dtype.is_complex
+
+    def on_meta(self) -> Tensor:
+        """A tensor of its sizes and type."""
+        return torch.empty(self.shape, dtype=self._value.type().dtype(), device="meta")
+
+
+def argument(value: Value) -> Any:
+    """An argument of a traced operation as a call has it: a tensor, a constant, or a list of them."""
+    kind = value.type().kind()
+    if kind == "TensorType":
+        return TracedTensor(value)
+    if kind == "NoneType":
+        return None
+    if value.node().kind() == "prim::ListConstruct":
+        return [argument(one) for one in value.node().inputs()]
+    constant = value.toIValue()
+    return RUNTIME if constant is None else constant
+
+
+def is_shape_arithmetic(node: Any) -> bool:
+    """Does a traced operation compute sizes only? In a trace, sizes are tensors of one integer.
+
+    Integers count as sizes, floats only if computed from sizes.
+    """
+    tensors = [value for value in (*node.inputs(), *node.outputs()) if value.type().kind() == "TensorType"]
+    if not tensors or any(value.type().sizes() != [] for value in tensors):
+        return False
+    if all(value.type().scalarType() == "Long" for value in tensors):
+        return True
+    return all(_is_of_sizes(value) for value in node.inputs())
+
+
+def _is_of_sizes(value: Value) -> bool:
+    """Is it a constant, or computed from sizes and constants?"""
+    node = value.node()
+    if value.type().kind() == "TensorType" and value.type().sizes() != []:
+        return False
+    if node.kind() in {"prim::Constant", "aten::size", "prim::NumToTensor"}:
+        return True
+    return node.kind() != "prim::Param" and all(_is_of_sizes(given) for given in node.inputs())
+
+
+# Nodes that pack and unpack values. Other nodes in torch's own namespace are work if they return a tensor
+# or have a body (a call, a loop, a branch of scripted code, an autograd function).
+_GLUE: Final = frozenset(
+    f"prim::{name}" for name in ["Constant", "NumToTensor", "ListUnpack", "TupleUnpack", "TupleIndex", "data"]
+)
+
+
+def is_glue(node: Any) -> bool:
+    """Does the node only pack or unpack values?"""
+    kind = node.kind()
+    if not kind.startswith("prim::") or next(node.blocks(), None) is not None:
+        return False
+    return kind in _GLUE or all(value.type().kind() != "TensorType" for value in node.outputs())
+
 
 Handle = Callable[[list[Value], list[Value]], Costs]
 
@@ -101,11 +287,10 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
     """One trace of `model(*inputs)`, counted by module. The model is left unchanged.
 
     Raises:
-        UsageError: `model` is no module, an input is no tensor, or a module is one that can't be traced.
+        UsageError: an input is no tensor, or torch's tracer fails on the module.
     """
-    check_traceable(model, inputs)
+    check_inputs(inputs)
     unsupported, used = Counter[str](), set[str]()
-    analysis = _Analysis(model, tuple(tensor.detach().clone() for tensor in inputs))
     with ExitStack() as stack:
         stack.enter_context(collector_paused())
         stack.enter_context(no_compiler())
@@ -113,21 +298,20 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
         stack.enter_context(unchanged(model))
         stack.enter_context(handed_to_numpy(unsupported))
         stack.enter_context(_every_result_read(model, used))
-        stack.enter_context(without_fast_path())
         if any(tensor.is_meta for tensor in inputs):
             stack.enter_context(traceable_meta())
         stack.enter_context(torch.no_grad())
-        counts = analysis.by_module_and_operator()
-    for name in {analysis.canonical_module_name(name) for name, _ in model.named_modules()}:
+        analysis = _Analysis(model, tuple(tensor.detach().clone() for tensor in inputs))
+        counts, named = analysis.by_module_and_operator(), dict(model.named_modules())
+        params = Counter[str]()
+        for name, parameter in model.named_parameters():  # one of several modules counts for the first
+            params[name.rpartition(".")[0]] += parameter.numel()
+    for name in {analysis.canonical_module_name(name) for name in named}:
         unsupported += analysis.unsupported_ops(name)
         unsupported += Counter({key: times for key, times in counts[name].items() if key not in MEASURED})
-    params = Counter[str]()
-    for name, parameter in model.named_parameters():  # one of several modules counts for the first
-        params[name.rpartition(".")[0]] += parameter.numel()
     modules = {}
-    for name, module in model.named_modules():
-        own = counts[name]
-        work = {quantity: own[quantity] for quantity in MEASURED if quantity not in {"params", "cached"}}
+    for name, module in named.items():
+        work = {quantity: counts[name][quantity] for quantity in MEASURED if quantity not in {"params", "cached"}}
         cached = sum(buffer.numel() for buffer in module.buffers(recurse=False)) if isinstance(module, Cache) else 0
         modules[name] = ModuleCosts(params[name], **work, cached=cached, leaf=next(module.children(), None) is None)
     uncalled = analysis.uncalled_modules() - used
