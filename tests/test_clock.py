@@ -20,7 +20,7 @@ from xfcost.torch_models.memory.peak import check_room, peak_bytes
 from xfcost.torch_models.memory.shortage import check_addressable
 from xfcost.torch_models.timing.devices import check_device
 from xfcost.torch_models.timing.rows import leaves, row_bytes, row_seconds
-from xfcost.torch_models.timing.systems import generation
+from xfcost.torch_models.timing.systems import passes
 
 
 class Ticks:
@@ -51,7 +51,7 @@ def test_rows_are_timed_by_hooks_with_the_clock_given():
 def test_rows_of_a_generation_are_those_of_all_its_decode_steps():
     small = load("gpt2", ["stages.0.depth=2", "stages.0.dim=48"])
     prompt, step = (place(small, Run(tokens=(8,), mode=mode, attention="eager")) for mode in ("prefill", "decode"))
-    ready = generation(prompt, step, range(8, 11), "cpu", Ticks(), compile_=False)
+    ready = passes(prompt, step, range(8, 11), "cpu", Ticks(), compile_=False)
     seconds = ready.rows()
     # a tick in each of 2 blocks: once in the prefill, in three decode steps thrice
     assert seconds["prefill.stages.0.block.0.scores"] == 2.0

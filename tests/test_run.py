@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from xfcost.torch_models.any_model.operations import Operations
+from xfcost.torch_models.any_model.work import Operations
 from xfcost.torch_models.chains import chains
 from xfcost.torch_models.running.by_row import costs_by_module, trained
 from xfcost.torch_models.running.prediction_calls import StepCalls, calls_of, in_all_steps
@@ -157,14 +157,14 @@ class TestPredictionCalls:
     def test_views_are_counted_apart(self):
         x = tensor(0, 2, 2)
         run = Run(calls=[call(RELU, [x], [x]), call(VIEW, [x], [x]), call(RELU, [x], [x], phase="backward")])
-        forward, backward = (calls_of(run, backward=backward) for backward in (False, True))
+        forward, backward = calls_of(run)
         assert (forward.views, forward.calls.total(), backward.views, backward.calls.total()) == (1, 1, 0, 1)
 
     def test_further_steps_of_a_loop_add_what_two_lengths_differ_by(self):
         def steps(number):
             x, all_tokens = tensor(0, 2, 4), tensor(1, 2, number, 4)
             calls = [*[call(RELU, [x], [x])] * (3 * number + 1), call(RELU, [all_tokens], [all_tokens])]
-            return calls_of(Run(calls=calls), backward=False)
+            return calls_of(Run(calls=calls))[0]
 
         found = in_all_steps(steps(17), steps(19), (17, 19), 100)
         assert found == StepCalls(steps(100).calls, 0)

@@ -14,7 +14,7 @@ from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
     from xfcost.torch_models.any_model.system import ModuleSystem
-    from xfcost.torch_models.timing.systems import Entrant
+    from xfcost.torch_models.timing.systems import OnDevice
 
 
 class Asked(NamedTuple):
@@ -56,7 +56,7 @@ def timed_together(systems: Sequence[System], run: Run, asked: Asked) -> list[Le
         return in_turns(entrants, asked.device, asked.timing, asked.say, REAL)
 
 
-def _entrant(system: System, run: Run, asked: Asked) -> Entrant:
+def _entrant(system: System, run: Run, asked: Asked) -> OnDevice:
     if isinstance(system, SpecSystem):
         from xfcost.torch_models.timing.systems import SystemOnDevice
 

@@ -25,9 +25,6 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
     """`ledger` joined with the traced and the dispatched account of the torch model on `meta`.
 
     Of training also with its backward pass and its saved activations.
-
-    Raises:
-        DeviceError: a tensor of the model would be larger than torch can address, even on `meta`.
     """
     check_addressable(ledger)
     with within_torch(ledger.metadata.name), no_compiler():

@@ -115,7 +115,7 @@ class BlockModel(nn.ModuleList):
         return x_BND
 
 
-# The most blocks that are built. The deepest published models have some hundreds.
+# The most blocks that are built: Python objects take memory on `meta` too. The deepest published models have hundreds.
 MOST_BLOCKS: Final = 10_000
 
 
@@ -129,11 +129,7 @@ class BuiltModel(NamedTuple):
 
 
 def build(architecture: Architecture, device: str = "meta") -> BuiltModel:
-    """The model of `architecture` in evaluation mode on `device`, with random weights (none on `meta`).
-
-    Raises:
-        UsageError: the architecture has more than `MOST_BLOCKS` blocks; Python objects take memory on `meta` too.
-    """
+    """The model of `architecture` in evaluation mode on `device`, with random weights (none on `meta`)."""
     blocks = sum(len(stage.order) for stream in architecture.running for stage in stream.stages)
     if blocks > MOST_BLOCKS:
         raise UsageError(

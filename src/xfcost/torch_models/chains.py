@@ -46,11 +46,7 @@ def chains(run: Run) -> dict[int | None, int]:
 
 
 def chain_of(layer: Mixer) -> Chain:
-    """How the longest chain of a mechanism's module grows with the tokens.
-
-    Raises:
-        ArithmeticError: it is no line.
-    """
+    """How the longest chain of a mechanism's module grows with the tokens."""
     lengths = []
     for n in _TOKENS:
         module = MODULES[type(layer)](layer, Place(grid=Grid((n,)), dim=_WIDTH, out_dim=_WIDTH)).eval()

@@ -112,14 +112,14 @@ def _described(job: Job) -> Described:
     with memory_may_run_out("torch", "loading it"):
         import psutil
 
-        from xfcost.torch_models.timing.devices import check_device, cores, cpu_name, machine
+        from xfcost.torch_models.timing.devices import check_device, cores, machine
     check_device(job.device)
     of_row = (job.configuration.dtype,) if job.timing.checks and job.configuration is not None else ()
     for dtype in (*job.calibrated, *of_row):
         _check_calibrated(job, dtype)
     return Described(
         machine=Machine(
-            host=platform.node(), processor=cpu_name(), cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1
+            host=platform.node(), processor=machine("cpu"), cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1
         ),
         device_name=machine(job.device),
         threads=cores(),

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cached_property
+from itertools import count
 from time import process_time
 from typing import Any, Final, NamedTuple
 
@@ -118,11 +120,9 @@ class Along:
 
     def runs(self, size: int) -> bool:
         """Does the module run there?"""
-        try:
-            self._counted(size)
-        except XfcostError:
-            return False
-        return True
+        with suppress(XfcostError):
+            return bool(self._counted(size))
+        return False
 
     @cached_property
     def steps(self) -> Steps:
@@ -170,14 +170,13 @@ class Along:
 
     def _further(self, *, up: bool) -> Iterator[int]:
         """Sizes ever further from the own one, and the last of all."""
-        point, number = self.steps.point(self.own), 0
-        last = self.steps.point(self.most) if up else 1
-        while True:
-            point, number = point * _STEP if up else point // _STEP, number + 1
+        point, last = self.steps.point(self.own), self.steps.point(self.most) if up else 1
+        for number in count(1):
+            point = point * _STEP if up else point // _STEP
             if point + number % 2 >= last if up else point <= last:
-                break
+                yield self.steps.size(last)
+                return
             yield self.steps.size(point + number % 2)
-        yield self.steps.size(last)
 
 
 def _forms(ledgers: dict[int, Ledger], *, squares: bool) -> dict[Column, Polynomial] | None:
@@ -238,9 +237,8 @@ def _with_costs(row: Operation, costs: dict[str, Any]) -> Operation:
         old = getattr(row, part)
         new = {cost.split()[1]: costs.pop(cost) for cost in list(costs) if cost.startswith(f"{part} ")}
         if new and old is not None:
-            costs[part] = (
-                msgspec.structs.replace(old, **new) if isinstance(old, msgspec.Struct) else old._replace(**new)
-            )
+            is_struct = isinstance(old, msgspec.Struct)
+            costs[part] = msgspec.structs.replace(old, **new) if is_struct else old._replace(**new)
     return msgspec.structs.replace(row, **costs)
 
 
@@ -248,9 +246,7 @@ def patch_of(own: int, at: Callable[[int], Ledger]) -> int:
     """The least step from the side `own` at which the module runs and costs something else."""
     macs = at(own).total("macs")
     for step in _PATCHES:
-        try:
+        with suppress(XfcostError):
             if at(own + step).total("macs") != macs:
                 return step
-        except XfcostError:
-            continue
     return own

@@ -6,8 +6,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from time import process_time
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -62,17 +63,13 @@ class Counts:
                 self._known[size] = None, None
         return self._known[size]
 
-    def at(self, size: int) -> dict[Series, int] | None:
-        """Every cost there; None where the module does not run."""
-        return self.both(size)[1]
+    def at(self, size: int) -> dict[Series, int]:
+        """Every cost there; none where the module does not run."""
+        return self.both(size)[1] or {}
 
     def running(self, sizes: Sequence[int], most: int) -> list[int]:
         """The first `most` of `sizes` at which the module runs."""
-        found: list[int] = []
-        for size in sizes:
-            if len(found) < most and self.at(size) is not None:
-                found.append(size)
-        return found
+        return list(islice((size for size in sizes if self.at(size)), most))
 
     @property
     def late(self) -> bool:
@@ -81,45 +78,23 @@ class Counts:
 
 
 def closed_form(
-    tokens: int,
-    own: Ledger,
-    ledger_at: LedgerAt,
-    *,
-    slow: bool = False,
-    patience: float | None = None,
+    tokens: int, own: Ledger, ledger_at: LedgerAt, *, slow: bool = False, patience: float | None = None,
     images: bool = False,
-) -> Ledger:
+) -> Ledger:  # fmt: skip
     """`own`, the ledger at N = `tokens`, with the closed form of its costs, and an order of every row that has one.
 
     Where a run is `slow`, smaller N come first. Further periods are looked for as long as `patience` lasts, in seconds.
     Of `images` N are the pixels of square ones; the forms are in P = H·W, and rows have no order.
     """
     counts = Counts(tokens, own, ledger_at, slow=slow, patience=patience)
-    axis = (image_axis if images else axis_of)(tokens, lambda size: counts.at(size) is not None)
+    axis = (image_axis if images else axis_of)(tokens, lambda size: bool(counts.at(size)))
     fit = _best(counts, axis)
-    form = ClosedForm(N=tokens, sizes=tuple(sorted(fit.sizes)), growth=_growth(counts))
-    if ("", "macs") in fit.forms:
-        form = _filled(form, counts, axis, fit)
-    else:
-        form = msgspec.structs.replace(form, refused=_why(counts, axis, fit))
+    form = _filled(counts, axis, fit, lambda text: text.replace("N", "P") if images else text)
+    form = msgspec.structs.replace(form, growth=_growth(counts))
     if images:
-        return with_form_of_module(own, _in_pixels(form))
+        return with_form_of_module(own, msgspec.structs.replace(form, letter="P", counted_in="√P"))
     rows = tuple(msgspec.structs.replace(row, order=_order(row, fit.forms)) for row in own.rows)
     return with_form_of_module(msgspec.structs.replace(own, rows=rows), form)
-
-
-def _in_pixels(form: ClosedForm) -> ClosedForm:
-    """A form of pixels, with the letter P."""
-
-    def renamed(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: renamed(text) for key, text in value.items()}
-        return value and value.replace("N", "P")
-
-    names = ("macs", "flops", "rows", "others", "refused")
-    return msgspec.structs.replace(
-        form, letter="P", counted_in="√P", **{name: renamed(getattr(form, name)) for name in names}
-    )
 
 
 def with_form_of_module(ledger: Ledger, form: ClosedForm) -> Ledger:
@@ -129,18 +104,26 @@ def with_form_of_module(ledger: Ledger, form: ClosedForm) -> Ledger:
     return msgspec.structs.replace(ledger, module=msgspec.structs.replace(ledger.module, closed_form=form))
 
 
-def _filled(form: ClosedForm, counts: Counts, axis: Axis, fit: Fit) -> ClosedForm:
-    flops = fit.forms.get(("", "flops"))
-    rows = {path: written(one) for (path, cost), one in fit.forms.items() if path and cost == "macs" and one.terms}
-    return msgspec.structs.replace(
-        form,
-        macs=written(fit.forms["", "macs"]),
-        flops=None if flops is None else written(flops),
-        rows=rows,
+def _filled(counts: Counts, axis: Axis, fit: Fit, named: Callable[[str], str]) -> ClosedForm:
+    sizes = tuple(sorted(fit.sizes))
+    if ("", "macs") not in fit.forms:
+        return ClosedForm(N=counts.tokens, sizes=sizes, refused=named(_why(counts, axis, fit)))
+    texts = {series: named(written(form)) for series, form in fit.forms.items()}
+    others = _others(counts, axis, fit) if fit.period <= _EVERY_REMAINDER else ()
+    return ClosedForm(
+        N=counts.tokens,
+        sizes=sizes,
+        macs=texts["", "macs"],
+        flops=texts.get(("", "flops")),
+        rows={
+            path: text
+            for (path, cost), text in texts.items()
+            if path and cost == "macs" and fit.forms[path, cost].terms
+        },
         period=fit.period,
         remainder=axis.own % fit.period,
         counted_in="√N" if axis.kind == "squares" else "N",
-        others=dict(_others(counts, axis, fit)) if fit.period <= _EVERY_REMAINDER else {},
+        others={remainder: named(text) for remainder, text in others},
     )
 
 
@@ -188,18 +171,15 @@ def _fit(counts: Counts, axis: Axis, sizes: Sequence[int]) -> Fit | None:
     """Polynomials in N, or in the side of a grid, through the counts at the own N and `sizes`; None with too few."""
     if len(sizes) < CHECKS:
         return None
-    everywhere = [(size, counts.at(size) or {}) for size in (counts.tokens, *sizes)]
-    forms: Forms = {}
-    for series in everywhere[0][1]:
-        points = [(size, costs[series]) for size, costs in everywhere if series in costs]
-        form = through(points)
-        if form is None and axis.kind == "squares":
-            form = through(points, 2)
+    everywhere = {size: counts.at(size) for size in (counts.tokens, *sizes)}
+    own, forms = counts.at(counts.tokens), Forms()
+    for series in own:
+        points = [(size, costs[series]) for size, costs in everywhere.items() if series in costs]
+        form = through(points) or (through(points, 2) if axis.kind == "squares" else None)
         if form is not None:
             forms[series] = form
-    own = counts.at(counts.tokens) or {}
     unfit = tuple(one for one, number in own.items() if one[1] == "macs" and number and one not in forms)
-    return Fit(forms, tuple(size for size, _ in everywhere), unfit)
+    return Fit(forms, tuple(everywhere), unfit)
 
 
 def _numbers(ledger: Ledger, unfit: Sequence[Series]) -> list[int]:
@@ -216,10 +196,8 @@ def _least_period(counts: Counts, axis: Axis, fit: Fit) -> Fit:
         return fit
     period, total = fit.period, fit.forms["", "macs"]
     for prime in _primes(period):
-        shorter = period // prime
-        nearby = axis.alike(shorter, 2)
-        if all(_meets(counts, total, size) for size in nearby):
-            period = shorter
+        if all(_meets(counts, total, size) for size in axis.alike(period // prime, 2)):
+            period //= prime
     return fit._replace(period=period)
 
 
@@ -227,13 +205,12 @@ def _holds_far_off(counts: Counts, axis: Axis, fit: Fit) -> bool:
     """Do the MACs meet the polynomial many periods on, where steps of another period would not?"""
     total = fit.forms.get(("", "macs"))
     far = [size for places in _FAR for size in axis.alike(fit.period, places)[places - 1 :]]
-    size = next((size for size in far if counts.at(size) is not None), None)
+    size = next((size for size in far if counts.at(size)), None)
     return total is not None and (size is None or _meets(counts, total, size))
 
 
 def _meets(counts: Counts, form: Polynomial, size: int) -> bool:
-    costs = counts.at(size)
-    return costs is not None and value(form, size) == costs["", "macs"]
+    return value(form, size) == counts.at(size).get(("", "macs"))
 
 
 def _primes(number: int) -> Iterator[int]:
@@ -252,7 +229,7 @@ def _others(counts: Counts, axis: Axis, fit: Fit) -> Iterator[tuple[int, str]]:
         if remainder == axis.own % fit.period:
             continue
         sizes = counts.running(axis.other(fit.period, remainder, _POINTS), _POINTS)
-        form = through([(size, (counts.at(size) or {})["", "macs"]) for size in sizes]) if sizes else None
+        form = through([(size, counts.at(size)["", "macs"]) for size in sizes]) if sizes else None
         if form is not None:
             yield remainder, written(form)
 
@@ -260,14 +237,11 @@ def _others(counts: Counts, axis: Axis, fit: Fit) -> Iterator[tuple[int, str]]:
 def _order(row: Operation, forms: Mapping[Series, Polynomial]) -> str | None:
     """The leading term of a row's cost; None where no polynomial fits it."""
     decides = ("macs",) if row.macs else ("flops", "comparisons") if row.flops or row.comparisons else ("params",)
-    found: dict[str, Any] = {}
-    for cost in decides:
-        form = forms.get((row.path, cost))
-        if form is None:
-            return None
-        found[cost] = with_form(getattr(row, cost), form)
-    in_n = msgspec.structs.replace(row, **found)
-    return order(in_n, leading_term) if any(getattr(row, cost) for cost in decides) else None
+    found = {cost: forms.get((row.path, cost)) for cost in decides}
+    if None in found.values() or not any(getattr(row, cost) for cost in decides):
+        return None
+    in_n = {cost: with_form(getattr(row, cost), form) for cost, form in found.items() if form is not None}
+    return order(msgspec.structs.replace(row, **in_n), leading_term)
 
 
 def _growth(counts: Counts) -> dict[str, float | None]:

@@ -25,18 +25,25 @@ class Given(NamedTuple):
     kwargs: dict[str, Any]
 
     def places(self, model: nn.Module) -> list[str]:
-        """The names of the parameters that take the positional inputs."""
-        return [_name(model, place) for place in range(len(self.args))]
+        """The names of the parameters that take the positional inputs: `x`; of `*xs` the second is `xs[1]`."""
+        parameters, names = list(_parameters(model.forward).values()), list[str]()
+        for place in range(len(self.args)):
+            taken = parameters[: place + 1]
+            starred = next((n for n, one in enumerate(taken) if one.kind is one.VAR_POSITIONAL), None)
+            if starred is not None:
+                names.append(f"{taken[starred].name}[{place - starred}]")
+            else:
+                names.append(taken[place].name if place < len(taken) else str(place))
+        return names
 
     def named(self, model: nn.Module) -> list[tuple[str, Tensor]]:
         """Every tensor among the inputs, with the name of the parameter that takes it and its place there."""
-        places = self.places(model)
-        result = []
-        for name, value in (*zip(places, self.args, strict=True), *self.kwargs.items()):
-            for path, leaf in pytree.tree_flatten_with_path(value)[0]:
-                if isinstance(leaf, Tensor):
-                    result.append((name + pytree.keystr(path), leaf))
-        return result
+        return [
+            (name + pytree.keystr(path), leaf)
+            for name, value in (*zip(self.places(model), self.args, strict=True), *self.kwargs.items())
+            for path, leaf in pytree.tree_flatten_with_path(value)[0]
+            if isinstance(leaf, Tensor)
+        ]
 
 
 class Lengths(NamedTuple):
@@ -46,6 +53,12 @@ class Lengths(NamedTuple):
     """N."""
     size: tuple[int, int] | None = None
     """H and W, of an image."""
+
+    @property
+    def letters(self) -> dict[str, int | None]:
+        """The number for each letter."""
+        height, width = self.size or (None, None)
+        return {"N": self.tokens, "H": height, "W": width}
 
 
 def letters_of(given: Any) -> frozenset[str]:
@@ -77,24 +90,12 @@ def inputs_at(given: Any, lengths: Lengths, keywords: Mapping[str, Any] | None =
         raise UsageError("example_inputs: it is a function of N, and N has no number; give --N (N=… in Python)")
     if "H" in letters and lengths.size is None:
         raise UsageError("example_inputs: it is a function of H and W; give --size (size=… in Python)")
-    height, width = lengths.size or (None, None)
-    numbers = {"H": height, "W": width, "N": lengths.tokens}
+    numbers = {letter: lengths.letters[letter] for letter in sorted(letters)}
     try:
-        if "H" in letters:
-            return example_inputs(given(**{letter: numbers[letter] for letter in sorted(letters)}), keywords)
-        return example_inputs(given(lengths.tokens), keywords)
+        return example_inputs(given(**numbers) if "H" in letters else given(lengths.tokens), keywords)
     except Exception as error:
-        told = ", ".join(str(numbers[letter]) for letter in sorted(letters))
+        told = ", ".join(map(str, numbers.values()))
         raise UsageError(f"example_inputs({told}) raised {raised(error)}") from error
-
-
-def _name(model: nn.Module, place: int) -> str:
-    """The name of the parameter that takes the positional input at `place`: `x`, or `*xs` as `xs[1]`."""
-    parameters = list(_parameters(model.forward).values())
-    for number, parameter in enumerate(parameters[: place + 1]):
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            return f"{parameter.name}[{place - number}]"
-    return parameters[place].name if place < len(parameters) else str(place)
 
 
 def example_inputs(given: Any, keywords: Mapping[str, Any] | None = None) -> Given:
@@ -146,16 +147,14 @@ def inputs_from(texts: Sequence[str], letters: Mapping[str, int | None], device:
             raise _refused(text, _EXPECTED)
         if not equals:
             args.append(_tensor(text, name, letters, device))
-        elif SHAPE.match(value):
-            _put(named, name.split("."), _tensor(text, value, letters, device), text)
-        else:
-            try:
-                plain = read_value(value)
-            except SpecError:
-                raise _refused(text, _EXPECTED) from None
-            if isinstance(plain, str) and value[0] not in "\"'":
-                raise _refused(text, _EXPECTED)
-            _put(named, name.split("."), plain, text)
+            continue
+        try:
+            found = _tensor(text, value, letters, device) if SHAPE.match(value) else read_value(value)
+        except SpecError:
+            raise _refused(text, _EXPECTED) from None
+        if isinstance(found, str) and value[0] not in "\"'":
+            raise _refused(text, _EXPECTED)
+        _put(named, name.split("."), found, text)
     return Given(tuple(args), {name: _sequences(value) for name, value in named.items()})
 
 
@@ -232,20 +231,19 @@ def usual_inputs(model: Any, letters: Mapping[str, int | None], device: str) -> 
         UsageError: its main input is another.
     """
     config, main, batch = model.config, getattr(model, "main_input_name", "input_ids"), letters.get("B") or 1
-    makers = {"input_ids": _text, "pixel_values": _image, "input_features": _spectrogram, "input_values": _sound}
-    if main not in makers:
+    if main not in {"input_ids", "pixel_values", "input_features", "input_values"}:
         raise UsageError(
             f"{type(model).__name__}: its main input is {main}; say its shape by --input {main}=…, and the others"
         )
     decodes = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in _parameters(model.forward)
     number = None if decodes and main != "input_ids" else letters.get("N")
-    tensors = {main: makers[main](config, batch, number, device)}
+    tensors = {main: _made(main, config, batch, number, device)}
     takes, both = _parameters(model.forward).keys(), {"input_ids", "pixel_values"}
     sized = hasattr(config, "text_config") or _of(config, "image_size") is not None
     # texts and images of one size together; images as lists of patches need their grid, and are left
     if main in both and both <= takes and sized and "image_grid_thw" not in takes:
         other = (both - {main}).pop()
-        tensors[other] = makers[other](config, batch, number, device)
+        tensors[other] = _made(other, config, batch, number, device)
         tensors["input_ids"] = _with_images(model, tensors["input_ids"], tensors["pixel_values"])
     if decodes:
         start = getattr(config, "decoder_start_token_id", None) or 0
@@ -299,24 +297,15 @@ def _tokens(config: Any, tokens: int | None) -> int:
     return tokens or min(_DEFAULT_TOKENS, most if isinstance(most, int) and most > 0 else _DEFAULT_TOKENS)
 
 
-def _text(config: Any, batch: int, tokens: int | None, device: str) -> torch.Tensor:
-    return torch.zeros((batch, _tokens(config, tokens)), dtype=torch.int64, device=device)
-
-
-def _image(config: Any, batch: int, _: int | None, device: str) -> torch.Tensor:
-    size = _of(config, "image_size") or 224
-    sides = [size, size] if isinstance(size, int) else list(size)
-    return noise((batch, _of(config, "num_channels", "in_channels") or 3, *sides), device)
-
-
-def _spectrogram(config: Any, batch: int, tokens: int | None, device: str) -> torch.Tensor:
-    frames = tokens or 2 * (_of(config, "max_source_positions") or 500)
-    return noise((batch, _of(config, "num_mel_bins") or 80, frames), device)
-
-
-def _sound(config: Any, batch: int, tokens: int | None, device: str) -> torch.Tensor:
-    """A wave; a spectrogram where the model has a number of frequencies and no convolutions over a wave."""
-    bins, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_length", None)
-    if bins and frames and not hasattr(config, "conv_kernel"):
-        return noise((batch, frames, bins), device)
-    return noise((batch, tokens or _WAVE), device)
+def _made(name: str, config: Any, batch: int, tokens: int | None, device: str) -> torch.Tensor:
+    if name == "input_ids":
+        return torch.zeros((batch, _tokens(config, tokens)), dtype=torch.int64, device=device)
+    if name == "pixel_values":
+        size = _of(config, "image_size") or 224
+        shape = (_of(config, "num_channels", "in_channels") or 3, *([size, size] if isinstance(size, int) else size))
+    elif name == "input_features":
+        shape = (_of(config, "num_mel_bins") or 80, tokens or 2 * (_of(config, "max_source_positions") or 500))
+    else:  # a wave; a spectrogram where the model has a number of frequencies and no convolutions over a wave
+        bins, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_length", None)
+        shape = (frames, bins) if bins and frames and not hasattr(config, "conv_kernel") else (tokens or _WAVE,)
+    return noise((batch, *shape), device)

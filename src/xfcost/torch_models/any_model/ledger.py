@@ -100,7 +100,8 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
 ) -> Ledger:  # fmt: skip
     """The ledger at these lengths, with its closed form where N or the image's size are `letters` in its inputs.
 
-    `model_at` gives the module, which may be another one at other lengths; `on_cpu` gives it with real numbers.
+    `model_at` gives the module, which may be another one at other lengths; `on_cpu` gives it with real numbers. Errors
+    are those of `module_ledger`.
     """
     size = lengths.size
     has_n = "N" in letters and lengths.tokens is not None
@@ -116,31 +117,28 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
             at = lengths._replace(size=(side, side))
         return module_ledger(model_at(at), *given_at(at), name=name, on_cpu=on_cpu, **how._asdict())
 
+    def timed(how: How) -> tuple[Ledger, float]:
+        began = perf_counter()
+        return ledger_at(number, how), perf_counter() - began
+
     if how.device is not None:
         check_device(how.device)
-    ledger, seconds = _timed(lambda: ledger_at(number, how))
+    ledger, seconds = timed(how)
     if (has_n or images) and number is not None and how.closed_form is not False:
         bare, asked = How(trace=False, plan=how.plan), how.closed_form is True
         more = how.device is not None or how.predict is not None or _QUICK < seconds < _COLD * _QUICK
-        more = more or (bool(how.mixing) and seconds > _QUICK / 2)
-        if not asked and more:
-            seconds = _timed(lambda: ledger_at(number, bare))[1]
+        if not asked and (more or (how.mixing and seconds > _QUICK / 2)):
+            seconds = timed(bare)[1]
         if not asked and seconds > _QUICK:
             reason = f"one run took {seconds:.1f} s; --verbose also counts it at other N"
             ledger = with_form_of_module(ledger, ClosedForm(N=number, refused=reason))
         else:
             slow, patience = not asked and seconds > _QUICK / 2, None if asked else _PATIENCE
-            ledger = with_closed_form(
-                number, ledger, lambda n: ledger_at(n, bare), slow=slow, patience=patience, images=images
-            )
+            at = lambda n: ledger_at(n, bare)  # noqa: E731 - one line
+            ledger = with_closed_form(number, ledger, at, slow=slow, patience=patience, images=images)
     known: dict[str, Any] = {"grid_tokens": lengths.tokens} if has_n else {}
     known |= {"image": size} if letters & {"H", "W"} else {}
     return msgspec.structs.replace(ledger, metadata=msgspec.structs.replace(ledger.metadata, **known))
-
-
-def _timed(run: Callable[[], Ledger]) -> tuple[Ledger, float]:
-    began = perf_counter()
-    return run(), perf_counter() - began
 
 
 def module_ledger(
@@ -184,13 +182,26 @@ def module_ledger(
     predicted = None if how.predict is None else _predicted(found, model, given, how.predict(dtype))
     rows, unused = module_rows(found.works, found.elements, traced, title, training=training)
     eager_bytes, fused_bytes = _attention_bytes(found.works, BYTES_PER_ELEMENT[dtype])
+    eager = any(work.fused_statistics for work in found.works)
+    fused = any(work.fused_entries for work in found.works)
+    inputs, own_class = tuple(names_of(given.named(model))), type(model)
     ledger = Ledger(
-        metadata=_metadata(model, title, given, dtype, found),
+        metadata=Metadata(
+            name=title,
+            tokens=DASH,
+            grid_tokens=0,
+            inputs=", ".join(inputs) or "none",
+            dtype=dtype,
+            attention="eager and fused" if eager and fused else "eager" if eager else "fused" if fused else "no",
+            mode="train" if found.learned else "forward",
+            source=f"{own_class.__module__}:{own_class.__qualname__}",
+            versions={"xfcost": __version__, "torch": version("torch")},
+        ),
         rows=tuple(rows),
         agreement=agreement,
         module=ModuleRun(
-            module=f"{type(model).__module__}.{type(model).__qualname__}",
-            inputs=tuple(names_of(given.named(model))),
+            module=f"{own_class.__module__}.{own_class.__qualname__}",
+            inputs=inputs,
             tensors=found.how,
             reason=found.reason,
             uncounted=missing,
@@ -208,37 +219,19 @@ def module_ledger(
     if predicted is not None:
         ledger = predicted(ledger)
     if taken is not None:
-        notes = [*notes_of(on_cpu()[0][0], training=training)]
-        ledger = with_timing(ledger, taken, update, str(how.device), how.timing, notes)
+        ledger = with_timing(ledger, taken, update, str(how.device), how.timing)
+        for note in reversed([*notes_of(on_cpu()[0][0], training=training)]):
+            ledger = ledger.with_note(note)
     return ledger
 
 
 def _taken(found: Run, title: str, dtype: str, how: How, on_cpu: OnCPU) -> Taken:
     """The module timed alone."""
-    device = str(how.device)
+    device, built = str(how.device), lambda: nullcontext(on_cpu()[0])
     check_device(device)
-    own = ModuleOnDevice(
-        title, dtype, found.how, how.optimizer, device, lambda: nullcontext(on_cpu()[0]), plan=how.timing,
-        meters=how.meters,
-    )  # fmt: skip
+    own = ModuleOnDevice(title, dtype, found.how, how.optimizer, device, built, plan=how.timing, meters=how.meters)
     [(measured, peak)] = measured_in_turns([own], device, how.timing, how.say, how.meters)
     return Taken(measured, peak, own.predicted)
-
-
-def _metadata(model: nn.Module, name: str, given: Given, dtype: str, found: Run) -> Metadata:
-    eager = any(work.fused_statistics for work in found.works)
-    fused = any(work.fused_entries for work in found.works)
-    return Metadata(
-        name=name,
-        tokens=DASH,
-        grid_tokens=0,
-        inputs=", ".join(names_of(given.named(model))) or "none",
-        dtype=dtype,
-        attention="eager and fused" if eager and fused else "eager" if eager else "fused" if fused else "no",
-        mode="train" if found.learned else "forward",
-        source=f"{type(model).__module__}:{type(model).__qualname__}",
-        versions={"xfcost": __version__, "torch": version("torch")},
-    )
 
 
 def _dtype(model: nn.Module, given: Given) -> str:
@@ -335,10 +328,7 @@ def _traced_beside(
 
 
 def _with_training_step(ledger: Ledger, model: nn.Module, found: Run, optimizer: str) -> Ledger:
-    """`ledger`, whose rows have their backward passes, with the step that `found` ran.
-
-    Only parameters that a gradient reached have one, and optimizer states.
-    """
+    """`ledger` with the step that `found` ran; only parameters that a gradient reached have one, and states."""
     learned = [parameter for name, parameter in model.named_parameters() if name in found.learned]
     halves = [one for one in learned if one.is_floating_point() and one.itemsize < STATE_BYTES]
     parameters = TrainedParameters(
@@ -358,9 +348,6 @@ def _predicted(found: Run, model: nn.Module, given: Given, predictor: Predictor)
     """Predict one forward: its calls are recorded on the tensors of `found`, whose operations get their seconds.
 
     What is returned gives the ledger, once its rows are made, those of the whole.
-
-    Raises:
-        UsageError: it makes calls that can't be told by their sizes, on nested tensors for instance.
     """
     recorder = Recorder(for_prediction=True)
     try:

@@ -18,13 +18,9 @@ PARAMETERS = "parameters"
 
 
 def module_rows(
-    works: Sequence[Work],
-    elements: Mapping[str, int],
-    traced: Mapping[str, Mapping[str, int]],
-    name: str,
-    *,
+    works: Sequence[Work], elements: Mapping[str, int], traced: Mapping[str, Mapping[str, int]], name: str, *,
     training: bool = False,
-) -> tuple[list[Operation], list[str]]:
+) -> tuple[list[Operation], list[str]]:  # fmt: skip
     """A row per operation of a module, repeated blocks as one; and the names of parameters that nothing took.
 
     A parameter lives in the row of the first operation of its own module that takes it; those that none takes have a
@@ -105,12 +101,9 @@ def _insert(rows: list[Placed], path: str, number: int, mixing: Mixing) -> None:
     """Insert a row for parameters of a module in which no operation takes them, after what runs around it."""
     parts = _parts(path)
     row = Operation(path=PARAMETERS, title=PARAMETERS, mixing=mixing, params=number, weights_read=WeightsRead(0))
-    end = len(rows)
-    for depth in range(len(parts), -1, -1):
-        inside = [place for place, one in enumerate(rows) if one.parts[:depth] == parts[:depth]]
-        if inside:
-            end = inside[-1] + 1
-            break
+    depths = range(len(parts), -1, -1)
+    around = ([n for n, one in enumerate(rows, 1) if one.parts[:depth] == parts[:depth]] for depth in depths)
+    end = next((inside[-1] for inside in around if inside), 0)
     rows.insert(end, Placed(parts, row, (PARAMETERS, number)))
 
 
@@ -119,9 +112,9 @@ def _named(rows: Sequence[Placed]) -> list[Placed]:
     seen: Counter[tuple[tuple[str, ...], str]] = Counter()
     named = []
     for one in rows:
-        key = (one.parts, one.row.path)
-        seen[key] += 1
-        name = one.row.path if seen[key] == 1 else f"{one.row.path}_{seen[key]}"
+        seen[one.parts, one.row.path] += 1
+        number = seen[one.parts, one.row.path]
+        name = one.row.path if number == 1 else f"{one.row.path}_{number}"
         row = msgspec.structs.replace(one.row, path=name, title=name)
         named.append(one._replace(row=row, same=(one.same, name)))
     return named
@@ -133,21 +126,20 @@ def _with_trace(rows: Sequence[Placed], traced: Mapping[str, Mapping[str, int]])
     A trace is by module: where it agrees, every row's figures are its own; where it doesn't, the module's are in its
     last row.
     """
-    last = {".".join(one.parts): place for place, one in enumerate(rows)}
-    own: dict[str, Counter[str]] = {}
-    for one in rows:
-        costs = own.setdefault(".".join(one.parts), Counter())
-        costs.update({quantity: getattr(one.row, quantity) for quantity in RUN})
+    paths = [".".join(one.parts) for one in rows]
+    last = {path: place for place, path in enumerate(paths)}
+    own: Counter[tuple[str, str]] = Counter()
+    for path, one in zip(paths, rows, strict=True):
+        own.update({(path, quantity): getattr(one.row, quantity) for quantity in RUN})
     result = []
-    for place, one in enumerate(rows):
-        path = ".".join(one.parts)
+    for place, (path, one) in enumerate(zip(paths, rows, strict=True)):
         figures: dict[str, int] = {}
-        if path in traced:
-            for quantity in RUN:
-                if traced[path].get(quantity, 0) == own[path][quantity]:
-                    figures[quantity] = getattr(one.row, quantity)
-                elif place == last[path]:
-                    figures[quantity] = traced[path].get(quantity, 0)
+        for quantity in RUN if path in traced else ():
+            theirs = traced[path].get(quantity, 0)
+            if theirs == own[path, quantity]:
+                figures[quantity] = getattr(one.row, quantity)
+            elif place == last[path]:
+                figures[quantity] = theirs
         measured = Measured(**figures) if figures else None
         same = (one.same, tuple(figures.items()))
         result.append(one._replace(row=msgspec.structs.replace(one.row, traced=measured), same=same))

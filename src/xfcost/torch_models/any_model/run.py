@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.torch_models.any_model.operations import Operations
 from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
-from xfcost.torch_models.any_model.work import Key, Work
+from xfcost.torch_models.any_model.work import Key, Operations, Work
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import (
@@ -35,22 +34,14 @@ from xfcost.torch_models.running.surroundings import (
     without_autocast,
 )
 from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.shared.private_torch import (
-    FAKE_TENSOR_LOGGER,
-    fake_tensor_mode,
-    pytree,
-)
+from xfcost.torch_models.shared.private_torch import FAKE_TENSOR_LOGGER, fake_tensor_mode, pytree
 
 # A generator that gives more is not run further; it may never end.
 MOST_ITEMS: Final = 10_000
 
 
 def finished(outputs: Any, unfinished: Counter[str]) -> Any:
-    """`outputs` with what generators give and futures hold in their place; what is not run is counted in `unfinished`.
-
-    Raises:
-        UsageError: the module is asynchronous, and only an event loop runs it.
-    """
+    """`outputs`, what generators give and futures hold in their place; what is not run is counted in `unfinished`."""
 
     def one(leaf: Any) -> Any:
         if isinstance(leaf, AsyncIterator) or inspect.iscoroutine(leaf):
@@ -74,29 +65,21 @@ TensorKind = Literal["meta", "fake", "real"]
 
 def copier(how: TensorKind, fake_mode: Any = None, device: str | None = None) -> Copy:
     """How a tensor is copied: without its elements, or with them, to `device` if there is one."""
-    if device is not None:
-        return lambda tensor: _on_device(tensor, device)
-    if how == "meta":
-        return lambda tensor: tensor if tensor.is_meta else tensor.detach().to("meta")
-    if how == "fake":
-        return lambda tensor: _faked(tensor.detach(), fake_mode)
-    return cloned
 
+    def made(tensor: Tensor) -> Tensor:
+        if device is not None and not tensor.is_meta:
+            return tensor.detach().to(device, copy=True)
+        if device is not None:  # random numbers, as small as weights usually are, and whole numbers 0
+            zeros = torch.zeros_like(tensor, device=device)
+            return zeros.normal_(std=0.02) if zeros.is_floating_point() and zeros.itemsize > 1 else zeros
+        if how == "meta":
+            return tensor if tensor.is_meta else tensor.detach().to("meta")
+        if not tensor.is_meta:
+            return fake_mode.from_tensor(tensor.detach())
+        with fake_mode:  # on the CPU, for code that refuses other devices
+            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
 
-def _faked(tensor: Tensor, fake_mode: Any) -> Tensor:
-    """A fake tensor; of one on `meta` on the CPU, for code that refuses other devices."""
-    if not tensor.is_meta:
-        return fake_mode.from_tensor(tensor)
-    with fake_mode:
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
-
-
-def _on_device(tensor: Tensor, device: str) -> Tensor:
-    """A copy there; of a tensor on `meta` random numbers, as small as weights usually are, and whole numbers 0."""
-    if not tensor.is_meta:
-        return tensor.detach().to(device, copy=True)
-    made = torch.zeros_like(tensor, device=device)
-    return made.normal_(std=0.02) if made.is_floating_point() and made.itemsize > 1 else made
+    return cloned if how == "real" and device is None else made
 
 
 class _Copied(TorchFunctionMode):
@@ -140,7 +123,7 @@ def reached(given: Any, depth: int = 6) -> list[Tensor]:
         elif depth and hasattr(leaf, "__dict__") and not isinstance(leaf, nn.Module | type):
             found += reached(list(vars(leaf).values()), depth - 1)
         elif depth and isinstance(leaf, dict | list | tuple | set):
-            found += reached(list(leaf.values()) if isinstance(leaf, dict) else list(leaf), depth - 1)
+            found += reached([*(leaf.values() if isinstance(leaf, dict) else leaf)], depth - 1)
     return found
 
 
@@ -181,9 +164,8 @@ class Run(NamedTuple):
 def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False) -> Run:
     """One forward of `model(*args, **kwargs)`, first without elements, then with them if its code looks at them.
 
-    Code that raises the same on `meta` and on fake tensors looks at no elements: the error is its own.
-
-    With `training` the model is in training mode, and a backward pass follows. `keeps_free`: as `Operations` takes it.
+    Code that raises the same on `meta` and on fake tensors looks at no elements: the error is its own. With `training`
+    the model is in training mode, and a backward pass follows. `keeps_free`: as `Operations` takes it.
 
     Raises:
         UsageError: the module does not run on these inputs; an OwnError where real numbers would not help.
@@ -250,11 +232,7 @@ def run_on(  # noqa: PLR0913 - options
 
 
 def learned_from(outputs: Any) -> list[Tensor]:
-    """The loss, if a model returns one, else everything with a gradient.
-
-    Raises:
-        UsageError: nothing has a gradient.
-    """
+    """The loss, if a model returns one, else everything with a gradient."""
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
     is_one = isinstance(loss, Tensor) and loss.requires_grad and loss.numel() == 1
     tensors: list[Tensor] = [loss] if is_one else reached(outputs)  # type: ignore[list-item]

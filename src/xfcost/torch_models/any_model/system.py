@@ -20,7 +20,7 @@ from xfcost.torch_models.any_model.along import Along, patch_of
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.timing import ModuleOnDevice, Taken
+from xfcost.torch_models.any_model.timing import ModuleOnDevice
 
 # Runs on real numbers take their memory: N no larger than so many times the own.
 _MOST_TIMES_ON_NUMBERS: Final = 2
@@ -72,11 +72,7 @@ class ModuleSystem:
     def account(self, run: Run, how: How) -> Ledger:
         """Its ledger at the size of the run, with what `how` asks for; others are counted from the first such size.
 
-        Mixing kinds that it finds are those at every size.
-
-        Raises:
-            UsageError: it can't be built, or does not run on these inputs.
-            IncompleteError: an operation is not counted, and `how` is strict.
+        Mixing kinds that it finds are those at every size. Errors are those of the module's `ledger`.
         """
         lengths = lengths_of(run)
         ledger = self.module.ledger(lengths, how)
@@ -90,22 +86,14 @@ class ModuleSystem:
         return ledger
 
     def on_device(self, run: Run, how: How) -> ModuleOnDevice:
-        """What is timed on a device, in turns with other systems: `account` then makes its ledger with `how`.
-
-        Raises:
-            UsageError: it does not run on these inputs, or can't be timed as the plan says.
-            IncompleteError: an operation is not counted, and `how` is strict.
-        """
+        """What is timed on a device, in turns with other systems: `account` then makes its ledger with `how`."""
         lengths = lengths_of(run)
         bare = self.module.ledger(lengths, How(trace=False, strict=how.strict, closed_form=False, plan=how.plan))
-
-        def ledger(taken: Taken) -> Ledger:
-            return self.account(run, how._replace(taken=taken))
-
         tensors = "real" if bare.module is None else bare.module.tensors
         return ModuleOnDevice(
             self.name, bare.metadata.dtype, tensors, how.optimizer, str(how.device),
-            lambda: self.module.on_cpu(lengths), plan=how.timing, meters=how.meters, ledger=ledger,
+            lambda: self.module.on_cpu(lengths), plan=how.timing, meters=how.meters,
+            ledger=lambda taken: self.account(run, how._replace(taken=taken)),
         )  # fmt: skip
 
     @property
@@ -147,18 +135,15 @@ class ModuleSystem:
         except XfcostError as error:
             raise SizeError(str(error)) from error
         if lengths.size is not None:
-            raise self._without_size()
+            self._check_images()
         return self.own
 
-    def _without_size(self) -> UsageError:
-        return UsageError(f"--size: the inputs of {self.name} have no letters H and W, as in --input 1x3xHxW")
+    def _check_images(self) -> None:
+        if not self.has_images:
+            raise UsageError(f"--size: the inputs of {self.name} have no letters H and W, as in --input 1x3xHxW")
 
     def costs(self, run: Run) -> tuple[int, dict[str, int]]:
-        """N (0 where there is none), and the figures that are known.
-
-        Raises:
-            SizeError: the module does not run there, or counting it at many sizes takes too long.
-        """
+        """N (0 where there is none), and the figures that are known; a SizeError where counting takes too long."""
         if self._is_slow(self._along("N" if run.size is None else "side")):
             raise SizeError(f"{self.name}: a run takes {self._seconds:.1f} s, and no polynomial fits its costs")
         ledger = self.ledger(run)
@@ -170,11 +155,7 @@ class ModuleSystem:
         return lengths_of(run)
 
     def axes(self, run: Run) -> int:
-        """2 where it runs with square numbers of tokens alone.
-
-        Raises:
-            UsageError: its inputs have no N.
-        """
+        """2 where it runs with square numbers of tokens alone."""
         if not self.has_tokens:
             raise UsageError(
                 f"--N: the inputs of {self.name} have no letter N, as in --input 1xNx768, and no "
@@ -192,8 +173,7 @@ class ModuleSystem:
 
     def pixels(self, run: Run) -> int:
         """The least step of an image's side that changes its cost."""
-        if not self.has_images:
-            raise self._without_size()
+        self._check_images()
         return self._along("side").steps.grain
 
     def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
@@ -241,8 +221,7 @@ class ModuleSystem:
 
     def _all(self) -> dict[str, Along]:
         """Its ledgers along N and along the sides of images, where it has them."""
-        names = ("N",) * self.has_tokens + ("side",) * self.has_images
-        return {name: self._along(name) for name in names}
+        return {name: self._along(name) for name in ("N",) * self.has_tokens + ("side",) * self.has_images}
 
     def _is_slow(self, along: Along) -> bool:
         return not self.patient and not along.evaluated and self._seconds > _SLOW
@@ -270,11 +249,12 @@ class ModuleSystem:
         return self._with_kinds(ledger)
 
     def _with_kinds(self, ledger: Ledger) -> Ledger:
-        def with_kind(row: Operation) -> Operation:
-            found = self._kinds.get(row.path, row)
-            return msgspec.structs.replace(row, mixing=found.mixing, content_dependent=found.content_dependent)
-
-        return msgspec.structs.replace(ledger, rows=tuple(map(with_kind, ledger.rows)))
+        pairs = [(row, self._kinds.get(row.path, row)) for row in ledger.rows]
+        rows = (
+            msgspec.structs.replace(row, mixing=found.mixing, content_dependent=found.content_dependent)
+            for row, found in pairs
+        )
+        return msgspec.structs.replace(ledger, rows=tuple(rows))
 
 
 def _at_lengths(ledger: Ledger, lengths: Lengths) -> Ledger:

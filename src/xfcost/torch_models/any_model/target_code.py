@@ -38,11 +38,7 @@ class Found(NamedTuple):
 
 
 def found(target: ModuleTarget) -> Found:
-    """Execute the target's code and look its name up.
-
-    Raises:
-        UsageError: no such file, package or name, or the code raises.
-    """
+    """Execute the target's code and look its name up."""
     shown = printable(target.text, 200)
     if target.kind == "file" and not os.path.isfile(target.place):
         raise UsageError(f"{shown}: there is no file {printable(target.place, 200)}")
@@ -134,11 +130,7 @@ def as_a_script(target: ModuleTarget) -> Iterator[None]:
 
 
 def built(value: Any, arguments: Mapping[str, Any], device: str, shown: str) -> nn.Module:
-    """The module: `value` itself, or what the class or function `value` makes of `arguments` on `device`, to evaluate.
-
-    Raises:
-        UsageError: it makes no module, or raises.
-    """
+    """The module: `value` itself, or what the class or function makes of `arguments` on `device`, to evaluate."""
     if isinstance(value, nn.Module):
         if arguments:
             raise UsageError(f"{shown}: --build passes arguments to a class or function, and this is a module already")
@@ -161,11 +153,7 @@ def _told(error: BaseException) -> str:
 
 
 def configured(path: str, device: str) -> nn.Module:
-    """The model of the config at `path`, which has a model_type, without weights.
-
-    Raises:
-        UsageError: transformers isn't installed, or does not know the config.
-    """
+    """The model of the config at `path`, which has a model_type, without weights."""
     shown = printable(path, 200)
     try:
         import transformers
@@ -176,11 +164,10 @@ def configured(path: str, device: str) -> nn.Module:
                 "pip install transformers"
             ) from None
         raise UsageError(f"{shown}: importing transformers raised {raised(error)}") from error
-    with open(path, encoding="utf-8-sig") as file:
-        values = json.load(file)
+    values = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     _check_depth(values, shown)
     try:
-        make = _class(values.get("architectures"), shown) or transformers.AutoModel.from_config
+        make = _class(values.get("architectures"), shown, transformers) or transformers.AutoModel.from_config
         config = transformers.AutoConfig.for_model(**values)
         with torch.device(device):
             return make(config).eval()
@@ -191,11 +178,7 @@ def configured(path: str, device: str) -> nn.Module:
 
 
 def _check_depth(values: Any, shown: str, place: str = "") -> None:
-    """Refuse numbers of layers that would be built without end.
-
-    Raises:
-        UsageError: one is too large.
-    """
+    """Refuse numbers of layers that would be built without end."""
     for key, value in values.items() if isinstance(values, dict) else ():
         if isinstance(value, dict):
             _check_depth(value, shown, f"{place}{key}.")
@@ -207,15 +190,13 @@ def _check_depth(values: Any, shown: str, place: str = "") -> None:
             )
 
 
-def _class(architectures: Any, shown: str) -> Callable[[Any], nn.Module] | None:
+def _class(architectures: Any, shown: str, transformers: Any) -> Callable[[Any], nn.Module] | None:
     """The class that the config names first; None where it names none."""
-    import transformers
-
     names = [architectures] if isinstance(architectures, str) else architectures
     if not names:
         return None
-    name = names[0] if isinstance(names, list) and isinstance(names[0], str) else None
-    cls = getattr(transformers, name, None) if name is not None else None
+    name = names[0] if isinstance(names, list) else None
+    cls = getattr(transformers, name, None) if isinstance(name, str) else None
     if not isinstance(cls, type) or not issubclass(cls, nn.Module):
         raise UsageError(
             f"{shown}: transformers {transformers.__version__} has no model {printable(str(name or names), 80)}; "

@@ -54,16 +54,9 @@ class GivenModule:
         self.title = type(module).__name__
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
-        """Its ledger on inputs of these lengths.
-
-        Raises:
-            UsageError: the module does not run on them.
-            IncompleteError: an operation is not counted, and `how` is strict.
-        """
-        letters = letters_of(self.inputs)
-        return ledger_at_lengths(
-            lambda _: self.module, self._given_at, lengths, letters, how, lambda: [self._built(lengths)]
-        )
+        """Its ledger on inputs of these lengths; errors are those of `ledger_at_lengths`."""
+        on_cpu, letters = lambda: [self._built(lengths)], letters_of(self.inputs)
+        return ledger_at_lengths(lambda _: self.module, self._given_at, lengths, letters, how, on_cpu)
 
     @contextmanager
     def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
@@ -103,37 +96,30 @@ class NamedModule:
         return None if self.target.kind == "config" else found(self.target)
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
-        """Its ledger on inputs of these lengths.
-
-        Raises:
-            UsageError: it can't be built, or does not run on these inputs.
-            IncompleteError: an operation is not counted, and `how` is strict.
-        """
-        failed = None
+        """Its ledger on inputs of these lengths; a UsageError where it can't be built."""
+        failed: UsageError | None = None
         with as_a_script(self.target):
             for device in self._devices:
                 try:
-                    _, given_at, first, letters = self._made(device, lengths)
+                    ledger = self._ledger_on(device, lengths, how)
                 except OwnError:
                     raise
                 except UsageError as error:
                     failed = error
                     continue
                 except NoRoomError as error:
+                    if failed is None:
+                        raise
                     raise NoRoomError(f"{failed}; {error}", error.needed, error.left) from error
-                on_cpu, model_at = self._on_cpu(lengths, several=bool(how.mixing)), partial(self._model_at, device)
-                try:
-                    ledger = ledger_at_lengths(
-                        model_at, given_at, first, letters, how, on_cpu, name=self.target.name or None
-                    )
-                except OwnError:
-                    raise
-                except UsageError as error:
-                    failed = error
-                    continue
                 self._devices = (device,)
                 return ledger
         raise failed or UsageError(f"{self.name}: it can't be built")
+
+    def _ledger_on(self, device: str, lengths: Lengths, how: How) -> Ledger:
+        _, given_at, first, letters = self._made(device, lengths)
+        on_cpu, name = self._on_cpu(lengths, several=bool(how.mixing)), self.target.name or None
+        model_at: Callable[[Lengths], nn.Module] = lambda at: self._made(device, at)[0]  # noqa: E731
+        return ledger_at_lengths(model_at, given_at, first, letters, how, on_cpu, name=name)
 
     @contextmanager
     def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
@@ -144,11 +130,7 @@ class NamedModule:
     def memory(self, lengths: Lengths, ledger: Ledger, device: str, begin: Callable[[], None]) -> Memory:
         """Predicted and measured peak of building it and running it, or training steps where `ledger` is of one.
 
-        `begin` is called when it is known to fit, before it is built.
-
-        Raises:
-            NoRoomError: it does not fit; nothing is allocated, unless the module was made on the CPU.
-            UsageError: it does not run there.
+        `begin` and errors are those of `memory_of`; what does not fit was allocated if it was made on the CPU.
         """
         optimizer = None if ledger.training is None else ledger.training.step.optimizer
         tensors = "real" if ledger.module is None else ledger.module.tensors
@@ -156,17 +138,14 @@ class NamedModule:
         @contextmanager
         def as_counted() -> Iterator[Built]:
             with as_a_script(self.target):
-                model, given_at, first, _ = self._made(self._devices[0], lengths)
-                yield model, given_at(first)
+                yield self._with_inputs(self._devices[0], lengths)
 
         def forget_and_begin() -> None:
             self._built.clear()
             begin()
 
-        own = ModuleOnDevice(
-            self.title, ledger.metadata.dtype, tensors, optimizer, device, lambda: self.on_cpu(lengths),
-            counted=as_counted,
-        )  # fmt: skip
+        built = partial(self.on_cpu, lengths)
+        own = ModuleOnDevice(self.title, ledger.metadata.dtype, tensors, optimizer, device, built, counted=as_counted)
         return memory_of(own, device, forget_and_begin, backward=optimizer is not None)
 
     def fingerprint(self) -> str:
@@ -181,25 +160,22 @@ class NamedModule:
     def _on_cpu(self, lengths: Lengths, *, several: bool = False) -> OnCPU:
         """The module with real numbers; also at another length, if its arguments have letters and it is for several."""
 
-        def built_at(at: Lengths) -> Built:
-            model, given_at, first, _ = self._made("cpu", at)
-            return model, given_at(first)
-
         def built_there() -> list[Built]:
-            found = [built_at(lengths)]
+            found = [self._with_inputs("cpu", lengths)]
             for factor in _FACTORS if several and self._letters else ():
                 try:
-                    other = built_at(_scaled(lengths, factor))
-                    run(other[0], other[1].args, other[1].kwargs)
+                    other, given = self._with_inputs("cpu", _scaled(lengths, factor))
+                    run(other, *given)
                 except (UsageError, NoRoomError):  # it has no such size
                     continue
-                return [*found, other]
+                return [*found, (other, given)]
             return found
 
         return built_there
 
-    def _model_at(self, device: str, lengths: Lengths) -> nn.Module:
-        return self._made(device, lengths)[0]
+    def _with_inputs(self, device: str, lengths: Lengths) -> Built:
+        model, given_at, first, _ = self._made(device, lengths)
+        return model, given_at(first)
 
     def _made(
         self, device: str, lengths: Lengths
@@ -227,8 +203,7 @@ class NamedModule:
             )
 
         def given_at(at: Lengths) -> Given:
-            height, width = at.size or (None, None)
-            numbers = {"N": at.tokens, "H": height, "W": width, "B": self.samples}
+            numbers = at.letters | {"B": self.samples}
             if self.texts:
                 return inputs_from(self.texts, numbers, device)
             return usual_inputs(model, numbers, device) if beside is None else inputs_at(beside, at)
@@ -257,25 +232,18 @@ class NamedModule:
         return self._built[key]
 
     def _new(self, device: str, lengths: Lengths) -> tuple[nn.Module, Any]:
-        if self._code is not None:
-            return built(self._code.value, self._arguments_at(lengths), device, self.name), self._code.inputs
-        if self._arguments:
-            raise UsageError(f"{self.name}: --build passes arguments to Python code; change the config's own fields")
-        return configured(self.target.place, device), None
-
-    def _arguments_at(self, lengths: Lengths) -> dict[str, Any]:
-        """Its arguments, with numbers in place of letters.
-
-        Raises:
-            UsageError: a letter has no number.
-        """
-        height, width = lengths.size or (None, None)
-        numbers = {"N": lengths.tokens, "H": height, "W": width}
+        numbers = {name: lengths.letters[letter] for name, letter in self._letters.items()}
+        if self._code is None:
+            if self._arguments:
+                raise UsageError(
+                    f"{self.name}: --build passes arguments to Python code; change the config's own fields"
+                )
+            return configured(self.target.place, device), None
         for name, letter in self._letters.items():
-            if numbers[letter] is None:
+            if numbers[name] is None:
                 option = "--N" if letter == "N" else "--size"
                 raise UsageError(f"--build {name}={letter}: {letter} has no number; give {option}")
-        return self._arguments | {name: numbers[letter] for name, letter in self._letters.items()}
+        return built(self._code.value, self._arguments | numbers, device, self.name), self._code.inputs
 
     def _weight_bytes(self, lengths: Lengths) -> int | None:
         """Bytes of its weights, found without them; None where its constructor runs with real numbers alone."""
@@ -299,11 +267,7 @@ def _scaled(lengths: Lengths, factor: Fraction) -> Lengths:
 
 
 def _arguments(texts: Sequence[str]) -> dict[str, Any]:
-    """`depth=12` as keyword arguments; values are those of YAML.
-
-    Raises:
-        UsageError: it is no `key=value`.
-    """
+    """`depth=12` as keyword arguments; values are those of YAML."""
     arguments = {}
     for text in texts:
         key, equals, value = text.partition("=")

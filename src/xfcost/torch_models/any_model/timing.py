@@ -19,11 +19,10 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.operations import Operations
 from xfcost.torch_models.any_model.run import TensorKind, copied_inputs, copier, learned_from, reached, stand_ins
 from xfcost.torch_models.any_model.user_errors import original, refused
-from xfcost.torch_models.any_model.work import Work, owners
-from xfcost.torch_models.memory.peak import bytes_to_run, on_cpu, peak_of_call, peak_on, peak_on_cuda
+from xfcost.torch_models.any_model.work import Operations, Work, owners
+from xfcost.torch_models.memory.peak import bytes_to_run, on_cpu, peak_of_call, peak_on
 from xfcost.torch_models.memory.training_step import Stepping, optimizer
 from xfcost.torch_models.running.recorder import Recorder, differentiate
 from xfcost.torch_models.running.surroundings import shapes_on_meta
@@ -57,12 +56,9 @@ class ModuleOnDevice:
         device: where it runs.
         built: gives the module with its inputs, to be run there.
         counted: gives the same to predict its memory, where that is another one.
-        plan: how it is timed.
+        plan: how it is timed; of specs alone are --compile and --composed.
         meters: read the time and the system.
         ledger: makes its ledger of what was measured.
-
-    Raises:
-        UsageError: it can't be timed as the plan says.
     """
 
     mend = "take smaller inputs, or leave --device out: counting needs no memory"
@@ -100,10 +96,10 @@ class ModuleOnDevice:
             def own(call: Callable[[], Any]) -> Callable[[], Any]:
                 def told() -> Any:
                     try:
-                        return call()
-                    except _OWN_ERRORS:
-                        with self._own_errors(model):
-                            raise
+                        with on_device(self.name, device, self.dtype):
+                            return call()
+                    except _OWN_ERRORS as error:
+                        raise refused(model, error, f" on {device}") from error
 
                 return told
 
@@ -114,16 +110,7 @@ class ModuleOnDevice:
                     yield Subject({"": own(call)}, rows, peak)
                 return
             with _steps_on(device, model, given, self._optimizer) as steps:
-                measure = (lambda: peak_on_cuda(steps, device)) if device.startswith("cuda") else steps.peak
-                yield Subject({"": own(steps)}, own(partial(steps.by_operation, clock)), measure)
-
-    @contextmanager
-    def _own_errors(self, model: nn.Module) -> Iterator[None]:
-        try:
-            with on_device(self.name, self.device, self.dtype):
-                yield
-        except _OWN_ERRORS as error:
-            raise refused(model, error, f" on {self.device}") from error
+                yield Subject({"": own(steps)}, own(partial(steps.by_operation, clock)), partial(steps.peak, device))
 
     def ledger(self, measured: Measured, peak: int | None) -> Ledger:
         """Its ledger with what was measured."""
@@ -133,11 +120,7 @@ class ModuleOnDevice:
 
 
 def check_plan(plan: TimingPlan, name: str) -> None:
-    """Refuse ways to run that are of specs alone.
-
-    Raises:
-        UsageError: the plan has one.
-    """
+    """Refuse ways to run that are of specs alone."""
     for option, given in (("--compile", plan.compile), ("--composed", plan.composed)):
         if given:
             raise UsageError(f"{option}: {name} is a torch module, which is timed as it is counted; leave it out")
@@ -225,16 +208,11 @@ def give_seconds(works: list[Work], measured: Measured) -> float | None:
     return update
 
 
-def with_timing(
-    ledger: Ledger, taken: Taken, update: float | None, device: str, plan: TimingPlan, notes: list[str]
-) -> Ledger:  # fmt: skip
+def with_timing(ledger: Ledger, taken: Taken, update: float | None, device: str, plan: TimingPlan) -> Ledger:
     """`ledger`, whose rows have their seconds, with those of the whole."""
     spent = {row.path: row.seconds * row.times for row in ledger.rows if row.seconds is not None}
     timing = timing_of(taken.measured, device, taken.peak, taken.predicted, plan)
-    ledger = with_seconds(ledger, spent, None, timing, update)
-    for note in reversed(notes):
-        ledger = ledger.with_note(note)
-    return ledger
+    return with_seconds(ledger, spent, None, timing, update)
 
 
 def notes_of(module: nn.Module, *, training: bool) -> Iterator[str]:

@@ -25,11 +25,7 @@ _PACKAGES: Final = os.path.join(sysconfig.get_paths()["purelib"], "")
 
 
 def original(model: Any) -> nn.Module:
-    """The module to look at: of a compiled one the module that it was compiled from.
-
-    Raises:
-        UsageError: it is no module, is scripted, or has parameters without shapes.
-    """
+    """The module to look at: of a compiled one the module that it was compiled from."""
     if isinstance(model, type):
         raise UsageError(f"expected a torch module, got the class {model.__name__}; make a module of it")
     if not isinstance(model, nn.Module):
@@ -47,11 +43,7 @@ def original(model: Any) -> nn.Module:
 
 
 def check_initialised(model: nn.Module) -> None:
-    """Refuse a module whose constructor left torch's own out.
-
-    Raises:
-        UsageError: it has no place for its parts.
-    """
+    """Refuse a module whose constructor left torch's own out."""
     try:
         list(nn.Module.children(model))
     except AttributeError:

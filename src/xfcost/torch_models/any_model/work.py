@@ -1,14 +1,25 @@
-"""One operation of a run: a call in the source of a module, all its repetitions together."""
+"""The operations of a run: its calls by module and place in the source, with their backward passes.
+
+What runs with gradients enabled during the backward pass is a forward that runs again (checkpointing, reversible
+residuals).
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from math import prod
 from typing import Any, Final
+
+import torch
 
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.operation import Mixing
+from xfcost.torch_models.running.costs import does_work
+from xfcost.torch_models.running.on_meta import attention_operands
+from xfcost.torch_models.running.record import ATTENTION, Call, Lineage, NodeOwners, Run, TensorRecord
+from xfcost.torch_models.shared.private_torch import aten_operations
 
 Shapes = tuple[tuple[int, ...], ...]
 # A module, the name of an operation, and the call in the source.
@@ -17,7 +28,7 @@ _MOST_SHAPES: Final = 4
 
 
 class Work:
-    """What an operation costs, on what shapes, with which weights."""
+    """An operation, a call in the source of a module: what all its repetitions cost, on what shapes, which weights."""
 
     def __init__(self, path: str, operation: str, place: Key | None = None) -> None:
         self.path = path
@@ -123,3 +134,221 @@ def shapes_text(shapes: Shapes) -> str:
 def uncounted(works: Sequence[Work]) -> Counter[str]:
     """The operations that no table knows, with how often they ran."""
     return sum((work.uncounted for work in works), Counter[str]())
+
+
+aten: Final = torch.ops.aten
+# A contraction whose first operand is an added term.
+_ADDED_FIRST: Final = frozenset((aten.addmm, aten.baddbmm, aten.addbmm, aten.addmv))
+SOFTMAXES: Final = frozenset(aten_operations("_softmax _safe_softmax"))
+
+
+class Lineages:
+    """The lineage of every tensor of a run, call by call."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Lineage] = {}
+
+    def __getitem__(self, tensor: TensorRecord) -> Lineage:
+        return self._known.get(tensor.tensor) or tensor.source or Lineage()
+
+    def note(self, call: Call, lineage: Lineage) -> None:
+        """That of the call's results."""
+        self._known.update((tensor.tensor, lineage) for tensor in call.outputs)
+
+    def inherited(self, call: Call) -> Lineage:
+        """The lineage of a call's results. Views and element-wise work keep scores."""
+        known = [self[tensor] for tensor in call.inputs]
+        varies = any(one.varies for one in known)
+        weights = frozenset() if varies else frozenset[str]().union(*(one.weights for one in known))
+        size = call.outputs[0].numel if call.outputs else 0
+        kept = [one for one, tensor in zip(known, call.inputs, strict=True) if one.scores and tensor.numel <= size]
+        if not varies or not kept:
+            return Lineage(varies, weights)
+        return kept[0]._replace(varies=True, weights=weights)
+
+    def after_contraction(self, found: Lineage, call: Call, operation: Any) -> Lineage:
+        """The lineage of a contraction's result: `operation`, if it multiplies activations.
+
+        A learned map of the same size keeps the scores that it is given.
+        """
+        first = 1 if getattr(call.func, "overloadpacket", None) in _ADDED_FIRST else 0
+        operands = [one for one in call.args[first : first + 2] if isinstance(one, TensorRecord) and self[one].varies]
+        if len(operands) == 2:  # noqa: PLR2004
+            return found._replace(scores=operation, mapped=False)
+        size = call.outputs[0].numel
+        same_size = any(self[one].scores is found.scores and one.numel == size for one in call.inputs)
+        return found._replace(scores=found.scores if same_size else None, mapped=True)
+
+
+# What no forward operation has caused, such as a hook on a parameter's gradient.
+_NOBODY: Final[Key] = ("", "backward", None, None)
+
+
+class Operations:
+    """The operations of `run`, in the order in which each first ran.
+
+    An operation is a call in the source: a loop that runs it again adds to it. With `keeps_free` those without costs
+    are kept too, but for views.
+    """
+
+    def __init__(self, run: Run, *, keeps_free: bool = False) -> None:
+        self.works: dict[Key, Work] = {}
+        self.uncounted = Counter(run.missing)
+        """What ran outside all operations, or in the backward pass, and that no table knows."""
+        self.seconds: dict[Key, float] = {}
+        self.keys: dict[int, Key] = {}
+        """`id` of a call -> its operation; functions' parts included."""
+        self._keeps_free = keeps_free
+        self._lineages = Lineages()
+        self._owners = NodeOwners()
+        self._calls: dict[Key, list[Key]] = defaultdict(list)
+        for call in run.calls:
+            if call.phase == "forward":
+                self._forward(call)
+        for key in self.works:
+            self._calls[key[2:]].append(key)
+        for call in run.calls:
+            if call.phase != "forward":
+                self._again(call) if call.phase == "again" else self._backward(call)
+        for one in run.first_saved():
+            self._work(self._maker(one.newest_node)).kept_bytes += one.nbytes
+
+    def _work(self, key: Key) -> Work:
+        if key not in self.works:
+            self.works[key] = Work(key[0], key[1], key)
+        return self.works[key]
+
+    def _charge(self, key: Key, call: Call) -> None:
+        self.keys[id(call)] = key
+        if call.seconds and does_work(call.func):
+            self.seconds[key] = self.seconds.get(key, 0.0) + call.seconds
+
+    def _forward(self, call: Call) -> None:
+        """Add a call to its operation, and note what its results come from."""
+        key = (call.module, call.operation, *call.place)
+        self._charge(key, call)
+        for part in call.parts:
+            self._charge(key, part)
+            self._owners.own(part.next_node, key, has_costs=True)
+            self._lineages.note(part, self._lineages.inherited(part))
+        found = self._lineages.inherited(call)
+        counted = call.costs is None or any(call.costs.values()) or bool(call.uncounted)
+        kept = counted or (self._keeps_free and (bool(call.parts) if call.is_function else does_work(call.func)))
+        if not call.is_function:
+            self._owners.own(call.next_node, key, has_costs=kept)
+        if not kept:
+            if not call.is_function:
+                self._lineages.note(call, found)
+            return
+        work = self._work(key)
+        self._add(work, call)
+        if call.is_function:
+            work.sequence += [part.number for part in call.parts]
+            if call.operation == ATTENTION:
+                operands = attention_operands(call.args, call.kwargs)
+                note_fused(work, operands["query"], operands["key"], operands["value"])
+            return
+        if call.func is None:  # a loop over tokens
+            self._lineages.note(call, Lineage(varies=True))
+            return
+        work.sequence.append(call.number)
+        if getattr(call.func, "overloadpacket", None) in SOFTMAXES:
+            scores = call.args[0]
+            note_softmax(work, scores, self._lineages[scores], call.args[1])
+            found = found._replace(scores=None)
+        elif call.costs and call.costs["macs"]:
+            found = self._lineages.after_contraction(found, call, work)
+        self._lineages.note(call, found)
+
+    def _add(self, work: Work, call: Call) -> None:
+        """Add one call: its costs, its shapes if it is the first, the parameters it takes."""
+        if call.costs is None:
+            work.uncounted[work.operation] += 1
+        else:
+            work.costs.update(call.costs)
+        work.uncounted.update(call.uncounted)
+        work.called([tuple(one.shape) for one in call.inputs], [tuple(one.shape) for one in call.outputs])
+        work.operand_bytes += _operand_bytes(work.name, call.inputs, call.outputs)
+        for tensor in call.inputs:
+            work.weights.update(dict.fromkeys(sorted(self._lineages[tensor].weights)))
+
+    def _maker(self, node: int | None) -> Key:
+        return self._owners.owner(node) or _NOBODY
+
+    def _backward(self, call: Call) -> None:
+        key = self._maker(call.node)
+        self._charge(key, call)
+        if call.costs is None:
+            self.uncounted[f"{call.operation} in the backward pass"] += 1
+        elif call.costs["macs"]:
+            self._work(key).backward_macs += call.costs["macs"]
+
+    def _again(self, call: Call) -> None:
+        """A forward operation that runs again."""
+        key = self._original(call)
+        for part in call.parts or (call,):
+            self._charge(key, part)
+            self._owners.own(part.next_node, key, has_costs=bool(call.costs and any(call.costs.values())))
+        if call.costs is None:
+            self.uncounted[f"{call.operation}, recomputed in the backward pass"] += 1
+        elif key in self.works or call.costs["macs"]:  # not the parts of a function that costs nothing
+            work = self._work(key)
+            work.recomputed = True
+            work.backward_macs += call.costs["macs"]
+            work.recomputed_macs += call.costs["macs"]
+
+    def _original(self, call: Call) -> Key:
+        """The operation that ran first at this call: in the module that runs again, or around the node in need."""
+        around = f"{self._maker(call.node)[0]}."
+        found = [
+            key
+            for key in self._calls.get(call.place, ())
+            if (key[0] == call.module if call.module else not key[0] or around.startswith(f"{key[0]}."))
+        ]
+        if not found:
+            return (call.module or around[:-1], call.operation, *call.place)
+        return max(found, key=lambda key: (len(key[0]), key[1] == call.operation))
+
+
+def _operand_bytes(name: str, given: list[TensorRecord], results: list[TensorRecord]) -> int:
+    """Bytes of inputs, outputs and weights, each tensor once; of a table those of its rows that are read."""
+    held = {(one.tensor, one.shape, one.strides): one.nbytes for one in (*given, *results)}
+    if name == "embedding" and given and results:
+        table, rows = ((one.tensor, one.shape, one.strides) for one in (given[0], results[0]))
+        held[table] = min(held[table], held[rows])
+    return sum(held.values())
+
+
+def note_softmax(softmax: Work, scores: TensorRecord, lineage: Lineage, axis: int) -> None:
+    """If `scores` are a product of two activations, they are attention scores, and the softmax makes the weights."""
+    product: Work | None = lineage.scores
+    if product is None or (lineage.mapped and not _same_matrix(product, scores, axis)):
+        return
+    entries = scores.numel
+    keys = scores.shape[axis]
+    product.entries += entries
+    product.heads = softmax.heads = scores.shape[:-2].numel()
+    # of all calls: those saved for training add up, of those alive at once the largest counts
+    for work, alive, saved in ((product, entries, 0), (softmax, 2 * entries, entries)):
+        before = work.matrix or Matrix(0, 0, 0)
+        work.matrix = Matrix(before.entries + entries, max(before.alive, alive), before.saved + saved)
+    softmax.fused_statistics += entries // keys if keys else 0
+
+
+def _same_matrix(product: Work, scores: TensorRecord, axis: int) -> bool:
+    """Do `scores` have the product's elements, queries and keys? Otherwise a map has made something else."""
+    made = product.outputs[0]
+    queries, keys = scores.shape[-2:] if axis in (-1, len(scores.shape) - 1) else (0, 0)
+    return prod(made) == scores.numel and {queries, keys} == set(made[-2:])
+
+
+def note_fused(attention: Work, q: TensorRecord, k: TensorRecord, v: TensorRecord) -> None:
+    """A fused kernel of q (…, N, K), k (…, M, K), v (…, M, V): no matrix, a log-sum-exp per head and query."""
+    heads, (queries, width), keys = q.shape[:-2].numel(), q.shape[-2:], k.shape[-2]
+    statistics = heads * queries
+    before = attention.matrix.statistics if attention.matrix else 0
+    attention.matrix = Matrix(0, 0, 0, before + statistics)
+    attention.entries += statistics
+    attention.heads = heads
+    attention.fused_entries += heads * queries * keys
+    attention.core = AttentionCore(heads, queries, keys, width, v.shape[-1])

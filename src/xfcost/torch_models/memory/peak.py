@@ -38,10 +38,8 @@ def peak_of_call(call: Callable[[], object], model: nn.Module, inputs: Iterable[
 
 def peak_on(device: str, call: Callable[[], object], model: nn.Module, inputs: Iterable[Tensor]) -> int:
     """Peak bytes of a call of `model` on a device: the device's own figure on CUDA, of live tensors elsewhere."""
-    if not device.startswith("cuda"):
-        return peak_of_call(call, model, inputs)
     with torch.no_grad():
-        return peak_on_cuda(call, device)
+        return peak_on_cuda(call, device) if device.startswith("cuda") else peak_of_call(call, model, inputs)
 
 
 def peak_on_cuda(call: Callable[[], object], device: str) -> int:
@@ -67,11 +65,7 @@ FOR_SPECS: Final = (
 
 
 def check_room(needed: int, device: str, name: str, what: str = "one forward", mend: str = FOR_SPECS) -> None:
-    """Refuse a run that does not fit, before it allocates; `what` names the run, `mend` says how it would fit.
-
-    Raises:
-        NoRoomError: `needed` bytes are more than the tightest limit leaves, which is named.
-    """
+    """Refuse a run that does not fit, before it allocates; `what` names the run, `mend` says how it would fit."""
     limit = limit_on(device)
     if needed > limit.left:
         raise NoRoomError(

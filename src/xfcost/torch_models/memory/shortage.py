@@ -37,12 +37,8 @@ _FILES: Final = {
 
 def tightest() -> Limit:
     """The limit that leaves this process the fewest bytes."""
-    space = address_space_left()
-    return min((Limit(_available(), "free memory"), *cgroup_limits(read_text), *([space] if space else [])))
-
-
-def _available() -> int:
-    return int(psutil.virtual_memory().available)
+    free, space = Limit(int(psutil.virtual_memory().available), "free memory"), address_space_left()
+    return min((free, *cgroup_limits(read_text), *([space] if space else [])))
 
 
 def address_space_left() -> Limit | None:
@@ -84,15 +80,9 @@ _MEND: Final = (
 )
 # Error texts of torch, its libraries and the system for missing memory or threads.
 _SIGNS: Final = (
-    "can't allocate memory",
-    "Cannot allocate memory",
-    "DefaultCPUAllocator",
-    "out of memory",
-    "bad_alloc",
-    "failed to map segment",
-    "can't start new thread",
-    "Resource temporarily unavailable",
-)
+    "can't allocate memory", "Cannot allocate memory", "DefaultCPUAllocator", "out of memory", "bad_alloc",
+    "failed to map segment", "can't start new thread", "Resource temporarily unavailable",
+)  # fmt: skip
 # oneDNN gives no reason. Under an address space limit its generated code does not fit.
 _SIGNS_IN_A_LIMITED_SPACE: Final = ("could not create a primitive", "could not create a memory")
 _REQUEST: Final = re.compile(r"(?:allocate|alloc) (\d+) bytes")
@@ -112,38 +102,21 @@ torch.ones(1 << 20).add_(1)
 
 @contextmanager
 def memory_may_run_out(name: str, doing: str) -> Iterator[None]:
-    """Report a lack of memory while `doing` something with `name` in one line.
-
-    Raises:
-        DeviceError: memory or threads could not be had; other errors pass.
-    """
+    """Report a lack of memory or threads while `doing` something with `name` as a DeviceError; other errors pass."""
     try:
         yield
     except (MemoryError, RuntimeError, ImportError, OSError) as error:
-        if not is_shortage(error):
+        text = str(error)
+        limited = any(sign in text for sign in _SIGNS_IN_A_LIMITED_SPACE) and address_space_left() is not None
+        if not (isinstance(error, MemoryError) or limited or any(sign in text for sign in _SIGNS)):
             raise
-        raise DeviceError(shortage_text(name, doing, error)) from None
-
-
-def is_shortage(error: BaseException) -> bool:
-    """Is the error a lack of memory or of threads?"""
-    if isinstance(error, MemoryError):
-        return True
-    text = str(error)
-    limited = address_space_left() is not None and any(sign in text for sign in _SIGNS_IN_A_LIMITED_SPACE)
-    return limited or any(sign in text for sign in _SIGNS)
-
-
-def shortage_text(name: str, doing: str, error: BaseException) -> str:
-    """What was done, the bytes that it needed, the tightest limit, and a remedy."""
-    request = _REQUEST.search(str(error))
-    if request:
-        needed = int(request[1])
-        what = f"{needed:,} bytes ({size(needed)}) could not be had"
-    else:
-        what = (str(error).strip() or type(error).__name__).splitlines()[0]
-    limit = tightest()
-    return f"{name}: memory ran out while {doing}: {what}; {limit.name} leaves {limit.left:,} bytes; {_MEND}"
+        what = (text.strip() or type(error).__name__).splitlines()[0]
+        if request := _REQUEST.search(text):
+            what = f"{int(request[1]):,} bytes ({size(int(request[1]))}) could not be had"
+        limit = tightest()
+        raise DeviceError(
+            f"{name}: memory ran out while {doing}: {what}; {limit.name} leaves {limit.left:,} bytes; {_MEND}"
+        ) from None
 
 
 def check_torch_loads() -> None:
@@ -151,9 +124,6 @@ def check_torch_loads() -> None:
 
     torch's libraries end the process in that case, which cannot be caught, so another process tries first. Without a
     limit nothing is tried.
-
-    Raises:
-        DeviceError: it fails, with the bytes that are left and what failed.
     """
     left = address_space_left()
     if left is None or "torch" in sys.modules:
@@ -177,14 +147,9 @@ _TOO_LARGE: Final = "overflow"
 
 
 def check_addressable(ledger: Ledger) -> None:
-    """Refuse tensors that torch cannot address, on any device.
-
-    Raises:
-        NoRoomError: one of them has 2⁶³ bytes or more.
-    """
-    largest = max(
-        (max(row.params, row.attention_entries, 0 if row.macs else row.flops) for row in ledger.rows), default=0
-    )
+    """Refuse tensors that torch cannot address, on any device: of 2⁶³ bytes or more."""
+    sizes = (max(row.params, row.attention_entries, 0 if row.macs else row.flops) for row in ledger.rows)
+    largest = max(sizes, default=0)
     needed = largest * ledger.bytes_per_element
     if needed >= _MOST_BYTES:
         raise NoRoomError(
@@ -197,11 +162,7 @@ def check_addressable(ledger: Ledger) -> None:
 
 @contextmanager
 def within_torch(name: str) -> Iterator[None]:
-    """Report a tensor that torch cannot address, also a temporary one, as a DeviceError.
-
-    Raises:
-        DeviceError: a tensor is too large for torch.
-    """
+    """Report a tensor that torch cannot address, also a temporary one, as a DeviceError."""
     try:
         yield
     except RuntimeError as error:
@@ -216,11 +177,7 @@ def within_torch(name: str) -> Iterator[None]:
 
 @contextmanager
 def batch_statistics(name: str) -> Iterator[None]:
-    """In training a batch norm computes the statistics of its batch.
-
-    Raises:
-        DeviceError: a channel has a single value, which has no variance.
-    """
+    """Report a batch norm whose channel has a single value, which has no variance, as a DeviceError."""
     try:
         yield
     except ValueError as error:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.torch_models.build import BuiltModel
+from xfcost.torch_models.memory.peak import peak_on_cuda
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.private_torch import pytree
 
@@ -21,14 +22,8 @@ _RATE: Final = 1e-9
 class Lion(torch.optim.Optimizer):
     """The sign of an average of gradients (Chen et al. 2023, algorithm 2). torch.optim does not have it."""
 
-    def __init__(
-        self,
-        params: Iterable[Tensor],
-        lr: float = 1e-4,
-        betas: tuple[float, float] = (0.9, 0.99),
-        weight_decay: float = 0.01,
-    ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+    def __init__(self, params: Iterable[Tensor], lr: float = 1e-4) -> None:
+        super().__init__(params, {"lr": lr, "betas": (0.9, 0.99), "weight_decay": 0.01})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -46,19 +41,14 @@ class Lion(torch.optim.Optimizer):
                 state["mean"].lerp_(parameter.grad, 1 - mean_beta)
 
 
-_MADE: Final[dict[str, Callable[..., torch.optim.Optimizer]]] = {
-    "adamw": torch.optim.AdamW,
-    "sgd": torch.optim.SGD,
-    "momentum": partial(torch.optim.SGD, momentum=0.9),
-    "adafactor": torch.optim.Adafactor,
-}
-
-
 def optimizer(name: str, model: nn.Module, *, lists: bool) -> torch.optim.Optimizer:
     """torch's own optimizer; `lists`: one kernel for all parameters if possible, as torch does on CUDA."""
     if name == "lion":
         return Lion(model.parameters(), lr=_RATE)
-    return _MADE[name](model.parameters(), lr=_RATE, foreach=lists)
+    if name in ("sgd", "momentum"):
+        return torch.optim.SGD(model.parameters(), _RATE, 0.9 if name == "momentum" else 0.0, foreach=lists)
+    made = {"adamw": torch.optim.AdamW, "adafactor": torch.optim.Adafactor}[name]
+    return made(model.parameters(), lr=_RATE, foreach=lists)
 
 
 class Stepping:
@@ -92,8 +82,10 @@ class Stepping:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def peak(self) -> int:
-        """Peak bytes of live tensors in two steps, the second with optimizer states. Works on `meta` too."""
+    def peak(self, device: str = "meta") -> int:
+        """Peak bytes: CUDA's own figure; elsewhere of live tensors in two steps, the second with optimizer states."""
+        if device.startswith("cuda"):
+            return peak_on_cuda(self, device)
         self.optimizer = self._optimizer()
         recorder = Recorder(self.model, self.inputs, calls=False, numbers_on_meta=True)
         with recorder.of(self.model):

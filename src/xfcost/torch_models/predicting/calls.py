@@ -20,6 +20,7 @@ from xfcost.torch_models.timing.systems import UPDATE
 
 OUTSIDE: Final = ""
 """Stands for the row of what runs outside all rows."""
+Before = Callable[[], object] | None
 
 
 class Recorded(NamedTuple):
@@ -36,11 +37,7 @@ class Recorded(NamedTuple):
 
 
 def recorded(
-    model: nn.Module,
-    inputs: tuple[Any, ...],
-    clock: Clock | None = None,
-    times: int = 1,
-    before: Callable[[], object] | None = None,
+    model: nn.Module, inputs: tuple[Any, ...], clock: Clock | None = None, times: int = 1, before: Before = None
 ) -> Recorded:
     """The calls of `model(*inputs)`.
 
@@ -53,7 +50,7 @@ def recorded(
     return _recorded(recorder.run, lambda call: call.module, recorder.run.modules)
 
 
-def _repeated(recorder: Recorder, run: Callable[[], object], times: int, before: Callable[[], object] | None) -> None:
+def _repeated(recorder: Recorder, run: Callable[[], object], times: int, before: Before) -> None:
     for _ in range(1 if recorder.clock is None else times + 1):
         if before is not None:
             with disable_current_modes():
@@ -76,16 +73,11 @@ def _recorded(run: Run, place_of: Callable[[Call], str], modules: Mapping[str, i
 
 
 def recorded_step(
-    live: BuiltModel,
-    stepping: Stepping,
-    clock: Clock | None = None,
-    times: int = 1,
-    before: Callable[[], object] | None = None,
+    live: BuiltModel, stepping: Stepping, clock: Clock | None = None, times: int = 1, before: Before = None
 ) -> Recorded:
-    """The calls of a step by row (not by module); those of the optimizer stand under `update`.
+    """The same of a step by row (not by module); the calls of the optimizer stand under `update`.
 
-    With a `clock` real tensors are computed, and every call is timed; `before` is called before each run. A call of the
-    backward pass belongs to the row that made its autograd node.
+    A call of the backward pass belongs to the row that made its autograd node.
     """
     if not stepping.optimizer.state:  # the optimizer makes its states, as the first step of many does
         for parameter in stepping.model.parameters():

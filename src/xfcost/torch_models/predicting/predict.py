@@ -73,11 +73,7 @@ class Predictor:
         return Seconds(dict(rows), sum(places.values()), unknown)
 
     def step_seconds(self, make: Callable[[], BuiltModel], optimizer: str) -> Seconds:
-        """The seconds of one training step of the model that `make` builds on `meta`.
-
-        Raises:
-            UsageError: the calibration ran no training steps.
-        """
+        """The seconds of one training step of the model that `make` builds on `meta`."""
         live = make()
         stepping = Stepping(live, optimizer, lists=self.calibration.machine.device.startswith("cuda"))
         found = recorded_step(live, stepping)
@@ -87,13 +83,9 @@ class Predictor:
         return Seconds(rows, whole, unknown, rows.pop(UPDATE, 0.0))
 
     def by_place(
-        self,
-        calls: Mapping[tuple[Place, LayoutCall], int],
-        views: Mapping[Place, int],
-        modules: Mapping[Place, int],
-        *,
-        trained: bool = False,
-    ) -> tuple[dict[Place, float], dict[str, float]]:
+        self, calls: Mapping[tuple[Place, LayoutCall], int], views: Mapping[Place, int], modules: Mapping[Place, int],
+        *, trained: bool = False,
+    ) -> tuple[dict[Place, float], dict[str, float]]:  # fmt: skip
         """Seconds of every place of a run, a module or an operation; and of operations that were never measured.
 
         `calls`, `views` and calls of `modules` are counted by place.
@@ -149,18 +141,13 @@ def interval_of(errors: Sequence[float]) -> tuple[float, float]:
     """Factors of a prediction that hold nine in ten of the truths, `errors` being logarithms of truth/prediction."""
     if not errors:
         return 1 / _UNKNOWN_FACTOR, _UNKNOWN_FACTOR
-    sizes = sorted(abs(error) for error in errors)
+    sizes = sorted(map(abs, errors))
     widest = sizes[min(math.ceil(_SHARE * (len(sizes) + 1)), len(sizes)) - 1]
     return math.exp(-widest), math.exp(widest)
 
 
 def predicted(system: System, predictor: Predictor) -> Ledger:
-    """The system's ledger with predicted seconds, of each row per block and in all.
-
-    Raises:
-        DeviceError: in a training step a batch norm has one value per channel.
-        UsageError: a training step is to be predicted, and the calibration ran none.
-    """
+    """The system's ledger with predicted seconds, of each row per block and in all."""
     ledger, text, built = system.ledger, system.ledger.generation, partial(build, system.architecture)
     with no_compiler():
         if ledger.training is not None:

@@ -67,33 +67,26 @@ def samples_of(baseline: Baseline, measured: Mapping[Features, float]) -> tuple[
 
 
 def joined(first: Iterable[Samples], more: Iterable[Samples]) -> tuple[Samples, ...]:
-    """Two sets of samples as one.
-
-    Raises:
-        UsageError: their calls of one kind have not equally many numbers.
-    """
+    """Two sets of samples as one."""
     kinds: dict[tuple[str, str], Samples] = {}
     for one in (*first, *more):
-        before = kinds.get((one.operation, one.variant))
+        before, both = kinds.get((one.operation, one.variant)), one
         if before is not None:
             _check(one.operation, len(one.numbers[0]), len(before.numbers[0]))
-        kinds[one.operation, one.variant] = (
-            one
-            if before is None
-            else msgspec.structs.replace(one, numbers=before.numbers + one.numbers, ratios=before.ratios + one.ratios)
-        )
+            numbers, ratios = before.numbers + one.numbers, before.ratios + one.ratios
+            both = msgspec.structs.replace(one, numbers=numbers, ratios=ratios)
+        kinds[one.operation, one.variant] = both
     return tuple(kinds.values())
 
 
 class Regression:
-    """Predicts seconds of calls from the samples of a calibration."""
+    """Predicts seconds of calls from the samples of a calibration.
+
+    Raises:
+        UsageError: calls of one operation have not equally many numbers.
+    """
 
     def __init__(self, baseline: Baseline, samples: Iterable[Samples]) -> None:
-        """Take the points of a calibration.
-
-        Raises:
-            UsageError: calls of one operation have not equally many numbers.
-        """
         self.baseline = baseline
         self._kinds: dict[tuple[str, str], Points] = {}
         operations: dict[str, list[Points]] = defaultdict(list)
@@ -110,21 +103,15 @@ class Regression:
         }
 
     def __call__(self, found: Features) -> Predicted:
-        """The seconds of a call with such features.
-
-        Raises:
-            UsageError: the measured calls of its operation have another number of sizes.
-        """
-        known: Known = "kind"
-        points = self._kinds.get((found.operation, found.variant))
+        """The seconds of a call with such features."""
+        kind, operation = self._kinds.get((found.operation, found.variant)), self._operations.get(found.operation)
+        points, seconds = operation if kind is None else kind, baseline_seconds(self.baseline, found)
         if points is None:
-            points = self._operations.get(found.operation)
-            known = "none" if points is None else "operation"
-        seconds = baseline_seconds(self.baseline, found)
-        if points is None:
-            return Predicted(seconds, known)
+            return Predicted(seconds, "none")
         _check(found.operation, points.numbers.shape[1], len(found.numbers))
-        return Predicted(seconds * exp(_local(points, np.array(found.numbers))), known)
+        return Predicted(
+            seconds * exp(_local(points, np.array(found.numbers))), "operation" if kind is None else "kind"
+        )
 
 
 def _check(operation: str, measured: int, expected: int) -> None:

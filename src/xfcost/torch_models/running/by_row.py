@@ -36,24 +36,25 @@ def rows_by_path(
         elif any(each.values()):
             work = [f"{count} {quantity}" for quantity, count in each.items() if count]
             loose.append(f"{name or 'the model itself'}: {', '.join(work)} outside the leaves of any mechanism")
+    made = []
     for path, repeated in found.items():
         if any(each != repeated[0] for each in repeated):
             different = sorted({str(dict(each)) for each in repeated})
             loose.append(f"{path}: repeated blocks differ: {', '.join(different)}")
-    made = [_row(path, repeated) for path, repeated in found.items()]
+        own: dict[str, Any] = dict(repeated[0])
+        cache = Cached(cached) if (cached := own.pop("cached", 0)) else None
+        made.append(Operation(path=path, title=path, times=len(repeated), cache=cache, **own))
     return made, loose
 
 
-def _row(path: str, repeated: list[Mapping[str, int]]) -> Operation:
-    costs: dict[str, Any] = dict(repeated[0])
-    cached = costs.pop("cached", 0)
-    return Operation(path=path, title=path, times=len(repeated), cache=Cached(cached) if cached else None, **costs)
+def leaf_names(model: nn.Module) -> list[str]:
+    """The dotted path of each leaf."""
+    return [name for name, module in model.named_modules() if next(module.children(), None) is None]
 
 
 def leaf_rows(model: nn.Module, rows: Mapping[str, str]) -> dict[str, str]:
     """The dotted path of each leaf that has a row -> the row's path."""
-    leaves = (name for name, module in model.named_modules() if next(module.children(), None) is None)
-    return {name: path for name in leaves if (path := row_path(name, rows)) is not None}
+    return {name: path for name in leaf_names(model) if (path := row_path(name, rows)) is not None}
 
 
 # Names of inner modules that are not part of a row's name.
@@ -122,7 +123,7 @@ def dispatched_rows(
     `rows` maps the path of a component's module to the path of its row.
     """
     found = dispatch(model, inputs)
-    leaves = [name for name, module in model.named_modules() if next(module.children(), None) is None]
+    leaves = leaf_names(model)
     ran = {name: found.modules.get(name, Counter()) for name in dict.fromkeys((*leaves, *found.modules))}
     costs = {name: {quantity: each[quantity] for quantity in RUN} for name, each in ran.items()}
     rows_found, outside = rows_by_path(costs, leaves, rows)
@@ -146,11 +147,7 @@ class Trained(NamedTuple):
 def train(model: nn.Module, inputs: tuple[Any, ...]) -> Trained:
     """One forward of `model`, and the backward pass of the sum of its outputs."""
     recorder = Recorder(model)
-    leaves = {
-        name
-        for name, module in model.named_modules()
-        if next(module.children(), None) is None or isinstance(module, ReversibleRun)
-    }
+    reversible = {name for name, module in model.named_modules() if isinstance(module, ReversibleRun)}
     with ExitStack() as stack:
         stack.enter_context(shapes_on_meta())
         stack.enter_context(recorder.of(model))
@@ -158,28 +155,23 @@ def train(model: nn.Module, inputs: tuple[Any, ...]) -> Trained:
         with recorder.saving():
             outputs = model(*inputs)
         recorder.differentiate(outputs)
-    return trained(recorder.run, leaves)
+    return trained(recorder.run, {*leaf_names(model), *reversible})
 
 
 def trained(run: Run, leaves: set[str]) -> Trained:
     """The passes by leaf. A reversible run saves its tensors outside its leaves."""
     found = Trained(Counter(), Counter(), Counter())
-    makers = run.node_modules()
+    makers, leaf = run.node_modules(), {name: name for name in leaves}
     for call in run.calls:
         macs = call.costs["macs"] if call.costs else 0
         if call.phase == "forward":
-            found.forward[_leaf(call.module, leaves)] += macs
+            found.forward[leaf.get(call.module, "")] += macs
         else:
-            inside = _leaf(call.module, leaves) if call.phase == "again" else ""
-            found.backward[inside or _leaf(makers.owner(call.node) or "", leaves)] += macs
+            inside = leaf.get(call.module) if call.phase == "again" else None
+            found.backward[inside or leaf.get(makers.owner(call.node) or "", "")] += macs
     for one in run.first_saved():
-        found.saved[_leaf(one.module, leaves)] += one.nbytes
+        found.saved[leaf.get(one.module, "")] += one.nbytes
     return found
-
-
-def _leaf(module: str, leaves: set[str]) -> str:
-    """The innermost leaf that runs: a module in whose children nothing runs is none itself."""
-    return module if module in leaves else ""
 
 
 def trained_rows(

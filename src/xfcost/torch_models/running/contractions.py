@@ -274,5 +274,5 @@ LOOPS: Final[dict[Formula, str]] = {
 }
 QUANTISED: Final[dict[Formula, str]] = {
     _quantised: """linear linear_relu linear_dynamic linear_relu_dynamic linear_dynamic_fp16 linear_relu_dynamic_fp16
-    conv2d conv2d_relu""",
+    conv2d conv2d_relu"""
 }

@@ -70,13 +70,11 @@ def _by_torch(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result
 
 @cache
 def _is_view(packet: Any) -> bool:
-    overload = getattr(packet, packet.overloads()[0])
-    return bool(overload.is_view)
+    return bool(getattr(packet, packet.overloads()[0]).is_view)
 
 
 def _makes_floats(result: Any) -> bool:
-    parts = result if isinstance(result, tuple | list) else (result,)
-    return any(is_float(part) for part in parts)
+    return any(map(is_float, result if isinstance(result, tuple | list) else (result,)))
 
 
 @cache
@@ -99,10 +97,8 @@ def does_work(func: Any) -> bool:
     return not (getattr(func, "is_view", False) or operation_name(func) in _NO_WORK)
 
 
-@cache
-def is_composite(func: Any) -> bool:
-    """Is it made of other operations alone? Under `torch.inference_mode` the dispatcher sees it, and not its parts."""
-    return can_decompose(func)
+# Is it made of other operations alone? Under `torch.inference_mode` the dispatcher sees it, and not its parts.
+is_composite: Final = cache(can_decompose)
 
 
 # ── functions that reach the dispatcher as several operations ──

@@ -41,7 +41,7 @@ class _Loop(NamedTuple):
     """Of what the loop makes."""
     saves: list[int]
     """The arguments that it saves."""
-    calls: tuple[StepCalls, StepCalls] | None
+    calls: tuple[StepCalls, ...] | None
     """Forward and backward, for a prediction."""
     results: Any
     """Of a few steps: as its results lie in memory."""
@@ -100,19 +100,13 @@ def _all_steps(recorder: Recorder, loop: Callable[..., Any], args: tuple[Any, ..
     def linear(fewer: int, further: int) -> int:
         return fewer + (further - fewer) * (steps - _FEW) // (_MORE - _FEW)
 
-    calls = None
-    if few.calls is not None and more.calls is not None:
-        forward, backward = (
-            in_all_steps(*each, (_FEW, _MORE), steps) for each in zip(few.calls, more.calls, strict=True)
-        )
-        calls = forward, backward
+    pairs = zip(few.calls or (), more.calls or (), strict=True)
+    names = few.costs.keys() | more.costs.keys()
     return more._replace(
-        costs=Counter(
-            {name: linear(few.costs[name], more.costs[name]) for name in few.costs.keys() | more.costs.keys()}
-        ),
+        costs=Counter({name: linear(few.costs[name], more.costs[name]) for name in names}),
         backward_macs=linear(few.backward_macs, more.backward_macs),
         saved_bytes=linear(few.saved_bytes, more.saved_bytes),
-        calls=calls,
+        calls=tuple(in_all_steps(*each, (_FEW, _MORE), steps) for each in pairs) or None,
     )
 
 
@@ -147,7 +141,7 @@ def _first_steps(
     kept = list(inner.run.first_saved())
     saved_bytes = sum(one.nbytes for one in kept if one.storage not in own)
     saves = [own[one.storage] for one in kept if one.storage in own]
-    calls = (calls_of(inner.run, backward=False), calls_of(inner.run, backward=True)) if inner.for_prediction else None
+    calls = calls_of(inner.run) if inner.for_prediction else None
     return _Loop(costs, backward, saved_bytes, saves, calls, results, gradients)
 
 

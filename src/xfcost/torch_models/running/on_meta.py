@@ -31,11 +31,7 @@ _INDICES: Final[dict[Any, tuple[int, str]]] = {
 
 
 def check_indices(func: Any, args: Sequence[Any]) -> None:
-    """Refuse indices that kernels refuse; torch's shape formulas take them (those of embeddings in old versions alone).
-
-    Raises:
-        RuntimeError: they are no whole numbers of 32 or 64 bits.
-    """
+    """Refuse indices that kernels refuse; torch's shape formulas take them (of embeddings in old versions alone)."""
     place, message = _INDICES.get(func, (None, ""))
     if place is not None and args[place].dtype not in (torch.int32, torch.int64):
         raise RuntimeError(message.format(args[place].dtype))

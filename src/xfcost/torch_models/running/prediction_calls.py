@@ -62,11 +62,7 @@ class StepCalls(NamedTuple):
 
 
 def layout_call(call: Call) -> LayoutCall | None:
-    """A recorded call by its layouts; None of one that only makes another view of a tensor.
-
-    Raises:
-        TypeError: a tensor is nested.
-    """
+    """A recorded call by its layouts; None of one that only makes another view of a tensor."""
     inputs, outputs = (tuple(map(_layout, tensors)) for tensors in (call.inputs, call.outputs))
     if call.operation == ATTENTION:
         return LayoutCall(FUSED_ATTENTION, inputs, outputs, (bool(call.kwargs.get("is_causal", False)),))
@@ -130,10 +126,11 @@ def calls_by_place(
     return calls, views
 
 
-def calls_of(run: Run, *, backward: bool) -> StepCalls:
-    """The calls of a forward, or of a backward pass."""
-    calls, views = calls_by_place(run, lambda call: (call.phase != "forward") is backward)
-    return StepCalls(Counter({call: times for (wanted, call), times in calls.items() if wanted}), views[True])
+def calls_of(run: Run) -> tuple[StepCalls, StepCalls]:
+    """The calls of a forward, and of a backward pass."""
+    calls, views = calls_by_place(run, lambda call: call.phase == "forward")
+    phases = [{call: times for (place, call), times in calls.items() if place is phase} for phase in (True, False)]
+    return StepCalls(Counter(phases[0]), views[True]), StepCalls(Counter(phases[1]), views[False])
 
 
 def in_all_steps(fewer: StepCalls, more: StepCalls, numbers: tuple[int, int], steps: int) -> StepCalls:

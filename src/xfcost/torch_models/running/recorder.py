@@ -119,11 +119,6 @@ class Recorder(TorchDispatchMode):
         for tensor in inputs:
             self.storage(tensor, made=True)
 
-    @property
-    def takes_functions(self) -> bool:
-        """Does a function that starts now count as one operation?"""
-        return self.calls and self.inside is None and self._again is None and not self.paused
-
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Nothing is compiled here; torch would import its compiler, which takes a second."""
@@ -231,6 +226,10 @@ class Recorder(TorchDispatchMode):
             self.run.calls.append(inside)
         return result
 
+    def takes_functions(self) -> bool:
+        """Does a function that starts now count as one operation?"""
+        return self.calls and self.inside is None and self._again is None and not self.paused
+
     def attention(self, args: Any, kwargs: Any) -> Any:
         """Fused attention: one operation on every device."""
         if self.for_prediction and torch.is_grad_enabled():
@@ -238,15 +237,15 @@ class Recorder(TorchDispatchMode):
         if self._again is not None and not args[0].is_meta:
             with disable_current_modes():
                 return self._repeated(F.scaled_dot_product_attention, args, kwargs, self._again)
-        run = partial(attention, args, kwargs, self._differentiated)
+
+        def differentiated(macs: int) -> None:
+            if self.calls:  # its backward pass runs on `meta`
+                self.note("scaled_dot_product_attention_backward", Counter(macs=macs))
+
+        run = partial(attention, args, kwargs, differentiated)
         if not self.calls or self.inside is not None:
             return run()
         return self.function(F.scaled_dot_product_attention, run, args, kwargs, attention_costs)
-
-    def _differentiated(self, macs: int) -> None:
-        """The backward pass of fused attention on `meta` runs."""
-        if self.calls:
-            self.note("scaled_dot_product_attention_backward", Counter(macs=macs))
 
     def note(self, name: str, costs: Costs, steps: Any = None, args: Any = (), result: Any = ()) -> None:
         """Note what runs for the autograd node that runs, or for the running module, and that no dispatcher shows."""
@@ -295,8 +294,7 @@ class Recorder(TorchDispatchMode):
         """Record in another thread, for the module of this path, which gave it work."""
         own = self.another()
         own.clock, own.run, own.stacks, own.lock, own.phase = self.clock, self.run, self.stacks, self.lock, self.phase
-        own.running = [path]
-        own.stacks[threading.get_ident()] = own.running
+        own.running = own.stacks[threading.get_ident()] = [path]
         if self.is_saving:
             self.run.missing["saved activations of another thread"] += 1
         try:
@@ -353,9 +351,6 @@ class Recorder(TorchDispatchMode):
 
         Then only a clock stands between two calls. What a recorded run does there would empty the first caches and let
         the other threads fall asleep: a call of microseconds would take twice as long.
-
-        Raises:
-            RuntimeError: a run made other calls than the first.
         """
         expected = sum(call.operation == ATTENTION or not is_free(call.func) for call in self.run.dispatched())
         if self._again is not None:
@@ -424,8 +419,8 @@ class _Functions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given, recorder = kwargs or {}, self.recorder
-        if func is F.multi_head_attention_forward:
-            with _looked_into(), self:
+        if func is F.multi_head_attention_forward:  # it runs its own lines, instead of asking this mode again
+            with _LOOKING, patch.object(F, "has_torch_function", lambda tensors: False), self:
                 return func(*args, **given)
         if func is F.scaled_dot_product_attention:
             return recorder.attention(args, given)
@@ -434,17 +429,10 @@ class _Functions(TorchFunctionMode):
         if recorder.calls and recorder.phase == "backward":
             return recorder.part_of_backward(func, args, given)
         costs = OUTER.get(func) or COMPLETE.get(func)
-        if costs is None or not recorder.takes_functions:
+        if costs is None or not recorder.takes_functions():
             return func(*args, **given)
         run = partial(func, *args, **given)
         return recorder.function(func, run, args, given, costs, names_unknown=func in OUTER)
-
-
-@contextmanager
-def _looked_into() -> Iterator[None]:
-    """Let a function of torch run its own lines, instead of asking the mode again."""
-    with _LOOKING, patch.object(F, "has_torch_function", lambda tensors: False):
-        yield
 
 
 def _batch_norm(args: Any, kwargs: Any) -> Any:
@@ -458,8 +446,8 @@ def _batch_norm(args: Any, kwargs: Any) -> Any:
 def _number_of(tensor: Tensor) -> int:
     """Its number; of a view that autograd made, without one, that of what it is a view of."""
     number: int | None = getattr(tensor, _NUMBER, None)
-    if number is None and (base := base_of(tensor)) is not None:
-        number = getattr(base, _NUMBER, None)
+    if number is None:
+        number = getattr(base_of(tensor), _NUMBER, None)
     if number is None:
         number = next(_numbers)
         setattr(tensor, _NUMBER, number)
@@ -489,8 +477,5 @@ def strided_parts(tensor: Tensor) -> tuple[Tensor, ...]:
 
 def differentiate(outputs: Any) -> None:
     """The backward pass of the sum of all `outputs` that have a gradient."""
-    tensors = tuple(
-        output for output in pytree.tree_iter(outputs) if isinstance(output, Tensor) and output.requires_grad
-    )
-    gradients = tuple(torch.ones_like(output) for output in tensors)
-    run_backward(tensors, gradients)
+    tensors = tuple(one for one in pytree.tree_iter(outputs) if isinstance(one, Tensor) and one.requires_grad)
+    run_backward(tensors, tuple(map(torch.ones_like, tensors)))

@@ -48,19 +48,14 @@ def unregister(operation: str) -> None:
 def registered_costs(
     operation: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
 ) -> Counter[str] | None:
-    """The user's count of a call of `operation`; None without one.
-
-    Raises:
-        UsageError: the user's function returned something else than counts.
-    """
+    """The user's count of a call of `operation`; None without one."""
     count = _COUNTS.get(operation)
     if count is None:
         return None
     found = count(*args, out=result, **kwargs)
-    if isinstance(found, int) and not isinstance(found, bool):
-        return Counter(macs=found, flops=2 * found)
-    if isinstance(found, Mapping) and set(found) <= set(QUANTITIES) and all(_is_count(n) for n in found.values()):
-        return Counter({"flops": 2 * found.get("macs", 0), **found})
+    counts = {"macs": found} if isinstance(found, int) else found
+    if isinstance(counts, Mapping) and set(counts) <= set(QUANTITIES) and all(map(_is_count, counts.values())):
+        return Counter({"flops": 2 * counts.get("macs", 0), **counts})
     raise UsageError(
         f"the count of {operation} returned {shown(found)}; expected MACs as a whole number, "
         f"or a dictionary of whole numbers with keys among {', '.join(QUANTITIES)}"

@@ -75,11 +75,7 @@ def without_fast_path() -> Iterator[None]:
 
 @contextmanager
 def without_autocast() -> Iterator[None]:
-    """Refuse the autocast of the CPU, which `meta` ignores: fake tensors have its dtypes.
-
-    Raises:
-        TypeError: it is on, or the model turns it on.
-    """
+    """Refuse the autocast of the CPU by a TypeError, as `meta` ignores it: fake tensors have its dtypes."""
     entered = torch.autocast.__enter__
 
     def enter(self: torch.autocast) -> Any:
@@ -178,9 +174,7 @@ def handed_to_numpy(found: Counter[str]) -> Iterator[None]:
 
     `numpy.asarray` calls Tensor.numpy, so it counts too.
     """
-    own, to_numpy = vars(Tensor).get("numpy"), Tensor.numpy
-
-    inside = False
+    to_numpy, inside = Tensor.numpy, False
 
     def counted(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
         nonlocal inside
@@ -194,14 +188,8 @@ def handed_to_numpy(found: Counter[str]) -> Iterator[None]:
         finally:
             inside = False
 
-    setattr(Tensor, "numpy", counted)  # noqa: B010 - a plain assignment is refused for its type
-    try:
+    with patch.object(Tensor, "numpy", counted):  # torch's method is defined in the base class
         yield
-    finally:
-        if own is None:  # torch's method is defined in the base class
-            delattr(Tensor, "numpy")
-        else:
-            setattr(Tensor, "numpy", own)  # noqa: B010
 
 
 # ── the model ──

@@ -8,8 +8,6 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import psutil
@@ -26,11 +24,7 @@ Clock = Callable[[], float]
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that this machine does not have.
-
-    Raises:
-        DeviceError: with the devices that are.
-    """
+    """Refuse a device that this machine does not have."""
     devices = ["cpu", *["cuda"] * torch.cuda.is_available(), *["mps"] * torch.backends.mps.is_available()]
     kind, _, index = device.partition(":")
     if kind in devices and (
@@ -43,32 +37,22 @@ def check_device(device: str) -> None:
 
 def waiting_clock(device: str, clock: Clock = time.perf_counter) -> Clock:
     """`clock`, read when `device` has finished its work."""
-    wait: Callable[[], None] = lambda: None  # noqa: E731 - the CPU has finished
-    if device.startswith("cuda"):
-        wait = partial(torch.cuda.synchronize, device)
-    elif device == "mps":
-        wait = torch.mps.synchronize
 
     def waited() -> float:
-        wait()
+        if device.startswith("cuda"):
+            torch.cuda.synchronize(device)
+        elif device == "mps":
+            torch.mps.synchronize()
         return clock()
 
     return waited
 
 
 def machine(device: str) -> str:
-    """The name of the GPU or the processor."""
+    """The name of the GPU, or of the processor as the system reports it, otherwise its architecture."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
-    return cpu_name()
-
-
-def cpu_name() -> str:
-    """The processor's name as the system reports it, otherwise its architecture."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
+    lines = (read_text("/proc/cpuinfo") or "").splitlines()
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, "") or platform.processor() or platform.machine()
 
@@ -196,11 +180,7 @@ _LOST: Final = re.compile(r"CUDA error|CUDA driver|HIP error|no longer available
 
 @contextmanager
 def on_device(name: str, device: str, dtype: str) -> Iterator[None]:
-    """Report a missing kernel, a lost device and a failed compilation in one line; other errors pass.
-
-    Raises:
-        DeviceError: one of these.
-    """
+    """Report a missing kernel, a lost device and a failed compilation as a DeviceError; other errors pass."""
     try:
         yield
     except Exception as error:

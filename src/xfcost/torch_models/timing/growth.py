@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from xfcost.ledger.measurements import Memory
-from xfcost.torch_models.memory.peak import check_room, on_cpu
+from xfcost.torch_models.memory.peak import check_room, on_cpu, peak_on_cuda
 from xfcost.torch_models.timing.devices import on_device
 from xfcost.torch_models.timing.systems import OnDevice
 
@@ -34,10 +34,6 @@ def memory_of(entrant: OnDevice, device: str, begin: Callable[[], None], *, back
     """Predicted and measured peak of building what is timed and running it; None where the system has no figure.
 
     `begin` is called when it is known to fit, before it is built; `backward`: does it run a backward pass?
-
-    Raises:
-        NoRoomError: it does not fit; nothing is allocated.
-        DeviceError: torch can't lay it out, or the device has no kernel for it.
     """
     check_room(entrant.needed, device, entrant.name, entrant.what, entrant.mend)
     begin()
@@ -55,8 +51,10 @@ def peak_of(run: Callable[[], None], device: str, *, backward: bool) -> int | No
     """The bytes that `run` takes at most, on a device that it uses; None where the system has no figure."""
     _warm_up(device, backward=backward)
     gc.collect()
-    if device.startswith("cuda"):
-        return _allocated(run, device)
+    if device.startswith("cuda"):  # the peak of torch's allocator over what it holds before
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        return peak_on_cuda(run, device) - int(before)
     return _growth(run) if on_cpu(device) else None
 
 
@@ -78,16 +76,6 @@ def _resident(field: str) -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def _allocated(run: Callable[[], None], device: str) -> int:
-    """The peak of torch's allocator over what it holds before."""
-    torch.cuda.synchronize(device)
-    before = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    run()
-    torch.cuda.synchronize(device)
-    return int(torch.cuda.max_memory_allocated(device) - before)
-
-
 def repeat(call: Callable[[], object]) -> None:
     """Call it until the heap hardly grows."""
     started = time.monotonic()
@@ -100,12 +88,7 @@ def repeat(call: Callable[[], object]) -> None:
 def _warm_up(device: str, *, backward: bool) -> None:
     """Run the usual kernels on tiny tensors, so that their code and workspace are there."""
     with torch.device(device), torch.set_grad_enabled(backward):
-        layers = [
-            nn.Conv2d(3, 8, 3, padding=1),
-            nn.BatchNorm2d(8),
-            nn.GELU(),
-            nn.Conv2d(8, 8, 3, padding=1, groups=8),
-        ]
+        layers = [nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.GELU(), nn.Conv2d(8, 8, 3, padding=1, groups=8)]
         model = nn.Sequential(*layers, nn.Flatten(2), nn.LayerNorm(64), nn.Linear(64, 64), nn.Softmax(-1))
         answer = model(torch.randn(2, 3, 8, 8))
         torch.bmm(torch.randn(4, 8, 8), torch.randn(4, 8, 8))

@@ -11,6 +11,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count as count_from
 from typing import Any, Final
 
 import torch
@@ -45,17 +47,17 @@ def _around_leaves(
     live: BuiltModel, leave: Callable[[str, nn.Module, Any], None], enter: Callable[[str], None] = lambda path: None
 ) -> Iterator[None]:
     """Call `enter` with a row's path before each of its leaves runs, and `leave` with the leaf's tensors afterwards."""
+
+    def before(path: str, module: nn.Module, inputs: Any) -> None:
+        enter(path)
+
+    def after(path: str, module: nn.Module, *tensors: Any) -> None:
+        leave(path, module, tensors)
+
     with ExitStack() as hooks:
         for path, module in leaves(live):
-
-            def before(module: nn.Module, inputs: Any, path: str = path) -> None:
-                enter(path)
-
-            def after(module: nn.Module, inputs: Any, given: Any, outputs: Any, path: str = path) -> None:
-                leave(path, module, (inputs, given, outputs))
-
-            hooks.enter_context(module.register_forward_pre_hook(before))
-            hooks.enter_context(module.register_forward_hook(after, with_kwargs=True))
+            hooks.enter_context(module.register_forward_pre_hook(partial(before, path)))
+            hooks.enter_context(module.register_forward_hook(partial(after, path), with_kwargs=True))
         yield
 
 
@@ -152,7 +154,7 @@ def tensor_bytes(values: Any) -> int:
 def training_bytes(architecture: Architecture, optimizer: str) -> dict[str, int]:
     """Bytes of each row in a step of training on `meta`, but for the weights that the forward reads.
 
-    In the forward its inputs and outputs. In the backward pass the gradients of these and of its weights, and what
+    In the forward its inputs and outputs; in the backward pass the gradients of these and of its weights, and what
     autograd saved for it. A table that other rows read has its gradient alone.
     """
     live = build(architecture)
@@ -201,8 +203,7 @@ def generation_bytes(prefill: dict[str, int], step: Architecture, positions: Seq
     found = {f"prefill.{path}": held for path, held in prefill.items()}
     if not positions:
         return found
-    live = build(step)
-    looked = 0
+    live, looked = build(step), count_from(1)
 
     def held(tokens: int) -> dict[str, int]:
         set_position(live.model, tokens - 1)
@@ -211,9 +212,7 @@ def generation_bytes(prefill: dict[str, int], step: Architecture, positions: Seq
     paths = list(held(positions[-1] + 1))
 
     def few(tokens: int) -> Costs:
-        nonlocal looked
-        looked += 1
-        if looked > _MOST_STEPS:
+        if next(looked) > _MOST_STEPS:
             raise UsageError(f"more than {_MOST_STEPS} steps differ")
         by_path = held(tokens)
         return tuple(by_path.get(path, 0) for path in paths)

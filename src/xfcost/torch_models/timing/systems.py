@@ -27,7 +27,6 @@ from xfcost.torch_models.memory.peak import (
     limit_on,
     peak_bytes,
     peak_on,
-    peak_on_cuda,
 )
 from xfcost.torch_models.memory.shortage import batch_statistics, check_addressable, within_torch
 from xfcost.torch_models.memory.training_step import Stepping
@@ -44,21 +43,18 @@ PREFILL: Final = "prefill"
 DECODE: Final = "decode"
 
 
-def forward(architecture: Architecture, device: str, clock: Clock, *, compile_: bool) -> Subject:
-    """A forward without gradients. A compiled model has no operations apart, and no seconds of rows."""
-    live = build(architecture, device)
-    call = _call_of(live, compile_=compile_)
-    rows = None if compile_ else lambda: row_seconds(live, call, clock)
-    return Subject({"": call}, rows, lambda: _peak(live, device))
+def passes(
+    first: Architecture, step: Architecture | None, positions: Sequence[int], device: str, clock: Clock, *,
+    compile_: bool,
+) -> Subject:  # fmt: skip
+    """A forward without gradients; with a `step` a prefill, then all decode steps, of tokens at `positions`.
 
-
-def generation(
-    prefill: Architecture, step: Architecture, positions: Sequence[int], device: str, clock: Clock, *, compile_: bool
-) -> Subject:
-    """A prefill, then all decode steps, of tokens at `positions`; the rows of the two phases apart."""
-    lives = {PREFILL: build(prefill, device)}
-    calls = {PREFILL: _call_of(lives[PREFILL], compile_=compile_)}
-    if positions:
+    The rows of the two phases are apart. A compiled model has no operations apart, and no seconds of rows.
+    """
+    phase = "" if step is None else PREFILL
+    lives = {phase: build(first, device)}
+    calls = {phase: _call_of(lives[phase], compile_=compile_)}
+    if positions and step is not None:
         live = lives[DECODE] = build(step, device)
         one = _call_of(live, compile_=compile_)
 
@@ -71,9 +67,10 @@ def generation(
 
     def rows() -> dict[str, float]:
         found = {phase: row_seconds(lives[phase], call, clock) for phase, call in calls.items()}
-        return {f"{phase}.{path}": spent for phase, paths in found.items() for path, spent in paths.items()}
+        return {f"{phase}.{path}".lstrip("."): each for phase, paths in found.items() for path, each in paths.items()}
 
-    return Subject(calls, None if compile_ else rows, lambda: _peak(lives[PREFILL], device))
+    model, inputs = lives[phase].model, lives[phase].inputs
+    return Subject(calls, None if compile_ else rows, lambda: peak_on(device, lambda: model(*inputs), model, inputs))
 
 
 def training_step(architecture: Architecture, optimizer: str, device: str, clock: Clock, *, compile_: bool) -> Subject:
@@ -90,10 +87,9 @@ def training_step(architecture: Architecture, optimizer: str, device: str, clock
         return seconds | {UPDATE: clock() - began}
 
     def peak() -> int:
-        if on_cuda:
-            return peak_on_cuda(stepping, device)
-        stepping.call = stepping.model
-        return stepping.peak()
+        if not on_cuda:
+            stepping.call = stepping.model
+        return stepping.peak(device)
 
     return Subject({"": stepping}, None if compile_ else rows, peak)
 
@@ -106,10 +102,6 @@ def _call_of(live: BuiltModel, *, compile_: bool) -> Callable[[], object]:
             return model(*live.inputs)
 
     return call
-
-
-def _peak(live: BuiltModel, device: str) -> int:
-    return peak_on(device, lambda: live.model(*live.inputs), live.model, live.inputs)
 
 
 Say = Callable[[str], None]
@@ -133,20 +125,12 @@ class OnDevice(Protocol):
     def ready(self) -> AbstractContextManager[Subject]:
         """It is built on the device; at the end it is gone."""
 
-
-class Entrant(OnDevice, Protocol):
-    """Such a one with a ledger."""
-
     def ledger(self, measured: Measured, peak: int | None) -> Ledger:
         """Its ledger with what was measured."""
 
 
-def in_turns(entrants: Sequence[Entrant], device: str, plan: TimingPlan, say: Say, meters: Meters) -> list[Ledger]:
-    """The ledgers with measured seconds.
-
-    Raises:
-        DeviceError: the device fails, one does not fit, a kernel is missing.
-    """
+def in_turns(entrants: Sequence[OnDevice], device: str, plan: TimingPlan, say: Say, meters: Meters) -> list[Ledger]:
+    """The ledgers with measured seconds."""
     found = measured_in_turns(entrants, device, plan, say, meters)
     return [one.ledger(*measured) for one, measured in zip(entrants, found, strict=True)]
 
@@ -205,11 +189,7 @@ class System(NamedTuple):
 def timed_in_turns(
     systems: Sequence[System], device: str, plan: TimingPlan, say: Say, meters: Meters = REAL
 ) -> list[Ledger]:
-    """The systems' ledgers with measured seconds, timed in turns; one after the other where not all fit at once.
-
-    Raises:
-        DeviceError: the device does not exist or fails, a model does not fit, a kernel is missing.
-    """
+    """The systems' ledgers with measured seconds, timed in turns; one after the other where not all fit at once."""
     check_device(device)
     return in_turns([SystemOnDevice(one, device, plan, meters) for one in systems], device, plan, say, meters)
 
@@ -257,10 +237,8 @@ class SystemOnDevice:
         training = system.ledger.training
         if training is not None:
             yield training_step(system.architecture, training.step.optimizer, device, clock, compile_=compile_)
-        elif system.step is None:
-            yield forward(system.architecture, device, clock, compile_=compile_)
         else:
-            yield generation(system.architecture, system.step, system.positions, device, clock, compile_=compile_)
+            yield passes(system.architecture, system.step, system.positions, device, clock, compile_=compile_)
 
     def ledger(self, measured: Measured, peak: int | None) -> Ledger:
         """The system's ledger with what was measured."""
@@ -286,11 +264,7 @@ class SystemOnDevice:
 
 
 def with_distinct_blocks(architecture: Architecture, ledger: Ledger) -> Architecture:
-    """The architecture with every block once.
-
-    Raises:
-        UsageError: the mode runs more than one pass.
-    """
+    """The architecture with every block once."""
     if ledger.training is not None or ledger.generation is not None:
         raise UsageError(f"--composed: of --mode {ledger.metadata.mode}; a forward or a decode step is composed")
 

@@ -24,12 +24,7 @@ from xfcost.torch_models.running.by_row import rows_by_path
 from xfcost.torch_models.running.contractions import Costs, SizesAlone
 from xfcost.torch_models.running.operation_costs import COSTS, FREE
 from xfcost.torch_models.running.recorder import Recorder
-from xfcost.torch_models.running.surroundings import (
-    grouped_mm,
-    handed_to_numpy,
-    layer_norm,
-    unchanged,
-)
+from xfcost.torch_models.running.surroundings import grouped_mm, handed_to_numpy, layer_norm, unchanged
 from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.shared.collector import collector_paused
 from xfcost.torch_models.shared.from_fvcore import TRACING, JitModelAnalysis
