@@ -58,7 +58,6 @@ class Steps(NamedTuple):
         return math.isqrt(size) if self.squares else size // self.grain
 
     def has(self, size: int) -> bool:
-        """Is it one of these sizes?"""
         return self.size(self.point(size)) == size
 
 
@@ -119,7 +118,6 @@ class Along:
         return found
 
     def runs(self, size: int) -> bool:
-        """Does the module run there?"""
         with suppress(XfcostError):
             return bool(self._counted(size))
         return False

@@ -73,7 +73,6 @@ class Counts:
 
     @property
     def late(self) -> bool:
-        """Has it taken too long to look further?"""
         return self._ends is not None and process_time() > self._ends
 
 
@@ -298,11 +297,9 @@ class Axis(NamedTuple):
         return {"lengths": self.tokens, "squares": math.isqrt(self.tokens) // self.grain, "multiples": 1}[self.kind]
 
     def size(self, point: int) -> int:
-        """N at a point."""
         return {"lengths": point, "squares": (point * self.grain) ** 2, "multiples": point * self.tokens}[self.kind]
 
     def larger(self) -> list[int]:
-        """Larger N."""
         return self._sizes(self.own * times + more for times, more in _LARGER)
 
     def smaller(self) -> list[int]:

@@ -56,7 +56,6 @@ class Lengths(NamedTuple):
 
     @property
     def letters(self) -> dict[str, int | None]:
-        """The number for each letter."""
         height, width = self.size or (None, None)
         return {"N": self.tokens, "H": height, "W": width}
 

@@ -90,7 +90,6 @@ class How(NamedTuple):
 
     @property
     def optimizer(self) -> str | None:
-        """Of a training step."""
         return None if self.plan is None else self.plan.optimizer
 
 
@@ -236,11 +235,9 @@ def _taken(found: Run, title: str, dtype: str, how: How, on_cpu: OnCPU) -> Taken
 
 def _dtype(model: nn.Module, given: Given) -> str:
     """The dtype of the first floating-point parameter or input."""
-    for tensor in (*model.parameters(), *reached((given.args, given.kwargs))):
-        name = str(tensor.dtype).removeprefix("torch.")
-        if name in BYTES_PER_ELEMENT:
-            return name
-    return "float32"
+    tensors = (*model.parameters(), *reached((given.args, given.kwargs)))
+    names = (str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
+    return next((name for name in names if name in BYTES_PER_ELEMENT), "float32")
 
 
 def _attention_bytes(works: Sequence[Work], element: int) -> tuple[int, int]:

@@ -15,6 +15,10 @@ from xfcost.ledger.ran import Ran
 from xfcost.torch_models.any_model.work import Work, shapes_text
 
 PARAMETERS = "parameters"
+# What an operation and its row call the same.
+_SAME_FIELDS: Final = (
+    "mixing", "content_dependent", "reads_tokens", "matrix", "core", "heads", "seconds", "predicted_seconds",
+)  # fmt: skip
 
 
 def module_rows(
@@ -54,6 +58,7 @@ def _parts(path: str) -> tuple[str, ...]:
 
 def _placed(work: Work, params: int, elements: Mapping[str, int], *, training: bool) -> Placed:
     costs: dict[str, Any] = {quantity: work.costs[quantity] for quantity in RUN}
+    costs |= {name: getattr(work, name) for name in _SAME_FIELDS}
     read = sum(elements[name] for name in work.weights)
     if work.name == "embedding" and work.outputs:
         read = min(read, work.costs["moved"])
@@ -65,19 +70,11 @@ def _placed(work: Work, params: int, elements: Mapping[str, int], *, training: b
     row = Operation(
         path=work.name,
         title=work.name,
-        mixing=work.mixing,
-        content_dependent=work.content_dependent,
         reads=None if work.reads_tokens is None else str(work.reads_tokens),
-        reads_tokens=work.reads_tokens,
         params=params,
         attention_entries=work.entries,
-        matrix=work.matrix,
-        core=work.core,
-        heads=work.heads,
         fused=bool(work.fused_entries),
         shared=foreign[0] if foreign and not params else None,
-        seconds=work.seconds,
-        predicted_seconds=work.predicted_seconds,
         operand_bytes=work.operand_bytes if clocked and not training else None,  # a backward pass's are not known
         weights_read=None if read == params else WeightsRead(read),
         ran=Ran(

@@ -66,7 +66,6 @@ class ModuleSystem:
 
     @property
     def name(self) -> str:
-        """What its ledger is called."""
         return self.module.title
 
     def account(self, run: Run, how: How) -> Ledger:
@@ -98,19 +97,16 @@ class ModuleSystem:
 
     @property
     def own(self) -> Ledger:
-        """The first ledger."""
         if self._own is None:
             raise RuntimeError(f"{self.name} was not counted yet")
         return self._own
 
     @property
     def has_tokens(self) -> bool:
-        """Is N a letter of its inputs?"""
         return self.own.metadata.grid_tokens > 0
 
     @property
     def has_images(self) -> bool:
-        """Are H and W letters of its inputs?"""
         return self.own.metadata.image is not None
 
     @property
@@ -151,7 +147,6 @@ class ModuleSystem:
         return ledger.metadata.grid_tokens, {name: one for name, one in figures.items() if one is not None}
 
     def input_key(self, run: Run) -> Hashable:
-        """N and the image's size."""
         return lengths_of(run)
 
     def axes(self, run: Run) -> int:
@@ -164,15 +159,12 @@ class ModuleSystem:
         return 2 if self._along("N").steps.squares else 1
 
     def token_step(self) -> int:
-        """What every N at which it runs is a multiple of."""
         return self._along("N").steps.grain
 
     def time_steps(self) -> int:
-        """It has none."""
         return 1
 
     def pixels(self, run: Run) -> int:
-        """The least step of an image's side that changes its cost."""
         self._check_images()
         return self._along("side").steps.grain
 
@@ -227,7 +219,6 @@ class ModuleSystem:
         return not self.patient and not along.evaluated and self._seconds > _SLOW
 
     def _along(self, name: str) -> Along:
-        """Its ledgers along N, or along the side of square images."""
         if name not in self._alongs:
             first, tokens = self._first or Lengths(), name == "N"
             own, most = (first.tokens or 0, _MOST_TOKENS) if tokens else (max(first.size or (1, 1)), _MOST_SIDE)

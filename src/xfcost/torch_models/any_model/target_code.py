@@ -180,13 +180,12 @@ def configured(path: str, device: str) -> nn.Module:
 def _check_depth(values: Any, shown: str, place: str = "") -> None:
     """Refuse numbers of layers that would be built without end."""
     for key, value in values.items() if isinstance(values, dict) else ():
-        if isinstance(value, dict):
-            _check_depth(value, shown, f"{place}{key}.")
-        counts = value if isinstance(value, list) else [value]
-        if ("layer" in key or "depth" in key) and any(type(one) is int and one > MOST_BLOCKS for one in counts):
+        _check_depth(value, shown, f"{place}{key}.")
+        counts = [one for one in (value if isinstance(value, list) else [value]) if type(one) is int]
+        if ("layer" in key or "depth" in key) and max(counts, default=0) > MOST_BLOCKS:
             raise UsageError(
                 f"{shown}: {place}{key}: expected at most {MOST_BLOCKS:,} layers, which are built one by one, got "
-                f"{max(one for one in counts if type(one) is int):,}"
+                f"{max(counts):,}"
             )
 
 

@@ -60,7 +60,6 @@ class GivenModule:
 
     @contextmanager
     def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
-        """The module as it is, with its inputs."""
         yield self._built(lengths)
 
     def _built(self, lengths: Lengths) -> Built:

@@ -113,7 +113,6 @@ class ModuleOnDevice:
                 yield Subject({"": own(steps)}, own(partial(steps.by_operation, clock)), partial(steps.peak, device))
 
     def ledger(self, measured: Measured, peak: int | None) -> Ledger:
-        """Its ledger with what was measured."""
         if self._ledger is None:
             raise TypeError(f"{self.name} is timed without a ledger")
         return self._ledger(Taken(measured, peak, self.predicted))
@@ -178,14 +177,8 @@ class _ModuleSteps(Stepping):
 @contextmanager
 def _steps_on(device: str, model: nn.Module, given: Given, name: str) -> Iterator[_ModuleSteps]:
     """Steps with the optimizer `name` on copies of the parameters there."""
-    on_meta = device == "meta"
-    with (
-        stand_ins("meta" if on_meta else "real", model, *given, training=True, device=None if on_meta else device) as (
-            args,
-            kwargs,
-        ),
-        torch.enable_grad(),
-    ):
+    how: TensorKind = "meta" if device == "meta" else "real"
+    with stand_ins(how, model, *given, training=True, device=device if how == "real" else None) as (args, kwargs):
         yield _ModuleSteps(model, args, kwargs, name, device)
 
 

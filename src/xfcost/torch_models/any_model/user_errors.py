@@ -6,6 +6,7 @@ import inspect
 import os
 import sysconfig
 import traceback
+from contextlib import suppress
 from typing import Any, Final
 
 import torch
@@ -97,19 +98,13 @@ def _failed_import(error: ImportError) -> str:
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    imported = [
-        frame.f_globals.get("__name__", "").partition(".")[0]
-        for frame, _ in traceback.walk_tb(cause.__traceback__)
-        if frame.f_code.co_name == "<module>"
-    ]
+    frames = [frame for frame, _ in traceback.walk_tb(cause.__traceback__) if frame.f_code.co_name == "<module>"]
+    package = frames[-1].f_globals.get("__name__", "").partition(".")[0] if frames else ""
     first = printable(str(error).partition("\n")[0].partition(". ")[0], 200)
-    package = imported[-1] if imported else ""
     if not package or isinstance(cause, ModuleNotFoundError):
         return f"{first}: {raised(cause)}"
-    return (
-        f"{first}: importing {package} raised {raised(cause)}; "
-        f"install a {package} that fits torch {torch.__version__}, or uninstall it"
-    )
+    mend = f"install a {package} that fits torch {torch.__version__}, or uninstall it"
+    return f"{first}: importing {package} raised {raised(cause)}; {mend}"
 
 
 def own_line(error: BaseException) -> str | None:
@@ -124,11 +119,10 @@ def own_line(error: BaseException) -> str | None:
 
 def _forward_line(model: nn.Module) -> str:
     """`file:line` of the module's forward."""
-    try:
+    with suppress(OSError, TypeError):
         forward = type(model).forward
         return f"{inspect.getsourcefile(forward)}:{inspect.getsourcelines(forward)[1]}"
-    except (OSError, TypeError):
-        return "in its forward"
+    return "in its forward"
 
 
 def _is_foreign(file: str) -> bool:
@@ -140,10 +134,7 @@ def _is_foreign(file: str) -> bool:
 
 def _inputs(model: nn.Module, error: BaseException) -> str:
     """The inputs that the module takes, where the call itself failed."""
-    if not isinstance(error, TypeError) or "argument" not in message(error):
-        return ""
-    try:
-        parameters = inspect.signature(model.forward).parameters.values()
-    except (TypeError, ValueError):
-        return ""
-    return f"; it takes ({', '.join(map(str, parameters))})"
+    with suppress(TypeError, ValueError):
+        if isinstance(error, TypeError) and "argument" in message(error):
+            return f"; it takes ({', '.join(map(str, inspect.signature(model.forward).parameters.values()))})"
+    return ""

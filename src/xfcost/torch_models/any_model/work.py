@@ -93,11 +93,9 @@ class Work:
 
     @property
     def name(self) -> str:
-        """Its name without torch's own namespace."""
         return self.operation.removeprefix("aten::")
 
     def called(self, inputs: Sequence[tuple[int, ...]], outputs: Sequence[tuple[int, ...]]) -> None:
-        """One more call with these shapes."""
         given, made = tuple(inputs), tuple(outputs)
         if self.calls and (given, made) != (self.inputs, self.outputs):
             self.varied = True
@@ -152,7 +150,6 @@ class Lineages:
         return self._known.get(tensor.tensor) or tensor.source or Lineage()
 
     def note(self, call: Call, lineage: Lineage) -> None:
-        """That of the call's results."""
         self._known.update((tensor.tensor, lineage) for tensor in call.outputs)
 
     def inherited(self, call: Call) -> Lineage:
@@ -224,7 +221,6 @@ class Operations:
             self.seconds[key] = self.seconds.get(key, 0.0) + call.seconds
 
     def _forward(self, call: Call) -> None:
-        """Add a call to its operation, and note what its results come from."""
         key = (call.module, call.operation, *call.place)
         self._charge(key, call)
         for part in call.parts:
@@ -284,7 +280,6 @@ class Operations:
             self._work(key).backward_macs += call.costs["macs"]
 
     def _again(self, call: Call) -> None:
-        """A forward operation that runs again."""
         key = self._original(call)
         for part in call.parts or (call,):
             self._charge(key, part)

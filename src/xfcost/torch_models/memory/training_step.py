@@ -27,7 +27,6 @@ class Lion(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One update of each parameter that has a gradient."""
         for group in self.param_groups:
             sign_beta, mean_beta = group["betas"]
             for parameter in group["params"]:
@@ -62,7 +61,6 @@ class Stepping:
         self.optimizer = self._optimizer()
 
     def __call__(self) -> None:
-        """Forward, backward, update."""
         self.backward(self.forward())
         self.update()
 
@@ -74,7 +72,6 @@ class Stepping:
         ).sum()
 
     def backward(self, loss: Any) -> None:
-        """The backward pass."""
         loss.backward()
 
     def update(self) -> None:

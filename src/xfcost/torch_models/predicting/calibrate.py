@@ -138,7 +138,6 @@ class Run(NamedTuple):
 
     @property
     def spent(self) -> float:
-        """Seconds of all its calls."""
         return math.fsum(self.seconds[found] * times for found, times in self.calls.items())
 
     @property

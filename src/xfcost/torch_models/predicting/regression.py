@@ -103,7 +103,6 @@ class Regression:
         }
 
     def __call__(self, found: Features) -> Predicted:
-        """The seconds of a call with such features."""
         kind, operation = self._kinds.get((found.operation, found.variant)), self._operations.get(found.operation)
         points, seconds = operation if kind is None else kind, baseline_seconds(self.baseline, found)
         if points is None:

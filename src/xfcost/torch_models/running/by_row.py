@@ -118,10 +118,7 @@ def costs_by_module(run: Run) -> Dispatched:
 def dispatched_rows(
     model: nn.Module, inputs: tuple[Any, ...], rows: Mapping[str, str]
 ) -> tuple[list[Operation], list[str]]:
-    """The dispatched account of a model built from a spec: rows by path, and work outside all rows.
-
-    `rows` maps the path of a component's module to the path of its row.
-    """
+    """The dispatched account of a model built from a spec: rows by path, and work outside all rows."""
     found = dispatch(model, inputs)
     leaves = leaf_names(model)
     ran = {name: found.modules.get(name, Counter()) for name in dict.fromkeys((*leaves, *found.modules))}

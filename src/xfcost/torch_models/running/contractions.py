@@ -83,10 +83,6 @@ def _trilinear(args: tuple[Any, ...], result: Tensor) -> Costs:
     return contraction(result, macs, result.numel() * ADD)
 
 
-def _distances(args: tuple[Any, ...], result: Any) -> Costs:
-    return Counter(flops=result.numel() * args[0].shape[-1] * FLOPS_PER_ELEMENT["distance"])
-
-
 def _euclidean(args: tuple[Any, ...], result: Any) -> Costs:
     """Distances of (…, P, d) and (…, R, d) as √(|x|² - 2xy + |y|²), by one product of width d + 2."""
     left, right = args[:2]
@@ -182,22 +178,11 @@ def _selective_scan(args: tuple[Any, ...], result: Any) -> Costs:
     return contraction(result, elements * states, others=work) + Counter(moved=elements)
 
 
-def _wkv(args: tuple[Any, ...], result: Any) -> Costs:
-    """k (…, N, d): per channel and step its work and two maxima."""
-    elements = args[0].numel()
-    return Counter(flops=elements * FLOPS_PER_ELEMENT["wkv"], comparisons=2 * elements, moved=elements)
-
-
 def _retention(args: tuple[Any, ...], result: Any) -> Costs:
     """q (…, N, h·k), v (…, N, h·v), γ (h,): N steps over a state of h·k·v: an update product, a read-out, a decay."""
     q, _, v, decay = args[:4]
     numbers = v.numel() * q.shape[-1] // decay.shape[0]
     return contraction(result, 2 * numbers, others=numbers * (MULTIPLY + ADD)) + Counter(moved=v.numel())
-
-
-def _decayed_sums(args: tuple[Any, ...], result: Any) -> Costs:
-    """(…, C, numbers): C steps of a decay and a sum per element; the states are written out."""
-    return Counter(flops=args[0].numel() * (MULTIPLY + ADD), moved=args[0].numel())
 
 
 # ── sparse and quantised, which a graph doesn't show ──
@@ -247,7 +232,9 @@ CONTRACTIONS: Final[dict[Formula, str]] = {
     _products(0, term=4): "_scaled_mm",
     _added_products: "addbmm addbmm_",
     _trilinear: "_trilinear",
-    _distances: "_cdist_forward",
+    lambda args, result: Counter(flops=result.numel() * args[0].shape[-1] * FLOPS_PER_ELEMENT["distance"]): (
+        "_cdist_forward"
+    ),
     _euclidean: "_euclidean_dist",
     _grouped: "_grouped_mm _scaled_grouped_mm",
     _convolution: "convolution _convolution _convolution_mode",
@@ -268,9 +255,13 @@ LOOPS: Final[dict[Formula, str]] = {
     _recurrence(FLOPS_PER_ELEMENT["gru"]): "gru_reset_after gru_reset_before",
     _recurrence(FLOPS_PER_ELEMENT["lstm"]): "lstm",
     _selective_scan: "selective_scan",
-    _wkv: "wkv",
+    # k (…, N, d): per channel and step its work and two maxima
+    lambda args, result: Counter(
+        flops=args[0].numel() * FLOPS_PER_ELEMENT["wkv"], comparisons=2 * args[0].numel(), moved=args[0].numel()
+    ): "wkv",
     _retention: "retention",
-    _decayed_sums: "decayed_sums",
+    # (…, C, numbers): C steps of a decay and a sum per element; the states are written out
+    lambda args, result: Counter(flops=args[0].numel() * (MULTIPLY + ADD), moved=args[0].numel()): "decayed_sums",
 }
 QUANTISED: Final[dict[Formula, str]] = {
     _quantised: """linear linear_relu linear_dynamic linear_relu_dynamic linear_dynamic_fp16 linear_relu_dynamic_fp16

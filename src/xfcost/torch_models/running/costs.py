@@ -40,13 +40,10 @@ _OF_TORCH: Final = frozenset(("aten", "prim", "prims", "profiler", "c10d_functio
 
 def operation_costs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Costs | None:
     """The costs of one call; None where no table knows the operation."""
-    own = registered_costs(operation_name(func), args, kwargs, result)
-    return _by_tables(func, args, kwargs, result) if own is None else own
-
-
-def _by_tables(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Costs | None:
-    name = operation_name(func)
-    packet = getattr(func, "overloadpacket", None)
+    name, packet = operation_name(func), getattr(func, "overloadpacket", None)
+    own = registered_costs(name, args, kwargs, result)
+    if own is not None:
+        return own
     if packet is None:  # a higher-order operator: flex attention, a loop, a branch
         return contraction(None, _by_torch(func, args, kwargs, result)) if func in flop_registry else None
     if name in SPARSE_PRODUCTS and any(is_sparse(arg) for arg in args):
@@ -157,32 +154,21 @@ def _convolution_backward(gradient: Tensor, x: Tensor, weight: Tensor, *others: 
     return positions.shape[0] * prod(positions.shape[2:]) * prod(weight.shape) * sum(needed[:2])
 
 
-def _attention(gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> int:
-    return attention_backward_macs(q, k, v)
-
-
 def _recurrent(x: Tensor, *weights: Any, **_: Any) -> int:
     """A layer of oneDNN: each token meets the maps of the input and of the state, for each gradient of the two."""
     return 2 * x.shape[:-1].numel() * sum(one.numel() for one in weights[:2])
 
 
-def _linear(x: Tensor, gradient: Tensor, weight: Tensor, needed: Any) -> int:
-    """The gradients of x and of the weight, as far as they are needed."""
-    return gradient.numel() * weight.shape[-1] * sum(needed[:2])
-
-
-def _pairs(gradient: Tensor, left: Tensor, right: Tensor, *_: Any) -> int:
-    """No contraction: distances are differentiated element by element."""
-    return 0
-
-
 # Formulas that torch's table lacks or has wrong.
 _MACS: Final[dict[Any, Callable[..., int]]] = {
     aten.convolution_backward: _convolution_backward,
-    aten_operation("_scaled_dot_product_flash_attention_for_cpu_backward"): _attention,
+    aten_operation("_scaled_dot_product_flash_attention_for_cpu_backward"): (
+        lambda gradient, q, k, v, *_, **__: attention_backward_macs(q, k, v)
+    ),
     aten.mkldnn_rnn_layer_backward: _recurrent,
-    aten.linear_backward: _linear,
-    aten_operation("_cdist_backward"): _pairs,
+    # the gradients of x and of the weight, as far as they are needed
+    aten.linear_backward: lambda x, gradient, weight, needed: gradient.numel() * weight.shape[-1] * sum(needed[:2]),
+    aten_operation("_cdist_backward"): lambda *_: 0,  # distances are differentiated element by element
 }
 # Backward kernels with contractions inside that no formula knows. Other backward kernels are element-wise.
 _UNKNOWN: Final = frozenset((

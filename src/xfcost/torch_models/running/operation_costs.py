@@ -165,10 +165,6 @@ def _per_pair(work: str) -> Formula:
     return formula
 
 
-def _gelu(args: tuple[Any, ...], result: Any) -> Costs | None:
-    return _per_output("gelu_tanh" if "tanh" in args[1:] else "gelu")(args, result)
-
-
 def _clamped(args: tuple[Any, ...], result: Any) -> Costs | None:
     """One comparison per given bound."""
     return _per_output(*("clamp" for bound in args[1:3] if bound is not None))(args, result)
@@ -181,11 +177,6 @@ def _batch_norm(args: tuple[Any, ...], result: Any) -> Costs | None:
     """
     own = isinstance(args[3], bool) or args[5] is True
     return _per_output("group_norm" if own else "batch_norm")(args, result)
-
-
-def _alpha_dropout(args: tuple[Any, ...], result: Any) -> Costs | None:
-    """(x, p, training): in training it scales and shifts what remains, to keep its mean and variance."""
-    return _per_output("affine")(args, result) if args[2] else Counter()
 
 
 # ── choices, pools, samples ──
@@ -201,10 +192,6 @@ def _sorted(args: tuple[Any, ...], result: Any) -> Costs:
     """⌈log₂ n⌉ comparisons per element of lists of n, along the first integer of (x, stable, axis, …)."""
     axes = [arg for arg in args[1:] if isinstance(arg, int) and not isinstance(arg, bool)]
     return _lists(args[0], axes[0] if axes else -1)
-
-
-def _top(args: tuple[Any, ...], result: Any) -> Costs:
-    return _lists(args[0], args[2] if len(args) > 2 else -1)  # noqa: PLR2004 - x, k, axis
 
 
 def _lists(x: Any, axis: int) -> Costs:
@@ -231,7 +218,6 @@ def _pool(rank: int, *, adaptive: bool, mean: bool) -> Formula:
 
 
 def _interpolated(neighbours: int) -> Formula:
-    """A weighted sum of a fixed number of input elements per output element."""
     return lambda args, result: Counter(flops=result.numel() * neighbours * FLOPS_PER_ELEMENT["interpolate"])
 
 
@@ -277,11 +263,6 @@ def _index_put(args: tuple[Any, ...], result: Any) -> Costs:
     return (_scatter_added if accumulates else _scattered)((args[2],), result)
 
 
-def _unpooled(args: tuple[Any, ...], result: Any) -> Costs:
-    """Each input element is written at its index."""
-    return Counter(moved=args[0].numel())
-
-
 _MEAN, _MAX = 1, 2
 
 
@@ -296,22 +277,7 @@ def _embedding_bag(args: tuple[Any, ...], result: Any) -> Costs:
     return Counter(moved=elements, flops=elements * work)
 
 
-def _renormed(args: tuple[Any, ...], result: Any) -> Costs:
-    """(table (V, d), indices, …): the length of every row that is looked up."""
-    return Counter(flops=args[1].numel() * args[0].shape[-1] * FLOPS_PER_ELEMENT["norm"])
-
-
-def _picked(args: tuple[Any, ...], result: Any) -> Costs:
-    """(log probabilities, targets, …): one number per target, and their mean."""
-    return Counter(moved=args[1].numel(), flops=args[1].numel() * FLOPS_PER_ELEMENT["mean"])
-
-
 # ── Fourier transforms: of complex numbers 5·⌈log₂ n⌉ FLOPs each, of n real ones as much as of n/2 complex ──
-
-
-def _transformed(args: tuple[Any, ...], result: Any) -> Costs:
-    """(x, axes, …): a complex transform along each axis."""
-    return Counter(flops=args[0].numel() * _fourier(args[0], args[1]))
 
 
 def _to_spectrum(args: tuple[Any, ...], result: Any) -> Costs:
@@ -363,15 +329,19 @@ _OTHERS: Final[dict[Formula, str]] = {
     _scattered: WRITES,
     _scatter_added: ADDED_WRITES,
     _index_put: "index_put index_put_ _index_put_impl_",
-    _unpooled: "max_unpool2d max_unpool3d",
-    _gelu: "gelu gelu_",
+    # each input element is written at its index
+    lambda args, result: Counter(moved=args[0].numel()): "max_unpool2d max_unpool3d",
+    lambda args, result: _per_output("gelu_tanh" if "tanh" in args[1:] else "gelu")(args, result): "gelu gelu_",
     _clamped: "clamp clamp_",
     _batch_norm: "batch_norm instance_norm native_batch_norm cudnn_batch_norm _native_batch_norm_legit",
-    _alpha_dropout: "alpha_dropout alpha_dropout_ feature_alpha_dropout",
+    # (x, p, training): in training it scales and shifts what remains, to keep its mean and variance
+    lambda args, result: _per_output("affine")(args, result) if args[2] else Counter(): (
+        "alpha_dropout alpha_dropout_ feature_alpha_dropout"
+    ),
     _per_pair("cosine_similarity"): "cosine_similarity",
     _per_pair("distance"): "pairwise_distance",
     _sorted: "sort argsort",
-    _top: "topk",
+    lambda args, result: _lists(args[0], args[2] if len(args) > 2 else -1): "topk",  # noqa: PLR2004 - x, k, axis
     **{_pool(n, adaptive=False, mean=True): f"avg_pool{n}d" for n in (1, 2, 3)},
     **{_pool(n, adaptive=False, mean=False): f"max_pool{n}d max_pool{n}d_with_indices" for n in (1, 2, 3)},
     **{_pool(n, adaptive=True, mean=True): f"adaptive_avg_pool{n}d" for n in (1, 2, 3)},
@@ -380,9 +350,16 @@ _OTHERS: Final[dict[Formula, str]] = {
     **{_interpolated(n): f"upsample_{name}" for n, name in NEIGHBOURS.items()},
     _sampled: "grid_sampler grid_sampler_2d grid_sampler_3d _grid_sampler_2d_cpu_fallback cudnn_grid_sampler",
     _embedding_bag: "embedding_bag _embedding_bag _embedding_bag_forward_only",
-    _renormed: "embedding_renorm_",
-    _picked: "nll_loss_forward nll_loss2d_forward",
-    _transformed: "_fft_c2c",
+    # (table (V, d), indices, …): the length of every row that is looked up
+    lambda args, result: Counter(flops=args[1].numel() * args[0].shape[-1] * FLOPS_PER_ELEMENT["norm"]): (
+        "embedding_renorm_"
+    ),
+    # (log probabilities, targets, …): one number per target, and their mean
+    lambda args, result: Counter(moved=args[1].numel(), flops=args[1].numel() * FLOPS_PER_ELEMENT["mean"]): (
+        "nll_loss_forward nll_loss2d_forward"
+    ),
+    # (x, axes, …): a complex transform along each axis
+    lambda args, result: Counter(flops=args[0].numel() * _fourier(args[0], args[1])): "_fft_c2c",
     _to_spectrum: "_fft_r2c",
     _from_spectrum: "_fft_c2r",
     _real_fourier: "fft_rfft",

@@ -66,7 +66,6 @@ class TensorRecord(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements."""
         return self.numel * self.dtype.itemsize
 
 
@@ -185,7 +184,6 @@ class NodeOwners:
         self._owners: list[tuple[Any, bool]] = []
 
     def own(self, next_node: int, owner: Any, *, has_costs: bool) -> None:
-        """A call has run."""
         if not self._next or self._next[-1] != next_node:
             self._next.append(next_node)
             self._owners.append((owner, has_costs))

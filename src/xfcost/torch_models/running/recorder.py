@@ -153,7 +153,6 @@ class Recorder(TorchDispatchMode):
         return result
 
     def _record(self, func: Any, args: Any, kwargs: Any, result: Any, spent: float) -> None:
-        """Note an ATen call that has run."""
         phase, node = self.phase, None
         if phase == "backward":
             node = running_node()
@@ -274,7 +273,6 @@ class Recorder(TorchDispatchMode):
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Note what autograd saves inside."""
         self.is_saving = True
         try:
             with torch.autograd.graph.saved_tensors_hooks(self.save, lambda tensor: tensor):
@@ -283,7 +281,6 @@ class Recorder(TorchDispatchMode):
             self.is_saving = False
 
     def save(self, tensor: Tensor) -> Tensor:
-        """Autograd saves a tensor."""
         for part in strided_parts(tensor):
             number, nbytes = self.storage(part), part.untyped_storage().nbytes()
             self.run.saved.append(Saved(number, nbytes, self.running[-1], next_node() - 1))
@@ -339,7 +336,6 @@ class Recorder(TorchDispatchMode):
 
     @contextmanager
     def as_module(self, name: str) -> Iterator[None]:
-        """What runs inside belongs to `name`."""
         self.running.append(name)
         try:
             yield
@@ -403,7 +399,6 @@ class _Storages:
             self._live(self._now)
 
     def forget(self) -> None:
-        """The run is over."""
         for one in self._waiting:
             one.detach()
         self._waiting.clear()

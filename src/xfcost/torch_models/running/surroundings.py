@@ -227,14 +227,22 @@ def unchanged(
         UserWarning: the model wrote to another parameter. On `meta` there is nothing to write to.
     """
     versions = _versions(model)
-    attributes = _Attributes(model)
+    # hooks, buffers, parameters and submodules are dictionaries among a module's attributes
+    values = {module: dict(vars(module)) for module in model.modules()}
+    containers = [one for own in values.values() for one in own.values() if isinstance(one, dict | list | set | deque)]
+    contents: list[Any] = [one.copy() for one in containers]
     try:
         devices = sorted({one.device.index for one in model.parameters() if one.is_cuda})
         with _uncompiled(model), without_fast_path(), _random_states_kept(devices):
             _stand_in(model, made, shares)
             yield
     finally:
-        attributes.put_back()
+        for module, own in values.items():
+            vars(module).clear()
+            vars(module).update(own)
+        for container, content in zip(containers, contents, strict=True):
+            container.clear()
+            (container.update if isinstance(container, dict | set) else container.extend)(content)
         written = [name for name, version in _versions(model).items() if version != versions.get(name)]
         if written:
             warnings.warn(
@@ -287,29 +295,6 @@ def _versions(model: nn.Module) -> dict[str, int]:
     """How often each parameter that has elements was written."""
     with_elements = ((name, one) for name, one in model.named_parameters() if not one.is_meta)
     return {name: times_written(one) for name, one in with_elements}
-
-
-class _Attributes:
-    """Stores the attributes of each module, and the contents of dictionaries, lists and sets among them.
-
-    Hooks, buffers, parameters and submodules are such dictionaries.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self.values = {module: dict(vars(module)) for module in model.modules()}
-        containers = (value for values in self.values.values() for value in values.values())
-        self.contents = [(value, value.copy()) for value in containers if isinstance(value, dict | list | set | deque)]
-
-    def put_back(self) -> None:
-        for module, values in self.values.items():
-            vars(module).clear()
-            vars(module).update(values)
-        for container, content in self.contents:
-            container.clear()
-            if isinstance(container, dict | set):
-                container.update(content)
-            else:
-                container.extend(content)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import platform
 import re
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
 import psutil
@@ -78,7 +78,7 @@ def physical_cores(cpus: Collection[int], read: Read) -> int:
 
 
 def quota(read: Read) -> float:
-    """The CPUs that the tightest cgroup leaves to this process; infinite without a quota."""
+    """The CPUs that the tightest cgroup leaves to this process."""
     least = float(os.cpu_count() or 1)
     for folder in cgroup_folders(read, "cpu"):
         if folder.version == 1:
@@ -139,22 +139,19 @@ def read_system() -> Reading:
 
 def withheld_seconds(read: Read) -> float | None:
     """Seconds in which a quota stopped the threads of this process's cgroup; None without a quota."""
-    found = None
+    found = []
     for folder in cgroup_folders(read, "cpu"):
         stat = dict(line.split() for line in (read(f"{folder.path}/cpu.stat") or "").splitlines())
-        for name, unit in (("throttled_usec", _MICRO), ("throttled_time", _NANO)):
-            if name in stat:
-                found = max(found or 0.0, int(stat[name]) * unit)
-    return found
+        units = (("throttled_usec", _MICRO), ("throttled_time", _NANO))
+        found += [int(stat[name]) * unit for name, unit in units if name in stat]
+    return max(found, default=None)
 
 
 def _frequency() -> float | None:
-    """The processor's frequency over its maximum; None where the system does not tell both."""
-    try:
+    with suppress(OSError, NotImplementedError, RuntimeError):
         told = psutil.cpu_freq()
-    except (OSError, NotImplementedError, RuntimeError):
-        return None
-    return told.current / told.max if told is not None and told.max else None
+        return told.current / told.max if told is not None and told.max else None
+    return None
 
 
 def load_between(start: Reading, end: Reading, seconds: float) -> Load:

@@ -7,7 +7,6 @@ these hooks would stand between the small calls of a loop, which would take twic
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,6 +26,7 @@ from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.running.by_row import leaf_rows
+from xfcost.torch_models.running.record import NodeOwners
 from xfcost.torch_models.running.recorder import Recorder, strided_parts
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.no_compiler import no_compiler
@@ -64,32 +64,25 @@ def _around_leaves(
 def row_seconds(
     live: BuiltModel, call: Callable[[], object], clock: Clock, *, backward: bool = False
 ) -> dict[str, float]:
-    """Seconds of each row in one `call` of the model; with `backward` also in the backward pass of what it returns.
-
-    Autograd numbers its nodes in the order in which they are made.
-    """
+    """Seconds of each row in one `call` of the model; with `backward` also in the backward pass of what it returns."""
     seconds: dict[str, float] = {}
-    firsts: list[int] = []
-    makers: list[str | None] = []
+    makers, began = NodeOwners(), 0.0
     owners = {id(weight): path for path, leaf in leaves(live) for weight in leaf.parameters(recurse=False)}
-    began = 0.0
 
     def enter(path: str) -> None:
         nonlocal began
-        firsts.append(next_node())
-        makers.append(path)
+        makers.own(next_node(), None, has_costs=True)
         began = clock()
 
     def leave(path: str, *_: Any) -> None:
         seconds[path] = seconds.get(path, 0.0) + clock() - began
-        firsts.append(next_node())
-        makers.append(None)
+        makers.own(next_node(), path, has_costs=True)
 
     def maker(node: Any) -> str | None:
         if hasattr(node, "variable"):  # it adds up a parameter's gradient
             return owners.get(id(node.variable))
-        index = bisect_right(firsts, node_number(node)) - 1
-        return makers[index] if index >= 0 else None
+        made: str | None = makers.owner(node_number(node))
+        return made
 
     with _around_leaves(live, leave, enter):
         result = call()

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, Final, NamedTuple, Protocol
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import torch
@@ -20,14 +21,7 @@ from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.spec.architecture import Architecture, Stage
 from xfcost.spec.block_order import BlockOrder
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.peak import (
-    FOR_SPECS,
-    bytes_to_run,
-    check_room,
-    limit_on,
-    peak_bytes,
-    peak_on,
-)
+from xfcost.torch_models.memory.peak import FOR_SPECS, bytes_to_run, check_room, limit_on, peak_bytes, peak_on
 from xfcost.torch_models.memory.shortage import batch_statistics, check_addressable, within_torch
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.shared.cache import set_position
@@ -95,13 +89,7 @@ def training_step(architecture: Architecture, optimizer: str, device: str, clock
 
 
 def _call_of(live: BuiltModel, *, compile_: bool) -> Callable[[], object]:
-    model: Any = torch.compile(live.model) if compile_ else live.model
-
-    def call() -> object:
-        with torch.no_grad():
-            return model(*live.inputs)
-
-    return call
+    return torch.no_grad()(partial(torch.compile(live.model) if compile_ else live.model, *live.inputs))
 
 
 Say = Callable[[str], None]
@@ -231,7 +219,6 @@ class SystemOnDevice:
 
     @contextmanager
     def ready(self) -> Iterator[Subject]:
-        """The system as its mode runs it."""
         system, device, compile_ = self.system, self.device, self.plan.compile
         clock = waiting_clock(device, self.meters.clock)
         training = system.ledger.training
@@ -241,7 +228,6 @@ class SystemOnDevice:
             yield passes(system.architecture, system.step, system.positions, device, clock, compile_=compile_)
 
     def ledger(self, measured: Measured, peak: int | None) -> Ledger:
-        """The system's ledger with what was measured."""
         counted, held, predicted = self.system.ledger, self.row_bytes, self.predicted
         if self.plan.composed:  # the peak was that of the distinct blocks
             times = {row.path: row.times for row in counted.rows}

@@ -138,7 +138,6 @@ class _Timed:
         return float("inf") if reached is None else reached
 
     def measured(self, load: Load, threads: int, *, in_turns: bool) -> Measured:
-        """All of it."""
         paths = dict.fromkeys(path for one in self.passes for path in one)
         return Measured(
             phases={phase: tuple(times) for phase, times in self.phases.items()},

@@ -10,7 +10,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -42,32 +42,26 @@ from xfcost.torch_models.shared.private_torch import (
 from xfcost.torch_models.shared.recurrence import shapes_alone
 
 
-def check_inputs(inputs: tuple[Tensor, ...]) -> None:
+def check_inputs(inputs: tuple[Any, ...]) -> None:
     """Refuse inputs that are no tensors."""
     for number, given in enumerate(inputs):
         if not isinstance(given, Tensor):
-            raise UsageError(f"trace: input {number} is {type(given).__name__}, expected a tensor; {_instead(given)}")
-
-
-def _instead(given: Any) -> str:
-    """Advice for an input that is not a tensor."""
-    wrap = "wrap the model in a module whose forward takes tensors alone"
-    if isinstance(given, tuple | list) and given and all(isinstance(item, Tensor) for item in given):
-        return f"pass tensors one by one, as in trace(model, q, k, v), or {wrap}"
-    return wrap
+            several = isinstance(given, tuple | list) and given and all(isinstance(item, Tensor) for item in given)
+            mend = "pass tensors one by one, as in trace(model, q, k, v), or " if several else ""
+            raise UsageError(
+                f"trace: input {number} is {type(given).__name__}, expected a tensor; {mend}wrap the model in a module "
+                "whose forward takes tensors alone"
+            )
 
 
 @contextmanager
 def tracer_may_refuse(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[None]:
-    """Turn an error of torch's tracer into a UsageError; errors of `model` itself pass through.
-
-    Raises:
-        UsageError: the tracer failed on a model that runs where it is called with the same inputs.
-    """
+    """Turn an error of the tracer on a model that runs into a UsageError; errors of `model` itself pass through."""
     try:
         yield
     except Exception as error:
-        if not _raised_while_tracing(error) or not _runs(model, inputs):
+        frames = traceback.walk_tb(error.__traceback__)
+        if not any(frame.f_code is TRACING.__code__ for frame, _ in frames) or not _runs(model, inputs):
             raise
         first = printable(str(error).partition("\n")[0], 200) or type(error).__name__
         raise UsageError(
@@ -76,20 +70,12 @@ def tracer_may_refuse(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[
         ) from error
 
 
-def _raised_while_tracing(error: Exception) -> bool:
-    """Did the error occur while tracing, not while counting?"""
-    frames = traceback.walk_tb(error.__traceback__)
-    return any(frame.f_code is TRACING.__code__ for frame, _ in frames)
-
-
 def _runs(model: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
     """Does a plain call of `model` succeed?"""
-    try:
-        with unchanged(model):
-            model(*(tensor.detach().clone() for tensor in inputs))
-    except Exception:  # noqa: BLE001 - whatever the module raises, it does not run
-        return False
-    return True
+    with suppress(Exception), unchanged(model):
+        model(*(tensor.detach().clone() for tensor in inputs))
+        return True
+    return False
 
 
 @contextmanager
@@ -146,11 +132,9 @@ class TracedTensor(SizesAlone):
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
         return len(self.shape)
 
     def numel(self) -> int:
-        """The number of elements."""
         return self.shape.numel()
 
     def is_floating_point(self) -> bool:
@@ -159,12 +143,10 @@ class TracedTensor(SizesAlone):
         return dtype is not None and dtype.is_floating_point
 
     def is_complex(self) -> bool:
-        """Are they complex numbers?"""
         dtype = self._value.type().dtype()
         return dtype is not None and dtype.is_complex
 
     def on_meta(self) -> Tensor:
-        """A tensor of its sizes and type."""
         return torch.empty(self.shape, dtype=self._value.type().dtype(), device="meta")
 
 
@@ -405,7 +387,9 @@ def _every_result_read(model: nn.Module, used: set[str]) -> Iterator[None]:
     """
 
     def read(_: nn.Module, inputs: Any, __: Any) -> Any:
-        used.update(name for name, module in model.named_modules() if _parameters_used(module))
+        for name, module in model.named_modules():
+            if any(traced_value(parameter).uses() for parameter in module.parameters(recurse=False)):
+                used.add(name)
         graph = trace_graph()
         for node in [node for node in _all_nodes(graph) if not node.hasUses()]:
             for value in node.outputs():
@@ -418,12 +402,6 @@ def _every_result_read(model: nn.Module, used: set[str]) -> Iterator[None]:
         yield
     finally:
         hook.remove()
-
-
-def _parameters_used(module: nn.Module) -> bool:
-    """Did an operation of the running trace take a parameter of the module itself?"""
-    parameters = module.parameters(recurse=False)
-    return any(traced_value(parameter).uses() for parameter in parameters)
 
 
 def _all_nodes(block: Any) -> Iterator[Any]:
