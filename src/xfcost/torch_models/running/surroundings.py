@@ -214,14 +214,12 @@ def learning(made: Copy) -> Copy:
 
 
 @contextmanager
-def unchanged(
-    model: nn.Module, made: Copy = cloned, shares: Callable[[Tensor], bool] = lambda parameter: True
-) -> Iterator[None]:
+def unchanged(model: nn.Module, made: Copy = cloned, shares: Callable[[Tensor], bool] | None = None) -> Iterator[None]:
     """Let `model` run as it was written, then restore its tensors, attributes, hooks and the random states.
 
     The run works on copies of its tensors, those in its attributes too; each parameter's copy knows its name. A copy
-    shares a parameter's memory if `shares` says so, as parameters may fill the memory; no module of torch writes to
-    them, but for embedding tables with a maximum norm.
+    shares a parameter's memory if `shares` says so, as parameters may fill the memory; without it they stay. No module
+    of torch writes to them, but for embedding tables with a maximum norm, which are copied always.
 
     Warns:
         UserWarning: the model wrote to another parameter. On `meta` there is nothing to write to.
@@ -250,15 +248,18 @@ def unchanged(
             )
 
 
-def _stand_in(model: nn.Module, made: Copy, shares: Callable[[Tensor], bool]) -> None:
+def _stand_in(model: nn.Module, made: Copy, shares: Callable[[Tensor], bool] | None) -> None:
     tables = (one for one in model.modules() if isinstance(one, nn.Embedding | nn.EmbeddingBag))
     written = {id(table.weight) for table in tables if table.max_norm is not None}
     copies: dict[int, Any] = {}
     for name, parameter in model.named_parameters():
-        data = parameter.detach() if id(parameter) not in written and shares(parameter) else made(parameter)
-        copies[id(parameter)] = parameter_copy = nn.Parameter(data, requires_grad=parameter.requires_grad)
-        vars(parameter_copy).update(vars(parameter))
-        mark(parameter_copy, Lineage(weights=frozenset((name,))))
+        copies[id(parameter)] = parameter
+        if shares is not None or id(parameter) in written:
+            shared = id(parameter) not in written and shares is not None and shares(parameter)
+            copy = nn.Parameter(parameter.detach() if shared else made(parameter), parameter.requires_grad)
+            vars(copy).update(vars(parameter))
+            mark(copy, Lineage(weights=frozenset((name,))))
+            copies[id(parameter)] = copy
     for buffer in model.buffers():
         copies.setdefault(id(buffer), made(buffer))
 
@@ -271,11 +272,15 @@ def _stand_in(model: nn.Module, made: Copy, shares: Callable[[Tensor], bool]) ->
         own, values = tensors_of(module), vars(module)
         for tensors in own:
             tensors.update({name: copied(one) for name, one in tensors.items() if one is not None})
+        done = {id(one) for one in (*own, children_of(module))}
         for name, value in list(values.items()):
-            if not isinstance(value, Tensor | dict | list | tuple) or any(value is tensors for tensors in own):
-                continue
-            if any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value)):
+            if isinstance(value, Tensor) or _holds_tensors(value, done):
                 values[name] = pytree.tree_map_only(Tensor, copied, value)
+
+
+def _holds_tensors(value: Any, done: set[int]) -> bool:
+    is_full = isinstance(value, dict | list | tuple) and len(value) > 0 and id(value) not in done
+    return is_full and any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value))
 
 
 @contextmanager
