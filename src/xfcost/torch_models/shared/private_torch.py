@@ -297,7 +297,8 @@ def is_compiled_in_place(module: nn.Module) -> bool:
 
 def as_written(module: nn.Module) -> None:
     """Undo its `.compile()`."""
-    vars(module)["_compiled_call_impl"] = None
+    if is_compiled_in_place(module):
+        vars(module)["_compiled_call_impl"] = None
 
 
 # --- tensors and modules
