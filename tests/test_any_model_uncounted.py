@@ -67,7 +67,7 @@ class TestUncounted:
             unregister("xfcosttest::scan")
         assert (ledger.total("macs"), ledger.total("flops")) == (24 + 192, 48 + 384)
 
-    @pytest.mark.parametrize("wrong", [1.5, {"macs": -1}, {"bytes": 3}, None, True])
+    @pytest.mark.parametrize("wrong", [1.5, -3, {"macs": -1}, {"bytes": 3}, None, True])
     def test_a_count_that_is_none_is_refused(self, scan, wrong):
         xfcost.register("xfcosttest::scan")(lambda x, out: wrong)
         try:
