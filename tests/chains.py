@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from math import gcd
 from typing import Any, NamedTuple
@@ -10,8 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
-
-from xfcost.torch_models.probing.calls import prepared
 
 
 class Chain(NamedTuple):
@@ -30,7 +29,7 @@ def longest_chain(module: nn.Module, inputs: tuple[Tensor, ...]) -> Chain:
     Raises:
         ValueError: the module stands on `meta`.
     """
-    module = prepared(module, None)
+    module = copy.deepcopy(module).cpu().double().eval().requires_grad_(requires_grad=False)
     with torch.no_grad(), _Depth() as seen:
         module(*(tensor.double() for tensor in inputs))
     return seen.longest

@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], list[tuple[str, str, in
     "element-wise scores": (
         lambda linear, x: (linear(x)[:, :, None] + x[:, None]).tanh().sum(-1).softmax(-1) @ x,
         (SEQUENCE,),
-        [("add", "global", 6, True), ("_softmax", "global", 6, True), ("bmm", "global", 6, True)],
+        [(name, "global", 6, name != "sum") for name in ("add", "tanh", "sum", "_softmax", "bmm")],
     ),
     "a state": (linear_attention, (SEQUENCE,), [("bmm", "global", 6, True), ("bmm", "global", 6, True)]),
     "a shift": (

@@ -15,7 +15,6 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.build import Model, StreamModel, build
-from xfcost.torch_models.probing.hints import hints_for
 from xfcost.torch_models.reach.influence import Influences, Units, with_weights
 
 # Label of a step, input -> (tokens, units).
@@ -48,7 +47,7 @@ def running(architecture: Architecture, seeds: Sequence[int]) -> Steps:
     built = build(architecture, "cpu")
     found: dict[str, list[np.ndarray]] = {}
     labels: list[str] = []
-    rounding = max(hints_for(labelled.part.component).rounding for labelled in architecture.parts())
+    rounding = max(one.part.component.observed(one.part.place).rounding for one in architecture.parts())
     for seed, model in with_weights(built.model, max(seeds) + 1):
         if seed not in seeds:
             continue

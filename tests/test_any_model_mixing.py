@@ -81,7 +81,7 @@ NETWORKS: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
     "one tensor as queries, keys and values": (
         nn.MultiheadAttention(D, 2, batch_first=True),
         (TOKENS, TOKENS, TOKENS),
-        SOFTMAX_ATTENTION,
+        [*SOFTMAX_ATTENTION, ("mean", "global", 40, False)],  # the weights that it returns: a mean over heads
     ),
     "encoder of torch, fused": (
         nn.TransformerEncoder(nn.TransformerEncoderLayer(D, 2, 16, batch_first=True), 2).eval(),
@@ -334,15 +334,11 @@ def test_a_module_that_cannot_be_looked_at_is_counted_without_kinds() -> None:
     assert (kind, str(reason)[:20]) == ("unknown", "its parameters take ")
     with pytest.raises(UsageError, match=r"--mixing-time -1: expected seconds from 0"):
         with_reasons(mixing_time=-1)
-    with pytest.raises(UsageError, match=r"--mixing-time: a spec declares"):
-        xfcost.analyze("vit", mixing_time=3, trace=False)
 
 
-def test_a_module_without_numbers_and_a_spec_are_refused() -> None:
+def test_a_module_without_numbers_is_refused() -> None:
     with pytest.raises(UsageError, match=r"on `meta`.*build it on the CPU"):
         analyzed(linear().to("meta"), TOKENS)
-    with pytest.raises(UsageError, match="--mixing: a spec declares"):
-        xfcost.analyze("vit", mixing=True, trace=False)
 
 
 def test_mixing_that_is_not_known_is_not_called_zero(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from cases import CASES
 from cases.base import Case
@@ -26,7 +25,6 @@ from xfcost.formulas.component import Mixer, tag_of
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import MECHANISMS
-from xfcost.torch_models.probing.hints import hints_for
 from xfcost.torch_models.running.by_row import row_path
 
 
@@ -45,6 +43,8 @@ def prepared(case: Case) -> nn.Module:
     for part in module.modules():
         if getattr(part, "act", None) == "relu":
             part.act = "tanh"
+        for buffer in getattr(part, "remembered", ()):
+            buffer.zero_()
     return module
 
 
@@ -80,8 +80,7 @@ def kept_pairs(case: Case) -> dict[str, Fraction]:
     for name, leaf in module.named_modules():
         if name and next(leaf.children(), None) is None:
             leaf.register_forward_hook(hook((row_path(f"it.{name}", {"it": "it"}) or "").removeprefix("it.")))
-    past = tree_map(Tensor.double, hints_for(case.component).past(case.component, place))
-    answer = module(*example(place, 1), *past)
+    answer = module(*example(place, 1))
     (answer * torch.randn(answer.shape, generator=noise, dtype=torch.float64)).sum().backward()
     sway = {
         path: sum(int((one.grad != 0).sum()) for one in calls if one.grad is not None)

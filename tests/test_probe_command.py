@@ -22,8 +22,8 @@ from xfcost.mechanisms.window import Window
 from xfcost.spec.load import preset_files
 
 PIXELS = "its input is the model's own, pixels or token numbers; the probe follows vectors of tokens"
-# Reasons that no mixing row of a preset may have: no place was found, no leaf ran.
-UNEXPECTED = ("kind:", "no grid", "its leaf did not run")
+# Reasons that no mixing row of a preset may have: no place was found, nothing ran.
+UNEXPECTED = ("kind:", "no grid", "nothing runs in it")
 TINY = """
 name: two windows
 input: {kind: image, size: 32}
@@ -164,6 +164,45 @@ def test_json_and_csv_carry_it_only_where_it_ran(tiny: str) -> None:
     assert "probed_mixing" not in run(tiny, "--no-trace", "--format", "csv").stdout
 
 
-def test_a_step_of_decoding_is_refused() -> None:
-    with pytest.raises(UsageError, match="--probe: of --mode decode"):
-        xfcost.analyze("gpt2", mode="decode", trace=False, probe=True)
+@pytest.mark.parametrize("option", ["probe", "mixing"])
+def test_a_step_of_decoding_is_refused(option: str) -> None:
+    with pytest.raises(UsageError, match=f"--{option}: of --mode decode"):
+        xfcost.analyze("gpt2", mode="decode", trace=False, **{option: True})
+
+
+# The check of kinds beside a trace ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_trace_checks_the_kinds(tiny: str) -> None:
+    checked, whole = run(tiny), xfcost.analyze(tiny, trace=False, probe=True).probe
+    assert checked.exit_code == 0
+    assert whole is not None
+    count, others = len(whole.rows) - len(whole.left_out), len(whole.left_out)
+    text = f"mixes tokens as declared, in all {count} operations checked ({others} others: --probe)"
+    assert text in " ".join(checked.output.split())
+    for left_out in (("--no-mixing",), ("--mixing-time", "0"), ("--no-trace",)):
+        assert "kinds:" not in run(tiny, *left_out).output
+    assert text in " ".join(run(tiny, "--no-trace", "--mixing").output.split())
+    assert "kinds:" not in run("gpt2", "--mode", "decode", "--N", "16").output
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_kind_declared_wrongly_ends_a_traced_report_with_1(tiny: str) -> None:
+    done = run(tiny)
+    assert done.exit_code == 1
+    text = " ".join(done.output.split())
+    assert "kinds: the running model DISAGREES in 3 of" in text
+    assert "stages.1.block.0.scores: declared global, reads 9; found local, reads 9" in text
+    told = json.loads(run(tiny, "--format", "json").stdout)
+    assert told["kinds"]["exact"] is False
+    assert [row["path"].rpartition(".")[2] for row in told["kinds"]["differences"]] == ["scores"] * 3
+    assert "probe" not in told
+    assert not any(key.startswith("probed") for key in told["operations"][0])
+
+
+def test_what_time_does_not_allow_is_not_checked(tiny: str) -> None:
+    probe = xfcost.analyze(tiny, mixing_time=1e-9).probe  # over before the first part
+    assert probe is not None
+    over = {row.path for row in probe.left_out if row.reason == "the time of --mixing-time was over"}
+    assert {"stages.0.pattern.0.0.scores", "head.linear"} <= over
+    assert len(probe.left_out) == len(probe.rows)

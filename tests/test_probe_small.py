@@ -6,9 +6,6 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from xfcost.formulas.component import Component, Place
 from xfcost.formulas.feature_maps import RandomFeatures
@@ -31,7 +28,6 @@ from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.spec.architecture import Part
 from xfcost.torch_models.probing import small as small_module
 from xfcost.torch_models.probing.account import probed_part
-from xfcost.torch_models.probing.compare import probe_rows
 from xfcost.torch_models.probing.small import made_small
 
 
@@ -157,6 +153,8 @@ def test_a_row_declared_local_that_reads_all_is_found_global(monkeypatch: pytest
         (PoolingAttention(count=1, heads=4, residual="none"), place(784, out_dim=512)),
         # the memory's tokens are the stream's
         (Context(), place(64, memory=Grid((64,)))),
+        # the one before it, in the row above
+        (Context(shift="row"), place(8, 8, memory=Grid((8, 8)))),
         # its second convolution stands behind a stride
         (Basic(stride=2), place(56, 56, dim=64, out_dim=128)),
         # alone, it starts from zeros
@@ -168,31 +166,6 @@ def test_what_was_a_false_difference_agrees(component: Component, at: Place) -> 
     rows = rows_of(component, at)
     assert {path: (row.declared, row.found) for path, row in rows.items() if row.agrees is False} == {}
     assert any(row.agrees for row in rows.values())
-
-
-class MaxPool(nn.Module):
-    """The maximum of 3×3 of S×S tokens, every second one: (B, N, D) -> (B, M, D)."""
-
-    def __init__(self, side: int) -> None:
-        super().__init__()
-        self.side = side
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        x_BDYX = x_BND.transpose(1, 2).unflatten(2, (self.side, self.side))
-        return F.max_pool2d(x_BDYX, 3, 2, 1).flatten(2).transpose(1, 2)
-
-
-@pytest.mark.parametrize("side", [6, 7])
-def test_the_channels_of_a_maximum_read_a_kernel_together(side: int) -> None:
-    """No single channel of so few need be seen to take each of the nine."""
-    found = probe_rows(nn.Sequential(MaxPool(side)), (torch.zeros(1, side * side, 24),))
-    assert found["0"].places == 9
-    assert found["0"].apiece == 8
-
-
-def test_a_shifted_memory_is_not_probed() -> None:
-    rows = rows_of(Context(shift="row"), place(8, 8, memory=Grid((8, 8))))
-    assert rows["add"].reason == "the memory's token that it adds is the one before, and counts as a token of its own"
 
 
 def test_queries_that_read_all_tokens_are_no_groups(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -24,8 +25,8 @@ from xfcost.ledger.probe import ProbedRow
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.mechanisms.sliding import Sliding
-from xfcost.torch_models.probing.compare import Readings, compared, readings
-from xfcost.torch_models.probing.hints import hints_for
+from xfcost.spec.architecture import Part
+from xfcost.torch_models.probing.account import probed_rows
 
 
 class Example(NamedTuple):
@@ -55,6 +56,11 @@ def places_of(component: Mixer, *, fused: bool) -> tuple[Place, Place]:
     return small, large
 
 
+def left_out(component: Mixer) -> Mapping[str, str]:
+    """Rows of a component that are not held against their leaf, at any of its places."""
+    return component.observed(places_of(component, fused=False)[0]).left_out
+
+
 @functools.cache
 def probed(number: int) -> tuple[ProbedRow, ...]:
     """The rows of an example beside what their leaves were seen to read."""
@@ -63,15 +69,8 @@ def probed(number: int) -> tuple[ProbedRow, ...]:
 
 
 def probed_at(component: Mixer, places: tuple[Place, Place]) -> tuple[ProbedRow, ...]:
-    past = hints_for(component).past
-    seen = Readings(
-        *(
-            readings(make(Case(component, place)), (*example(place, 1), *past(component, place)), component, place)
-            for place in places
-        )
-    )
-    small, large = (list(component.operations(place)) for place in places)
-    return tuple(compared(component, (small, large), seen, places))
+    small, large = (Part("it", component, place, "none") for place in places)
+    return tuple(probed_rows((small, large)))
 
 
 @every_example
@@ -83,7 +82,8 @@ def test_every_row_reads_what_it_says(of: Example) -> None:
     assert not wrong, f"{component}: {'; '.join(wrong)}"
     known = {
         "it reads one token alone here: a softmax of one number is 1",
-        *hints_for(component).left_out(component).values(),
+        "it only moves numbers: who reads them shows behind it",
+        *left_out(component).values(),
     }
     not_seen = [row for row in probed(of.number) if row.found is None and row.reason not in known]
     assert [row.path for row in not_seen if row.declared.mixing != "per-token"] == [], (
@@ -116,30 +116,15 @@ def test_padding_is_no_token_that_is_read(
 @every_example
 def test_a_row_whose_leaf_shows_no_reading_reads_what_another_row_is_seen_to_read(of: Example) -> None:
     _, component, fused = of
-    rows = {row.path: row for row in component.operations(places_of(component, fused=fused)[1])}
-    seen = {row.path for row in probed(of.number) if row.agrees}
-    for path in hints_for(component).left_out(component).keys() & rows.keys():
-        row = rows[path]
-        if not row.mixes:
-            continue
-        if row.sequential > 1:  # as many steps are measured below
-            assert (row.mixing, row.reads_tokens) == ("global", row.sequential), f"{path} of {component}"
-            continue
-        other = CASES[type(component)].rows.read_as[path][fused]
-        assert other in seen, f"{path} of {component} reads as {other}, which no leaf was seen to read"
-        found, expected = ((one.mixing, one.reads, one.reads_tokens) for one in (row, rows[other]))
-        assert found == expected, f"{path} of {component}: expected what {other} reads"
-
-
-@every_example
-def test_the_probe_knows_every_mask_of_fused_attention(of: Example) -> None:
-    _, component, fused = of
-    hints = hints_for(component)
-    for grid in CASES[type(component)].grids if fused else ():
-        place = place_for(component, grid, fused=True)
-        masks = {row.path for row in component.operations(place) if row.mixes and row.path.endswith("mask")}
-        known = hints.given_by_position(component, place) | hints.left_out(component).keys()
-        assert masks <= known, f"{component} on {grid}: expected these masks in `probing.hints`"
+    rows = {row.path: row for row in component.operations(places_of(component, fused=fused)[1]) if row.mixes}
+    found = {row.path: row for row in probed(of.number)}
+    seen = {(row.mixing, row.reads, row.reads_tokens) for path, row in rows.items() if found[path].agrees}
+    for path, row in rows.items():
+        if found[path].found is None and row.reads_tokens != 1:
+            # as many steps are measured below
+            steps = ("global", row.sequential) if row.sequential > 1 else None
+            reads = (row.mixing, row.reads, row.reads_tokens)
+            assert reads in seen or reads[::2] == steps, f"{path} of {component}: no leaf was seen to read {row.reads}"
 
 
 # The text of `reads` is a formula, and gives the number ─────────────────────────────────────────────────────────────

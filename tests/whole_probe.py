@@ -5,6 +5,7 @@ It takes any nn.Module with example inputs, and knows nothing of specs, mechanis
 
 from __future__ import annotations
 
+import copy
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.ledger.operation import Mixing
-from xfcost.torch_models.probing.calls import prepared
 
 # Numbers of the perturbed input that go through the module at once; attention on them keeps N/D times as many.
 MOST_NUMBERS: Final = 2**17
@@ -74,7 +74,7 @@ def probe(
         ValueError: the module stands on `meta`, the input holds no floats, or the output holds NaN.
     """
     noise = torch.Generator().manual_seed(seed)
-    module = prepared(module, noise if fresh_weights else None)
+    module = _prepared(module, noise if fresh_weights else None)
     example = inputs[which]
     if not example.is_floating_point():
         raise ValueError("token numbers can't be changed a little; probe what follows their embedding")
@@ -94,6 +94,16 @@ def probe(
     differs_MN = torch.cat(seen)
     reads = tuple(frozenset(column.nonzero().flatten().tolist()) for column in differs_MN.T)
     return Probed(reads, differs_MN.shape[0])
+
+
+def _prepared(module: nn.Module, noise: torch.Generator | None) -> nn.Module:
+    if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
+        raise ValueError("a module on `meta` has no numbers to probe; build it on the CPU")
+    module = copy.deepcopy(module).cpu().double().eval().requires_grad_(requires_grad=False)
+    for parameter in module.parameters() if noise else ():
+        gain = prod(parameter.shape[1:]) ** -0.5
+        parameter.copy_(torch.randn(parameter.shape, generator=noise, dtype=torch.float64) * gain)
+    return module
 
 
 def kind_of(small: Probed, large: Probed) -> Mixing:

@@ -37,14 +37,12 @@ class Frozen(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Where its rows are held against their leaves; what the leaves don't show by themselves is in `probing.hints`."""
+    """Where its rows are held against their leaves; `Component.observed` tells what the leaves show otherwise."""
 
     grids: Callable[[Any], tuple[Grid, Grid]] | None = None
     """Two grids, the second larger, where its pattern has room; those of `growth` by default."""
     dim: int | None = None
     """Their width, where that of the case is also the length of another axis: a chunk's, say."""
-    read_as: dict[str, tuple[str, str]] = {}  # noqa: RUF012 - never written to
-    """Rows whose leaf shows no reading -> the row that is seen to read the same tokens, eager and fused."""
     own_parts: frozenset[str] = frozenset()
     """Rows that put several parts of a token together, each its own: what every list that it is in gave it."""
 

@@ -30,10 +30,7 @@ def components(draw: st.DrawFn) -> Bottleneck:
 
 
 CASE = MechanismCase(
-    rows=Rows(
-        grids=lambda component: (Grid((10, 10)), Grid((10, 22))),
-        read_as=dict.fromkeys(("spatial_positions", "spatial_add_positions"), ("spatial_scores", "spatial_attention")),
-    ),
+    rows=Rows(grids=lambda component: (Grid((10, 10)), Grid((10, 22)))),
     component=Bottleneck,
     examples=(
         Bottleneck(width=20),

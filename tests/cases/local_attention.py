@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import MechanismCase, Rows
+from cases.base import MechanismCase
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.local_attention import LocalAttention
 
@@ -34,5 +34,4 @@ CASE = MechanismCase(
     grids=SMALL_GRIDS,
     image=True,
     dim=12,
-    rows=Rows(read_as=dict.fromkeys(("positions", "add_positions"), ("scores", "attention"))),
 )

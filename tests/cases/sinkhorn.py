@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, MechanismCase, Rows
+from cases.base import HEADS, MechanismCase
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sinkhorn import Sinkhorn
 
@@ -36,5 +36,4 @@ CASE = MechanismCase(
     components=components(),
     growth=lambda component: (Grid((4 * component.block,)), Grid((8 * component.block,))),
     grids=(Grid((1,)), Grid((2,)), Grid((5,)), Grid((3, 4)), Grid((13,)), Grid((7,), 1)),
-    rows=Rows(read_as={"mask": ("scores", "attention")}),
 )

@@ -148,7 +148,8 @@ def analyze(  # noqa: PLR0913 - options
         build: of a named class or function: its arguments, `depth=12` each.
         strict: refuse a ledger that leaves an operation of the module uncounted.
         mixing: True finds how each operation of the module mixes tokens, by runs with real numbers at small sizes,
-            whatever time it takes; None where it can be run so and time allows; False leaves it out.
+            whatever time it takes; None where it can be run so and time allows; False leaves it out. Of a spec these
+            runs check the kinds that it declares, by default where it is traced.
         mixing_time: the seconds that this may take, 10 by default.
         tokens_of: the axes along which the tokens of inputs lie, for mixing kinds: `x:1`, `image:2,3`, `cond:none`; of
             other inputs they are found.
@@ -194,20 +195,25 @@ def analyze(  # noqa: PLR0913 - options
         named = named_module(target, inputs, build, batch)
         check_texts(inputs, lengths["N"])
         return _with_roofs(module_account(named, lengths, how), timing)
-    mixing_seconds(mixing, mixing_time, of_specs=True)
     if tokens_of:
         raise UsageError("--tokens-of: a spec knows its tokens; it is of torch modules")
     if inputs or build:
         raise UsageError(NO_MODULE)
     loaded, run = loaded or load(name, settings_texts(settings)), make_run(**given)
     _check_one(run, device)
-    if probe and run.mode in {"decode", "generate"}:
-        raise UsageError(f"--probe: of --mode {run.mode} a step reads its cache; probe the forward, without --mode")
+    steps = run.mode in {"decode", "generate"}
+    if (probe or mixing) and steps:
+        option = "--probe" if probe else "--mixing"
+        raise UsageError(f"{option}: of --mode {run.mode} a step reads its cache; probe the forward, without --mode")
     ledger = account(
         loaded, run, trace=trace, device=device, predict=on if predict else None, timing=timing, progress=progress
     )
     ledger = _with_roofs(ledger, timing)
-    return with_probe(loaded, run, ledger, progress or (lambda text: None)) if probe else ledger
+    if probe:
+        return with_probe(loaded, run, ledger, how["say"])
+    if not how["mixing"] or steps or not (trace or mixing):
+        return ledger
+    return with_probe(loaded, run, ledger, lambda text: None, detailed=False, seconds=how["mixing"])
 
 
 @arguments_checked

@@ -31,10 +31,10 @@ _MIXING_SECONDS: Final = 10.0
 
 
 def mixing_seconds(mixing: bool | None, seconds: float | None, *, of_specs: bool = False) -> float:
-    """The time in which to find the mixing kinds of a module: 10 s by default, without a limit where asked for.
+    """The time in which to find the mixing kinds of a module, or to check a spec's: 10 s, no limit where asked for.
 
     Raises:
-        UsageError: the number is none of seconds; or kinds are asked for `of_specs`, which declare them.
+        UsageError: the number is none of seconds; or kinds are to be found `of_specs`, which declare them.
     """
     if seconds is not None and not seconds >= 0:
         raise UsageError(f"--mixing-time {shown(seconds)}: expected seconds from 0, which looks for no kinds")

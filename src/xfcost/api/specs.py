@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
@@ -194,12 +195,16 @@ def _system(loaded: Loaded, architecture: Architecture, ledger: Ledger, run: Run
     return System(architecture, ledger, place(loaded, run_at(final, architecture, run, "decode")))
 
 
-def with_probe(loaded: Loaded, run: Run, ledger: Ledger, say: Progress) -> Ledger:
-    """`ledger` with what the running model was seen to read."""
-    with _torch(loaded, "probing it"):
+def with_probe(
+    loaded: Loaded, run: Run, ledger: Ledger, say: Progress, *, detailed: bool = True, seconds: float = inf
+) -> Ledger:
+    """`ledger` with how the running model mixes tokens: `detailed`, or a check of kinds within `seconds`."""
+    from xfcost.torch_models.shared.collector import collector_paused
+
+    with _torch(loaded, "probing it"), collector_paused():
         from xfcost.torch_models.probing.account import probed
 
-        return probed(place(loaded, run), ledger, say)
+        return probed(place(loaded, run), ledger, say, detailed=detailed, seconds=seconds)
 
 
 def built(loaded: Loaded, run: Run, device: str) -> BuiltModel:

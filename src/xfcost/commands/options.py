@@ -166,7 +166,7 @@ Mixing = Annotated[
     typer.Option(
         "--mixing/--no-mixing",
         help="Of a torch module: find how each operation mixes tokens, whatever time it takes, or leave it out. The "
-        "model runs with real numbers on the CPU at small sizes.",
+        "model runs with real numbers on the CPU at small sizes. Of a spec: check the kinds that it declares.",
         show_default=False,
     ),
 ]
@@ -175,7 +175,7 @@ MixingTime = Annotated[
     typer.Option(
         "--mixing-time",
         metavar="SECONDS",
-        help="Of a torch module: how long to look for the mixing kinds of operations; 10 by default, 0: not at all.",
+        help="How long to look for a torch module's mixing kinds, or to check a spec's; 10 by default, 0: not at all.",
     ),
 ]
 FindMixing = Annotated[

@@ -5,8 +5,8 @@ A kind's file imports from here what every kind is written in: its base, the typ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActKind", "Causality", "Component", "ComponentError", "Grid", "Heads", "Joining", "Length", "Letter", "Mixer",
-    "MultiHead", "NormKind", "Number", "Operation", "Place", "Residual", "Rows", "Share", "Side", "Sources", "SubLayer",
-    "Width", "check_class_token", "check_divides", "check_heads", "check_no_special_tokens", "check_odd",
+    "MultiHead", "NormKind", "Number", "Observed", "Operation", "Place", "Residual", "Rows", "Share", "Side", "Sources",
+    "SubLayer", "Width", "check_class_token", "check_divides", "check_heads", "check_no_special_tokens", "check_odd",
     "check_output", "divisors_text", "single_token", "tag_of",
 ]  # fmt: skip
 
@@ -94,6 +94,25 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Positions whose logits a language-model head computes."""
 
 
+class Observed(NamedTuple):
+    """What the running module shows otherwise than the rows declare it; rows by their own names."""
+
+    unread: Mapping[str, int] = {}
+    """Rows of whose tokens some are never read at this place: across the border of a chunk, in other hashing rounds."""
+    at_most: frozenset[str] = frozenset()
+    """Rows whose number of tokens is the most that content, or where the token lies, lets them read."""
+    left_out: Mapping[str, str] = {}
+    """Rows that can't be held against their leaf, each with the reason."""
+    paired: bool = False
+    """Are the tokens of the memory those of the stream, one for one?"""
+    whole: int = 1
+    """Sides of a grid that are multiples of it are not padded."""
+    rounding: float = 0.0
+    """Part of the largest number up to which a difference is rounding (an FFT's over all tokens), and no reading."""
+    letters: Mapping[str, str] = {}
+    """Letters in the text of the tokens read -> those that the fields behind them have."""
+
+
 class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
     """A mechanism or layer of a spec; its tag is the `kind` in YAML."""
 
@@ -147,6 +166,10 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
         """Shapes of the shared tables that it uses: name -> (rows, columns)."""
         return {}
+
+    def observed(self, place: Place) -> Observed:
+        """What a run shows otherwise than the rows declare it; by default nothing."""
+        return Observed()
 
     def notes(self, place: Place) -> Iterator[str]:
         """Notes for the report: padding, clipping, tables whose shape depends on the resolution."""

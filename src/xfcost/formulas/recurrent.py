@@ -11,6 +11,7 @@ from xfcost.formulas.component import (
     Grid,
     Mixer,
     Number,
+    Observed,
     Operation,
     Place,
     Sources,
@@ -140,6 +141,11 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         if self.attend is not None:
             return grid.total * (memory.total if memory else 0)
         return super().pairs(grid, memory)
+
+    def observed(self, place: Place) -> Observed:
+        asks = "it asks with the state of the step before: what it reads is counted for that step's token"
+        names = ("add_context", "recurrence", "readout_context", "readout_add", "readout_tanh") if self.attend else ()
+        return Observed(left_out=dict.fromkeys(names, asks))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         if self.attend is not None:

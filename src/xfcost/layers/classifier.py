@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.formulas.component import ComponentError, Letter, NormKind, Number, Operation, Place, Rows
+from xfcost.formulas.component import ComponentError, Letter, NormKind, Number, Observed, Operation, Place, Rows
 from xfcost.formulas.layer import Head
 from xfcost.formulas.rows import elementwise, linear, move, norm
 from xfcost.formulas.tensors import copied, view
@@ -64,6 +64,9 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     @property
     def distilled(self) -> bool:
         return not isinstance(self.pool, str)
+
+    def observed(self, place: Place) -> Observed:
+        return Observed(left_out={"average": "the answers of two tokens are averaged: the logits are of both"})
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from xfcost.formulas.component import ComponentError, Joining, Operation, Place, Sources, single_token
+from xfcost.formulas.component import ComponentError, Joining, Observed, Operation, Place, Sources, single_token
 from xfcost.formulas.grid_axes import Axis, before, check_shift
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, move
@@ -49,6 +49,9 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
     def sources(self, place: Place) -> Sources:
         shift = self.shift
         return Sources(memory=itself if shift is None else lambda token: before(shift, place.grid, token))
+
+    def observed(self, place: Place) -> Observed:
+        return Observed(paired=True)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

@@ -9,7 +9,17 @@ from typing import Annotated, Any
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, common_divisor
-from xfcost.formulas.component import ActKind, Letter, Operation, Place, Rows, Side, Width, check_no_special_tokens
+from xfcost.formulas.component import (
+    ActKind,
+    Letter,
+    Observed,
+    Operation,
+    Place,
+    Rows,
+    Side,
+    Width,
+    check_no_special_tokens,
+)
 from xfcost.formulas.layer import Head
 from xfcost.formulas.rows import elementwise, linear
 from xfcost.formulas.tensors import adaptive_mean
@@ -42,6 +52,9 @@ class FlattenClassifier(Head, frozen=True, kw_only=True, tag="flatten_classifier
     def pooled_sides(self, place: Place) -> tuple[int, ...]:
         """The sides of the pooled grid."""
         return (self.pooled,) * len(place.grid.sides)
+
+    def observed(self, place: Place) -> Observed:
+        return Observed(whole=self.pooled)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         yield self._pool(place)

@@ -54,7 +54,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     training: Training | None = None
     """The training step and run, in the mode `train`."""
     probe: Probe | None = None
-    """What the running model reads, with `--probe`."""
+    """How the running model mixes tokens, with a trace or `--probe`."""
     prediction: Prediction | None = None
     """The seconds predicted from a calibration, with `--predict`."""
     on: OnDevices | None = None

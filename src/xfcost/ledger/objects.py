@@ -42,7 +42,7 @@ def records(ledger: Ledger) -> list[dict[str, Any]]:
     Of a timed run the seconds that no row accounts for are rows of their own at the end.
     """
     rows = _operations(ledger)
-    if ledger.probe is not None:
+    if ledger.probe is not None and ledger.probe.detailed:
         probed = {row.path: row for row in ledger.probe.rows}
         rows = [row | _probed_columns(probed[row["path"]]) for row in rows]
     empty: dict[str, Any] = dict.fromkeys(rows[0]) if rows else {}
@@ -77,11 +77,15 @@ def _probed_columns(row: ProbedRow) -> dict[str, Any]:
 
 
 def probe_object(ledger: Ledger) -> dict[str, Any]:
-    """The key `probe`, with `--probe`."""
-    if ledger.probe is None:
-        return {}
-    rows = [msgspec.to_builtins(row) | {"agrees": row.agrees} for row in ledger.probe.rows]
+    """The key `probe`, with `--probe`; else, where kinds were checked, `kinds`: how many, and those that differ."""
     probe = ledger.probe
+    if probe is None:
+        return {}
+    if not probe.detailed:
+        left_out, differences = len(probe.left_out), msgspec.to_builtins(probe.differences)
+        counts = {"checked": len(probe.rows) - left_out, "not_checked": left_out}
+        return {"kinds": {"exact": probe.exact, **counts, "differences": differences}}
+    rows = [msgspec.to_builtins(row) | {"agrees": row.agrees} for row in probe.rows]
     return {"probe": {"exact": probe.exact, "sizes": probe.sizes, "patterns": probe.patterns, "rows": rows}}
 
 

@@ -1,4 +1,4 @@
-"""The result of `--probe`, row by row: what the running model reads, beside what the rows declare."""
+"""How the running model mixes tokens, row by row: what the running model reads, beside what the rows declare."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """All rows of a ledger."""
 
     rows: tuple[ProbedRow, ...]
+    detailed: bool = True
+    """Was it asked for, so that reports show every row? The check beside a trace looks at no whole mixers."""
     sizes: dict[str, str] = {}
     """How each component was made small enough to probe, by its path."""
     patterns: dict[str, tuple[str, ...]] = {}

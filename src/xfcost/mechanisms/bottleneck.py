@@ -8,7 +8,17 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Width, check_divides
+from xfcost.formulas.component import (
+    ComponentError,
+    Grid,
+    Letter,
+    Number,
+    Observed,
+    Operation,
+    Place,
+    Width,
+    check_divides,
+)
 from xfcost.formulas.conv_block import ConvBlock, convolution_and_norm, strided_grid
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.receptive_field import (
@@ -73,6 +83,10 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     def strides(self) -> tuple[int, int]:
         """Strides of conv1 and of the 3×3."""
         return (self.stride, 1) if self.stride_on == "1x1" else (1, self.stride)
+
+    def observed(self, place: Place) -> Observed:
+        left_out = {} if self.spatial is None else self.spatial.observed(place).left_out
+        return Observed(left_out={f"spatial_{row}": reason for row, reason in left_out.items()})
 
     def check(self, place: Place) -> None:
         super().check(place)

@@ -14,6 +14,7 @@ from xfcost.formulas.component import (
     Length,
     Letter,
     Number,
+    Observed,
     Operation,
     Place,
     check_no_special_tokens,
@@ -67,6 +68,9 @@ class Deformable(NonCausalMixer, frozen=True, kw_only=True, tag="deformable"):
     def maps(self, grid: Grid) -> tuple[tuple[Number, ...], ...]:
         """The sides of every feature map."""
         return grid.levels or (grid.sides,)
+
+    def observed(self, place: Place) -> Observed:
+        return Observed(at_most=frozenset(("sample",)))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner, bias = place.grid.tokens, place.dim, self.inner(place.dim), self.projection_bias

@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Observed, Operation, Place
 from xfcost.formulas.core_tensors import masked
 from xfcost.formulas.relative_attention import RelativeAttention
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
@@ -110,6 +110,10 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return self.queries(grid) * (grid.total - self._unread(grid))
+
+    def observed(self, place: Place) -> Observed:
+        reason = "segment types are looked up by the query's position"
+        return Observed(left_out=dict.fromkeys(("types", "type_pick", "type_add"), reason))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d, inner = place.grid, place.dim, self.inner(place.dim)

@@ -13,7 +13,7 @@ from xfcost.formulas.band_tensors import padded
 from xfcost.formulas.banded_attention import BandedAttention, band_pairs
 from xfcost.formulas.block_tensors import of_cropped
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
+from xfcost.formulas.component import Grid, Letter, Number, Observed, Operation, Place
 from xfcost.formulas.lettering import grid_in_letters
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move, on_raw_input
@@ -78,6 +78,9 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
     def in_letters(self, place: Place) -> tuple[GlobalLocal, Place]:
         component, lettered_place = super().in_letters(place)
         return component, msgspec.structs.replace(lettered_place, grid=grid_in_letters(place.grid, special="g"))
+
+    def observed(self, place: Place) -> Observed:
+        return Observed(letters={"r": "w"})
 
     def operations(self, place: Place) -> Iterator[Operation]:
         d, n, g, inner = place.dim, place.grid.tokens, place.grid.special, self.inner(place.dim)

@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer
-from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Side, Width, check_odd
+from xfcost.formulas.component import ComponentError, Letter, Number, Observed, Operation, Place, Side, Width, check_odd
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.hyena_tensors import HyenaTensors
 from xfcost.formulas.rows import (
@@ -67,6 +67,9 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
     def check(self, place: Place) -> None:
         super().check(place)
         check_odd("features", self.features, "beside the time stand as many cosines as sines")
+
+    def observed(self, place: Place) -> Observed:
+        return Observed(rounding=1e-13)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

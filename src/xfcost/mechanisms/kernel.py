@@ -10,7 +10,17 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.chunks import chunk_mixing, pad_to_chunks, pairs_in_chunks
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, single_token
+from xfcost.formulas.component import (
+    ComponentError,
+    Grid,
+    Length,
+    Letter,
+    Number,
+    Observed,
+    Operation,
+    Place,
+    single_token,
+)
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 from xfcost.formulas.kernel_tensors import KernelTensors
@@ -93,6 +103,14 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
     def in_letters(self, place: Place) -> tuple[Kernel, Place]:
         component, lettered_place = super().in_letters(place)
         return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), lettered_place
+
+    def observed(self, place: Place) -> Observed:
+        own = self.chunk if self.chunk and self.causal else 0  # the state before a chunk excludes the chunk itself
+        steps = ("read", "normaliser") if self.form == "recurrent" else ()
+        return Observed(
+            unread=dict.fromkeys(("prefix_sum", "read", "normaliser"), own),
+            left_out=dict.fromkeys(steps, "a step's state is followed as its token"),
+        )
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)

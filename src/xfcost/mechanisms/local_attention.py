@@ -10,7 +10,18 @@ import msgspec
 
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.attention import DenseAttention
-from xfcost.formulas.component import ComponentError, Grid, Heads, Mixer, Number, Operation, Place, Side, check_heads
+from xfcost.formulas.component import (
+    ComponentError,
+    Grid,
+    Heads,
+    Mixer,
+    Number,
+    Observed,
+    Operation,
+    Place,
+    Side,
+    check_heads,
+)
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.neighbourhood import Neighbourhood, WindowSide
 from xfcost.formulas.rows import elementwise, letter_power, linear
@@ -81,6 +92,10 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return self.cells(grid).pairs(cell=True)
+
+    def observed(self, place: Place) -> Observed:
+        table = "it adds a table to keys that are gathered already: nothing in it numbers queries"
+        return Observed(left_out=dict.fromkeys(("positions", "add_positions"), table))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, windows = place.grid.tokens, place.dim, self.windows(place.grid)

@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import lesser, round_up
 from xfcost.formulas.causal_mixers import ApproximatelyCausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Observed, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.lsh_tensors import LshTensors
 from xfcost.formulas.notes import PaddingNote
@@ -84,6 +84,11 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         if self.buckets is None:
             return [2 * (self.padded(grid) // self.bucket)]
         return list(self.buckets) if isinstance(self.buckets, list) else [self.buckets]
+
+    def observed(self, place: Place) -> Observed:
+        others = 2 * self.bucket * (self.rounds - 1)  # each hashing round is seen for itself
+        masked = dict.fromkeys(("mask", "logsumexp", "softmax", "weighted_sum"), others + 1)  # a token masks itself
+        return Observed(unread=masked | {"scores": others})
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, grid = place.grid.total, place.dim, place.grid

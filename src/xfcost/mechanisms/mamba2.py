@@ -10,7 +10,19 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer
 from xfcost.formulas.chunks import chunk_mixing, pad_to_chunks, pairs_in_chunks
-from xfcost.formulas.component import Grid, Heads, Length, Letter, Number, Operation, Place, Side, Width, check_divides
+from xfcost.formulas.component import (
+    Grid,
+    Heads,
+    Length,
+    Letter,
+    Number,
+    Observed,
+    Operation,
+    Place,
+    Side,
+    Width,
+    check_divides,
+)
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import with_form_of
 from xfcost.formulas.mamba2_tensors import Mamba2Sizes
@@ -100,6 +112,10 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
             raise ComponentError(
                 "groups", f"{heads} heads don't divide into {self.groups}; it could be {divisors_text(heads)}"
             )
+
+    def observed(self, place: Place) -> Observed:
+        ends = place.grid.total - place.grid.total // self.chunk  # a chunk's sum stands at its last token
+        return Observed(unread=dict.fromkeys(("carry", "spans", "read"), ends) | {"fade": self.chunk - 2})
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

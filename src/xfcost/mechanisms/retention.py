@@ -10,7 +10,18 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.causal_mixers import AlwaysCausalMixer
 from xfcost.formulas.chunks import chunk_mixing, pad_to_chunks, pairs_in_chunks
-from xfcost.formulas.component import Grid, Heads, Length, Number, Operation, Place, Width, check_heads, single_token
+from xfcost.formulas.component import (
+    Grid,
+    Heads,
+    Length,
+    Number,
+    Observed,
+    Operation,
+    Place,
+    Width,
+    check_heads,
+    single_token,
+)
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
@@ -102,6 +113,10 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
     def in_letters(self, place: Place) -> tuple[Retention, Place]:
         component, lettered_place = super().in_letters(place)
         return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), lettered_place
+
+    def observed(self, place: Place) -> Observed:
+        # the state before a chunk excludes the chunk itself
+        return Observed(unread=dict.fromkeys(("carry", "read"), self.chunk or 0))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

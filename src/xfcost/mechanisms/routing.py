@@ -10,7 +10,7 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, greater, lesser, round_up
 from xfcost.formulas.attention import DenseAttention, attention_of
 from xfcost.formulas.causal_mixers import ApproximatelyCausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Observed, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.notes import PaddingNote
@@ -108,6 +108,10 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
     def in_letters(self, place: Place) -> tuple[Routing, Place]:
         component, lettered_place = super().in_letters(place)
         return msgspec.structs.replace(component, local_window=lettered(self.block(), "b")), lettered_place
+
+    def observed(self, place: Place) -> Observed:
+        names = ("scores", "mask", "softmax", "weighted_sum", "attention")
+        return Observed(unread=dict.fromkeys(names, -self.memories()))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.total, place.dim, self.head_width(place.dim)

@@ -11,7 +11,7 @@ from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, lesser
 from xfcost.formulas.attention import attention_of
 from xfcost.formulas.block_tensors import of_cropped
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Observed, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, matmul, move, static_weights
@@ -76,6 +76,10 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
     def padded(self, grid: Grid) -> bool:
         """Is the last block padded?"""
         return bool(self.blocks(grid) * self.block != grid.total)
+
+    def observed(self, place: Place) -> Observed:
+        earlier = self.block if self.causal else 0  # blocks after its own
+        return Observed(unread=dict.fromkeys(("sort_scores", "sort_logits", "balance", "reorder"), earlier))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)

@@ -12,7 +12,7 @@ from xfcost.formulas.attention import attention_of
 from xfcost.formulas.band_tensors import padded
 from xfcost.formulas.banded_attention import BandedAttention, band_pairs
 from xfcost.formulas.block_tensors import of_cropped
-from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Observed, Operation, Place
 from xfcost.formulas.grouped_query import GroupedQueryMixer
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import ROTATED_KEYS, cache_write, linear, move, on_raw_input, without_work
@@ -133,6 +133,10 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
             window_tokens = lesser(self.window, n)
             return n * window_tokens - window_tokens * (window_tokens - 1) // 2
         return band_pairs(n, self.half)
+
+    def observed(self, place: Place) -> Observed:
+        # the score of a single global key is followed as a number of its query
+        return Observed(at_most=frozenset(("join", "softmax")) if self.global_tokens == 1 else frozenset())
 
     def operations(self, place: Place) -> Iterator[Operation]:
         d, p, g = place.dim, self.padded(place.grid), self.global_tokens

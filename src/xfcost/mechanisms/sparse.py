@@ -11,7 +11,7 @@ from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.band_tensors import padded
 from xfcost.formulas.block_tensors import memory_blocks, of_cropped, overlapping
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, Width
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Observed, Operation, Place, Width
 from xfcost.formulas.core_tensors import masks_of_groups
 from xfcost.formulas.merged_factors import FACTORS, Factor, MergedFactors
 from xfcost.formulas.notes import PaddingNote
@@ -157,6 +157,9 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         return self.inner(width) if self.key_dim is None else self.heads * self.key_dim
 
     # What it costs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def observed(self, place: Place) -> Observed:
+        return Observed(at_most=frozenset(("join", "softmax")))  # at borders, and where both patterns have a key
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

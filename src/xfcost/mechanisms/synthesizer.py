@@ -9,7 +9,17 @@ import msgspec
 
 from xfcost.formulas.arithmetic import root_divisor
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, check_divides
+from xfcost.formulas.component import (
+    ComponentError,
+    Grid,
+    Length,
+    Letter,
+    Number,
+    Observed,
+    Operation,
+    Place,
+    check_divides,
+)
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.core_tensors import masked
 from xfcost.formulas.lettered import lettered
@@ -78,6 +88,11 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
     def in_letters(self, place: Place) -> tuple[Synthesizer, Place]:
         component, lettered_place = super().in_letters(place)
         return msgspec.structs.replace(component, rank=lettered(self.rank or RANK, "k")), lettered_place
+
+    def observed(self, place: Place) -> Observed:
+        learned = "its weights are learned, and are tokens of nothing before they meet the values"
+        names = ("synthesis", "mask", "softmax") if "random" in self.form else ()
+        return Observed(left_out=dict.fromkeys(names, learned))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

@@ -11,7 +11,17 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
 from xfcost.formulas.attention import DenseAttention
-from xfcost.formulas.component import Heads, Mixer, Number, Operation, Place, Side, check_heads, check_no_special_tokens
+from xfcost.formulas.component import (
+    Heads,
+    Mixer,
+    Number,
+    Observed,
+    Operation,
+    Place,
+    Side,
+    check_heads,
+    check_no_special_tokens,
+)
 from xfcost.formulas.cosine_attention import COSINE_KEYS, scaled_cosine
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
@@ -107,6 +117,9 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             _squares(side, window, shift)
             for side, window, shift in zip(grid.sides, self.window(grid), self.shifts(grid), strict=True)
         )
+
+    def observed(self, place: Place) -> Observed:
+        return Observed(whole=self.size)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         d, sides = place.dim, self.window(place.grid)

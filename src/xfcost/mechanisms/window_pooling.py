@@ -9,7 +9,16 @@ from typing import Any, ClassVar
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Side, check_no_special_tokens
+from xfcost.formulas.component import (
+    ComponentError,
+    Grid,
+    Number,
+    Observed,
+    Operation,
+    Place,
+    Side,
+    check_no_special_tokens,
+)
 from xfcost.formulas.conv_kernel import per_axis
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.notes import PaddingNote
@@ -98,6 +107,9 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
 
     def operands(self, grid: Grid) -> tuple[str, str, str]:
         return "partition_q", "partition_k", "partition_v"
+
+    def observed(self, place: Place) -> Observed:
+        return Observed(whole=self.window, letters={"K": "W", "/l²": ""})
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)

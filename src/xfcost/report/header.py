@@ -13,6 +13,7 @@ from xfcost.report.closed_form import closed_form_texts
 from xfcost.report.decoding import cache_answers, step_answers
 from xfcost.report.input_description import circumstances
 from xfcost.report.on_devices import fit_texts, included_texts, time_texts
+from xfcost.report.probe import kinds_texts
 from xfcost.report.timing import reached_texts
 from xfcost.report.training import training_answers
 from xfcost.report.training_plan import plan_answers
@@ -25,7 +26,8 @@ def header(ledger: Ledger) -> list[Text]:
     if metadata.paper:
         title.append(f"   {metadata.paper}", style="not bold dim")
     run = map(Text, circumstances(metadata).split("\n"))
-    return [title, *run, *_answers(ledger), *agreement_texts(ledger)]
+    checked = kinds_texts(ledger.probe) if ledger.probe is not None and not ledger.probe.detailed else ()
+    return [title, *run, *_answers(ledger), *agreement_texts(ledger), *checked]
 
 
 def active_params(ledger: Ledger) -> int | None:

@@ -1,4 +1,4 @@
-"""What the running model was seen to read, beside what every row declares."""
+"""How the running model mixes tokens, beside what every row declares."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xfcost.report.console import bare_table
 
 def probe_parts(ledger: Ledger) -> Iterator[RenderableType]:
     """The table, the rows that differ, the rows that could not be probed, the sizes; nothing without `--probe`."""
-    if ledger.probe is None:
+    if ledger.probe is None or not ledger.probe.detailed:
         return
     yield from (Text(), _table(ledger.probe), Text())
     yield from _verdict_texts(ledger.probe)
@@ -66,17 +66,25 @@ def _sentence(mixes: Mixes) -> str:
 def _verdict_texts(probe: Probe) -> Iterator[Text]:
     """One line where all rows agree, else every one that differs; then the patterns of mixers."""
     count = len(probe.rows) - len(probe.left_out)
-    if not probe.differences:
-        yield Text(
-            f"probe: the running model agrees, in all {count} operations that could be probed", style="bold green"
-        )
-    else:
-        number = len(probe.differences)
-        yield Text(f"probe: the running model DISAGREES in {number} of {count} operations", style="bold red")
+    yield from _difference_texts(probe, "probe", f"agrees, in all {count} operations that could be probed", count)
+    yield from _pattern_texts(probe.patterns)
+
+
+def kinds_texts(probe: Probe) -> Iterator[Text]:
+    """The check of kinds beside a trace: one line where all agree, else every row that differs."""
+    count, rest = len(probe.rows) - len(probe.left_out), len(probe.left_out)
+    others = f" ({rest} others: --probe)" if rest else ""
+    agrees = f"mixes tokens as declared, in all {units.number_of(count, 'operation')} checked{others}"
+    yield from _difference_texts(probe, "kinds", agrees, count)
+
+
+def _difference_texts(probe: Probe, head: str, agrees: str, count: int) -> Iterator[Text]:
+    number = len(probe.differences)
+    verdict = f"DISAGREES in {number} of {units.number_of(count, 'operation')}" if number else agrees
+    yield Text(f"{head}: the running model {verdict}", style="bold red" if number else "bold green")
     for row in probe.differences:
         if row.found is not None:
             yield Text(f"  {row.path}: declared {_sentence(row.declared)}; found {_sentence(row.found)}", style="red")
-    yield from _pattern_texts(probe.patterns)
 
 
 def _pattern_texts(patterns: dict[str, tuple[str, ...]]) -> Iterator[Text]:

@@ -42,6 +42,10 @@ class CompressiveAttention(RelativeAttention):
         memory = (past.memory_BPD.detach(),) if self.past > self.slots else ()
         return self.attend(x_BND, *self.compressed(past), *memory)
 
+    @property
+    def remembered(self) -> tuple[Tensor, ...]:
+        return (self.memory_1PD, self.evicted_1ND)
+
     def standing(self, x_BND: Tensor) -> Past:
         """Zeros: the past of the first segment."""
         zeros = self.memory_1PD.split([self.slots, self.past - self.slots], dim=1)

@@ -43,6 +43,11 @@ class RelativeAttention(nn.Module):
         memory = self.memory_1PD if memory_BPD is None else memory_BPD
         return self.attend(x_BND, memory.detach())
 
+    @property
+    def remembered(self) -> tuple[Tensor, ...]:
+        """The buffers in which the past lies where none is given, (1, tokens, D) each."""
+        return (self.memory_1PD,)
+
     def attend(self, x_BND: Tensor, *remembered_BPD: Tensor) -> Tensor:
         """Attention of the segment to the memory and itself."""
         all_BMD = x_BND if self.recall is None else self.recall(x_BND, *remembered_BPD)

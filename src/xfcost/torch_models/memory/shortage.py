@@ -95,7 +95,7 @@ resource.setrlimit(resource.RLIMIT_AS, (mechanisms * resource.getpagesize() + in
 import torch
 import xfcost.torch_models.accounts
 import xfcost.torch_models.timing.systems
-import xfcost.torch_models.probing.run
+import xfcost.torch_models.probing.account
 torch.ones(1 << 20).add_(1)
 """
 

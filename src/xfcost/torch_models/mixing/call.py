@@ -50,6 +50,8 @@ class Finding(NamedTuple):
 
 
 PER_TOKEN = Finding(mixes=False)
+# A product of two activations of one token.
+GATED = Finding(mixes=False, content_dependent=True)
 
 
 def unknown(reason: str) -> Finding:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, Outcome, ids, reads
+from xfcost.torch_models.mixing.call import GATED, PER_TOKEN, Call, Finding, Outcome, ids, reads
 from xfcost.torch_models.mixing.owners import (
     CONSTANT,
     along,
@@ -37,7 +37,7 @@ from xfcost.torch_models.mixing.owners import (
     with_masked,
 )
 from xfcost.torch_models.mixing.places import pair
-from xfcost.torch_models.mixing.pointwise import NEGLIGIBLE
+from xfcost.torch_models.mixing.pointwise import NEGLIGIBLE, masking
 
 # ── several tokens in one line of numbers: new tokens, summaries, or static mixing ──
 
@@ -167,7 +167,7 @@ def _by_weights(call: Call, lines_bmk: Tensor, outputs: int) -> tuple[Tensor, Fi
     if not varies(contents, -1):
         if varies(content(lines_bmk), -1):
             one = vectors(home(one))
-        return one.expand(shape), PER_TOKEN
+        return one.expand(shape), masking(call, one.expand(shape)) if are_pairs(one) else PER_TOKEN
     counts = distinct(contents, -1)
     alive = torch.where(masked(lines_bmk), -1, contents)
     finding = Finding(mixes=True, computed=counts, kept=distinct(alive, -1), places=ids(contents))
@@ -218,7 +218,7 @@ def scored(call: Call, homes: Tensor, contents: Tensor) -> tuple[Tensor, Finding
     others = (read >= 0) & (read != homes)
     owners = pair(homes, contents)
     if not others.any():
-        return owners, PER_TOKEN
+        return owners, GATED
     counts = distinct(read, -1)
     single = int(counts.max()) == 1
     if single:
@@ -257,6 +257,8 @@ def _weighted_sum(
     owners = vectors(homes).unsqueeze(-1).expand(shape)
     if not (read >= 0).any():
         return owners, PER_TOKEN
+    if not are_pairs(values_bnk) and varies(home(values_bnk), -2):
+        return _mixtures(call, weights_bmk, shape, values_bnk)
     kept = torch.where(masked(weights_bmk), -1, read)
     wide = homes.unsqueeze(-1).expand(kept.shape)
     call.places.meet(wide, kept)
@@ -266,6 +268,17 @@ def _weighted_sum(
     dependent = not learned or bool((content(weights_bmk) != home(weights_bmk)).any())
     finding = reads(read, kept, homes >= 0, content_dependent=dependent)
     return owners, finding
+
+
+def _mixtures(call: Call, weights_bmk: Tensor, shape: tuple[int, ...], values_bnk: Tensor) -> tuple[Tensor, Finding]:
+    """Values that are rows of several tokens each, summed row by row: a new place for each token of each sum."""
+    lines = call.places.without_learned(home(values_bnk))
+    owners = _new_places(call, call.places.groups(lines.flatten(0, 1)), (*lines.shape[:2], shape[1])).transpose(1, 2)
+    call.places.meet(
+        content(weights_bmk[:, :1]).expand(lines.shape), lines
+    )  # what was weighed stands for what is summed
+    kept = torch.where(masked(weights_bmk), -1, content(weights_bmk))
+    return owners, reads(content(weights_bmk), kept, content_dependent=True)
 
 
 def _state(call: Call, left_bmk: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Finding]:
@@ -284,7 +297,10 @@ def _state(call: Call, left_bmk: Tensor, shape: tuple[int, ...]) -> tuple[Tensor
 
 def fused(call: Call) -> Outcome:
     """Queries (…, N, K), keys (…, M, K), values (…, M, V) -> (…, N, V) and statistics."""
-    return _attended(call, lambda shape: _hidden(call, shape))
+    outcome, mask = _attended(call, lambda shape: _hidden(call, shape)), _mask(call)
+    if mask is not None and any_owned(call.owners(mask)) and outcome.finding is not None:
+        call.run.by_position(mask, outcome.finding, with_product=True)
+    return outcome
 
 
 def by_blocks(call: Call) -> Outcome:
@@ -324,13 +340,18 @@ def _attended(call: Call, hidden_in: Callable[[tuple[int, ...]], Tensor]) -> Out
     return Outcome([vectors(line).unsqueeze(-1).expand(call.result.shape), *rest], finding)
 
 
+def _mask(call: Call) -> Tensor | None:
+    mask = call.argument("attn_mask")
+    mask = call.argument("attn_bias") if mask is None else mask
+    return mask if isinstance(mask, Tensor) else None
+
+
 def _hidden(call: Call, shape: tuple[int, ...]) -> Tensor:
     """The pairs that a mask leaves out: (B, H, N, M)."""
     hidden = torch.zeros(shape[-2:], dtype=torch.bool)
     if call.argument("is_causal"):
         hidden = torch.ones(shape[-2:], dtype=torch.bool).triu(1)
-    mask = call.argument("attn_mask")
-    mask = call.argument("attn_bias") if mask is None else mask
-    if isinstance(mask, Tensor):
+    mask = _mask(call)
+    if mask is not None:
         hidden = hidden | (~mask if mask.dtype == torch.bool else mask <= NEGLIGIBLE)
     return hidden.expand(shape)

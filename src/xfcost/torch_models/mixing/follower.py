@@ -133,6 +133,11 @@ class Clock(NamedTuple):
 UNHURRIED: Final = Clock(lambda: False, math.inf)
 
 
+def _spreads(noted: Noted) -> bool:
+    """Does it add terms of several axes for all their pairs?"""
+    return noted.name == "aten.add" and math.prod(noted.outputs[0]) > max(map(math.prod, noted.inputs))
+
+
 class Follower(TorchDispatchMode):
     """Notes every operation that runs, and what its outputs read.
 
@@ -179,6 +184,10 @@ class Follower(TorchDispatchMode):
             numbers.append(torch.arange(first, first + count).reshape(shape))
         places = torch.cat(numbers) if 0 not in axes else numbers[0]
         self._owners[tensor] = vectors(places.expand(tensor.shape))
+
+    def own_as(self, tensor: Tensor, other: Tensor) -> None:
+        """The tokens of an input (B, N, D) are those of another, (B, N, D')."""
+        self._owners[tensor] = self.owners(other)[..., :1].expand(tensor.shape)
 
     def condition(self, tensor: Tensor) -> None:
         """An input without tokens is the same for all of them, as a learned vector is."""
@@ -297,14 +306,17 @@ class Follower(TorchDispatchMode):
             product = noted.name in PRODUCTS
             if noted.finding and noted.finding.mixes:
                 continue
-            if (product and with_product) or noted.moves or noted.name in _SOFTMAX:
+            if (product and with_product) or noted.moves or noted.name in _SOFTMAX or _spreads(noted):
                 dependent = product or (owned and not with_product)
                 self.noted[sequence] = noted._replace(finding=finding._replace(content_dependent=dependent))
 
     def were_scores(self, tensor: Tensor, finding: Finding) -> None:
         """One query met all tokens behind `tensor`, which a softmax over the tokens normalises."""
         for sequence in self.queries.operations(tensor):
-            self.noted[sequence] = self.noted[sequence]._replace(finding=finding._replace(content_dependent=True))
+            noted = self.noted[sequence]
+            if noted.finding is not None:
+                fixed = noted.name in PRODUCTS and not noted.finding.mixes  # by learned weights
+                self.noted[sequence] = noted._replace(finding=finding._replace(content_dependent=not fixed))
 
     def _remember(self, call: Call, given: list[Tensor], results: list[Tensor], *, mixes: bool) -> None:
         depth = 1 + max(map(self.depth, given), default=-1)

@@ -164,7 +164,7 @@ class Query(NamedTuple):
 
     of_sample: dict[int, int]
     operations: frozenset[int]
-    """Those in which they met."""
+    """That in which they met, and those on what it gave."""
 
 
 class Queries:
@@ -193,7 +193,7 @@ class Queries:
         behind = [query for value in given if (query := self._behind.get(value)) is not None]
         found = Query(self._met, frozenset((sequence,))) if self._met else None
         if behind and not mixes:
-            found = behind[0]
+            found = behind[0]._replace(operations=behind[0].operations | {sequence})
         self._met = {}
         for result in results:
             if found is not None and result.is_floating_point():

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, History, Outcome, ids
+from xfcost.torch_models.mixing.call import GATED, PER_TOKEN, Call, Finding, History, Outcome, ids
 from xfcost.torch_models.mixing.owners import (
     CONSTANT,
     LEARNED,
@@ -35,6 +35,8 @@ from xfcost.torch_models.mixing.places import pair
 aten: Final = torch.ops.aten
 # A score that much below the others has no weight.
 NEGLIGIBLE: Final = -99.0
+# Their response to a change depends on the numbers themselves.
+NONLINEAR: Final = frozenset((aten.tanh, aten.sigmoid, aten.relu, aten.exp, aten.silu, aten.gelu, aten.elu))
 # Of these the output depends on the values of both factors.
 PRODUCTS: Final = frozenset((aten.mul, aten.mul_))
 
@@ -220,7 +222,10 @@ def pointwise(call: Call) -> Outcome:
         learned = any(any_learned(one) for _, one in operands)
         return Outcome([everywhere(LEARNED if learned else CONSTANT, shape)], None)
     if len(owning) == 1 and all(value.numel() == 1 for value, one in operands if one is not owning[0][1]):
-        return Outcome([call.run.settled(owning[0][1])], PER_TOKEN)
+        alone = call.run.settled(owning[0][1])
+        if not are_pairs(alone):
+            return Outcome([alone], PER_TOKEN)
+        return Outcome([alone], masking(call, alone)._replace(content_dependent=call.packet in NONLINEAR))
     settled = [call.run.settled(one) for _, one in owning]
     owned = [
         Operand(
@@ -239,6 +244,8 @@ def pointwise(call: Call) -> Outcome:
     if are_pairs(owners):
         others = [(value, one) for value, one in operands if not any(one is other for _, other in owning)]
         owners, finding = by_position(call, owners, finding, others)
+        if not finding.mixes:
+            finding = masking(call, owners)._replace(content_dependent=finding.content_dependent)
     return Outcome([owners], finding)
 
 
@@ -252,7 +259,7 @@ def _met(call: Call, left: Operand, right: Operand, before: Finding) -> tuple[Te
         owners = torch.where(both & ~live & (one != other), CONSTANT, owners)
         if call.packet in PRODUCTS and are_pairs(one) and left.value is not right.value:
             return owners, masking(call, owners)._replace(content_dependent=True)  # two weights of the same keys
-        return owners, before
+        return owners, GATED if call.packet in PRODUCTS else before
     owners, finding = _different(call, left, right, live)
     return torch.where(both, owners, torch.where(one >= 0, one, other)), finding if finding.mixes else before
 
@@ -272,7 +279,7 @@ def _different(call: Call, first: Operand, second: Operand, both: Tensor) -> tup
         return positional
     if bool((home(first.owners)[both] == home(second.owners)[both]).all()):  # a pair and its query's own vector
         ranks = [_rank(call, one.owners) for one in (first, second)]
-        return torch.where(ranks[1] > ranks[0], second.owners, first.owners), PER_TOKEN
+        return torch.where(ranks[1] > ranks[0], second.owners, first.owners), GATED
     left, right = (second, first) if turned(call, first, second) else (first, second)
     if are_pairs(left.owners):
         weighed = _weighed(call, left.owners, right.owners, both)
@@ -309,10 +316,11 @@ def _weighed(call: Call, pairs: Tensor, other: Tensor, both: Tensor) -> tuple[Te
 def _two_places(call: Call, left: Operand, right: Operand, both: Tensor) -> tuple[Tensor, Finding]:
     """Vectors of two places: new names for the same ones, one neighbour or summary for each, or pairs."""
     one, other = left.owners, right.owners
-    relation = Relation.of(one, other, both)
-    if relation.one_to_one and relation.pairs > 1 and new_names(call, relation):
-        call.places.paired_makers += paired_makers(call, relation)
+    renamed = Relation.of(one, other, both & (home(one) != home(other)))
+    if renamed.one_to_one and renamed.pairs > 1 and new_names(call, renamed):
+        call.places.paired_makers += paired_makers(call, renamed)
         return torch.minimum(one, other), PER_TOKEN
+    relation = Relation.of(one, other, both)
     if relation.one_each:
         read = torch.where(both, call.places.without_learned(home(other)), -1)
         call.run.queries.meet(home(one), read)

@@ -29,6 +29,7 @@ from xfcost.torch_models.mixing.owners import (
     with_masked,
 )
 from xfcost.torch_models.mixing.places import pair
+from xfcost.torch_models.mixing.pointwise import masking
 
 
 def reduced(call: Call, owners: Tensor, axes: list[int], *, keeps: bool, dependent: bool = False) -> Outcome:
@@ -59,8 +60,8 @@ def _of_lines(call: Call, lines: Tensor, *, dependent: bool) -> tuple[Tensor, Fi
     one = along(lines, -1)
     contents = call.places.without_learned(content(lines))
     if not varies(contents, -1):
-        return one, PER_TOKEN
-    finding = reads(contents, torch.where(masked(lines), -1, contents), content_dependent=True)
+        return one, masking(call, one) if are_pairs(one) else PER_TOKEN
+    finding = reads(contents, torch.where(masked(lines), -1, contents), content_dependent=dependent)
     return vectors(home(one)), finding
 
 

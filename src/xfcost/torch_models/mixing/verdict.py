@@ -10,6 +10,7 @@ from torch import Tensor
 
 from xfcost.torch_models.mixing.call import Finding, Shape
 from xfcost.torch_models.mixing.follower import Follower, Noted
+from xfcost.torch_models.mixing.pointwise import NONLINEAR
 
 # ── what is found of one operation that ran ──
 
@@ -46,8 +47,10 @@ class FoundOperation(NamedTuple):
     """What the mask keeps of that: `reads`, unless the mask itself depends on all that is computed."""
     represents: int | None = None
     """The most tokens behind the places that a token reads, where they are groups or states."""
+    places: int | None = None
+    """The most places that a token reads; of a per-token operation, the tokens that it merges into a new one."""
     content_dependent: bool | None = None
-    """Are the weights computed from the input? None of operations that don't mix tokens."""
+    """Are the weights computed from the input? Of one that mixes no tokens: does it multiply two activations?"""
     reason: str | None = None
     """Why it is unknown."""
 
@@ -55,6 +58,7 @@ class FoundOperation(NamedTuple):
 # ── the kinds of all operations of a run, from what they read at one or two sizes ──
 
 
+_NONLINEAR: Final = frozenset(map(str, NONLINEAR))
 # Of one size: a set of fixed size is at most this part of all tokens.
 _MOST_PARTS: Final = 4
 
@@ -97,15 +101,13 @@ def _read_by_all(run: Follower) -> dict[int, _Numbers]:
     return found
 
 
-# A recurrence that applies one of these to its state has no fixed weights.
-_NONLINEAR: Final = frozenset(
-    f"aten.{name}{place}" for name in ("tanh", "sigmoid", "relu", "exp", "silu", "gelu", "elu") for place in ("", "_")
-)
-
-
 def _nonlinear(run: Follower, steps: list[int]) -> bool:
+    """Does it apply a function to its state, so that its weights are not fixed?"""
     module = run.noted[steps[0]].module
-    return any(noted.module == module and noted.name in _NONLINEAR for noted in run.noted[steps[0] : steps[-1]])
+    return any(
+        noted.module == module and noted.name.removesuffix("_") in _NONLINEAR
+        for noted in run.noted[steps[0] : steps[-1]]
+    )
 
 
 class _Numbers(NamedTuple):
@@ -233,7 +235,10 @@ def _aligned(small: list[Noted], large: list[Noted]) -> list[Noted | None]:
 def _found(noted: Noted, kind: Kind | None, reason: str | None, numbers: _Numbers | None) -> FoundOperation:
     finding = noted.finding
     found = FoundOperation(noted.sequence, noted.module, noted.name, noted.inputs, noted.outputs, kind, reason=reason)
-    if numbers is None or finding is None or kind not in {"local", "global", "unknown"}:
+    if finding is None:
+        return found
+    found = found._replace(places=_reads(finding.computed).largest or None, content_dependent=finding.content_dependent)
+    if numbers is None or kind not in {"local", "global", "unknown"}:
         return found
     return found._replace(
         reads=numbers.reads,

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.lettered import form_of
 from xfcost.formulas.polynomial import Polynomial
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.grid import Grid
-from xfcost.torch_models.probing.calls import CHANGES, Call, changes, prepared, tensors
-from xfcost.torch_models.probing.hints import Hints, hints_for
-from xfcost.torch_models.shared.private_torch import pytree
 
 # Of a wider component, fewer tokens are changed, one after the other.
 MOST_MACS: Final = 2**35
+# A maximum changes only where a number passes all others: several changes, each of other numbers, see to that.
+CHANGES: Final = 3
+# So many times a usual number a changed one is.
+LARGE: Final = 4.0
+# Numbers of a batch of changed inputs.
+MOST_NUMBERS: Final = 2**18
 # More pairs than that are not listed.
 MOST_PAIRS: Final = 2**21
 # A letter in a text such as `N/R²`, with its power and its stroke.
 _FACTOR: Final = re.compile(r"/?√?[^\W\d_][²³]?")
 
 
-def pattern_differences(mixer: Mixer, place: Place, module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[str]:
+def pattern_differences(mixer: Mixer, place: Place, module: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[str]:
     """Texts about tokens that `mixer` declares to read at `place` and `module` does not, or more; and about pairs."""
     memory, grid = _memory(mixer, place), place.grid
     yield from _pairs_differences(mixer, place)
@@ -35,7 +38,7 @@ def pattern_differences(mixer: Mixer, place: Place, module: nn.Module, inputs: t
     declared = [set(tokens) for tokens in _listed_reads(mixer, place)]
     work = 2 * CHANGES * (memory or grid).total * sum(row.macs for row in mixer.operations(place))
     changed = range(0, (memory or grid).total, 1 + work // MOST_MACS)
-    found = tokens_read(module, inputs, 1 if memory else 0, changed, hints_for(mixer))
+    found = tokens_read(module, inputs, 1 if memory else 0, changed, mixer.observed(place).rounding)
     same_tokens = memory is None and mixer.out(place)[0] == grid
     for token, (tokens, seen) in enumerate(zip(declared, found, strict=True)):
         read = tokens & set(changed)
@@ -64,18 +67,33 @@ def _pairs_differences(mixer: Mixer, place: Place) -> Iterator[str]:
         yield f"pairs of {place.grid.shape_text()} tokens: declared {pairs:,}; reads lists {listed:,}"
 
 
-def tokens_read(module: nn.Module, inputs: tuple[Any, ...], which: int, changed: range, hints: Hints) -> list[set[int]]:
-    """For each output token of `module`, those of the tokens `changed` of `inputs[which]` whose change changes it."""
+def tokens_read(
+    module: nn.Module, inputs: tuple[Tensor, ...], which: int, changed: range, rounding: float
+) -> list[set[int]]:
+    """For each output token of `module`, those of the tokens `changed` of `inputs[which]` whose change changes it.
+
+    Changed and unchanged inputs are at the same positions of two batches, where equal numbers are computed equally, so
+    they are compared bit by bit.
+    """
     noise = torch.Generator().manual_seed(0)
-    module = prepared(module, noise if hints.fresh_weights else None)
-    samples = pytree.tree_map(lambda tensor: torch.randn(tensor.shape, generator=noise, dtype=torch.float64), inputs)
-    _, tokens, width = samples[which].shape
-    one_token_each = torch.eye(tokens, dtype=torch.bool)[list(changed)].repeat_interleave(width, dim=1)
+    samples = [torch.randn(one.shape, generator=noise, dtype=torch.float64) for one in inputs]
+    x_1ND = samples[which]
+    columns: list[Tensor] = []
     with torch.no_grad():
-        call = Call(module, *pytree.tree_flatten((samples, {})), tensors(module(*samples))[:1])
-        differs, *_ = changes(call, which, one_token_each, noise, hints.rounding)
-    differs_MN = differs.reshape(len(changed), call.outputs[0].shape[1], -1).any(-1)
-    return [{changed[index] for index in column.nonzero().flatten().tolist()} for column in differs_MN.T]
+        for tokens in torch.tensor(changed).split(max(1, MOST_NUMBERS // x_1ND.numel())):
+            batch = [one.expand(len(tokens), -1, -1).contiguous() for one in samples]
+            before_MND, differs_MN = module(*batch), torch.zeros(())
+            own_MN1 = torch.nn.functional.one_hot(tokens, x_1ND.shape[1]).bool().unsqueeze(-1)
+            for _ in range(CHANGES):
+                other_1ND = torch.randn(x_1ND.shape, generator=noise, dtype=torch.float64) * LARGE
+                batch[which] = torch.where(own_MN1, other_1ND, x_1ND)
+                after_MND = module(*batch)
+                differs_MND = after_MND != before_MND
+                if rounding:
+                    differs_MND &= (after_MND - before_MND).abs() > rounding * before_MND.abs().max()
+                differs_MN = differs_MN.logical_or(differs_MND.any(-1))
+            columns += differs_MN.unbind()
+    return [{changed[index] for index in row.nonzero().flatten().tolist()} for row in torch.stack(columns).T]
 
 
 def _listed(tokens: set[int]) -> str:
@@ -86,7 +104,7 @@ def declared_differences(mixer: Mixer, place: Place) -> Iterator[str]:
     """Rows whose text of the tokens read, such as `W²`, has other letters than their number; and pairs at full size."""
     if mixer.pairs(place.grid, _memory(mixer, place)) <= MOST_PAIRS:
         yield from _pairs_differences(mixer, place)
-    letters = hints_for(mixer).letters
+    letters = mixer.observed(place).letters
     lettered, lettered_place = mixer.in_letters(place)
     for row in lettered.operations(lettered_place):
         form = form_of(row.reads_tokens or 0)

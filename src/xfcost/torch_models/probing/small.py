@@ -18,7 +18,6 @@ from xfcost.formulas.lettering import letter_of
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.torch_models.probing.hints import hints_for
 
 # ── a component with smaller numbers: what decides who reads whom keeps its form ──
 
@@ -232,7 +231,7 @@ def made_small(component: Component, place: Place) -> Small:
     """
     given = with_defaults(component, place)
     alone = frozenset(row.path for row in given.operations(place) if row.reads_tokens == 1)
-    alone |= hints_for(given).up_to  # they read a part of what is declared anywhere
+    alone |= given.observed(place).at_most  # they read a part of what is declared anywhere
     cramped: Small | None = None
     for form in forms():
         # a memory with another number of tokens where that can be: a row then shows which of the two it reads
@@ -301,7 +300,7 @@ def _pair(component: Component, place_of: Callable[[int], Place], alone: frozens
 def _standing(component: Component, place: Place) -> _Standing | None:
     try:
         component.check(place)
-        return _Standing(place, list(component.operations(place)), hints_for(component).whole(component))
+        return _Standing(place, list(component.operations(place)), component.observed(place).whole)
     except (ComponentError, ValueError, ZeroDivisionError):
         return None
 
