@@ -15,10 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from xfcost.counting.devices.find import read_devices
+from xfcost.counting.devices import read_devices
 from xfcost.counting.find.costs import model_costs, totals
-from xfcost.counting.find.quantities import figures_of
-from xfcost.counting.find.result import Question
+from xfcost.counting.find.result import Question, figures_of
 from xfcost.counting.find.search import Varied, find_in_ranges
 from xfcost.counting.find.space import Builder
 from xfcost.counting.find.variables import read_variables

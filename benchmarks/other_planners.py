@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import xfcost
-from xfcost.counting.devices.find import read_devices
+from xfcost.counting.devices import read_devices
 
 OTHERS = {"llm-analysis": "ask_llm_analysis.py", "genz-llm": "ask_genz.py", "llm-flops": "ask_llm_flops.py"}
 VERSION = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"

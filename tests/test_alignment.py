@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xfcost.counting.differences.alignment import aligned
+from xfcost.counting.differences import aligned_operations
 from xfcost.ledger.saved_report import ReportOperation
 
 
@@ -22,7 +22,7 @@ def convolution(number):
 
 
 def paths(before, after):
-    return [(one and one.path, other and other.path) for one, other in aligned(before, after)]
+    return [(one and one.path, other and other.path) for one, other in aligned_operations(before, after)]
 
 
 def test_the_same_rows_are_side_by_side():
@@ -84,12 +84,12 @@ def test_repeated_blocks_that_are_no_longer_one():
 def test_a_path_that_comes_twice():
     twice = [op("head.add"), op("head.add", 5)]
     assert paths(twice, twice) == [("head.add", "head.add")] * 2
-    assert [(one.macs, other.macs) for one, other in aligned(twice, twice)] == [(10, 10), (5, 5)]
+    assert [(one.macs, other.macs) for one, other in aligned_operations(twice, twice)] == [(10, 10), (5, 5)]
 
 
 def test_every_operation_is_there_once():
     before = [*block(0, 10), *convolution(1), *block(2, 30), op("head.out")]
     after = [op("embed.0.norm"), *block(0, 30), *block(1, 11), *convolution(2)]
-    found = aligned(before, after)
+    found = aligned_operations(before, after)
     assert sorted(one.path for one, _ in found if one) == sorted(row.path for row in before)
     assert sorted(other.path for _, other in found if other) == sorted(row.path for row in after)

@@ -13,8 +13,7 @@ from torch import nn
 
 import xfcost
 from any_models import WIDTH, two_blocks
-from xfcost.counting.comparison import compared
-from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.comparison import Comparison, compared
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger

@@ -15,8 +15,8 @@ import xfcost
 from helpers import PLAIN
 from strategies import as_yaml
 from xfcost.cli import command
-from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.system_crossovers import MOST_PAIRED
+from xfcost.counting.comparison import Comparison
+from xfcost.counting.crossovers import MOST_PAIRED
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.timing_options import TIMING_OPTIONS

@@ -13,8 +13,7 @@ import pytest
 
 import xfcost
 from specs import architecture_of
-from xfcost.counting.comparison import CURVES
-from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.comparison import CURVES, Comparison
 from xfcost.counting.forward import count
 from xfcost.report.compare import comparison_plain
 

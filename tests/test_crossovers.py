@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 import xfcost
 from specs import counted
 from strategies import as_yaml
-from xfcost.counting.comparison import CURVES
-from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.order_search import Crossing, Points, crossings, search
+from xfcost.counting.comparison import CURVES, Comparison
+from xfcost.counting.crossovers import Crossing, SearchPoints, crossings, search
 from xfcost.report.compare import comparison_plain
 
 NAT = """
@@ -168,7 +167,7 @@ def test_a_text_beside_an_image_is_looked_at_on_grids() -> None:
 
 # ── the search by itself ─────────────────────────────────────────────────────────────────────────────────────────────
 
-EVERY = Points(16, 4096, 2**0.25)
+EVERY = SearchPoints(16, 4096, 2**0.25)
 
 
 @given(st.integers(1, 4096), st.integers(1, 50))
@@ -206,7 +205,7 @@ def test_the_ends_are_the_least_and_the_largest_that_fit(first: int, more: int) 
 
 @given(st.lists(st.sampled_from([-1, 0, 1]), min_size=1, max_size=200))
 def test_every_order_is_that_of_its_points(signs: list[int]) -> None:
-    points = Points(8, len(signs), 2**0.25, blocks=(32, 64, 128))
+    points = SearchPoints(8, len(signs), 2**0.25, blocks=(32, 64, 128))
     orders, searched = search(lambda which, point: {"cost": which * signs[point - 1]}, points)
     assert searched is not None
     # The second costs more by the sign: where it is 1 the first costs less, where it is -1 the second.

@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 from helpers import xf
-from xfcost.counting.devices import calibrated, find
-from xfcost.counting.devices.reading import OWN, DeviceFile
+from xfcost.counting import devices
+from xfcost.counting.devices import OWN, DeviceFile
 from xfcost.ledger import calibration as files
 from xfcost.ledger.calibration import Baseline, Calibration, Machine, Overhead
 from xfcost.ledger.device import PEAK_DTYPES, DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
 
-SHIPPED = find._SHIPPED
+SHIPPED = devices._SHIPPED
 REQUIRED = (
     "v100-pcie-16", "v100-pcie-32", "v100-sxm2-16", "v100-sxm2-32", "t4", "a10", "a100-pcie-40", "a100-sxm-40",
     "a100-pcie-80", "a100-sxm-80", "l4", "l40s", "h100-pcie", "h100-sxm", "h200-sxm", "b200", "rtx-3090",
@@ -45,12 +45,11 @@ BOTH_DIRECTIONS = {
 def settings(tmp_path, monkeypatch):
     """An empty folder of settings, in place of the user's."""
     monkeypatch.setattr(files, "folder", lambda: tmp_path)
-    monkeypatch.setattr(calibrated, "folder", lambda: tmp_path)
     return tmp_path
 
 
 def every():
-    return [find.device(name) for name in find.device_names()]
+    return [devices.device(name) for name in devices.device_names()]
 
 
 def figures(device):
@@ -59,7 +58,7 @@ def figures(device):
 
 
 def test_all_required_devices_are_there():
-    assert set(REQUIRED) <= set(find.device_names())
+    assert set(REQUIRED) <= set(devices.device_names())
 
 
 def test_every_figure_names_its_sources_and_every_source_is_used():
@@ -88,7 +87,7 @@ def test_a_figure_without_source_is_refused():
 @pytest.mark.parametrize("name", SPARSE)
 def test_peaks_are_dense(name):
     dtype, sparse = SPARSE[name]
-    assert find.device(name).peak(dtype) == pytest.approx(sparse * 1e12 / 2, rel=0.01)
+    assert devices.device(name).peak(dtype) == pytest.approx(sparse * 1e12 / 2, rel=0.01)
 
 
 def test_tensor_cores_double_with_every_halving_of_the_dtype():
@@ -107,16 +106,16 @@ def test_float32_is_not_tf32():
     for device in every():
         if device.vendor == "NVIDIA" and {"tf32", "float32"} <= set(device.peaks):
             assert device.peak("float32") <= device.peak("tf32"), device.name
-    assert find.device("h100-sxm").peak("float32") == 66.9e12
+    assert devices.device("h100-sxm").peak("float32") == 66.9e12
 
 
 @pytest.mark.parametrize("name", BOTH_DIRECTIONS)
 def test_links_are_of_one_direction(name):
-    assert find.device(name).link.rate.value == BOTH_DIRECTIONS[name] * 1e9 / 2
+    assert devices.device(name).link.rate.value == BOTH_DIRECTIONS[name] * 1e9 / 2
 
 
 def test_usable_memory_is_less_than_its_label_in_gibibytes():
-    assert find.device("h100-sxm").memory_bytes == 84942979072
+    assert devices.device("h100-sxm").memory_bytes == 84942979072
     for device in every():
         label = re.search(r"(\d+) GB", device.title)
         if device.memory_kind == "usable" and label:
@@ -143,9 +142,9 @@ def test_figures_are_plausible():
     ],
 )  # fmt: skip
 def test_names(text, name, count):
-    found = find.read_devices(text)
+    found = devices.read_devices(text)
     assert (found.device.name, found.count) == (name, count)
-    assert find.read_devices(found) is found
+    assert devices.read_devices(found) is found
 
 
 @pytest.mark.parametrize(
@@ -168,21 +167,21 @@ def test_names(text, name, count):
 )
 def test_bad_names(text, message):
     with pytest.raises(UsageError, match=message):
-        find.read_devices(text)
+        devices.read_devices(text)
 
 
 def test_a_dtype_without_peak_names_those_that_there_are():
     with pytest.raises(UsageError, match=r"t4: no bfloat16 peak of it is known, only .*float16 \(65\.00 TFLOP/s\)"):
-        find.read_devices("t4").peak("bfloat16")
+        devices.read_devices("t4").peak("bfloat16")
 
 
 def test_a_group_has_all_of_its_devices():
-    one, eight = find.read_devices("h100-sxm"), find.read_devices("h100-sxmx8")
+    one, eight = devices.read_devices("h100-sxm"), devices.read_devices("h100-sxmx8")
     for figure in ("memory_bytes", "bytes_per_second"):
         assert getattr(eight, figure) == 8 * getattr(one, figure)
     assert eight.peak("bfloat16") == 8 * one.peak("bfloat16") == 8 * 989.4e12
     assert eight.title == "8 × NVIDIA H100 SXM 80 GB"
-    assert isinstance(find.read_devices(one.device), DeviceGroup)
+    assert isinstance(devices.read_devices(one.device), DeviceGroup)
 
 
 OWN_FILE = """\
@@ -201,14 +200,14 @@ devices:
 
 def test_a_user_s_file_adds_devices_and_replaces_figures(settings):
     (settings / "devices.yaml").write_text(OWN_FILE)
-    h100, abacus = find.device("h100-sxm"), find.device("abacus")
+    h100, abacus = devices.device("h100-sxm"), devices.device("abacus")
     assert (h100.price_per_hour, h100.peak("bfloat16"), h100.peak("float32")) == (2.5, 800e12, 66.9e12)
     assert h100.peaks["bfloat16"].sources == (OWN,)
     assert h100.sources[OWN].title.endswith("devices.yaml")
     assert (abacus.memory_bytes, abacus.memory_kind, abacus.bytes_per_second) == (64 * 2**30, "usable", 1.5e12)
     assert abacus.peak("bfloat16") == 2e14
-    assert find.read_devices("abacusx3").memory_bytes == 3 * 64 * 2**30
-    assert find.read_devices("h100-sxmx8").price_per_hour == 20
+    assert devices.read_devices("abacusx3").memory_bytes == 3 * 64 * 2**30
+    assert devices.read_devices("h100-sxmx8").price_per_hour == 20
 
 
 @pytest.mark.parametrize(
@@ -252,13 +251,13 @@ def test_a_user_s_file_adds_devices_and_replaces_figures(settings):
 def test_a_broken_file_is_refused_with_its_line(settings, text, message):
     (settings / "devices.yaml").write_text(text)
     with pytest.raises(SpecError, match=message):
-        [find.device(name) for name in find.device_names()]
+        [devices.device(name) for name in devices.device_names()]
 
 
 def test_a_file_that_is_a_folder_is_refused(settings):
     (settings / "devices.yaml").mkdir()
     with pytest.raises(SpecError, match="is a directory"):
-        find.device_names()
+        devices.device_names()
 
 
 def calibration(device, dtype, macs, threads=2):
@@ -273,12 +272,12 @@ def calibration(device, dtype, macs, threads=2):
 def write(settings, *found):
     for number, one in enumerate(found):
         (settings / f"calibration-{number}.json").write_bytes(msgspec.json.encode(one))
-    calibrated._calibrations.cache_clear()
+    devices._calibrations.cache_clear()
 
 
 def test_this_machine_has_the_peaks_of_its_calibrations(settings):
     write(settings, calibration("cpu", "float32", 1e11), calibration("cpu", "bfloat16", 3e11))
-    found = find.read_devices("this-machine").device
+    found = devices.read_devices("this-machine").device
     assert (found.peak("float32"), found.peak("bfloat16"), found.bytes_per_second) == (2e11, 6e11, 2e10)
     assert found.calibrated == "2026-11-22T12:00:00Z"
     assert found.memory_kind == "physical"
@@ -289,17 +288,17 @@ def test_this_machine_has_the_peaks_of_its_calibrations(settings):
 
 def test_of_several_calibrated_devices_each_has_a_name(settings):
     write(settings, calibration("cpu", "float32", 1e11), calibration("cuda", "float32", 1e13, threads=1))
-    assert find.read_devices("this-machine-cuda").peak("float32") == 2e13
-    assert find.device("this-machine-cuda").memory_bytes is None
+    assert devices.read_devices("this-machine-cuda").peak("float32") == 2e13
+    assert devices.device("this-machine-cuda").memory_bytes is None
     with pytest.raises(UsageError, match="which of this-machine-cpu, this-machine-cuda"):
-        find.read_devices("this-machine")
+        devices.read_devices("this-machine")
 
 
 def test_the_calibration_with_the_most_threads_counts_and_broken_ones_do_not(settings):
     write(settings, calibration("cpu", "float32", 1e11, threads=1), calibration("cpu", "float32", 4e11, threads=4))
     (settings / "calibration-broken.json").write_text("{")
-    calibrated._calibrations.cache_clear()
-    assert find.read_devices("this-machine").peak("float32") == 8e11
+    devices._calibrations.cache_clear()
+    assert devices.read_devices("this-machine").peak("float32") == 8e11
 
 
 def test_the_command_lists_all_in_every_format(tmp_path):
@@ -327,13 +326,13 @@ def test_one_device_is_shown_with_its_sources():
 def test_the_list_fits_the_terminal_and_breaks_no_name(width, hidden):
     lines = xf("devices", COLUMNS=str(width)).stdout.splitlines()
     assert max(map(len, lines)) <= width
-    assert {line.split()[0] for line in lines[1 : lines.index("")]} == set(find.device_names())
+    assert {line.split()[0] for line in lines[1 : lines.index("")]} == set(devices.device_names())
     assert any(line.startswith("hidden at this width: tf32, ") for line in lines) == hidden
 
 
 def test_h200_has_its_label():
     """141 · 1024³ B, which a library has, is the label with another unit; no driver's figure is known."""
-    h200 = find.device("h200-sxm")
+    h200 = devices.device("h200-sxm")
     assert (h200.memory_bytes, h200.memory_kind, h200.memory.sources) == (141 * 10**9, "nominal", ("epoch",))
 
 

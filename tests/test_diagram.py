@@ -10,8 +10,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from helpers import xf
 from xfcost.api import analyze
-from xfcost.counting.boxes import component_title, sublayer_boxes
-from xfcost.counting.diagram import diagram
+from xfcost.counting.diagram import component_title, diagram, sublayer_boxes
 from xfcost.counting.run_options import make_run
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.context import Context

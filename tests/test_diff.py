@@ -11,7 +11,7 @@ import xfcost
 from helpers import xf
 from repositories import spec, write
 from xfcost.api.difference import diff
-from xfcost.counting.differences.changes import COUNTED, grown, parts
+from xfcost.counting.differences import COUNTED, grown, parts
 from xfcost.ledger.errors import UsageError
 from xfcost.report.differences import diff_text
 

@@ -20,7 +20,7 @@ import xfcost
 from helpers import PLAIN, xf
 from strategies import as_yaml
 from xfcost.counting.gallery import gallery_rows
-from xfcost.counting.sweep_records import records as sweep_records
+from xfcost.counting.sweep import records as sweep_records
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.accounts import Cached, Measured, Traffic, TrainingFigures, WeightsRead
 from xfcost.ledger.attention_core import AttentionCore

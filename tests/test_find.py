@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 import xfcost
 from helpers import xf
 from xfcost.counting.find.costs import Costs, totals
-from xfcost.counting.find.quantities import QUANTITIES
-from xfcost.counting.find.result import Question
-from xfcost.counting.find.selection import Part, Reasons, merged, selected
+from xfcost.counting.find.result import QUANTITIES, Question
+from xfcost.counting.find.search import FindPart, NumberedReasons, merged, selected
 from xfcost.ledger.budgets import Budget, inference_memory
 from xfcost.ledger.errors import UsageError
 from xfcost.report.console import plain_text
@@ -110,7 +109,7 @@ def answer(rows, question, first=0):
     params, macs, attention, refused = (np.array(column) for column in zip(*rows, strict=True))
     zero = np.zeros_like(params)
     counted = totals(Costs(params, macs, macs, zero, attention), "float32")
-    return selected(counted, Reasons(refused, ["", "one", "two"]), lambda place: first + place, question)
+    return selected(counted, NumberedReasons(refused, ["", "one", "two"]), lambda place: first + place, question)
 
 
 @given(FIGURES, st.integers(1, 5), st.booleans(), st.integers(0, 40))
@@ -144,7 +143,7 @@ def test_selection_is_what_brute_force_finds(rows, top, descending, cut):
     }
     pieces = [(rows[:cut], 0), (rows[cut:], len(rows[:cut]))]
     for order in (pieces, pieces[::-1]):
-        whole = Part()
+        whole = FindPart()
         for piece, first in order:
             if piece:
                 whole = merged(whole, answer(piece, question, first), question)
@@ -155,7 +154,7 @@ def test_larger_than_int64_is_exact():
     huge = np.array([2**70, 2**70 + 1, 2**70 - 1], dtype=object)
     small = np.array([1, 1, 1], dtype=object)
     counted = totals(Costs(huge, huge, huge, small, small), "float32")
-    part = selected(counted, Reasons(np.zeros(3, int), [""]), int, Question((Budget("macs", 2**70),), top=2))
+    part = selected(counted, NumberedReasons(np.zeros(3, int), [""]), int, Question((Budget("macs", 2**70),), top=2))
     assert [one.figures["params"] for one in part.first] == [2**70, 2**70 - 1]
     assert part.over[0][2].figures["macs"] == 2**70 + 1
 

@@ -11,9 +11,9 @@ import pytest
 
 import xfcost
 from helpers import xf
-from xfcost.counting.devices.find import read_devices
+from xfcost.counting.devices import read_devices
 from xfcost.counting.find.costs import totals
-from xfcost.counting.find.quantities import figures_of
+from xfcost.counting.find.result import figures_of
 from xfcost.counting.find.space import Builder
 from xfcost.counting.find.variables import read_variables
 from xfcost.ledger.budgets import read_budgets

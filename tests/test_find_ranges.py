@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import xfcost
 from helpers import xf
 from xfcost.counting.find import space
-from xfcost.counting.find.result import Found, Question
-from xfcost.counting.find.search import Progress, Varied, find_in_ranges, value_text
+from xfcost.counting.find.result import FindResult, Question
+from xfcost.counting.find.search import FindProgress, Varied, find_in_ranges, value_text
 from xfcost.counting.find.space import Builder
 from xfcost.counting.find.variables import Variable, read_variables
 from xfcost.counting.forward import count
@@ -241,7 +241,7 @@ def test_other_processes_and_chunks_find_the_same(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(search, "_CHUNK", 37)
     seen: list[tuple[int, int]] = []
     parts = find_in_ranges(
-        varied, Run(), question, progress=Progress(done=lambda done, total: seen.append((done, total)))
+        varied, Run(), question, progress=FindProgress(done=lambda done, total: seen.append((done, total)))
     )
     assert msgspec.structs.replace(parts, cloud=()) == msgspec.structs.replace(whole, cloud=())
     assert seen[-1] == (576, 576)
@@ -350,7 +350,7 @@ def test_keys_that_do_not_fit_the_terminal_are_one_column() -> None:
     assert any(line.split()[:4] == ["dim", "depth", "size", "ratio"] for line in wide)
 
 
-def plain_lines(found: Found, width: int) -> list[str]:
+def plain_lines(found: FindResult, width: int) -> list[str]:
     """The report's lines on a terminal of a width."""
     from rich.console import Console
 
@@ -382,7 +382,7 @@ def test_a_part_that_is_counted_often_says_so(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(space, "_MANY", 5)
     said: list[str] = []
     varied = Varied("vit", (), read_variables(["stages.0.dim=192,384", "**.heads=3,4,6"]))
-    find_in_ranges(varied, Run(), Question(), progress=Progress(said.append))
+    find_in_ranges(varied, Run(), Question(), progress=FindProgress(said.append))
     part = "6 combinations of stages.0.dim, **.heads in one part of the model are counted one by one"
     assert said == ["6 configurations of 2 keys", part]
 

@@ -18,8 +18,7 @@ from xfcost.api.measured import measured_file
 from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
 from xfcost.api.specs import account
 from xfcost.commands.from_file import METRICS_OF_FILES
-from xfcost.counting.measured.choice import Choice
-from xfcost.counting.measured.readings import READINGS
+from xfcost.counting.measured_series import METRICS, Choice
 from xfcost.ledger.measurements import Outcome
 from xfcost.report.measured_chart import measured_chart
 from xfcost.report.plot import chart_figure
@@ -27,7 +26,7 @@ from xfcost.spec.load import load
 
 NS = (64, 256, 1024)
 DEPTHS = {"A": 1, "B": 2}
-READ_TIME = READINGS["time"]
+READ_TIME = METRICS["time"]
 
 
 def rows_of(folder, system, seconds, **fields):
@@ -289,7 +288,7 @@ def test_a_part_of_the_range_is_drawn_on_its_own(runs, tmp_path):
 
 
 def test_the_help_of_plot_has_the_metrics_of_files():
-    assert all(metric in METRICS_OF_FILES for metric in READINGS)
+    assert all(metric in METRICS_OF_FILES for metric in METRICS)
 
 
 def test_noisy_points_are_marked_and_the_reason_is_said(tmp_path):

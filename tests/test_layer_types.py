@@ -12,9 +12,7 @@ from torch import nn
 
 from helpers import xf
 from xfcost.api.layer_types import layer_types
-from xfcost.counting.layer_types.paths import layers_until_met
-from xfcost.counting.layer_types.table import closed_form
-from xfcost.counting.layer_types.types import LAYER_TYPES, Sizes
+from xfcost.counting.layer_types import LAYER_TYPES, LayerSizes, closed_form, layers_until_met
 from xfcost.report.layer_types import layers_text
 from xfcost.torch_models.chains import longest_chain
 
@@ -57,13 +55,15 @@ def by_hand(title, sizes):
     return layers
 
 
-@pytest.mark.parametrize("sizes", [Sizes(9, 4, 3, 5), Sizes(28, 4, 3, 9), Sizes(26, 4, 5, 25)], ids=str)
+@pytest.mark.parametrize("sizes", [LayerSizes(9, 4, 3, 5), LayerSizes(28, 4, 3, 9), LayerSizes(26, 4, 5, 25)], ids=str)
 @pytest.mark.parametrize("title", BY_TITLE)
 def test_paths_are_those_of_sets_composed_by_hand(title, sizes):
     assert layers_until_met(BY_TITLE[title], sizes) == by_hand(title, sizes)
 
 
-@pytest.mark.parametrize("sizes", [Sizes(81, 4, 3, 9), Sizes(82, 4, 3, 11), Sizes(700, 4, 5, 31)], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [LayerSizes(81, 4, 3, 9), LayerSizes(82, 4, 3, 11), LayerSizes(700, 4, 5, 31)], ids=str
+)
 def test_paths_follow_their_closed_forms(sizes, lines):
     for title, layer_type in BY_TITLE.items():
         steps = sizes.n if title == "Recurrent" else 1
@@ -72,7 +72,7 @@ def test_paths_follow_their_closed_forms(sizes, lines):
 
 def test_centred_dilated_kernels_take_up_to_twice_as_many_layers():
     for n, k in ((27, 3), (82, 3), (50, 5)):
-        causal = closed_form("O(logₖ(n))", Sizes(n, 2, k, k))
+        causal = closed_form("O(logₖ(n))", LayerSizes(n, 2, k, k))
         met, layers = [{token} for token in range(n)], 0
         while min(map(len, met)) < n:
             gap = k ** (layers % causal)

@@ -23,7 +23,7 @@ from xfcost.api.measuring.module_rows import located
 from xfcost.api.measuring.modules import Given, opened
 from xfcost.api.measuring.plan import Planned, Sizes, planned, variants_of
 from xfcost.api.measuring.sweeping import Circumstances, Sweep
-from xfcost.counting.measured.series import grouped, pairs_of, shared_words
+from xfcost.counting.measured_series import grouped, pairs_of, shared_words
 from xfcost.counting.sweep import PIXELS, TOKENS
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.measurements import OfModule, key_of

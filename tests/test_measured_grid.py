@@ -9,8 +9,7 @@ import pytest
 
 from measured import spec_file
 from xfcost.api.measuring.plan import Plan, Sizes, planned, run_of, spec_hash, variants_of
-from xfcost.counting.measured_grid import measured_grids, targets_of
-from xfcost.counting.sweep import PIXELS, TOKENS
+from xfcost.counting.sweep import PIXELS, TOKENS, measured_grids, targets_of
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.timing_options import TimingPlan

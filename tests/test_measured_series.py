@@ -11,12 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measured import HERE, THERE, row
-from xfcost.counting.measured.choice import Choice, chosen
-from xfcost.counting.measured.ratios import Ratio, crossings, ratios
-from xfcost.counting.measured.readings import READINGS, mixing_macs_of, work_of
-from xfcost.counting.measured.result import measured
-from xfcost.counting.measured.series import axis_of_rows, grouped, names_of, pairs_of, shared_words
-from xfcost.counting.measured.slopes import fitted, local_slopes, upper_slope
+from xfcost.counting.measured import Ratio, crossings, fitted, local_slopes, measured, ratios, upper_slope
+from xfcost.counting.measured_series import (
+    METRICS,
+    Choice,
+    axis_of_rows,
+    chosen,
+    grouped,
+    mixing_macs_of,
+    names_of,
+    pairs_of,
+    shared_words,
+    work_of,
+)
 from xfcost.counting.sweep import PIXELS, TOKENS
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.intervals import quotient, weighted_sum
@@ -24,7 +31,7 @@ from xfcost.ledger.measurements import Measurement, Memory, Outcome
 from xfcost.ledger.metadata import Load, Timing
 from xfcost.ledger.statistics import Estimate, Interval
 
-TIME, MEMORY = READINGS["time"], READINGS["memory"]
+TIME, MEMORY = METRICS["time"], METRICS["memory"]
 
 
 def timed(seconds, low=None, high=None, peak=None, **more) -> Outcome:
@@ -174,7 +181,7 @@ def test_a_peak_that_falls_has_no_slope():
 def test_a_peak_that_did_not_grow_is_no_figure():
     for peak in (0, -4096):
         one = row("A", 64, timed(1.0, peak=peak))
-        assert READINGS["memory"].measured(one) is None
+        assert METRICS["memory"].measured(one) is None
 
 
 def test_the_share_of_matrices_is_of_the_account_that_counts_them():
@@ -186,7 +193,7 @@ def test_the_share_of_matrices_is_of_the_account_that_counts_them():
 
 def test_weights_are_taken_off_the_peak():
     # 10 parameters of 4 bytes: 100 - 40 of the measured peak, 60 - 40 of the predicted one
-    reading = READINGS["activations"]
+    reading = METRICS["activations"]
     one = row("A", 64, timed(1.0, peak=100))
     assert reading.measured(one) == Estimate(60, None)
     assert reading.beside(one) == 20
@@ -194,7 +201,7 @@ def test_weights_are_taken_off_the_peak():
 
 
 def test_the_time_of_mixing_is_that_of_all_operations_that_mix():
-    reading = READINGS["mixing-time"]
+    reading = METRICS["mixing-time"]
     by_kind = {"per-token": 5.0, "local": 1.0, "global": 2.0}
     outcome = msgspec.structs.replace(timed(8.0), seconds_by_mixing=by_kind)
     assert reading.measured(row("A", 64, outcome)) == Estimate(3.0, None)

@@ -14,7 +14,7 @@ import pytest
 
 import xfcost
 from helpers import xf
-from xfcost.counting.on_devices.fit import last_true
+from xfcost.counting.on_devices import last_true
 from xfcost.ledger.achieved import reached
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import least_macs
@@ -436,7 +436,7 @@ def test_a_training_plan_takes_peak_and_devices_from_on():
 
 
 def test_python_takes_devices():
-    from xfcost.counting.devices.find import read_devices
+    from xfcost.counting.devices import read_devices
 
     assert decode(on=read_devices("h100-sxmx8")).on.seconds == decode().on.seconds
     with pytest.raises(UsageError, match="which of h100-pcie"):

@@ -18,8 +18,7 @@ from xfcost.commands.plot import run
 from xfcost.commands.ranges import axis_of
 from xfcost.counting.comparison import distinct
 from xfcost.counting.run_options import make_run
-from xfcost.counting.sweep import slope, sweep, thinned
-from xfcost.counting.sweep_records import records
+from xfcost.counting.sweep import records, slope, sweep, thinned
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import OutputError, SpecError, UsageError
 from xfcost.ledger.metadata import Timing

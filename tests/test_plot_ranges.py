@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from helpers import xf
-from xfcost.counting.sweep import Sweep, common_range, span_of, sweep
+from xfcost.counting.sweep import CountedSweep, common_range, span_of, sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import UsageError
 from xfcost.report.scaling import numbers_text, scaling_chart, skipped_text
@@ -17,7 +17,7 @@ from xfcost.spec.load import load
 from xfcost.spec.run import Run
 
 
-def swept(name: str, low: int, high: int) -> Sweep:
+def swept(name: str, low: int, high: int) -> CountedSweep:
     return sweep(name, SpecSystem(load(name)), Run(), (low, high))
 
 

@@ -11,8 +11,7 @@ import pytest
 from xfcost.api import systems as api_systems
 from xfcost.commands.plotted_points import timed_points
 from xfcost.counting.run_options import make_run
-from xfcost.counting.shared_points import shared_points
-from xfcost.counting.sweep import Sweep, sweep
+from xfcost.counting.sweep import CountedSweep, shared_points, sweep
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.ledger import Ledger
@@ -27,7 +26,7 @@ RUN = make_run()
 SMALL = ("stages.0.depth=1",)
 
 
-def swept(*specs: str, span: tuple[int, int] = (49, 784)) -> list[Sweep]:
+def swept(*specs: str, span: tuple[int, int] = (49, 784)) -> list[CountedSweep]:
     return [sweep(name, SpecSystem(load(name, SMALL)), RUN, span) for name in specs]
 
 

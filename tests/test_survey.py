@@ -16,8 +16,7 @@ from measured import HEADER, THERE, row
 from test_measured_series import changed, timed
 from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.survey import survey_of
-from xfcost.counting.survey.orders import growth, mixing_parts, with_keys
-from xfcost.counting.survey.table import explanations, survey
+from xfcost.counting.survey import explanations, growth, mixing_parts, survey_lines, with_keys
 from xfcost.ledger.errors import UsageError
 from xfcost.report.survey import records, survey_text
 from xfcost.spec.load import load, presets_with
@@ -57,7 +56,7 @@ BY_HAND = {
 
 @pytest.fixture(scope="module")
 def lines():
-    return {line.preset: line for line in survey(Run())}
+    return {line.preset: line for line in survey_lines(Run())}
 
 
 @pytest.mark.parametrize("preset", BY_HAND)

@@ -6,8 +6,7 @@ import pytest
 
 import xfcost
 from plans import BLOCKS, HEADS, TABLES, WEIGHTS, XL, D, N, group, planned
-from xfcost.counting.distributed.memory import stage_memories
-from xfcost.counting.distributed.model_states import ModelStates
+from xfcost.counting.distributed import ModelStates, stage_memories
 from xfcost.counting.run_options import make_run
 from xfcost.ledger.device import Device, DeviceGroup, Figure
 from xfcost.ledger.distributed import Mesh

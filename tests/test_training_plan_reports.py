@@ -9,8 +9,8 @@ import pytest
 import xfcost
 from helpers import xf
 from plans import GIB, XL, group, planned
-from xfcost.counting.checking.figures import Figure
-from xfcost.counting.distributed.divisibility import step_batch
+from xfcost.counting.checking import BudgetFigure
+from xfcost.counting.distributed import step_batch
 from xfcost.ledger.distributed import Mesh
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.options import CHECKPOINTS
@@ -126,7 +126,7 @@ def test_every_report_counts_the_logits_of_the_loss():
 
 def test_logits_that_outweigh_all_else_are_no_operation_s():
     parts = {"saved activations": 3, "parameters, gradients and optimizer": 2, "logits of the loss": 5}
-    figure = Figure(10, "memory", parts)
+    figure = BudgetFigure(10, "memory", parts)
     assert figure.largest == "saved activations"
 
 

@@ -12,8 +12,7 @@ import argparse
 from collections.abc import Iterator
 
 from xfcost.counting.forward import count
-from xfcost.counting.running_rows import Undeclared
-from xfcost.counting.saved_activations import followed
+from xfcost.counting.saved_activations import Undeclared, followed
 from xfcost.formulas.component import tag_of
 from xfcost.ledger.errors import XfcostError
 from xfcost.spec.architecture import Architecture

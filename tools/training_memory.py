@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import xfcost
-from xfcost.counting.distributed.model_states import ModelStates
+from xfcost.counting.distributed import ModelStates
 from xfcost.ledger.distributed import TrainingPlan
 
 _DATA = Path(__file__).parents[1] / "tests" / "data" / "training-runs" / "memory.csv"

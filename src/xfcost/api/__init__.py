@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from typing_extensions import Unpack
 
-    from xfcost.counting.comparison_result import Comparison
+    from xfcost.counting.comparison import Comparison
     from xfcost.torch_models.build import BuiltModel
     from xfcost.torch_models.tracing.trace import Traced
 

@@ -18,9 +18,8 @@ from xfcost.api.revisions.code import at_revision, code_report
 from xfcost.api.revisions.named import revised
 from xfcost.api.specs import Progress, settings_texts, spec_name
 from xfcost.api.without_effect import refuse_in_diff, refuse_of_saved
-from xfcost.counting.differences.comparable import other_runs
-from xfcost.counting.differences.measured import RunsDiff, runs_difference
-from xfcost.counting.differences.result import Diff, difference
+from xfcost.counting.differences import Diff, difference, other_runs
+from xfcost.counting.measured_differences import RunsDiff, runs_difference
 from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Measurement

@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from xfcost.api.arguments import arguments_checked
 from xfcost.api.notebooks import show_as
 from xfcost.api.specs import settings_texts, spec_name
-from xfcost.counting.find.gallery import find_in_gallery, presets_of
-from xfcost.counting.find.quantities import QUANTITIES, front_names, quantity_name
-from xfcost.counting.find.result import Found, Question
-from xfcost.counting.find.search import Chunk, Mapper, Progress, Varied, find_in_ranges
-from xfcost.counting.find.selection import Part
+from xfcost.counting.find.result import QUANTITIES, FindResult, Question, front_names, quantity_name
+from xfcost.counting.find.search import (
+    Chunk,
+    FindPart,
+    FindProgress,
+    Mapper,
+    Varied,
+    find_in_gallery,
+    find_in_ranges,
+    presets_of,
+)
 from xfcost.counting.find.variables import read_variables
 from xfcost.counting.run_options import make_run
 from xfcost.ledger.budgets import read_budgets
@@ -86,7 +92,7 @@ def find(  # noqa: PLR0913 - options
     scheduler: str | None = None,
     settings: Sequence[str] | None = (),
     **options: Unpack[RunOptions],
-) -> Found:
+) -> FindResult:
     """The models that fit budgets, sorted, with the front among them, and why the others don't.
 
     >>> import xfcost
@@ -144,8 +150,8 @@ def answer(  # noqa: PLR0913 - the models, the question, the run, and where it r
     options: Mapping[str, Any],
     settings: Sequence[str],
     where: Processors = Processors(),  # noqa: B008 - immutable
-    progress: Progress = Progress(),  # noqa: B008 - immutable
-) -> Found:
+    progress: FindProgress = FindProgress(),  # noqa: B008 - immutable
+) -> FindResult:
     """The answer over the gallery, or, where keys are varied, over one spec.
 
     Raises:
@@ -188,14 +194,14 @@ def _mapper(jobs: int, scheduler: str | None) -> Iterator[Mapper]:
         yield map
 
 
-def _side_by_side(jobs: int, work: Callable[[Chunk], Part], chunks: Iterable[Chunk]) -> Iterator[Part]:
+def _side_by_side(jobs: int, work: Callable[[Chunk], FindPart], chunks: Iterable[Chunk]) -> Iterator[FindPart]:
     from joblib import Parallel, delayed
 
-    answers: Iterator[Part] = Parallel(n_jobs=jobs, return_as="generator")(delayed(work)(chunk) for chunk in chunks)
+    answers: Iterator[FindPart] = Parallel(n_jobs=jobs, return_as="generator")(delayed(work)(chunk) for chunk in chunks)
     return answers
 
 
-def _render(result: Found, width: int) -> RenderableType:
+def _render(result: FindResult, width: int) -> RenderableType:
     from xfcost.report.find import render
 
     return render(result, width)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from xfcost.api.notebooks import show_as
-from xfcost.counting.layer_types.table import LayerTable, layer_table
-from xfcost.counting.layer_types.types import Sizes
+from xfcost.counting.layer_types import LayerSizes, LayerTable, layer_table
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import whole_number
 
@@ -36,7 +35,7 @@ def layer_types(*, N: Any, d: Any, k: Any = 3, r: Any = None) -> LayerTable:
         raise UsageError(
             f"--d {d}: expected an even width, as ByteNet's block works at half of it; try {d - 1} or {d + 1}"
         )
-    sizes = Sizes(n, d, _centred("--k", k, n), _centred("--r", _near_root(n) if r is None else r, n))
+    sizes = LayerSizes(n, d, _centred("--k", k, n), _centred("--r", _near_root(n) if r is None else r, n))
     from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
     check_torch_loads()

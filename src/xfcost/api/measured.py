@@ -11,12 +11,9 @@ import msgspec
 from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
 from xfcost.api.specs import account
 from xfcost.counting.comparison import compared
-from xfcost.counting.measured.choice import Choice
-from xfcost.counting.measured.readings import mixing_macs_of, work_of
-from xfcost.counting.measured.result import Curve, Measured, Pair, measured
-from xfcost.counting.measured.series import Series, at
-from xfcost.counting.measured_grid import measured_grids
-from xfcost.counting.sweep import TOKENS
+from xfcost.counting.measured import Curve, MeasuredSeries, Pair, measured
+from xfcost.counting.measured_series import Choice, Series, at, mixing_macs_of, work_of
+from xfcost.counting.sweep import TOKENS, measured_grids
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, XfcostError, shown
@@ -30,7 +27,7 @@ _POINTS: Final = 33
 Say = Callable[[str], None]
 
 
-def measured_file(path: Path, choice: Choice, say: Say) -> Measured:
+def measured_file(path: Path, choice: Choice, say: Say) -> MeasuredSeries:
     """The series of a file that `choice` takes, with their formulas.
 
     `say` gets a line of text about a torn last line.

@@ -11,7 +11,7 @@ from xfcost.api.systems import shared_run, system_ledgers, with_remarks
 from xfcost.counting.comparison import compared
 from xfcost.counting.diagram import Diagram, diagram
 from xfcost.counting.size_forms import TOTAL, size_forms
-from xfcost.counting.size_list import default_span, size_list
+from xfcost.counting.sweep import default_span, size_list
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger

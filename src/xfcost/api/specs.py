@@ -145,7 +145,7 @@ def _planned(ledger: Ledger, run: Run, architecture: Architecture) -> Ledger:
     """`ledger` of a training step with its plan on the devices of `--on`, where they are given."""
     if run.plan is None or run.plan.mesh is None:
         return ledger
-    from xfcost.counting.distributed.plan import with_training_plan
+    from xfcost.counting.distributed import with_training_plan
 
     return with_training_plan(ledger, architecture, run.plan)
 
@@ -154,7 +154,7 @@ def _on_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architec
     """`ledger` with its bounds on the devices of `--on`, where they are given."""
     if run.on is None:
         return ledger
-    from xfcost.counting.on_devices.bounds import with_devices
+    from xfcost.counting.on_devices import with_devices
 
     return with_devices(ledger, loaded, run, architecture)
 

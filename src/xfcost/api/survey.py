@@ -12,9 +12,7 @@ from xfcost.api.measured import rows_of_file
 from xfcost.api.notebooks import show_as
 from xfcost.api.specs import settings_texts
 from xfcost.counting.run_options import make_run
-from xfcost.counting.survey import table
-from xfcost.counting.survey.table import Survey
-from xfcost.counting.survey.times import times_over_full
+from xfcost.counting.survey import Survey, survey_lines, times_over_full
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.spec.run import Run
 
@@ -47,9 +45,9 @@ def survey_of(run: Run, settings: Sequence[str], file: Path | None, say: Callabl
         XfcostError: a setting fits not every system; the file can't be read, or has no row of full attention.
     """
     if file is None:
-        return Survey(table.survey(run, settings), run)
+        return Survey(survey_lines(run, settings), run)
     ratio, timed = times_over_full(rows_of_file(file, say), shown(file, 200))
-    return Survey(table.survey(run, settings, ratio), run, timed)
+    return Survey(survey_lines(run, settings, ratio), run, timed)
 
 
 def _render(found: Survey, width: int) -> RenderableType:

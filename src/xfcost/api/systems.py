@@ -20,7 +20,7 @@ from xfcost.api.modules import (
 from xfcost.api.predictions import predictors
 from xfcost.api.specs import Progress, account, accounts, settings_texts, spec_name
 from xfcost.api.timed_together import Asked, timed_together
-from xfcost.counting.sweep import PIXELS, Axis
+from xfcost.counting.sweep import PIXELS, SizeAxis
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import NoNumbersError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
@@ -200,7 +200,7 @@ def start(system: System, runs: Sequence[Run], *, mixing: bool, strict: bool, pr
         raise failed
 
 
-def first_sizes(axis: Axis, span: tuple[int, int], mark: int | None = None) -> list[int]:
+def first_sizes(axis: SizeAxis, span: tuple[int, int], mark: int | None = None) -> list[int]:
     """Where a module is tried first: the mark, usual images, the middle on a log axis, its square, both ends."""
     low, high = span
     middle = math.isqrt(low * high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from xfcost.counting.distributed.options import MESH_OPTIONS
+from xfcost.counting.training_plan import MESH_OPTIONS
 from xfcost.ledger.budgets import Budget
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.options import OPTIONS

@@ -11,7 +11,7 @@ from xfcost.report.output import check_target
 
 
 def _completed(incomplete: str) -> list[str]:
-    from xfcost.counting.devices.find import device_names
+    from xfcost.counting.devices import device_names
 
     return [name for name in device_names() if name.startswith(incomplete)]
 
@@ -35,7 +35,7 @@ def run(
     prices are read from devices.yaml in the folder of the program's settings; this machine is listed once it is
     calibrated (`xfcost calibrate`).
     """
-    from xfcost.counting.devices.find import device, device_names, read_devices
+    from xfcost.counting.devices import device, device_names, read_devices
     from xfcost.report.devices import devices_text, render
 
     form = shared.chosen_format(format_, output)

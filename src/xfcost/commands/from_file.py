@@ -19,8 +19,8 @@ from xfcost.ledger.quantities import whole_number
 from xfcost.report.messages import say
 
 if TYPE_CHECKING:
-    from xfcost.counting.measured.choice import Choice
-    from xfcost.counting.measured.result import Measured
+    from xfcost.counting.measured import MeasuredSeries
+    from xfcost.counting.measured_series import Choice
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -124,7 +124,7 @@ def choice_of(given: Given) -> Choice:
     Raises:
         UsageError: an option can't be.
     """
-    from xfcost.counting.measured.choice import Choice
+    from xfcost.counting.measured_series import Choice
 
     options = given.options
     fields = {name: _words(name, options[name]) for name in _WORDS if name in options}
@@ -173,7 +173,7 @@ def compare_file(given: Given) -> None:
 
 def plot_file(given: Given) -> None:
     """`xfcost plot --from FILE [SYSTEM …]`."""
-    from xfcost.counting.measured.readings import READINGS
+    from xfcost.counting.measured_series import METRICS
     from xfcost.report.figure import FIGURES
     from xfcost.report.measured_chart import measured_chart
     from xfcost.report.measured_export import points_csv
@@ -182,7 +182,7 @@ def plot_file(given: Given) -> None:
 
     options = given.options
     given.refuse_others(_ANYWAY | {"metric", "mark"})
-    metric = one_of("--metric", READINGS)(options.get("metric", "time"))
+    metric = one_of("--metric", METRICS)(options.get("metric", "time"))
     target = options.get("output") or Path(f"{_stem(options['from_'])}-{metric}.svg")
     force = bool(options.get("force"))
     form = ending_of(target, (*FIGURES, ".csv"))
@@ -193,7 +193,7 @@ def plot_file(given: Given) -> None:
     shared.deliver(points_csv(found) if form == ".csv" else chart_bytes(chart, form), target, force=force)
 
 
-def _found(given: Given) -> Measured:
+def _found(given: Given) -> MeasuredSeries:
     from xfcost.api.measured import measured_file
 
     return measured_file(given.options["from_"], choice_of(given), say)
@@ -203,9 +203,9 @@ def _stem(path: Path) -> str:
     return re.sub(r"[^\w.-]", "", path.stem) or "runs"
 
 
-def _mark(mark: str | None, found: Measured) -> int | None:
+def _mark(mark: str | None, found: MeasuredSeries) -> int | None:
     """The dotted line, as in other plots."""
-    from xfcost.counting.measured.series import at
+    from xfcost.counting.measured_series import at
 
     xs = [at(row, one.axis) for one in found.series for row in one.rows]
     return marked(mark, found.axis, (min(xs), max(xs)))

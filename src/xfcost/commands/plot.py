@@ -20,7 +20,7 @@ from xfcost.report.messages import say
 from xfcost.report.metrics import METRICS
 
 if TYPE_CHECKING:
-    from xfcost.counting.sweep import Axis, Sweep
+    from xfcost.counting.sweep import CountedSweep, SizeAxis
     from xfcost.counting.system import System
     from xfcost.ledger.ledger import Ledger
     from xfcost.ledger.timing_options import TimingPlan
@@ -189,8 +189,8 @@ def _check_metric(metric: str, device: str | None, attention: str | None, *, pre
 
 
 def _sweeps(
-    systems: Sequence[System], run: Run, axis: Axis, span: tuple[int, int], mark: int | None, *, narrow: bool
-) -> list[Sweep]:
+    systems: Sequence[System], run: Run, axis: SizeAxis, span: tuple[int, int], mark: int | None, *, narrow: bool
+) -> list[CountedSweep]:
     """Each system counted over the range (with `narrow` over as much of it as all can have), and at the mark.
 
     Where a line has gaps or ends early, that is said.
@@ -214,7 +214,7 @@ def _sweeps(
     return sweeps
 
 
-def _range_lines(wide: Sequence[Sweep], sweeps: Sequence[Sweep]) -> Iterator[str]:
+def _range_lines(wide: Sequence[CountedSweep], sweeps: Sequence[CountedSweep]) -> Iterator[str]:
     """The range of the plot, and of every system that has no more of the default range why."""
     from xfcost.counting.sweep import span_of
 
@@ -229,14 +229,14 @@ def _range_lines(wide: Sequence[Sweep], sweeps: Sequence[Sweep]) -> Iterator[str
             yield f"{one.name} ends at {axis.word} = {last:,}: {one.ended}"
 
 
-def _pointed(sweeps: list[Sweep], run: Run, metric: str, device: str | None, timing: TimingPlan) -> Pointed:
+def _pointed(sweeps: list[CountedSweep], run: Run, metric: str, device: str | None, timing: TimingPlan) -> Pointed:
     """The sweeps with their points of the real models, of all systems in turns where they are timed."""
     if device is None:
         return Pointed(sweeps, [[] for _ in sweeps])
     return timed_points(sweeps, run, device, timing) if metric == "time" else traced_points(sweeps, run)
 
 
-def _predicted(one: Sweep, run: Run, device: str, timing: TimingPlan) -> list[Ledger]:
+def _predicted(one: CountedSweep, run: Run, device: str, timing: TimingPlan) -> list[Ledger]:
     """Predicted at some points of the line, without a run."""
     from xfcost.api.systems import system_ledger
     from xfcost.counting.sweep import thinned
@@ -246,8 +246,8 @@ def _predicted(one: Sweep, run: Run, device: str, timing: TimingPlan) -> list[Le
     return [system_ledger(one.system, at, predict=device, timing=timing) for at in runs]
 
 
-def _csv(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> str:
-    from xfcost.counting.sweep_records import records
+def _csv(sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]]) -> str:
+    from xfcost.counting.sweep import records
     from xfcost.report.export import to_csv
 
     return to_csv([row for one, ledgers in zip(sweeps, live, strict=True) for row in records(one, ledgers)])

@@ -10,7 +10,7 @@ from xfcost.report.messages import say
 from xfcost.report.metrics import METRICS
 
 if TYPE_CHECKING:
-    from xfcost.counting.sweep import Axis
+    from xfcost.counting.sweep import SizeAxis
     from xfcost.counting.system import System
     from xfcost.spec.run import Run
 
@@ -19,7 +19,7 @@ class Plotted(NamedTuple):
     """What is drawn, and over which range."""
 
     metric: str
-    axis: Axis
+    axis: SizeAxis
     span: tuple[int, int]
     mark: int | None
 

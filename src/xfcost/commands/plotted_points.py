@@ -9,7 +9,7 @@ from xfcost.ledger.errors import DeviceError
 from xfcost.report.messages import say
 
 if TYPE_CHECKING:
-    from xfcost.counting.sweep import Sweep
+    from xfcost.counting.sweep import CountedSweep
     from xfcost.ledger.ledger import Ledger
     from xfcost.ledger.timing_options import TimingPlan
     from xfcost.spec.run import Run
@@ -23,11 +23,11 @@ _MOST_SECONDS: Final = 20.0
 class Pointed(NamedTuple):
     """Sweeps, counted also where they are measured, and the ledgers of the points of each."""
 
-    sweeps: list[Sweep]
+    sweeps: list[CountedSweep]
     points: list[list[Ledger]]
 
 
-def traced_points(sweeps: Sequence[Sweep], run: Run) -> Pointed:
+def traced_points(sweeps: Sequence[CountedSweep], run: Run) -> Pointed:
     """The real model traced at a few points."""
     from xfcost.api.systems import system_ledger
     from xfcost.counting.sweep import thinned
@@ -41,13 +41,13 @@ def traced_points(sweeps: Sequence[Sweep], run: Run) -> Pointed:
     return Pointed(list(sweeps), found)
 
 
-def timed_points(sweeps: Sequence[Sweep], run: Run, device: str, timing: TimingPlan) -> Pointed:
+def timed_points(sweeps: Sequence[CountedSweep], run: Run, device: str, timing: TimingPlan) -> Pointed:
     """The real models timed at a few points, ascending, in turns at each, until a forward would take too long.
 
     Raises:
         DeviceError: a system can't run at its first point.
     """
-    from xfcost.counting.shared_points import shared_points
+    from xfcost.counting.sweep import shared_points
 
     chosen = shared_points(sweeps, run, _TIMED)
     systems = [_System(one.sweep, one.xs) for one in chosen]
@@ -60,7 +60,7 @@ def timed_points(sweeps: Sequence[Sweep], run: Run, device: str, timing: TimingP
 class _System:
     """One system, and what was measured of it so far."""
 
-    def __init__(self, sweep: Sweep, xs: Sequence[int]) -> None:
+    def __init__(self, sweep: CountedSweep, xs: Sequence[int]) -> None:
         self.sweep, self.xs = sweep, set(xs)
         self.ledgers: list[Ledger] = []
         self.ended = False

@@ -9,7 +9,7 @@ from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.quantities import whole
 
 if TYPE_CHECKING:
-    from xfcost.counting.sweep import Axis
+    from xfcost.counting.sweep import SizeAxis
 
 DEFAULT_RANGE: Final = "49:12544"
 DEFAULT_SIZES: Final = "224:1024"
@@ -17,7 +17,7 @@ MOST_SIDE: Final = 2**16
 MARK: Final = 784
 
 
-def axis_of(tokens: str | None, sizes: str | None, *, option: str = "--N") -> tuple[Axis, tuple[int, int]]:
+def axis_of(tokens: str | None, sizes: str | None, *, option: str = "--N") -> tuple[SizeAxis, tuple[int, int]]:
     """What is swept over, and from where to where; by default over as much of N = 49 … 12,544 as all systems can have.
 
     `option` is the one that gave the range of N.
@@ -34,7 +34,7 @@ def axis_of(tokens: str | None, sizes: str | None, *, option: str = "--N") -> tu
     return PIXELS, _range(sizes, "--size", MOST_SIDE, DEFAULT_SIZES)
 
 
-def measured_axis(tokens: str | None, sizes: str | None) -> tuple[Axis, tuple[int, int]]:
+def measured_axis(tokens: str | None, sizes: str | None) -> tuple[SizeAxis, tuple[int, int]]:
     """What is measured over, and from where to where: a range, or one number.
 
     Raises:
@@ -54,7 +54,7 @@ def measured_axis(tokens: str | None, sizes: str | None) -> tuple[Axis, tuple[in
     return axis_of(None, sizes and DEFAULT_SIZES)[0], (one, one)
 
 
-def marked(given: str | None, axis: Axis, span: tuple[int, int]) -> int | None:
+def marked(given: str | None, axis: SizeAxis, span: tuple[int, int]) -> int | None:
     """Where the dotted line stands: where it is asked, else at N = 784 where that is in the range.
 
     Raises:

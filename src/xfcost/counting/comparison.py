@@ -1,30 +1,113 @@
-"""Several ledgers side by side: ratios to the first, growth exponents, crossovers."""
+"""Several ledgers side by side: ratios to the first, growth exponents, crossovers; the result of `xfcost compare`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.system import System
-from xfcost.counting.system_crossovers import (
+import msgspec
+
+from xfcost.counting.crossovers import (
     MOST_PAIRED,
     OF_MANY,
     QUICK,
     THOROUGH,
     Crossovers,
+    CrossoverSearch,
     size_crossovers,
     token_crossovers,
 )
+from xfcost.counting.system import System
+from xfcost.ledger import notebook
 from xfcost.ledger.accounts import TRAFFIC
 from xfcost.ledger.achieved import reached
 from xfcost.ledger.distributed import TrainingPlan
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.objects import json_text, ledger_object
 from xfcost.ledger.operation import KINDS, MIXINGS
 from xfcost.ledger.time_ratio import TimeRatio, time_ratio
+from xfcost.ledger.units import count, number_of
 from xfcost.spec.run import Run
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The comparison of several systems."""
+
+    ledgers: tuple[Ledger, ...]
+    names: tuple[str, ...]
+    """One distinct name per system."""
+    figures: dict[str, dict[str, int | float | None]]
+    """System -> quantity -> value."""
+    ratios: dict[str, dict[str, float | None]]
+    """System -> quantity -> its value over the first system's."""
+    growth: dict[str, dict[str, float | None]]
+    """System -> quantity -> exponent in N, between N and N·`factor` (4 on a grid, 2 in a sequence, in all streams)."""
+    by_size: dict[str, dict[int, dict[str, int] | None]]
+    """System -> side of a square image -> tokens and costs, None where it can't have that size; {} without images."""
+    crossovers: tuple[dict[str, Any], ...]
+    """{quantity, systems, N, last_below, cheaper_below, cheaper_above}; many systems are compared with the first alone.
+
+    Both `last_below` and `N` were counted: one system costs less at the first, the other at the second, and at counted
+    points between them both cost the same. At points that were not counted the order may differ: see `searches`."""
+    size_crossovers: tuple[dict[str, Any], ...]
+    """The same at equal image sizes, `size` in place of `N`; only of systems with patches of different sizes."""
+    searches: tuple[CrossoverSearch, ...]
+    """At which N crossovers were searched for, pair by pair, where the pair has any N in common."""
+    size_searches: tuple[CrossoverSearch, ...]
+    """At which image sizes crossovers were searched for."""
+    time_ratios: dict[str, TimeRatio] = {}
+    """System -> its seconds over the first system's, turn by turn; {} where nothing was timed."""
+
+    def __repr__(self) -> str:
+        systems = (f"{name}: {count(figures['macs'])} MACs" for name, figures in self.figures.items())
+        return notebook.line(self, f"{number_of(len(self.names), 'system')}; {', '.join(systems)}")
+
+    def _repr_html_(self) -> str | None:
+        """The table that a notebook shows."""
+        return notebook.html(self)
+
+    def to_json(self) -> str:
+        """The JSON object of `xfcost compare --format json`."""
+        return json_text(comparison_object(self))
+
+
+def comparison_object(comparison: Comparison) -> dict[str, Any]:
+    """The object of `compare --format json`."""
+    tokens = {ledger.metadata.grid_tokens for ledger in comparison.ledgers}
+    return {
+        "N": (tokens.pop() or None) if len(tokens) == 1 else None,
+        "systems": [ledger_object(ledger) for ledger in comparison.ledgers],
+        "figures": comparison.figures,
+        "ratios": comparison.ratios,
+        "growth": comparison.growth,
+        "by_size": comparison.by_size,
+        "crossovers": list(comparison.crossovers),
+        "size_crossovers": list(comparison.size_crossovers),
+        "crossovers_searched": _searched(comparison),
+        **_time_ratio_objects(comparison),
+    }
+
+
+def _time_ratio_objects(comparison: Comparison) -> dict[str, Any]:
+    """The key `time_ratios`, where systems were timed."""
+    if not comparison.time_ratios:
+        return {}
+    found = comparison.time_ratios.items()
+    return {"time_ratios": {name: msgspec.to_builtins(one) | {"different": one.different} for name, one in found}}
+
+
+def _searched(comparison: Comparison) -> dict[str, Any]:
+    """The range of N that was searched ([0, 0]: none), the most points of a pair, and all searches."""
+    searches = comparison.searches
+    return {
+        "N": [min((pair.first for pair in searches), default=0), max((pair.last for pair in searches), default=0)],
+        "points": max((pair.points for pair in searches), default=0),
+        "pairs": msgspec.to_builtins(searches),
+        "sizes": msgspec.to_builtins(comparison.size_searches),
+    }
+
 
 # Image sizes at which systems are compared: the usual ones of ImageNet models, and a detector's.
 SIZES: Final = (224, 384, 512, 1024)
@@ -68,7 +151,7 @@ def compared(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, *, 
     for name, found in time_ratios.items():
         ratios[name]["seconds"] = found.ratio
     density = QUICK if not thorough else THOROUGH if len(systems) <= MOST_PAIRED else OF_MANY
-    costs = _Costs()
+    costs = _CountedSizes()
     tokens = token_crossovers(names, systems, ledgers, run, costs, density)
     by_size = _by_size(names, systems, run, costs)
     sizes = size_crossovers(names, systems, run, costs, density) if by_size else Crossovers((), ())
@@ -242,7 +325,7 @@ def _growth(system: System, ledger: Ledger, run: Run) -> dict[str, float | None]
 
 
 def _by_size(
-    names: Sequence[str], systems: Sequence[System], run: Run, costs: _Costs
+    names: Sequence[str], systems: Sequence[System], run: Run, costs: _CountedSizes
 ) -> dict[str, dict[int, dict[str, int] | None]]:
     """The costs of every system at usual image sizes, where all systems take images."""
     if not all(system.has_images for system in systems) or len(systems) > MOST_PAIRED:
@@ -255,7 +338,7 @@ def _by_size(
     return {name: {side: costs_at(one, side) for side in SIZES} for name, one in zip(names, systems, strict=True)}
 
 
-class _Costs:
+class _CountedSizes:
     """N and the costs of systems, counted once per input: searches over N and over image sizes reach the same ones."""
 
     def __init__(self) -> None:

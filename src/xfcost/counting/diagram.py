@@ -1,43 +1,360 @@
 """Architectures -> a block diagram: blocks laid side by side so that equal boxes meet.
 
 Of a stage, the first block that mixes tokens is drawn (the first, where none does); an encoder-decoder gives two
-columns. Both drawings, the terminal's and the figure's, are made from this.
+columns. Of a torch module a repeated block is drawn, child by child, or the whole model where none repeats. Both
+drawings, the terminal's and the figure's, are made from this.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from itertools import groupby, takewhile
+from math import prod
 from typing import Final, NamedTuple
 
-from xfcost.counting.boxes import Box, boxes_of
 from xfcost.counting.comparison import distinct
 from xfcost.counting.forward import count
-from xfcost.counting.module_boxes import module_blocks
-from xfcost.formulas.component import Mixer
+from xfcost.formulas.component import Component, Mixer, Residual, tag_of
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Mixing, Operation
-from xfcost.spec.architecture import Architecture, Stage
+from xfcost.spec.architecture import Architecture, Block, Part, Stage
+
+_SUBSCRIPTS: Final = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+# The slots of the rows around a component.
+NORM: Final = "norm of the residual"
+ADD: Final = "residual add"
+_NORMS: Final = {"layer_norm": "LayerNorm"}
+_ACTIVATIONS: Final = {
+    "gelu": "GELU",
+    "gelu_quick": "GELU (quick)",
+    "gelu_tanh": "GELU (tanh)",
+    "relu": "ReLU",
+    "relu6": "ReLU6",
+    "none": "",
+}
+
+
+class BlockBox(NamedTuple):
+    """One box of a block."""
+
+    slot: str
+    """Its place in any block: boxes of one slot are drawn side by side."""
+    name: str
+    detail: str
+    mixing: Mixing | None
+    """None for the input and the output, which compute nothing."""
+    order: str | None
+    macs: int | None
+    """Of one block and the whole batch."""
+    sublayer: int | None = None
+    """The number of its sub-layer in the block."""
+    number: int | None = None
+    """Of the block's norms, the first is 1; None of other boxes."""
+    mixing_macs: int = 0
+    """The MACs of its rows that mix tokens; a core may have per-token rows between them."""
+    of_module: bool = False
+    """Is it of a torch module, whose names and orders are written otherwise than a spec's?"""
+
+    @property
+    def title(self) -> str:
+        """Its name, a norm's number behind it: `LayerNorm₁`."""
+        return self.name if self.number is None else self.name + str(self.number).translate(_SUBSCRIPTS)
+
+    @property
+    def core(self) -> bool:
+        """Does it mix tokens?"""
+        return self.mixing in {"local", "global"}
+
+    @property
+    def adds(self) -> bool:
+        """Does the residual path end at this box?"""
+        return self.slot == ADD
+
+    def alike(self, other: BlockBox | None) -> bool:
+        """Is `other` the same operation? Widths, and so figures, may differ; of a module and a spec names too."""
+        if self.mixing is None:
+            return other is not None and other.mixing is None
+        if other is None:
+            return False
+        if self.of_module != other.of_module:
+            return (self.slot, self.mixing) == (other.slot, other.mixing)
+        mine, its = ((one.slot, one.name, one.detail, one.mixing, one.order) for one in (self, other))
+        return mine == its
+
+
+def boxes_of(block: Block, rows: Sequence[Operation]) -> Iterator[BlockBox]:
+    """The boxes of a block, from its input to its output; `rows` are the whole model's."""
+    first, last = block.parts[0], block.parts[-1]
+    yield BlockBox("input", "Input X", f"{first.place.grid.total:,} × {first.place.dim:,}", None, None, None)
+    norms = 0
+    for number, part in enumerate(block.parts):
+        for box in sublayer_boxes(part, [row for row in rows if row.component == part.path], number):
+            norms += box.slot == NORM
+            yield box._replace(number=norms) if box.slot == NORM else box
+    grid, width = last.component.out(last.place)
+    yield BlockBox("output", "Output X", f"{grid.total:,} × {width:,}", None, None, None)
+
+
+def sublayer_boxes(part: Part, rows: Sequence[Operation], number: int) -> Iterator[BlockBox]:
+    """A sub-layer's boxes: its norm and residual as they stand, a mixer's core as one box, anything else as one."""
+    around = [row for row in rows if row.role and part.residual != "none"]
+    inside = [row for row in rows if row not in around]
+    pre = isinstance(part.residual, Residual) and part.residual.place == "pre"
+    boxes = [_wrapper(part, row) for row in around if pre and row.role == "norm"]
+    boxes += _mixer(part.component, inside) if isinstance(part.component, Mixer) else _per_token(part, inside)
+    boxes += [_wrapper(part, row) for row in around if not (pre and row.role == "norm")]
+    yield from (box._replace(sublayer=number) for box in boxes)
+
+
+def _wrapper(part: Part, row: Operation) -> BlockBox:
+    if row.role == "add":
+        reversible = isinstance(part.residual, Residual) and part.residual.form == "reversible"
+        return box_of(ADD, "+ Other stream" if reversible else "+ Residual", "", [row])
+    kind = part.residual.norm if isinstance(part.residual, Residual) else ""
+    return box_of(NORM, _NORMS.get(kind, row.title), "", [row])
+
+
+def _mixer(component: Mixer, rows: Sequence[Operation]) -> Iterator[BlockBox]:
+    """From the first mixing row to the last, all is the core (where none mixes, all is); what only moves joins it.
+
+    Before and behind it every row with MACs is a box, with the norms and activations that follow it.
+    """
+    mixing = [number for number, row in enumerate(rows) if row.mixes] or [0, len(rows) - 1]
+    inner = range(mixing[0], mixing[-1] + 1)
+    core = [row for number, row in enumerate(rows) if number in inner or row.only_moves or row.symbol is not None]
+    yield from _steps([row for row in rows[: inner.start] if row not in core], "before")
+    steps = [row.title if row.symbol is None else row.symbol for row in core]
+    behind = [row for row in rows[inner.stop :] if row not in core]
+    joined = list(takewhile(_follows, behind))
+    steps += [row.title for row in joined]
+    detail = " / ".join(filter(None, steps)).replace(" / + bias", " + bias")
+    yield box_of("core", component.label(), detail, [*core, *joined])
+    yield from _steps(behind[len(joined) :], "after")
+
+
+def _steps(rows: Sequence[Operation], where: str) -> Iterator[BlockBox]:
+    """Boxes of the rows around a core; a residual add that the mixer does itself is the end of its residual path."""
+    groups: list[list[Operation]] = []
+    for row in rows:
+        if groups and _follows(row):
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    for first, *others in groups:
+        detail = " / ".join(row.title for row in others)
+        if first.role == "add":
+            yield box_of(ADD, "+ Residual", detail, [first, *others])
+        else:
+            yield box_of(f"{where} {first.operation}", first.title, detail, [first, *others])
+
+
+def _follows(row: Operation) -> bool:
+    """Is it a norm or an activation, part of the box before it?"""
+    return not row.macs and row.role != "add"
+
+
+def _per_token(part: Part, rows: Sequence[Operation]) -> Iterator[BlockBox]:
+    act = getattr(part.component, "act", None)
+    tag, title = tag_of(type(part.component)), component_title(part.component)
+    yield box_of(tag, title, _ACTIVATIONS.get(act, str(act)) if act else "", rows)
+
+
+_ABBREVIATIONS: Final = {"mlp": "MLP", "moe": "MoE", "swiglu": "SwiGLU", "geglu": "GEGLU"}
+
+
+def component_title(component: Component) -> str:
+    """A sub-layer in a word or two: a mixer's short name in the literature (`W-MSA`), another's kind (`MLP`)."""
+    if isinstance(component, Mixer):
+        return component.label()
+    tag = tag_of(type(component))
+    return _ABBREVIATIONS.get(tag) or tag.replace("_", " ").capitalize()
+
+
+def box_of(slot: str, title: str, detail: str, rows: Sequence[Operation]) -> BlockBox:
+    """A box of some rows: the order of the costliest of them (of those that mix, where any does), the MACs of all."""
+    costliest = max(
+        [row for row in rows if row.mixes] or rows, key=lambda row: (row.macs, row.flops, row.params), default=None
+    )
+    kind: Mixing = costliest.mixing if costliest else "per-token"
+    macs, mixing = (sum(row.macs for row in some) for some in (rows, [row for row in rows if row.mixes]))
+    return BlockBox(slot, title, detail, kind, costliest.order if costliest else None, macs, mixing_macs=mixing)
+
+
+# A block is looked for inside a part that has this share of the MACs, and all that mixes.
+_MOST_OF_ALL: Final = 0.9
+_REPEATED: Final = re.compile(r"\*|\d+(-\d+|,\d+).*")
+# The slots that a spec's projections have, by their number: of one, and of three.
+_PROJECTIONS: Final = {1: ("before qkv",), 3: ("before q", "before k", "before v")}
+_OUTPUT: Final = "after out"
+
+
+class ModuleBlock(NamedTuple):
+    """A block of a module, with its rows."""
+
+    path: str
+    rows: tuple[Operation, ...]
+
+    @property
+    def times(self) -> int:
+        """How often it is repeated."""
+        return min(row.times for row in self.rows)
+
+    @property
+    def mixes(self) -> bool:
+        """Does any of its operations mix tokens?"""
+        return any(row.mixes for row in self.rows)
+
+    def boxes(self) -> tuple[BlockBox, ...]:
+        """Its boxes, from its input to its output."""
+        start, end = (
+            BlockBox(slot, f"{slot.capitalize()} X", shape, None, None, None) for slot, shape in _ends(self.rows)
+        )
+        return (start, *(box._replace(of_module=True) for box in _boxes(self)), end)
+
+
+def module_blocks(ledger: Ledger) -> list[ModuleBlock]:
+    """The repeated blocks in the order in which they first run; where none is repeated, the part with most work."""
+    rows = [row for row in ledger.rows if row.ran is not None and not row.only_moves]
+    found: dict[str, list[Operation]] = {}
+    for row in rows:
+        parts = row.component.split(".")
+        repeated = next((place for place, part in enumerate(parts) if _REPEATED.fullmatch(part)), None)
+        if repeated is not None:
+            found.setdefault(".".join(parts[: repeated + 1]), []).append(row)
+    if not found and rows:
+        path = _innermost(rows)
+        found[path] = [row for row in rows if _inside(row, path)]
+    return [ModuleBlock(path, tuple(several)) for path, several in found.items()]
+
+
+def _innermost(rows: Sequence[Operation]) -> str:
+    """The deepest part that has nearly all MACs, and everything that mixes."""
+    path, total = "", sum(row.macs for row in rows)
+    while True:
+        children = dict.fromkeys(child for row in rows if _inside(row, path) and (child := _child(row, path)))
+        inside = {name: [row for row in rows if _inside(row, _joined(path, name))] for name in children}
+        deeper = [
+            name
+            for name, theirs in inside.items()
+            if sum(row.macs for row in theirs) > _MOST_OF_ALL * total
+            and sum(row.mixes for row in theirs) == sum(row.mixes for row in rows)
+            and any(_child(row, _joined(path, name)) for row in theirs)
+        ]
+        if not deeper:
+            return path
+        path = _joined(path, deeper[0])
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _inside(row: Operation, path: str) -> bool:
+    return not path or row.component == path or row.component.startswith(f"{path}.")
+
+
+def _child(row: Operation, path: str) -> str:
+    """The child of `path` that a row is in; empty of its own operations."""
+    rest = row.component.removeprefix(path).removeprefix(".")
+    return rest.partition(".")[0]
+
+
+def _boxes(block: ModuleBlock) -> Iterator[BlockBox]:
+    """A box per child, and per operation of the block itself; a child that mixes has one for its core."""
+    groups = [(child, list(rows)) for child, rows in groupby(block.rows, lambda row: _child(row, block.path))]
+    boxes: list[tuple[str, list[Operation]]] = []
+    for child, rows in groups:
+        if not child:
+            boxes += [("", [row]) for row in rows]
+        else:
+            boxes.append((child, rows))
+    for child, rows in boxes:
+        if any(row.mixes for row in rows):
+            yield from _mixing(child, rows, block.path)
+        elif _adds(child, rows):
+            yield box_of(ADD, "Add", "", rows)
+        else:
+            yield _module_per_token(child, rows, block.path)
+
+
+def _adds(child: str, rows: Sequence[Operation]) -> bool:
+    """Is it an addition of two tensors of one shape, by the block itself?"""
+    ran = rows[0].ran
+    shapes = ran.input_shapes.split(", ") if ran is not None else []
+    return not child and ran is not None and ran.aten.startswith("aten::add") and len(set(shapes)) == 1 < len(shapes)
+
+
+def _module_per_token(child: str, rows: Sequence[Operation], path: str) -> BlockBox:
+    names = [_name(row, path) for row in rows]
+    if len(rows) == 1 and not child:
+        return box_of(names[0], names[0], "", rows)
+    steps = " / ".join(row.operation for row in rows)
+    if not any(row.macs for row in rows) and any("norm" in row.operation for row in rows):
+        return box_of(NORM, child, steps, rows)
+    return box_of("mlp" if any(row.macs for row in rows) else child, child, steps, rows)
+
+
+def _mixing(child: str, rows: Sequence[Operation], path: str) -> Iterator[BlockBox]:
+    """From the first mixing row to the last, all is the core; before and behind it every row with MACs is a box."""
+    places = [number for number, row in enumerate(rows) if row.mixes]
+    before, core, behind = rows[: places[0]], rows[places[0] : places[-1] + 1], rows[places[-1] + 1 :]
+    yield from _module_steps(before, path, _PROJECTIONS)
+    yield box_of("core", child or _name(core[0], path), " / ".join(row.operation for row in core), core)
+    yield from _module_steps(behind, path, {1: (_OUTPUT,)})
+
+
+def _module_steps(rows: Sequence[Operation], path: str, slots: dict[int, tuple[str, ...]]) -> Iterator[BlockBox]:
+    """Boxes of the rows around a core; what has no MACs joins the box before it."""
+    groups: list[list[Operation]] = []
+    for row in rows:
+        if groups and not row.macs:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    names = [_name(first, path) for first, *_ in groups]
+    for slot, name, (_, *others), group in zip(slots.get(len(groups), names), names, groups, groups, strict=True):
+        yield box_of(slot, name, " / ".join(row.operation for row in others), group)
+
+
+def _name(row: Operation, path: str) -> str:
+    """`self_attn.q_proj`; `self_attn bmm` of an operation among others of its module."""
+    rest = row.component.removeprefix(path).removeprefix(".")
+    return rest if "." in rest else f"{rest} {row.operation}".strip()
+
+
+def _ends(rows: Sequence[Operation]) -> list[tuple[str, str]]:
+    """The slots of the input and the output, and the largest tensor of the first and of the last operation."""
+    first, last = (row.ran for row in (rows[0], rows[-1]))
+    texts = {"input": first.input_shapes if first else "", "output": last.output_shapes if last else ""}
+    return [(slot, _largest(text)) for slot, text in texts.items()]
+
+
+def _largest(shapes: str) -> str:
+    texts = shapes.removesuffix(" (first call)").split(", ")
+    return max(texts, key=lambda text: (text.count("×"), prod(map(int, re.findall(r"\d+", text)))))
+
 
 # Stages of one system that are drawn.
 MOST_STAGES: Final = 4
 
 
-class Column(NamedTuple):
+class DiagramColumn(NamedTuple):
     """A block with its boxes, from input to output."""
 
     name: str
     where: tuple[str, ...]
     """The stage, N, the width, how often the block is repeated."""
-    boxes: tuple[Box, ...]
+    boxes: tuple[BlockBox, ...]
     notes: tuple[str, ...] = ()
 
 
 class Diagram(NamedTuple):
     """Columns whose boxes were laid side by side."""
 
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Box | None, ...], ...]
+    columns: tuple[DiagramColumn, ...]
+    rows: tuple[tuple[BlockBox | None, ...], ...]
     """One row of boxes: None where a column has none to set beside the others."""
     differing: tuple[int, ...]
     """The rows whose boxes are not all alike."""
@@ -92,12 +409,14 @@ def diagram(systems: Sequence[Architecture | Ledger]) -> Diagram:
     return Diagram(tuple(columns), tuple(rows), tuple(differing))
 
 
-def _columns(name: str, architecture: Architecture, *, alone: bool) -> Iterator[Column]:
+def _columns(name: str, architecture: Architecture, *, alone: bool) -> Iterator[DiagramColumn]:
     rows = count(architecture).rows
     for stream in architecture.streams:
         title = f"{name} · {stream.name}" if stream.name else name
-        stages = [_Drawn(title, number, stage, rows, len(stream.stages)) for number, stage in enumerate(stream.stages)]
-        chosen: list[_Drawn] = []
+        stages = [
+            _DrawnStage(title, number, stage, rows, len(stream.stages)) for number, stage in enumerate(stream.stages)
+        ]
+        chosen: list[_DrawnStage] = []
         for stage in stages:
             if not chosen or (alone and len(chosen) < MOST_STAGES and not any(map(stage.alike, chosen))):
                 chosen.append(stage)
@@ -106,7 +425,7 @@ def _columns(name: str, architecture: Architecture, *, alone: bool) -> Iterator[
             yield stage.column([*stage.notes(), *(notes if number == len(chosen) - 1 else ())])
 
 
-def _module_columns(name: str, ledger: Ledger, *, alone: bool) -> Iterator[Column]:
+def _module_columns(name: str, ledger: Ledger, *, alone: bool) -> Iterator[DiagramColumn]:
     """The first block that mixes tokens; of one system alone those that are built otherwise too."""
     blocks = [(block, block.boxes()) for block in module_blocks(ledger)]
     if not blocks:
@@ -122,14 +441,14 @@ def _module_columns(name: str, ledger: Ledger, *, alone: bool) -> Iterator[Colum
     notes += [f"{name}: {note}." for note in ledger.metadata.notes]
     for number, (block, boxes) in enumerate(chosen):
         where = [block.path or "the whole model"] + ([f"×{block.times}"] if block.times > 1 else [])
-        yield Column(name, tuple(where), boxes, tuple(notes) if number == len(chosen) - 1 else ())
+        yield DiagramColumn(name, tuple(where), boxes, tuple(notes) if number == len(chosen) - 1 else ())
 
 
-def _same_boxes(first: Sequence[Box], second: Sequence[Box]) -> bool:
+def _same_boxes(first: Sequence[BlockBox], second: Sequence[BlockBox]) -> bool:
     return len(first) == len(second) and all(one.alike(its) for one, its in zip(first, second, strict=True))
 
 
-class _Drawn:
+class _DrawnStage:
     """The block that is drawn of a stage: the first that mixes tokens, or the first of all."""
 
     def __init__(self, title: str, number: int, stage: Stage, rows: Sequence[Operation], stages: int) -> None:
@@ -140,16 +459,16 @@ class _Drawn:
         self.labels = [block.label for block in stage.blocks]
         self.boxes = tuple(boxes_of(self.block, rows))
 
-    def alike(self, other: _Drawn) -> bool:
+    def alike(self, other: _DrawnStage) -> bool:
         """Has it the same kinds of blocks and the same boxes? Widths and figures may differ."""
         return self.labels == other.labels and _same_boxes(self.boxes, other.boxes)
 
-    def column(self, notes: Sequence[str]) -> Column:
+    def column(self, notes: Sequence[str]) -> DiagramColumn:
         """Its column: the stage, N, the width and how often the block is repeated above the boxes."""
         where = [f"stage {self.number + 1} of {self.stages}"] if self.stages > 1 else []
         where += [f"N = {self.stage.grid.shape_text()}", f"d = {self.stage.dim:,}"]
         where += [f"×{self.block.times}"] if self.block.times > 1 else []
-        return Column(self.title, tuple(where), self.boxes, tuple(notes))
+        return DiagramColumn(self.title, tuple(where), self.boxes, tuple(notes))
 
     def notes(self) -> Iterator[str]:
         """Which other blocks the stage has."""
@@ -163,7 +482,7 @@ class _Drawn:
         yield f"{self.title}{where}: blocks of {' and '.join(labels)} {words}; {drawn} is drawn."
 
 
-def _left_out(title: str, drawn: Sequence[_Drawn], stages: Sequence[_Drawn], *, alone: bool) -> Iterator[str]:
+def _left_out(title: str, drawn: Sequence[_DrawnStage], stages: Sequence[_DrawnStage], *, alone: bool) -> Iterator[str]:
     """The stages that are not drawn: those with the boxes of one that is, and others."""
     for one in drawn:
         same = [stage for stage in stages if stage not in drawn and stage.alike(one)]
@@ -182,18 +501,18 @@ def _left_out(title: str, drawn: Sequence[_Drawn], stages: Sequence[_Drawn], *, 
         yield f"{title}: {_numbers(others)} {verb} other boxes, not drawn{more}."
 
 
-def _numbers(stages: Sequence[_Drawn]) -> str:
+def _numbers(stages: Sequence[_DrawnStage]) -> str:
     """`stage 2`, `stages 2, 3 and 4`."""
     *first, last = [str(stage.number + 1) for stage in stages]
     return f"stages {', '.join(first)} and {last}" if first else f"stage {last}"
 
 
-def aligned(columns: Sequence[Sequence[Box]]) -> list[tuple[Box | None, ...]]:
+def aligned(columns: Sequence[Sequence[BlockBox]]) -> list[tuple[BlockBox | None, ...]]:
     """Rows of boxes: each further column is laid along those before it, slot by slot."""
-    rows: list[list[Box | None]] = [[box] for box in columns[0]]
+    rows: list[list[BlockBox | None]] = [[box] for box in columns[0]]
     for number, boxes in enumerate(columns[1:], start=1):
         slots = [next(box.slot for box in row if box) for row in rows]
-        merged: list[list[Box | None]] = []
+        merged: list[list[BlockBox | None]] = []
         for above, below in _common(slots, [box.slot for box in boxes]):
             before = rows[above] if above is not None else [None] * number
             merged.append([*before, boxes[below] if below is not None else None])

@@ -26,7 +26,7 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
     macs: int
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class GlanceEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One named operation; two of one title but another kind or order are two."""
 
     title: str
@@ -48,7 +48,7 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     systems: tuple[str, ...]
     inputs: dict[str, Metadata]
     """System -> its input: tokens, image, batch."""
-    entries: tuple[Entry, ...]
+    entries: tuple[GlanceEntry, ...]
     moves: tuple[str, ...]
     """Operations that only move or choose data: no arithmetic, no parameters."""
     params: dict[str, int]
@@ -113,7 +113,7 @@ def _mixers(ledger: Ledger) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for label in labels for name in label.split(" + ")))
 
 
-def _entry(mixing: Mixing, title: str, order: str | None, found: dict[str, list[Operation]]) -> Entry:
+def _entry(mixing: Mixing, title: str, order: str | None, found: dict[str, list[Operation]]) -> GlanceEntry:
     first = next(iter(found.values()))[0]
     occurrences = []
     for system, rows in found.items():
@@ -122,7 +122,7 @@ def _entry(mixing: Mixing, title: str, order: str | None, found: dict[str, list[
         stages = tuple(dict.fromkeys(row.stage for row in rows))
         times = sum(row.times for row in rows)
         occurrences.append(Occurrence(system=system, stages=stages, times=times, params=params, macs=macs))
-    return Entry(
+    return GlanceEntry(
         title=title,
         mixing=mixing,
         order=order,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xfcost.counting.distributed.options import MESH_OPTIONS
-from xfcost.counting.training_plan import make_plan
+from xfcost.counting.training_plan import MESH_OPTIONS, make_plan
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.options import MOST_NEW, OPTIONS, Logits, RunOptions, read_option, single_share
@@ -63,7 +62,7 @@ def _devices(given: Any) -> DeviceGroup | None:
     """
     if given is None:
         return None
-    from xfcost.counting.devices.find import read_devices
+    from xfcost.counting.devices import read_devices
 
     return read_devices(given)
 

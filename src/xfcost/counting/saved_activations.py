@@ -6,20 +6,222 @@ that depth takes no time.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from math import prod
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
-from xfcost.counting.handed_states import HandedStates
-from xfcost.counting.running_rows import Undeclared, run_rows
-from xfcost.counting.storage import Held, Storage
+from xfcost.formulas.component import Mixer
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import INPUT, MEMORY, RESIDUAL, SECOND, width_of
+from xfcost.ledger.tensors import (
+    BEFORE,
+    INPUT,
+    MEMORY,
+    OUTPUT,
+    RESIDUAL,
+    SECOND,
+    ByChannel,
+    Copy,
+    Repeated,
+    Saved,
+    Tensor,
+    Widened,
+    of_encoder,
+    width_of,
+)
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
+
+
+class StorageBytes(NamedTuple):
+    """A storage between two components."""
+
+    elements: int
+    """Of one sample."""
+    width: int
+    """Bytes of an element."""
+    gradient: bool
+    saved: bool = False
+    by_channel: bool = False
+    """Are its tokens those of a grid that lies channel by channel?"""
+
+
+class Storage:
+    """A storage of activations, and whether autograd has saved it."""
+
+    __slots__ = ("by_channel", "elements", "gradient", "once", "saved", "width")
+
+    def __init__(self, held: StorageBytes, *, once: bool = False) -> None:
+        self.elements, self.width, self.gradient, self.saved, self.by_channel = held
+        self.once = once
+        """Is it the same for all samples?"""
+
+    @property
+    def held(self) -> StorageBytes:
+        """What the next component needs to know of it."""
+        return StorageBytes(self.elements, self.width, self.gradient, self.saved, self.by_channel)
+
+
+_WIDENED: Final = 4
+
+
+class ComponentRun(NamedTuple):
+    """A component run once: bytes that each of its rows saves, and reads and writes; and its output."""
+
+    saved: dict[str, int]
+    operands: dict[str, int]
+    output: Storage
+
+
+class Undeclared(Exception):  # noqa: N818 - no error: the count is not known
+    """A row that does not declare its tensors."""
+
+
+def run_rows(rows: Iterable[Operation], scope: dict[str, Storage], batch: int, element: int) -> ComponentRun:
+    """The rows of a component in order; `scope` holds the tensors by name, `INPUT` the first.
+
+    Raises:
+        Undeclared: a row does not declare its tensors.
+    """
+    saved, operands = {}, {}
+    scope[BEFORE] = scope[INPUT]
+    for row in rows:
+        step = _Row(row, scope, batch, element)
+        saved[row.path], operands[row.path] = step.saved(), step.operands()
+        step.leave()
+    return ComponentRun(saved, operands, scope[BEFORE])
+
+
+class _Row:
+    """One row that runs."""
+
+    def __init__(self, row: Operation, scope: dict[str, Storage], batch: int, element: int) -> None:
+        if row.tensors is None:
+            raise Undeclared(row.path)
+        self.tensors, self.scope, self.element = row.tensors, scope, element
+        self.name, self.batch, self.once = row.operation, batch, row.once
+        for each in self.tensors.between:
+            scope[each.name] = Storage(
+                StorageBytes(each.elements, width_of(each.type, element), gradient=not each.constant)
+            )
+        missing = next((each.name for each in self.tensors.reads if not (each.held or each.name in scope)), None)
+        if missing is not None:
+            raise Undeclared(f"{row.path} reads {missing!r}, which no row before it writes")
+        read = [scope[each.name] for each in self.tensors.reads if each.name in scope]
+        self.gradient = bool(row.params or row.shared) or any(each.gradient for each in read)
+        self.written = [self._new(each) for each in self.tensors.writes]
+        if self.written:
+            scope[OUTPUT] = self.written[0]
+
+    def _new(self, tensor: Tensor) -> Storage:
+        if tensor.view_of is not None:
+            source = self.scope[tensor.view_of]
+            if not (tensor.token_by_token and source.by_channel):
+                return source
+        once = tensor.once or self.once
+        gradient = self.gradient and not tensor.constant
+        width = width_of(tensor.type, self.element)
+        like = self.scope.get(tensor.like) if tensor.like else None
+        by_channel = tensor.by_channel if like is None else like.by_channel
+        elements = tensor.elements if tensor.storage is None else tensor.storage
+        return Storage(StorageBytes(elements, width, gradient, saved=tensor.held, by_channel=by_channel), once=once)
+
+    def saved(self) -> int:
+        """Bytes that it saves and no row before it did."""
+        if not self.gradient:
+            return 0
+        made = sum(self._bytes(self._new(each)) for each in self.tensors.makes)
+        return made + sum(self._save(each) for each in self.tensors.saves)
+
+    def _save(self, one: Saved) -> int:
+        wanted = one.when is None or (one.when in self.scope and self.scope[one.when].gradient)
+        storage = self.scope.get(one.name) or self._held(one.name)
+        if storage is None or not wanted:
+            return 0
+        copy = self._copied(one.copied, storage)
+        if copy is not None:
+            return copy
+        if storage.saved:
+            return 0
+        storage.saved = True
+        return self._bytes(storage)
+
+    def _copied(self, copied: Copy | ByChannel | Widened | None, storage: Storage) -> int | None:
+        """Bytes of the copy that is saved in the storage's place; None where none is made."""
+        if isinstance(copied, Widened):
+            elements = self._bytes(storage, prod(copied.shape)) // storage.width
+            return elements * _WIDENED if storage.width < _WIDENED else None
+        if isinstance(copied, ByChannel):
+            return self._bytes(storage, prod(copied.shape)) if storage.by_channel and self.batch > 1 else None
+        if isinstance(copied, Repeated):
+            return prod(copied.shape) * storage.width * self.batch if copied.copies(self.batch) else None
+        if copied is None or not copied.copies(1 if storage.once else self.batch, storage.elements):
+            return None
+        return self._bytes(storage, prod(copied.shape))
+
+    def _held(self, name: str) -> Storage | None:
+        """A parameter or a buffer that no row wrote."""
+        held = next((each for each in self.tensors.reads if each.name == name and each.held), None)
+        return None if held is None else self._new(held)
+
+    def _bytes(self, storage: Storage, elements: int | None = None) -> int:
+        own = storage.elements if elements is None else elements
+        return own * storage.width * (1 if storage.once else self.batch)
+
+    def operands(self) -> int:
+        """Bytes of the tensors that it reads and writes."""
+        read = sum(
+            self._bytes(
+                self.scope[each.name] if each.name in self.scope else self._new(each),
+                each.elements * (self.batch if each.expanded else 1),
+            )
+            for each in self.tensors.reads
+        )
+        written = zip(self.tensors.writes, self.written, strict=True)
+        return read + sum(self._bytes(storage, tensor.elements) for tensor, storage in written)
+
+    def leave(self) -> None:
+        """Name what it has written."""
+        if not self.written:
+            return
+        order = self.tensors.rearranged
+        if order is not None and order.copies(self.batch, 0):
+            copy = self.written[0].held._replace(elements=prod(order.shape), saved=False, by_channel=False)
+            self.written[0] = Storage(copy, once=self.written[0].once)
+        for tensor, storage in zip(self.tensors.writes, self.written, strict=True):
+            self.scope[self.name if tensor.name == OUTPUT else tensor.name] = storage
+        if not self.tensors.beside:
+            self.scope[BEFORE] = self.written[0]
+        if self.tensors.becomes_input:
+            self.scope[INPUT] = self.written[0]
+
+
+class HandedStates:
+    """The tensors of the encoder's recurrent layers by name, in the order in which the layers run."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        self.any = any(_starts_from_encoder(labelled.part.component) for labelled in architecture.parts())
+        self._layers: deque[dict[str, Storage]] = deque()
+
+    def separately(self, stage: Stage) -> Iterator[Part]:
+        """The parts of all blocks as they run: no block begins like another where each has a state of its own."""
+        for index in stage.order:
+            yield from stage.blocks[index].parts
+
+    def given(self, component: Any) -> Mapping[str, Storage]:
+        """The tensors of the encoder's layer that a layer starts from."""
+        return self._layers.popleft() if _starts_from_encoder(component) else {}
+
+    def keep(self, component: Any, scope: Mapping[str, Storage]) -> None:
+        """Keep what the rows of a recurrent layer wrote."""
+        if self.any and isinstance(component, Mixer) and component.takes_state:
+            self._layers.append({of_encoder(name): storage for name, storage in scope.items()})
+
+
+def _starts_from_encoder(component: Any) -> bool:
+    return isinstance(component, Mixer) and component.takes_state and getattr(component, "start", None) == "encoder"
 
 
 class SavedActivations(NamedTuple):
@@ -49,15 +251,15 @@ def followed(ledger: Ledger, architecture: Architecture) -> SavedActivations:
 class _State(NamedTuple):
     """The tensors with which a block begins."""
 
-    stream: Held
-    memory: Held | None
+    stream: StorageBytes
+    memory: StorageBytes | None
 
 
 def _state(stream: Storage, memory: Storage | None) -> _State:
     return _State(stream.held, None if memory is None else memory.held)
 
 
-class _Costs(NamedTuple):
+class _RowBytes(NamedTuple):
     """Bytes by row."""
 
     saved: Counter[str]
@@ -96,14 +298,14 @@ class _Following:
             earlier.append(x)
         return x
 
-    def _raw(self, stream: Stream) -> Held:
+    def _raw(self, stream: Stream) -> StorageBytes:
         source = stream.input
         if isinstance(source, ImageInput | VideoInput):
             elements = source.channels * prod(source.sides)
-            return Held(elements, self.element, gradient=False, by_channel=True)
+            return StorageBytes(elements, self.element, gradient=False, by_channel=True)
         if isinstance(source, TokenInput):
-            return Held(source.length, width_of("int64", self.element), gradient=False)
-        return Held(source.length * source.channels, self.element, gradient=False)
+            return StorageBytes(source.length, width_of("int64", self.element), gradient=False)
+        return StorageBytes(source.length * source.channels, self.element, gradient=False)
 
     def _stage(self, stage: Stage, x: Storage, memory: Storage | None, earlier: list[Storage]) -> Storage:
         for part in stage.enter:
@@ -122,13 +324,13 @@ class _Following:
     def _blocks(self, stage: Stage, x: Storage, memory: Storage | None) -> Storage:
         """The blocks of a stage; a block that begins like an earlier one isn't followed again."""
         numbers: dict[tuple[int, _State], tuple[int, _State]] = {}
-        ran: list[_Costs] = []
+        ran: list[_RowBytes] = []
 
         def step(index: int, state: _State) -> tuple[int, _State]:
             if (index, state) not in numbers:
                 after = Storage(state.stream) if ran else x  # the first one marks its input as saved
                 reads = None if state.memory is None else Storage(state.memory)
-                costs = _Costs(Counter(), Counter())
+                costs = _RowBytes(Counter(), Counter())
                 for part in stage.blocks[index].parts:
                     after = self._run(costs, part, after, reads)
                 numbers[index, state] = len(ran), _state(after, reads)
@@ -146,10 +348,10 @@ class _Following:
 
     def _part(self, part: Part, x: Storage, memory: Storage | None, second: Storage | None = None) -> Storage:
         """A component that runs once."""
-        return self._run(_Costs(self.saved, self.operands), part, x, memory, second)
+        return self._run(_RowBytes(self.saved, self.operands), part, x, memory, second)
 
     def _run(
-        self, costs: _Costs, part: Part, x: Storage, memory: Storage | None, second: Storage | None = None
+        self, costs: _RowBytes, part: Part, x: Storage, memory: Storage | None, second: Storage | None = None
     ) -> Storage:
         named = {INPUT: x, RESIDUAL: x, MEMORY: memory, SECOND: second}
         scope = {name: storage for name, storage in named.items() if storage is not None}

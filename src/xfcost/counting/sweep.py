@@ -1,4 +1,4 @@
-"""Counted ledgers over a range of N or of image sizes: the numbers of a scaling plot.
+"""Systems over a range of N or of image sizes: counted for a plot, chosen to be measured, offered to a reader.
 
 A sweep over N takes square grids for image specs and any N for sequence specs; a sweep over sizes takes square images.
 Points have about equal ratios, for log axes.
@@ -7,18 +7,19 @@ Points have about equal ratios, for log axes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from xfcost.counting.comparison import CURVES, GROWING
-from xfcost.counting.on_devices.bounds import step_bound
-from xfcost.counting.system import System, first_scores
+from xfcost.counting.on_devices import step_bound
+from xfcost.counting.system import SpecSystem, System, first_scores
 from xfcost.ledger.device import DeviceGroup
-from xfcost.ledger.errors import SizeError, SpecError, UsageError
+from xfcost.ledger.errors import SizeError, SpecError, UsageError, XfcostError
 from xfcost.ledger.grid import near_square
 from xfcost.ledger.ledger import Ledger
+from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
 _NoSize = SpecError | SizeError
@@ -38,7 +39,7 @@ LEAST_SECONDS: Final = "least_seconds"
 TF32_LEAST_SECONDS: Final = "tf32_least_seconds"
 
 
-class Axis(NamedTuple):
+class SizeAxis(NamedTuple):
     """The horizontal axis: N or the image size."""
 
     option: str
@@ -53,13 +54,15 @@ class Axis(NamedTuple):
         return run._replace(tokens=(x,), size=None) if self is TOKENS else run._replace(tokens=None, size=(x, x))
 
 
-TOKENS: Final = Axis("--N", "N", "N, tokens of the first stage", ((2, "slope 2 (quadratic)"), (1, "slope 1 (linear)")))
-PIXELS: Final = Axis(
+TOKENS: Final = SizeAxis(
+    "--N", "N", "N, tokens of the first stage", ((2, "slope 2 (quadratic)"), (1, "slope 1 (linear)"))
+)
+PIXELS: Final = SizeAxis(
     "--size", "side", "side of the image, pixels", ((4, "slope 4 (quadratic in N)"), (2, "slope 2 (linear in N)"))
 )
 
 
-class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+class CountedSweep(msgspec.Struct, frozen=True, kw_only=True):
     """One system, counted at ascending N or image sizes."""
 
     name: str
@@ -67,7 +70,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     xs: tuple[int, ...]
     """The N, or the image sides, of its points."""
     ledgers: tuple[Ledger, ...]
-    axis: Axis = TOKENS
+    axis: SizeAxis = TOKENS
     ended: str | None = None
     """Why the sweep ends before the range does."""
     skipped: dict[int, str] = {}
@@ -100,8 +103,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sweep(
-    name: str, system: System, run: Run, span: tuple[int, int], extra: Iterable[int] = (), axis: Axis = TOKENS
-) -> Sweep:
+    name: str, system: System, run: Run, span: tuple[int, int], extra: Iterable[int] = (), axis: SizeAxis = TOKENS
+) -> CountedSweep:
     """`system` counted at every possible point of `span` and of `extra`.
 
     Where N exceeds the spec's maximum (a learned position table), the sweep ends there, and `ended` says why.
@@ -121,7 +124,7 @@ def sweep(
     if len(ledgers) < 2:  # noqa: PLR2004 - a line has two ends
         raise next(iter(errors.values()))
     xs = tuple(sorted(ledgers))
-    found = Sweep(
+    found = CountedSweep(
         name=name,
         system=system,
         xs=xs,
@@ -146,7 +149,7 @@ def _counted(xs: Iterable[int], ledger_at: Callable[[int], Ledger]) -> tuple[dic
     return ledgers, errors
 
 
-def common_range(sweeps: Sequence[Sweep], run: Run) -> list[Sweep]:
+def common_range(sweeps: Sequence[CountedSweep], run: Run) -> list[CountedSweep]:
     """The sweeps cut to the range that all of them cover, every one counted at its ends where it has these points.
 
     Raises:
@@ -166,12 +169,12 @@ def common_range(sweeps: Sequence[Sweep], run: Run) -> list[Sweep]:
     return result
 
 
-def span_of(sweeps: Sequence[Sweep]) -> tuple[int, int]:
+def span_of(sweeps: Sequence[CountedSweep]) -> tuple[int, int]:
     """The least and the largest point of any sweep."""
     return min(each.xs[0] for each in sweeps), max(each.xs[-1] for each in sweeps)
 
 
-def counted_at(each: Sweep, xs: Iterable[int], run: Run, *, only_squares: bool = False) -> Sweep:
+def counted_at(each: CountedSweep, xs: Iterable[int], run: Run, *, only_squares: bool = False) -> CountedSweep:
     """The sweep with the points `xs` inside it that the system can have (of an image spec, on a square grid)."""
     points = points_of(each.system, run, each.axis)
     fits = points.is_step if only_squares else points.includes
@@ -182,11 +185,11 @@ def counted_at(each: Sweep, xs: Iterable[int], run: Run, *, only_squares: bool =
     return msgspec.structs.replace(each, xs=ordered, ledgers=tuple(ledgers[x] for x in ordered))
 
 
-def _ledger_at(system: System, run: Run, axis: Axis) -> Callable[[int], Ledger]:
+def _ledger_at(system: System, run: Run, axis: SizeAxis) -> Callable[[int], Ledger]:
     return lambda x: system.ledger(axis.run(run, x))
 
 
-def _between(whole: Sweep, low: int, high: int) -> Sweep:
+def _between(whole: CountedSweep, low: int, high: int) -> CountedSweep:
     """The part of a sweep from `low` to `high`."""
     points = [(x, ledger) for x, ledger in zip(whole.xs, whole.ledgers, strict=True) if low <= x <= high]
     xs, ledgers = zip(*points, strict=True) if points else ((), ())
@@ -194,7 +197,7 @@ def _between(whole: Sweep, low: int, high: int) -> Sweep:
     return msgspec.structs.replace(whole, xs=xs, ledgers=ledgers, skipped=skipped, ended=None)
 
 
-class Points(NamedTuple):
+class PossibleSizes(NamedTuple):
     """The possible points of a system: t·(g·1)ʳ, t·(g·2)ʳ and so on."""
 
     grain: int = 1
@@ -218,16 +221,16 @@ class Points(NamedTuple):
         return whole and (self.root == 1 or near_square(x // self.times) is not None)
 
 
-def points_of(system: System, run: Run, axis: Axis) -> Points:
+def points_of(system: System, run: Run, axis: SizeAxis) -> PossibleSizes:
     """The possible points of a system on an axis, as far as its input decides."""
     if axis is PIXELS:
-        return Points(grain=system.pixels(run))
+        return PossibleSizes(grain=system.pixels(run))
     if system.axes(run) > 1:
-        return Points(root=2, times=system.time_steps())
-    return Points(grain=system.token_step(), times=system.time_steps())
+        return PossibleSizes(root=2, times=system.time_steps())
+    return PossibleSizes(grain=system.token_step(), times=system.time_steps())
 
 
-def _steps(span: tuple[int, int], points: Points, axis: Axis, most: int) -> list[int]:
+def _steps(span: tuple[int, int], points: PossibleSizes, axis: SizeAxis, most: int) -> list[int]:
     """The numbers of points in `span`, in about equal ratios, at `most` so many.
 
     Raises:
@@ -247,7 +250,7 @@ def _steps(span: tuple[int, int], points: Points, axis: Axis, most: int) -> list
     return sorted({round(low * ratio ** (number / (most - 1))) for number in range(most)})
 
 
-def _kind(points: Points, axis: Axis, grain: int) -> str:
+def _kind(points: PossibleSizes, axis: SizeAxis, grain: int) -> str:
     """What a system is swept over, where that is not every N."""
     if axis is TOKENS and points.root == 1:
         return f"it runs at multiples of {grain}"
@@ -289,3 +292,216 @@ def thinned(tokens: Sequence[int], most: int) -> list[int]:
     low, ratio = tokens[0], tokens[-1] / tokens[0]
     targets = [low * ratio ** (number / (most - 1)) for number in range(most)]
     return sorted({min(tokens, key=lambda n, target=target: abs(math.log(n / target))) for target in targets})  # type: ignore[misc]
+
+
+_TIMED: Final = ("seconds", "spread", "runs", "device", "machine", "threads", "noisy")
+
+
+def records(system: CountedSweep, measured: Sequence[Ledger] = ()) -> list[dict[str, Any]]:
+    """One plain dict per point, as in the CSV: counts exact, bytes, seconds; what wasn't measured is None."""
+    measured_at = {system.at(ledger): ledger for ledger in measured}
+    result = []
+    for x, ledger in zip(system.xs, system.ledgers, strict=True):
+        metadata, run = ledger.metadata, measured_at.get(x)
+        row: dict[str, Any] = {"system": system.name, "spec": metadata.source, "N": metadata.grid_tokens or None}
+        row |= {"size": x} if system.axis is PIXELS else {}
+        row |= {"image": metadata.image and "x".join(map(str, metadata.image[-2:]))}
+        row |= {name: getattr(metadata, name) for name in ("extra_tokens", "batch", "dtype", "attention", "mode")}
+        row |= {quantity: value(ledger) for quantity, value in QUANTITIES.items()}
+        row |= system.least_seconds(ledger)
+        row |= {f"traced_{name}": traced(run, name) if run else None for name in ("params", "macs", "mixing_macs")}
+        timing = run.timing if run else None
+        row |= {name: getattr(timing, name, None) for name in _TIMED}
+        low, high = (timing.interval if timing else None) or (None, None)
+        row |= {"seconds_low": low, "seconds_high": high}
+        result.append(row)
+    return result
+
+
+def traced(ledger: Ledger, quantity: str) -> int | None:
+    """`params`, `macs` or `mixing_macs` as the trace counted them; None where there was no trace."""
+    if quantity == "mixing_macs":
+        return ledger.total("traced_macs", lambda row: row.mixes)
+    return ledger.total(f"traced_{quantity}")
+
+
+_LINE = 2
+
+
+class SharedPoints(NamedTuple):
+    """A sweep, counted also at the points that it shares with others, and where it is measured."""
+
+    sweep: CountedSweep
+    xs: tuple[int, ...]
+
+
+def shared_points(sweeps: Sequence[CountedSweep], run: Run, most: int) -> list[SharedPoints]:
+    """At most `most` points that all sweeps have, and the ends of each; without common ones, points of its own."""
+    points = [points_of(one.system, run, one.axis) for one in sweeps]
+    every = sorted({x for one in sweeps for x in one.xs})
+    pairs = list(zip(sweeps, points, strict=True))
+    common = thinned([x for x in every if all(_has(one, its, x) for one, its in pairs)], most)
+    return [_chosen(counted_at(one, common, run, only_squares=True), one, common, most) for one in sweeps]
+
+
+def _has(one: CountedSweep, points: PossibleSizes, x: int) -> bool:
+    inside = one.xs[0] < x < one.xs[-1] and x not in one.skipped
+    return x in one.xs or (inside and points.is_step(x))
+
+
+def _chosen(counted: CountedSweep, own: CountedSweep, common: Sequence[int], most: int) -> SharedPoints:
+    shared = [x for x in common if x in counted.xs]
+    if len(shared) < _LINE:
+        return SharedPoints(counted, tuple(thinned(own.xs, most)))
+    return SharedPoints(counted, tuple(sorted({*shared, own.xs[0], own.xs[-1]})))
+
+
+# Points on either side of a target that are tried: some systems can have every other one, or every 32nd.
+_MOST_STEPS: Final = 32
+
+
+class MeasuredSizes(NamedTuple):
+    """The points of one system."""
+
+    points: dict[int, int]
+    """Number of the target -> N or the image's side, ascending; targets without a point are left out."""
+    refused: dict[int, str]
+    """N or side of a target without a point -> why the system can't have any near it."""
+
+
+def targets_of(span: tuple[int, int], number: int) -> list[int]:
+    """`number` points over `span` in about equal ratios, both ends included; of a span of one point, that one."""
+    low, high = span
+    if low == high:
+        return [low]
+    ratio = (high / low) ** (1 / max(number - 1, 1))
+    return sorted({round(low * ratio**step) for step in range(number)})
+
+
+def measured_grids(
+    systems: Sequence[System], run: Run, axis: SizeAxis, span: tuple[int, int], number: int
+) -> list[MeasuredSizes]:
+    """The points of every system near the targets in `span`.
+
+    Raises:
+        SpecError: a system can have no point.
+        UsageError: as well, where the input is the reason.
+    """
+    targets = targets_of(span, number)
+    spacing = targets[1] / targets[0] if len(targets) > 1 else 1.0
+    points = [points_of(one, run, axis) for one in systems]
+    chosen: list[list[int]] = [[] for _ in targets]
+    grids: dict[int, MeasuredSizes] = {}
+    # those with the fewest possible points first: the others can follow them
+    for system in sorted(range(len(systems)), key=lambda at: (-points[at].root, -points[at].grain * points[at].times)):
+        grid, error = MeasuredSizes({}, {}), None
+        for at, target in enumerate(targets):
+            near = _near_target(points[system], target, span, spacing)
+            shared = [x for x in chosen[at] if points[system].includes(x)]
+            x, why = _possible([*shared, *near], systems[system], run, axis)
+            if x is None:
+                error = error or why
+                grid.refused[target] = str(why) if why else f"it has no point near {axis.word} = {target:,}"
+            elif x not in grid.points.values():
+                grid.points[at] = x
+                chosen[at].append(x)
+        if not grid.points:
+            raise error or _none(systems[system].name, points[system], axis, span)
+        grids[system] = grid
+    return [grids[system] for system in range(len(systems))]
+
+
+def _near_target(points: PossibleSizes, target: int, span: tuple[int, int], spacing: float) -> list[int]:
+    """The possible points that are nearer to `target` than to its neighbours, the nearest first."""
+    step = round((target / points.times) ** (1 / points.root) / points.grain)
+    around = map(points.value, range(max(step - _MOST_STEPS, 1), step + _MOST_STEPS + 1))
+    reach = math.log(spacing) / 2
+    distances = {x: abs(math.log(x / target)) for x in around if span[0] <= x <= span[1]}
+    if points.includes(target):  # also where it is no square
+        distances.setdefault(target, reach)
+    return sorted((x for x in distances if distances[x] <= reach), key=distances.__getitem__)
+
+
+def _possible(xs: Sequence[int], system: System, run: Run, axis: SizeAxis) -> tuple[int | None, XfcostError | None]:
+    """The first of `xs` that the system can have, or why it can't have the first of all."""
+    error: XfcostError | None = None
+    for x in xs:
+        try:
+            _check(system, axis.run(run, x))
+        except (SpecError, UsageError, SizeError) as refused:
+            error = error or refused
+        else:
+            return x, None
+    return None, error
+
+
+def _check(system: System, run: Run) -> None:
+    """Refuse a run that the system can't have."""
+    if isinstance(system, SpecSystem):
+        place(system.loaded, run)
+    else:
+        system.ledger(run)
+
+
+def _none(name: str, points: PossibleSizes, axis: SizeAxis, span: tuple[int, int]) -> UsageError:
+    """The error of a system without any point in the span."""
+    grain = points.grain * points.times
+    kinds = "square grids" if points.root > 1 else f"multiples of {grain:,}"
+    text = f"{span[0]}:{span[1]}" if span[0] < span[1] else f"{span[0]}"
+    near = sorted({points.value(max(at, 1)) for at in _around(points, span[0])})
+    return UsageError(
+        f"{axis.option} {text}: {name} is measured at {kinds}, and there is none; the nearest are "
+        f"{' and '.join(f'{x:,}' for x in near)}"
+    )
+
+
+def _around(points: PossibleSizes, x: int) -> tuple[int, int]:
+    """The steps below and above `x`."""
+    below = math.floor((x / points.times) ** (1 / points.root) / points.grain)
+    return below, below + 1
+
+
+# Lengths, and sides of grids, between one and twice it.
+_LENGTHS: Final = 16
+_SIDES: Final = 32
+# So many sides are all listed.
+_ALL_SIDES: Final = 240
+# The default range: from the own N over this to the own N times that, no further than _MOST.
+_BELOW: Final = 16
+_ABOVE: Final = 64
+_MOST: Final = 2**20
+
+
+def default_span(own: Sequence[int]) -> tuple[int, int]:
+    """The range of N around the systems' own."""
+    return max(min(own) // _BELOW, 1), max(min(max(own) * _ABOVE, _MOST), *own)
+
+
+def size_list(systems: Sequence[System], run: Run, own: Sequence[int], span: tuple[int, int]) -> list[int]:
+    """Ascending N in `span`, and the systems' own."""
+    grids = [one for one in systems if one.axes(run) > 1]
+    steps = math.lcm(*(one.time_steps() for one in grids))
+    low, high = span
+    found = set(own)
+    if grids:
+        first, last = math.isqrt(max(low - 1, 0) // steps) + 1, math.isqrt(high // steps)
+        sides = range(first, last + 1) if last - first < _ALL_SIDES else _round(first, last, _SIDES)
+        found |= {steps * side * side for side in sides}
+    else:
+        grain = math.lcm(*(one.token_step() for one in systems))
+        found |= {length * grain for length in _round(-(-low // grain), high // grain, _LENGTHS)}
+    return sorted(found)
+
+
+def _round(first: int, last: int, between: int) -> Iterator[int]:
+    """Numbers with few binary digits, and so multiples of most chunks and windows; both ends of the range too."""
+    yield from {first, last} if first <= last else ()
+    step = 1
+    while step * between <= last:
+        yield from (number for number in _octave(step, between) if first <= number <= last)
+        step *= 2
+
+
+def _octave(step: int, between: int) -> Iterator[int]:
+    """The multiples of `step` up to twice as many as `between`; of 1 all."""
+    return (step * digits for digits in range(between if step > 1 else 1, 2 * between))

@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from xfcost.counting.distributed.divisibility import check_mesh, step_batch
-from xfcost.counting.distributed.loss_logits import loss_logits_bytes
-from xfcost.counting.distributed.recomputation import recomputed_macs
+from xfcost.counting.distributed import check_mesh, loss_logits_bytes, recomputed_macs, step_batch
 from xfcost.counting.saved_activations import saved_activations
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.conventions import OPTIMIZERS, STATE_BYTES

@@ -6,8 +6,7 @@ import textwrap
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from xfcost.counting.boxes import Box
-from xfcost.counting.diagram import Diagram
+from xfcost.counting.diagram import BlockBox, Diagram
 from xfcost.report.diagram import box_texts
 from xfcost.report.figure import INK, QUIET, look, to_bytes
 from xfcost.report.style import FIGURE, WORDS
@@ -67,7 +66,7 @@ def diagram_figure(diagram: Diagram) -> Figure:
     axes.set_xlim(0, width)
     axes.set_ylim(0, height)
     top = height - _HEAD
-    drawn: list[list[tuple[Box, _Place]]] = [[] for _ in diagram.columns]
+    drawn: list[list[tuple[BlockBox, _Place]]] = [[] for _ in diagram.columns]
     for number, (row, tall) in enumerate(zip(diagram.rows, heights, strict=True)):
         if mark := diagram.mark(number):
             _band(axes, mark, top, tall, width)
@@ -89,13 +88,13 @@ def _middle(column: int) -> float:
     return _MARGIN + _BOX / 2 + column * (_BOX + _BETWEEN)
 
 
-def _texts(box: Box) -> list[str]:
+def _texts(box: BlockBox) -> list[str]:
     if box.mixing is None:
         return [f"{box.title} ({box.detail})"]
     return [box.title, *box_texts(box, box.mixing, _DETAIL_LETTERS)]
 
 
-def _height(box: Box) -> float:
+def _height(box: BlockBox) -> float:
     return _LINE * len(_texts(box)) + (2 * _PAD if box.mixing else 0)
 
 
@@ -109,7 +108,7 @@ def _band(axes: Axes, mark: str, top: float, tall: float, width: float) -> None:
     axes.text(width - 0.22, top - tall / 2, mark, ha="right", va="center", fontsize=9, fontweight="bold", zorder=5)
 
 
-def _draw_box(axes: Axes, box: Box, place: _Place, *, marked: bool) -> None:
+def _draw_box(axes: Axes, box: BlockBox, place: _Place, *, marked: bool) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     if box.mixing:
@@ -140,7 +139,7 @@ def _tint(colour: str, strength: float) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def _draw_flow(axes: Axes, drawn: list[tuple[Box, _Place]]) -> None:
+def _draw_flow(axes: Axes, drawn: list[tuple[BlockBox, _Place]]) -> None:
     """Arrows from box to box, and the residual path round each sub-layer to where it is added."""
     arrow = {"arrowstyle": "-|>", "color": QUIET, "linewidth": 1.1, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
     begins: dict[int, float] = {}

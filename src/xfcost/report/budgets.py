@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.counting.checking.figures import growing
-from xfcost.counting.checking.result import Checked, CheckResult, Held, held_object
+from xfcost.counting.checking import BudgetResult, Checked, CheckResult, growing, held_object
 from xfcost.ledger import units
 from xfcost.ledger.budgets import BUDGETS
 from xfcost.ledger.visible import markdown
@@ -32,7 +31,7 @@ def check_text(found: CheckResult, form: Format) -> str:
     )
 
 
-def _held(found: CheckResult) -> Iterator[tuple[Checked, Held]]:
+def _held(found: CheckResult) -> Iterator[tuple[Checked, BudgetResult]]:
     yield from ((one, held) for one in found.checked for held in one.held)
 
 
@@ -94,7 +93,7 @@ def _table(rows: Sequence[dict[str, str]], styles: Sequence[str] = ()) -> Render
     return table
 
 
-def _budget_cells(held: Held) -> dict[str, str]:
+def _budget_cells(held: BudgetResult) -> dict[str, str]:
     """What, ours, the limit, and by how much over or under."""
     value = _value(held)
     atleast = "at least " if held.figure.at_least else ""
@@ -104,7 +103,7 @@ def _budget_cells(held: Held) -> dict[str, str]:
     return cells | {"limit": BUDGETS[held.budget.quantity].shown(held.budget.limit), "by": distance}
 
 
-def _share(held: Held) -> str:
+def _share(held: BudgetResult) -> str:
     """`4 %`, or of what is far over the limit `11.1×`."""
     excess = held.budget.excess(held.figure.value)
     return f"{abs(excess) * 100:.3g} %" if excess < _FAR else units.ratio(1 + excess)
@@ -123,20 +122,20 @@ def parts_texts(one: Checked) -> list[str]:
     ]
 
 
-def explained(one: Checked) -> list[Held]:
+def explained(one: Checked) -> list[BudgetResult]:
     """The budgets that are exceeded; of two by the same operations the first."""
-    found: dict[tuple[str, ...], Held] = {}
+    found: dict[tuple[str, ...], BudgetResult] = {}
     for held in one.held:
         if held.heaviest or held.grown:
             found.setdefault(tuple(weight.path for weight in held.heaviest), held)
     return list(found.values())
 
 
-def _value(held: Held) -> Any:
+def _value(held: BudgetResult) -> Any:
     return units.size if held.budget.quantity in _BYTES else units.count
 
 
-def why(one: Checked, held: Held) -> str:
+def why(one: Checked, held: BudgetResult) -> str:
     """What the operations below are."""
     if held.grown:
         return f"operations that grew in {_noun(held)} since {one.against}:"
@@ -146,11 +145,11 @@ def why(one: Checked, held: Held) -> str:
     return f"operations that weigh most in {_noun(held)}{whole}:"
 
 
-def _noun(held: Held) -> str:
+def _noun(held: BudgetResult) -> str:
     return (held.budget.quantity == "memory" and held.figure.largest) or held.figure.words
 
 
-def why_rows(held: Held) -> list[dict[str, str]]:
+def why_rows(held: BudgetResult) -> list[dict[str, str]]:
     """The operations of a budget that is exceeded; none of others."""
     value = _value(held)
     if held.grown:

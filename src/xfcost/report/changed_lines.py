@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from xfcost.counting.differences.changes import Change, parts
-from xfcost.counting.differences.result import Diff, Total
+from xfcost.counting.differences import Change, Diff, Total, parts
 from xfcost.ledger import units
 from xfcost.ledger.time_ratio import TimeRatio
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from xfcost.counting.sweep import TOKENS, Axis
+from xfcost.counting.sweep import TOKENS, SizeAxis
 from xfcost.ledger.units import DASH
 from xfcost.report.metrics import Unit
 
@@ -57,7 +57,7 @@ class Chart(NamedTuple):
     unit: Unit
     lines: Sequence[Line]
     points: Sequence[Points] = ()
-    axis: Axis = TOKENS
+    axis: SizeAxis = TOKENS
     mark: int | None = None
     footnote: str = ""
     summary: Sequence[str] = ()

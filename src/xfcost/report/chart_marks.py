@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from xfcost.counting.sweep import Axis
+from xfcost.counting.sweep import SizeAxis
 from xfcost.ledger import units
 from xfcost.report.chart import Chart, Line, Points
 from xfcost.report.figure import INK, QUIET
@@ -82,7 +82,7 @@ def draw_ratio(axes: Axes, chart: Chart) -> None:
     )  # fmt: skip
 
 
-def ratio_summary(lines: Sequence[Line], axis: Axis, mark: int | None, unit: Unit) -> list[str]:
+def ratio_summary(lines: Sequence[Line], axis: SizeAxis, mark: int | None, unit: Unit) -> list[str]:
     """`at N = 784: ViT-S/8 616,225, Swin-T 38,416: 16.04×`, of two lines only."""
     pair = _at_mark(lines, mark)
     if not pair:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.system_crossovers import MOST_PAIRED
+from xfcost.counting.comparison import Comparison
+from xfcost.counting.crossovers import MOST_PAIRED
 from xfcost.report.agreement import COUNTED_ONLY, NOT_TRACED, agreement_texts
 from xfcost.report.comparison_answer import answer_texts
 from xfcost.report.console import note_texts, plain_text

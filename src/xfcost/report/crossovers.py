@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 from rich.text import Text
 
-from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.system_crossovers import NamedOrder, Search
+from xfcost.counting.comparison import Comparison
+from xfcost.counting.crossovers import CrossoverSearch, NamedOrder
 
 CURVE_WORDS: Final = {"macs": "MACs", "mixing_macs": "mixing MACs", "attention_bytes": "attention memory"}
 # An order that changes more often is summed up.
@@ -62,14 +62,14 @@ def size_crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[T
         yield from lines
 
 
-def _of_usual_sizes(search: Search) -> Search:
+def _of_usual_sizes(search: CrossoverSearch) -> CrossoverSearch:
     """The search without images that no model is used on."""
     usual = tuple(one for one in search.orders if one.last >= _SMALLEST_SIDE)
     first = next((one.first for one in usual), search.first)
     return msgspec.structs.replace(search, orders=usual, first=max(search.first, first))
 
 
-def range_text(one: Search) -> str:
+def range_text(one: CrossoverSearch) -> str:
     """`counted from N = 1 to 1,048,576`, `counted from 64 to 2,048 pixels`."""
     some = ", not every one" if one.every < one.last else ""
     if one.kind == "sizes":
@@ -77,7 +77,7 @@ def range_text(one: Search) -> str:
     return f"counted from N = {one.first:,} to {one.last:,}{some}"
 
 
-def search_text(one: Search) -> str:
+def search_text(one: CrossoverSearch) -> str:
     """`on every square grid from N = 1 to 4,096, and at some to 1,048,576; between those not counted …`."""
     more = "; between those not counted the order may change again" if one.every < one.last else ""
     if one.kind == "lengths":
@@ -91,13 +91,13 @@ def search_text(one: Search) -> str:
     return f"{what} {one.first:,} to {one.every:,}{some}{more}"
 
 
-def order_lines(searches: Sequence[Search], at: _At) -> list[Text]:
+def order_lines(searches: Sequence[CrossoverSearch], at: _At) -> list[Text]:
     """One line per quantity and pair whose order changes between counted points."""
     texts = ((quantity, _order_text(one, quantity, at)) for quantity in CURVE_WORDS for one in searches)
     return [Text(f"  {CURVE_WORDS[quantity]}: {text}") for quantity, text in texts if text]
 
 
-def _order_text(search: Search, quantity: str, at: _At) -> str:
+def _order_text(search: CrossoverSearch, quantity: str, at: _At) -> str:
     """Which costs less at which points; nothing where one does at all counted points.
 
     A range is named only where every point of it was counted; beyond that, only counted points.
@@ -113,7 +113,7 @@ def _order_text(search: Search, quantity: str, at: _At) -> str:
     return "; ".join(parts)
 
 
-def _ranges(orders: Sequence[NamedOrder], search: Search, at: _At) -> str:
+def _ranges(orders: Sequence[NamedOrder], search: CrossoverSearch, at: _At) -> str:
     """The order on a range of which every point was counted."""
     start = orders[0]
     begins = f"at {at(start.first)}" if start.first == start.last else f"up to {at(start.last)}"
@@ -129,7 +129,7 @@ def _ranges(orders: Sequence[NamedOrder], search: Search, at: _At) -> str:
     return ", ".join([f"{who} {begins}", *others])
 
 
-def _seen(inside: Sequence[NamedOrder], beyond: Sequence[NamedOrder], search: Search, at: _At) -> str:
+def _seen(inside: Sequence[NamedOrder], beyond: Sequence[NamedOrder], search: CrossoverSearch, at: _At) -> str:
     """The order at points of a range of which not all were counted: the changes between neighbours that were."""
     above = "above " if inside else ""
     changes = [
@@ -153,7 +153,7 @@ def _chained(changes: Sequence[tuple[str, str]]) -> str:
     return text
 
 
-def _tally(orders: Sequence[NamedOrder], search: Search) -> str:
+def _tally(orders: Sequence[NamedOrder], search: CrossoverSearch) -> str:
     """At how many of the counted points which of the two costs less."""
     points = {who: sum(one.points for one in orders if one.cheaper == who) for who in (*search.systems, None)}
     shares = [f"{who or 'equal'} at {number:,}" for who, number in points.items() if number]

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from xfcost.counting.boxes import Box
-from xfcost.counting.diagram import Diagram
+from xfcost.counting.diagram import BlockBox, Diagram
 from xfcost.ledger import units
 from xfcost.ledger.operation import Mixing
 from xfcost.report.style import TERMINAL, WORDS
@@ -63,7 +62,7 @@ def _band(diagram: Diagram, columns: range, across: int) -> RenderableType:
     return table
 
 
-def _cell(lines: list[str], box: Box | None, height: int, across: int) -> RenderableType:
+def _cell(lines: list[str], box: BlockBox | None, height: int, across: int) -> RenderableType:
     """A box, made as high as its row by the line that runs on below it."""
     from rich.console import Group
     from rich.text import Text
@@ -73,7 +72,7 @@ def _cell(lines: list[str], box: Box | None, height: int, across: int) -> Render
     return Group(*(Text(line, style=style) for line in lines), *map(Text, below))
 
 
-def _lines(box: Box | None, across: int, mark: str | None, *, last: bool) -> list[str]:
+def _lines(box: BlockBox | None, across: int, mark: str | None, *, last: bool) -> list[str]:
     """A box in characters; heavy where it differs from its neighbours."""
     if box is None:
         return []
@@ -89,7 +88,7 @@ def _lines(box: Box | None, across: int, mark: str | None, *, last: bool) -> lis
     return [top, *body, f"{low_left}{bottom}{low_right}"]
 
 
-def box_texts(box: Box, kind: Mixing, inner: int) -> list[str]:
+def box_texts(box: BlockBox, kind: Mixing, inner: int) -> list[str]:
     """What stands in a box: its steps, its kind, its order and MACs; on as few lines as fit."""
     mixing = "" if box.mixing_macs in (0, box.macs) else f", {units.count(box.mixing_macs)} of them mixing"
     words = [WORDS[kind], box.order or units.DASH, f"{units.count(box.macs)} MACs{mixing}"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from xfcost.counting.differences.measured import RunsDiff
-from xfcost.counting.differences.result import Diff, change_object
+from xfcost.counting.differences import Diff, change_object
+from xfcost.counting.measured_differences import RunsDiff
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.saved_report import Report
 from xfcost.ledger.visible import markdown

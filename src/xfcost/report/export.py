@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.comparison import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import AnyView, grouped, records

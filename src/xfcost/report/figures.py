@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.table import Table
 
-from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.comparison import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.time_ratio import TimeRatio

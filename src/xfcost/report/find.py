@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.counting.find.quantities import QUANTITIES, limited
-from xfcost.counting.find.result import Found, LeftOut, Row, records
+from xfcost.counting.find.result import QUANTITIES, FindResult, FoundModel, LeftOut, limited, records
 from xfcost.counting.find.search import value_text
 from xfcost.ledger import units
 from xfcost.report.find_notes import notes
@@ -24,7 +23,7 @@ _MOST_REASONS: Final = 5
 _MARK: Final = "*"
 
 
-def render(found: Found, width: int, *, front_only: bool = False, left_out: bool = False) -> RenderableType:
+def render(found: FindResult, width: int, *, front_only: bool = False, left_out: bool = False) -> RenderableType:
     """The answer first, then the table, then why the others don't fit."""
     from rich.console import Group
     from rich.text import Text
@@ -43,7 +42,7 @@ def render(found: Found, width: int, *, front_only: bool = False, left_out: bool
     return Group(*parts, Text(), *(Text(line, style="dim") for line in notes(found)))
 
 
-def answer(found: Found) -> list[str]:
+def answer(found: FindResult) -> list[str]:
     """How many fit, and the first of them."""
     lines = [f"{_asked(found)}: {found.fits:,} fit{'s' if found.fits == 1 else ''}{_budgets(found)}"]
     if found.rows:
@@ -53,7 +52,7 @@ def answer(found: Found) -> list[str]:
     return lines
 
 
-def _asked(found: Found) -> str:
+def _asked(found: FindResult) -> str:
     run = found.run
     at = "".join(
         f" at {text}"
@@ -71,14 +70,14 @@ def _asked(found: Found) -> str:
     return f"{units.number_of(found.space or 0, 'configuration')} of {found.spec}{at}{drawn}"
 
 
-def _budgets(found: Found) -> str:
+def _budgets(found: FindResult) -> str:
     *others, last = (budget.text() for budget in found.question.budgets) if found.question.budgets else ("",)
     if not last:
         return ", without a budget"
     return f" {', '.join(others)} and {last}" if others else f" {last}"
 
 
-def short_name(found: Found, row: Row) -> str:
+def short_name(found: FindResult, row: FoundModel) -> str:
     """A preset's name; of a configuration the values under the short names of their keys."""
     if not found.keys:
         return row.name
@@ -86,7 +85,7 @@ def short_name(found: Found, row: Row) -> str:
     return ", ".join(f"{key} {value_text(value)}" for key, value in named)
 
 
-def _figures_text(row: Row) -> str:
+def _figures_text(row: FoundModel) -> str:
     figures = row.figures
     time = f", at least {units.seconds(figures['seconds'])}" if "seconds" in figures else ""
     time += f" ({units.seconds(figures['tf32_seconds'])} with TF32)" if "tf32_seconds" in figures else ""
@@ -113,7 +112,7 @@ def short_keys(keys: Sequence[str]) -> list[str]:
 _WILD: Final = ("*", "**", "each")
 
 
-def _rows(found: Found, *, front_only: bool) -> list[Row]:
+def _rows(found: FindResult, *, front_only: bool) -> list[FoundModel]:
     rows = list(found.front) if front_only else list(found.rows)
     if front_only:
         sign = -1 if found.question.descending else 1
@@ -121,7 +120,7 @@ def _rows(found: Found, *, front_only: bool) -> list[Row]:
     return rows[: found.question.top]
 
 
-def cells(found: Found, rows: Sequence[Row]) -> list[dict[str, str]]:
+def cells(found: FindResult, rows: Sequence[FoundModel]) -> list[dict[str, str]]:
     """The table as text."""
     question = found.question
     asked = (*_COLUMNS, question.sort, *question.front, *map(limited, question.budgets))
@@ -138,7 +137,7 @@ def cells(found: Found, rows: Sequence[Row]) -> list[dict[str, str]]:
     return result
 
 
-def _timed(found: Found) -> tuple[str, ...]:
+def _timed(found: FindResult) -> tuple[str, ...]:
     """The bounds of the time that the search has."""
     on, dtype = found.run.on, found.run.dtype
     if on is None:
@@ -151,7 +150,7 @@ def _width(lines: Sequence[dict[str, str]]) -> int:
     return sum(max(len(head), *(len(line[head]) for line in lines)) + 2 for head in lines[0]) - 2
 
 
-def joined_values(found: Found, lines: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+def joined_values(found: FindResult, lines: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     """The table with all varied keys in one column, `values`: for narrow terminals."""
     keys = short_keys(found.keys)
     if not keys:
@@ -163,7 +162,7 @@ def joined_values(found: Found, lines: Sequence[dict[str, str]]) -> list[dict[st
     ]
 
 
-def _table(found: Found, rows: Sequence[Row], lines: Sequence[dict[str, str]]) -> RenderableType:
+def _table(found: FindResult, rows: Sequence[FoundModel], lines: Sequence[dict[str, str]]) -> RenderableType:
     from rich.text import Text
 
     from xfcost.report.console import bare_table
@@ -179,7 +178,7 @@ def _table(found: Found, rows: Sequence[Row], lines: Sequence[dict[str, str]]) -
     return table
 
 
-def _below(found: Found, rows: Sequence[Row], *, front_only: bool) -> Iterator[str]:
+def _below(found: FindResult, rows: Sequence[FoundModel], *, front_only: bool) -> Iterator[str]:
     every = len(found.front) if front_only else found.fits
     if every > len(rows):
         yield f"… and {every - len(rows):,} more (--top {min(every, 10 * len(rows))})"
@@ -194,7 +193,7 @@ def _below(found: Found, rows: Sequence[Row], *, front_only: bool) -> Iterator[s
         yield f"keys: {', '.join(long)}"
 
 
-def reason_lines(found: Found, *, every: bool) -> Iterator[str]:
+def reason_lines(found: FindResult, *, every: bool) -> Iterator[str]:
     """A line per reason, budgets first."""
     budgets = [one for one in found.left_out if one.budget and one.count]
     errors = [one for one in found.left_out if not one.budget]
@@ -205,7 +204,7 @@ def reason_lines(found: Found, *, every: bool) -> Iterator[str]:
         yield f"{sum(one.count for one in hidden):,} refused for {len(hidden):,} more reasons: --left-out"
 
 
-def _budget_line(found: Found, one: LeftOut) -> str:
+def _budget_line(found: FindResult, one: LeftOut) -> str:
     text = f"{one.count:,} over {one.reason}"
     if one.nearest is None or one.excess is None:
         return f"{text}, all of them over another budget too" if len(found.question.budgets) > 1 else text
@@ -213,7 +212,7 @@ def _budget_line(found: Found, one: LeftOut) -> str:
     return f"{text} ({alone}nearest: {short_name(found, one.nearest)}, {100 * one.excess:.2g} % over)"
 
 
-def _left_out_table(found: Found) -> RenderableType:
+def _left_out_table(found: FindResult) -> RenderableType:
     from rich.text import Text
 
     from xfcost.report.console import bare_table
@@ -226,7 +225,7 @@ def _left_out_table(found: Found) -> RenderableType:
     return table
 
 
-def find_text(found: Found, form: Format, *, front_only: bool = False, left_out: bool = False) -> str:
+def find_text(found: FindResult, form: Format, *, front_only: bool = False, left_out: bool = False) -> str:
     """The report in a format."""
     from xfcost.ledger.objects import json_text
 
@@ -239,7 +238,7 @@ def find_text(found: Found, form: Format, *, front_only: bool = False, left_out:
     )
 
 
-def _markup(found: Found, form: Format, *, front_only: bool, left_out: bool) -> str:
+def _markup(found: FindResult, form: Format, *, front_only: bool, left_out: bool) -> str:
     from xfcost.report.export import to_markup
     from xfcost.report.latex import latex
 
@@ -250,7 +249,7 @@ def _markup(found: Found, form: Format, *, front_only: bool, left_out: bool) -> 
     return table + "\n" + "\n\n".join(written) + "\n"
 
 
-def _object(found: Found) -> dict[str, Any]:
+def _object(found: FindResult) -> dict[str, Any]:
     """The object of `--format json`."""
     run, question = found.run, found.question
     asked: dict[str, Any] = {"spec": found.spec, "keys": list(found.keys)}
@@ -279,7 +278,7 @@ def _object(found: Found) -> dict[str, Any]:
     }
 
 
-def _row(found: Found, row: Row) -> dict[str, Any]:
+def _row(found: FindResult, row: FoundModel) -> dict[str, Any]:
     named: dict[str, Any] = {"preset": row.name, "family": row.family}
     if found.keys:
         named = {"settings": [f"{k}={value_text(v)}" for k, v in zip(found.keys, row.values, strict=True)]}

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from xfcost.counting.find.quantities import QUANTITIES, limited
-from xfcost.counting.find.result import Found, Row
+from xfcost.counting.find.result import QUANTITIES, FindResult, FoundModel, limited
 from xfcost.counting.find.search import value_text
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
@@ -40,7 +39,7 @@ class _Captions(NamedTuple):
     footnote: str
 
 
-def find_bytes(found: Found, form: str) -> bytes:
+def find_bytes(found: FindResult, form: str) -> bytes:
     """The figure as a file of the format `form` (an ending).
 
     Raises:
@@ -52,7 +51,7 @@ def find_bytes(found: Found, form: str) -> bytes:
         return to_bytes(find_figure(found), form)
 
 
-def find_figure(found: Found) -> Figure:
+def find_figure(found: FindResult) -> Figure:
     """Points on logarithmic axes, the front over them, and the budgets as lines."""
     from matplotlib.figure import Figure
 
@@ -79,7 +78,7 @@ def find_figure(found: Found) -> Figure:
     return figure
 
 
-def _limits(axes: Axes, found: Found) -> None:
+def _limits(axes: Axes, found: FindResult) -> None:
     """Room around all points, more of it to the right and above, for names."""
     more, less = found.question.front
     every = [*found.cloud, *((row.figures[more], row.figures[less]) for row in found.front)]
@@ -89,7 +88,7 @@ def _limits(axes: Axes, found: Found) -> None:
         setter(low / room, high * room**1.5)
 
 
-def _label_axes(axes: Axes, found: Found) -> None:
+def _label_axes(axes: Axes, found: FindResult) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     names = found.question.front[::-1]
@@ -122,7 +121,7 @@ def _second_tick(value: float, _position: object = None) -> str:
 _TICKS: Final = {units.size: _byte_tick, units.seconds: _second_tick}
 
 
-def _draw_budgets(axes: Axes, found: Found) -> None:
+def _draw_budgets(axes: Axes, found: FindResult) -> None:
     """The limits of the two quantities, where they are in sight."""
     more, less = found.question.front
     for budget in found.question.budgets:
@@ -140,14 +139,14 @@ def _draw_budgets(axes: Axes, found: Found) -> None:
             )  # fmt: skip
 
 
-def _named(front: tuple[Row, ...]) -> list[Row]:
+def _named(front: tuple[FoundModel, ...]) -> list[FoundModel]:
     """The largest of the front, then others evenly."""
     step = (len(front) - 1) / max(min(len(front), _NAMED) - 1, 1)
     places = dict.fromkeys(round(len(front) - 1 - number * step) for number in range(min(len(front), _NAMED)))
     return [front[place] for place in places]
 
 
-def _draw_names(axes: Axes, found: Found) -> None:
+def _draw_names(axes: Axes, found: FindResult) -> None:
     """Names beside points of the front, where there is room for them."""
     rows = _named(found.front)
     sizes = [_text_size(axes, _name(found, row)) for row in rows]
@@ -163,7 +162,7 @@ def _draw_names(axes: Axes, found: Found) -> None:
             _write(axes, _name(found, row), point, place)
 
 
-def _name(found: Found, row: Row) -> str:
+def _name(found: FindResult, row: FoundModel) -> str:
     """A preset's name; of a configuration its values alone, which the footnote explains."""
     return " · ".join(map(value_text, row.values)) if found.keys else row.name
 
@@ -180,7 +179,7 @@ def _steps(front: list[tuple[float, float]]) -> Iterator[Box]:
         yield Box(x1 - _ROOM, y0, x1 + _ROOM, y1 - _ROOM - 4)
 
 
-def _lines(axes: Axes, found: Found) -> Iterator[Box]:
+def _lines(axes: Axes, found: FindResult) -> Iterator[Box]:
     """The room of the budgets' lines and texts."""
     more, less = found.question.front
     frame = Box(*axes.bbox.extents)
@@ -212,7 +211,7 @@ def _write(axes: Axes, text: str, point: Named, place: Placed) -> None:
         axes.plot(xs, ys, color=QUIET, linewidth=0.5, zorder=3)
 
 
-def _captions(found: Found) -> _Captions:
+def _captions(found: FindResult) -> _Captions:
     more, less = (QUANTITIES[name].title for name in found.question.front)
     title = f"{more[:1].upper()}{more[1:]} for {less}: {found.spec or 'the gallery'}"
     drawn = f"; {len(found.cloud):,} of them drawn" if len(found.cloud) < found.fits else ""

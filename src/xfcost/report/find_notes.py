@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from xfcost.counting.find.result import Found
+from xfcost.counting.find.result import FindResult
 from xfcost.ledger import units
 from xfcost.report.on_devices import WITHOUT_TF32
 
 
-def notes(found: Found) -> list[str]:
+def notes(found: FindResult) -> list[str]:
     """What memory and the time bound are, and why dtype and attention are what they are."""
     default = found.run.default_note
     return [memory_note(found), *time_notes(found), *([f"note: {default}"] if default else [])]
 
 
-def memory_note(found: Found) -> str:
+def memory_note(found: FindResult) -> str:
     """What memory is here."""
     run = found.run
     cache = " + KV cache and state" if run.mode in ("prefill", "decode") else ""
@@ -23,7 +23,7 @@ def memory_note(found: Found) -> str:
     )
 
 
-def time_notes(found: Found) -> list[str]:
+def time_notes(found: FindResult) -> list[str]:
     """What the time bound on the devices is, and whether their memory is known."""
     on, dtype = found.run.on, found.run.dtype
     if on is None or dtype is None:

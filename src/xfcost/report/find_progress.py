@@ -10,7 +10,7 @@ from typing import Final
 
 from rich.progress import Progress as Bar
 
-from xfcost.counting.find.search import Progress
+from xfcost.counting.find.search import FindProgress
 from xfcost.report.interrupts import cleaned_up_on_interrupt
 from xfcost.report.sweep_progress import bar, left_text
 
@@ -50,11 +50,11 @@ class Expected:
 
 
 @contextmanager
-def find_progress(say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Iterator[Progress]:
+def find_progress(say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Iterator[FindProgress]:
     """Progress on stderr."""
     expected = Expected(say, clock, bar() if sys.stderr is not None and sys.stderr.isatty() else None)
     with cleaned_up_on_interrupt(expected.close):
         try:
-            yield Progress(say, expected.done)
+            yield FindProgress(say, expected.done)
         finally:
             expected.close()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from xfcost.counting.glance import MIXING_FIRST, Entry, Glance
+from xfcost.counting.glance import MIXING_FIRST, Glance, GlanceEntry
 from xfcost.ledger import units
 from xfcost.ledger.operation import Mixing
 from xfcost.report.formats import formatted
@@ -196,7 +196,7 @@ def parameter_sentence(page: Glance) -> str:
     )
 
 
-def _shares(entries: Iterable[Entry], page: Glance) -> str:
+def _shares(entries: Iterable[GlanceEntry], page: Glance) -> str:
     """`Swin-T: 23,322 of 28,288,354, 0.1 %`."""
     params: dict[str, int] = {}
     for entry in entries:

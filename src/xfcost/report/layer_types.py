@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from xfcost.counting.layer_types.table import LayerLine, LayerTable, explanations
+from xfcost.counting.layer_types import LayerLine, LayerTable, explanations
 from xfcost.ledger import units
 from xfcost.report.formats import formatted
 

@@ -9,10 +9,9 @@ from typing import Final
 import msgspec
 from rich.text import Text
 
-from xfcost.counting.measured.ratios import Crossing, Ratio
-from xfcost.counting.measured.result import Pair
-from xfcost.counting.sweep import Axis
-from xfcost.counting.system_crossovers import Search
+from xfcost.counting.crossovers import CrossoverSearch
+from xfcost.counting.measured import Pair, Ratio, TimeCrossing
+from xfcost.counting.sweep import SizeAxis
 from xfcost.ledger import units
 from xfcost.ledger.statistics import Interval
 from xfcost.report.crossovers import order_lines, range_text
@@ -92,7 +91,7 @@ def _three(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def span_text(xs: Sequence[int], axis: Axis) -> str:
+def span_text(xs: Sequence[int], axis: SizeAxis) -> str:
     """`N = 784`, `N = 784 to 3,136`."""
     ends = f"{xs[0]:,}" if len(xs) == 1 else f"{xs[0]:,} to {xs[-1]:,}"
     return f"{axis.word} = {ends}"
@@ -108,7 +107,7 @@ def _measured_texts(pair: Pair) -> Iterator[str]:
         yield f"crossing measured: {crossing_text(one, pair)}"
 
 
-def crossing_text(one: Crossing, pair: Pair) -> str:
+def crossing_text(one: TimeCrossing, pair: Pair) -> str:
     """`N ≈ 1,520 (1,310 to 1,760), between the points 784 and 3,136; below it ViT-S/8 is faster`."""
     below = pair.first if one.first_below else pair.second
     return (
@@ -133,10 +132,10 @@ def counted_texts(pair: Pair) -> Iterator[str]:
         yield "crossing counted: no input fits both systems"
 
 
-def _of_macs(search: Search) -> Search:
+def _of_macs(search: CrossoverSearch) -> CrossoverSearch:
     """Its orders of MACs alone."""
     return msgspec.structs.replace(search, orders=tuple(one for one in search.orders if one.quantity == "macs"))
 
 
-def _at(search: Search) -> Callable[[int], str]:
+def _at(search: CrossoverSearch) -> Callable[[int], str]:
     return (lambda side: f"{side}×{side}") if search.kind == "sizes" else (lambda tokens: f"N = {tokens:,}")

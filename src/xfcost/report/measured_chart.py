@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from xfcost.counting.measured.readings import READINGS, Reading, work_of
-from xfcost.counting.measured.result import Curve, Measured
-from xfcost.counting.measured.series import Point, Series, shared_words
-from xfcost.counting.measured.slopes import upper_slope
+from xfcost.counting.measured import Curve, MeasuredSeries, upper_slope
+from xfcost.counting.measured_series import METRICS, Metric, Series, SeriesPoint, shared_words, work_of
 from xfcost.counting.sweep import TOKENS, slope
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
@@ -24,16 +22,16 @@ _BARS: Final = {
 }
 
 
-def measured_chart(found: Measured, metric: str, mark: int | None) -> Chart:
+def measured_chart(found: MeasuredSeries, metric: str, mark: int | None) -> Chart:
     """The chart of a metric.
 
     Raises:
         UsageError: no row has it.
     """
-    reading = READINGS[metric]
+    reading = METRICS[metric]
     drawn = [(one, points) for one in found.series if (points := one.points(reading))]
     if not drawn:
-        raise UsageError(f"--metric {metric}: no row of {found.file} has it; {' or '.join(READINGS)} may be there")
+        raise UsageError(f"--metric {metric}: no row of {found.file} has it; {' or '.join(METRICS)} may be there")
     lines = [_line(one, points, reading, found.curves[one.name]) for one, points in drawn]
     return Chart(
         title=f"{reading.title} over {'N' if found.axis is TOKENS else 'image size'}, measured (log–log)",
@@ -49,7 +47,7 @@ def measured_chart(found: Measured, metric: str, mark: int | None) -> Chart:
     )
 
 
-def _points(series: Series, points: Sequence[Point], reading: Reading, number: int) -> Points:
+def _points(series: Series, points: Sequence[SeriesPoint], reading: Metric, number: int) -> Points:
     upper = upper_slope(series, reading)
     at_end = "" if upper is None else f", slope {determined_text(upper)} at the upper end"
     return Points(
@@ -61,14 +59,14 @@ def _points(series: Series, points: Sequence[Point], reading: Reading, number: i
     )
 
 
-def _line(series: Series, points: Sequence[Point], reading: Reading, curve: Curve) -> Line:
+def _line(series: Series, points: Sequence[SeriesPoint], reading: Metric, curve: Curve) -> Line:
     """What was predicted, or what was counted at the rate of the largest point; else the points joined."""
     if reading.predicted:
         return _predicted(series, points, reading)
     if curve.missing is not None:
         return _joined(series, points, "its points joined, no formula")
     last = points[-1]
-    if reading is READINGS["time"]:
+    if reading is METRICS["time"]:
         counts, word = curve.work, work_of(last.row.counted)[1]
     else:
         counts, word = curve.mixing_macs, "mixing MACs"
@@ -82,7 +80,7 @@ def _line(series: Series, points: Sequence[Point], reading: Reading, curve: Curv
     return Line(f"{series.name}: {name}", xs, values, slope(xs, values), scaled=True)
 
 
-def _predicted(series: Series, points: Sequence[Point], reading: Reading) -> Line:
+def _predicted(series: Series, points: Sequence[SeriesPoint], reading: Metric) -> Line:
     known = [(point.x, value) for point in points if (value := reading.beside(point.row))]
     if not known:
         return _joined(series, points, "its points joined, no prediction")
@@ -90,12 +88,12 @@ def _predicted(series: Series, points: Sequence[Point], reading: Reading) -> Lin
     return Line(f"{series.name}, predicted", xs, values, slope(xs, values), scaled=True)
 
 
-def _joined(series: Series, points: Sequence[Point], words: str) -> Line:
+def _joined(series: Series, points: Sequence[SeriesPoint], words: str) -> Line:
     xs, values = [point.x for point in points], [point.estimate.value for point in points]
     return Line(f"{series.name}: {words}", xs, values, slope(xs, values), scaled=True)
 
 
-def _footnotes(found: Measured, reading: Reading) -> Iterator[str]:
+def _footnotes(found: MeasuredSeries, reading: Metric) -> Iterator[str]:
     if not reading.predicted:
         yield "Lines: shapes of what is counted, each through the largest point of its series"
     if found.missing:
@@ -106,7 +104,7 @@ def _footnotes(found: Measured, reading: Reading) -> Iterator[str]:
     yield f"Rows of {found.file}"
 
 
-def _slope_texts(drawn: Sequence[tuple[Series, Sequence[Point]]], reading: Reading) -> Iterator[str]:
+def _slope_texts(drawn: Sequence[tuple[Series, Sequence[SeriesPoint]]], reading: Metric) -> Iterator[str]:
     for series, points in drawn:
         upper = upper_slope(series, reading)
         if upper is None:
@@ -118,7 +116,7 @@ def _slope_texts(drawn: Sequence[tuple[Series, Sequence[Point]]], reading: Readi
         yield f"{series.name}: slope {determined_text(upper)}{beside} from {where}{why}"
 
 
-def _crossing_texts(found: Measured, metric: str) -> Iterator[str]:
+def _crossing_texts(found: MeasuredSeries, metric: str) -> Iterator[str]:
     """Where measured times cross."""
     if metric != "time":
         return

@@ -10,10 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xfcost.counting.measured.readings import READINGS
-from xfcost.counting.measured.result import Measured
-from xfcost.counting.measured.series import Series, at, shared_words
-from xfcost.counting.measured.slopes import Slope, local_slopes, upper_slope
+from xfcost.counting.measured import MeasuredSeries, Slope, local_slopes, upper_slope
+from xfcost.counting.measured_series import METRICS, Series, at, shared_words
 from xfcost.ledger import units
 from xfcost.ledger.errors import printable
 from xfcost.ledger.measurements import Measurement
@@ -29,7 +27,7 @@ _MOST_ROWS: Final = 8
 NOT_DETERMINED: Final = "not determined"
 
 
-def report(found: Measured) -> Group:
+def report(found: MeasuredSeries) -> Group:
     """The report as rich text."""
     parts: list[RenderableType] = [*header(found), Text()]
     for pair in found.pairs[:_MOST_PAIRS]:
@@ -42,7 +40,7 @@ def report(found: Measured) -> Group:
     return Group(*parts, Text(), *(Text(note) for note in notes(found)))
 
 
-def header(found: Measured) -> list[Text]:
+def header(found: MeasuredSeries) -> list[Text]:
     """The file, how many rows of it, and what all share."""
     rows = sum(len(one.rows) + len(one.missing) for one in found.series)
     without = f", {len(found.missing):,} of them not measured" if found.missing else ""
@@ -54,7 +52,7 @@ def series_table(series: Series) -> Table:
     """Every measured point: time, its slope from the point before, the MACs' slope, the peak."""
     axis = series.axis.word
     table = bare_table(None, axis, "time", "±", "slope", "MACs", "peak", "predicted")
-    time = READINGS["time"]
+    time = METRICS["time"]
     slopes = {one.last: one for one in local_slopes(series, time)}
     for row in series.rows:
         timing, memory = row.outcome.timing, row.outcome.memory
@@ -75,7 +73,7 @@ def series_table(series: Series) -> Table:
 def upper_texts(series: Series) -> Iterator[Text]:
     """The slopes over the largest points, of time and of memory, each beside what was counted or predicted."""
     lines = []
-    for name, reading in READINGS.items():
+    for name, reading in METRICS.items():
         one = upper_slope(series, reading)
         if one is None or (name == "mixing-time" and one.beside is None):
             continue
@@ -99,7 +97,7 @@ def determined_text(one: Slope) -> str:
     return f"{slope_text(one.value)}{interval}"
 
 
-def data_notes(found: Measured) -> Iterator[str]:
+def data_notes(found: MeasuredSeries) -> Iterator[str]:
     """What was left out, was not measured or is noisy."""
     yield from found.notes
     yield from _missing_texts(found.missing)
@@ -109,7 +107,7 @@ def data_notes(found: Measured) -> Iterator[str]:
             yield f"{name}: {curve.missing}"
 
 
-def notes(found: Measured) -> Iterator[str]:
+def notes(found: MeasuredSeries) -> Iterator[str]:
     """What was left out, was not measured or is noisy; what the figures are."""
     yield from data_notes(found)
     if found.pairs:
@@ -120,7 +118,7 @@ def notes(found: Measured) -> Iterator[str]:
     )
 
 
-def _ratio_note(found: Measured) -> str:
+def _ratio_note(found: MeasuredSeries) -> str:
     paired = {one.paired for pair in found.pairs for one in pair.ratios}
     if paired == {True}:
         return "ratios: medians turn by turn, with their 95 % intervals; the slower over the faster"

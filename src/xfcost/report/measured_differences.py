@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from xfcost.counting.differences.measured import COSTS, RowDiff, RunsDiff
+from xfcost.counting.measured_differences import COSTS, RowDiff, RunsDiff
 from xfcost.ledger import units
 from xfcost.report.changed_lines import change_text, verdict_text
 from xfcost.report.formats import formatted

@@ -7,11 +7,8 @@ from typing import Any
 
 import msgspec
 
-from xfcost.counting.measured.ratios import Ratio
-from xfcost.counting.measured.readings import READINGS
-from xfcost.counting.measured.result import Measured, Pair
-from xfcost.counting.measured.series import Series, at
-from xfcost.counting.measured.slopes import local_slopes, upper_slope
+from xfcost.counting.measured import MeasuredSeries, Pair, Ratio, local_slopes, upper_slope
+from xfcost.counting.measured_series import METRICS, Series, at
 from xfcost.counting.sweep import TOKENS
 from xfcost.ledger import units
 from xfcost.ledger.measurements import Measurement
@@ -26,7 +23,7 @@ from xfcost.report.output import Format
 _RUN = ("batch", "dtype", "attention", "mode", "device", "threads", "compiled", "composed")
 
 
-def measured_text(found: Measured, form: Format) -> str:
+def measured_text(found: MeasuredSeries, form: Format) -> str:
     """The report of `compare --from` in a format."""
     if form == "table":
         return plain_text(lambda width: report(found))
@@ -80,7 +77,7 @@ def _ratio_record(pair: Pair, one: Ratio) -> dict[str, Any]:
     }
 
 
-def measured_object(found: Measured) -> dict[str, Any]:
+def measured_object(found: MeasuredSeries) -> dict[str, Any]:
     """The object of `compare --from --format json`."""
     return {
         "file": found.file,
@@ -91,9 +88,9 @@ def measured_object(found: Measured) -> dict[str, Any]:
     }
 
 
-def _series_object(series: Series, found: Measured) -> dict[str, Any]:
+def _series_object(series: Series, found: MeasuredSeries) -> dict[str, Any]:
     slopes = {}
-    for name, reading in READINGS.items():
+    for name, reading in METRICS.items():
         upper = upper_slope(series, reading)
         slopes[name] = {
             "local": msgspec.to_builtins(local_slopes(series, reading)),
@@ -123,12 +120,12 @@ def _pair_object(pair: Pair) -> dict[str, Any]:
     }
 
 
-def points_csv(found: Measured) -> str:
+def points_csv(found: MeasuredSeries) -> str:
     """`plot --from -o x.csv`: every measured point, and the formula at the N between them."""
     return to_csv([record for one in found.series if one.rows for record in _records(one, found)])
 
 
-def _records(series: Series, found: Measured) -> Iterator[dict[str, Any]]:
+def _records(series: Series, found: MeasuredSeries) -> Iterator[dict[str, Any]]:
     curve, rows = found.curves[series.name], {at(row, series.axis): row for row in series.rows}
     counted = dict(zip(curve.xs, zip(curve.work, curve.mixing_macs, strict=True), strict=True))
     for x in sorted({*rows, *counted}):

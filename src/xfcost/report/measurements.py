@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from xfcost.counting.measured_grid import Grid
+from xfcost.counting.sweep import MeasuredSizes
 from xfcost.ledger import units
 from xfcost.ledger.calibration import same_pace
 from xfcost.ledger.errors import printable
@@ -79,7 +79,7 @@ def _fitting(titles: Sequence[str], cells: Sequence[Sequence[str]], width: int) 
     return shown
 
 
-def left_out_texts(grids: Mapping[str, Grid], word: str) -> Iterator[str]:
+def left_out_texts(grids: Mapping[str, MeasuredSizes], word: str) -> Iterator[str]:
     """A line for every system that can't have some of the sizes, with the reason of the first."""
     for name, grid in grids.items():
         if grid.refused:

@@ -9,8 +9,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.system_crossovers import NamedOrder
+from xfcost.counting.comparison import Comparison
+from xfcost.counting.crossovers import NamedOrder
 from xfcost.ledger import units
 from xfcost.report.agreement import COUNTED_ONLY, NOT_TRACED, agreement_texts
 from xfcost.report.comparison_answer import exponent_text, no_estimates, on_text

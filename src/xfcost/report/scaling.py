@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from xfcost.counting.sweep import TF32_LEAST_SECONDS, TOKENS, Sweep, slope
-from xfcost.counting.sweep_records import traced
+from xfcost.counting.sweep import TF32_LEAST_SECONDS, TOKENS, CountedSweep, slope, traced
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
@@ -27,7 +26,7 @@ _MOST_NAMED: Final = 4
 
 
 def scaling_chart(
-    sweeps: Sequence[Sweep],
+    sweeps: Sequence[CountedSweep],
     live: Sequence[Sequence[Ledger]],
     metric: str,
     *,
@@ -76,7 +75,7 @@ def scaling_chart(
 
 
 def _counted(
-    sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], quantity: str, name: str = ""
+    sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]], quantity: str, name: str = ""
 ) -> tuple[list[Line], list[Points]]:
     """Formulas as lines, traced figures as points; where a system's figure is 0, it is left out."""
     lines: list[Line] = []
@@ -94,7 +93,7 @@ def _counted(
     return lines, points
 
 
-def _timed(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> tuple[list[Line], list[Points]]:
+def _timed(sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]]) -> tuple[list[Line], list[Points]]:
     """Medians as points; as faint lines the MACs, at the rate of the smallest N that was measured."""
     lines, points = [], []
     for number, (one, ledgers) in enumerate(zip(sweeps, live, strict=True)):
@@ -120,7 +119,7 @@ def _derived(xs: Sequence[int], ledgers: Sequence[Ledger]) -> Iterator[float]:
 
 
 def _predicted(
-    sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], predicted: Sequence[Sequence[Ledger]]
+    sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]], predicted: Sequence[Sequence[Ledger]]
 ) -> tuple[list[Line], list[Points]]:
     """Predicted seconds as lines, medians as points."""
     lines = []
@@ -148,7 +147,7 @@ def fitted_text(fitted: Estimate | None, derived: float | None = None) -> str:
     return f"{slope_text(fitted.value)} ({slope_text(low)} to {slope_text(high)})"
 
 
-def _ratio_texts(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> Iterator[str]:
+def _ratio_texts(sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]]) -> Iterator[str]:
     """`Swin-T at N = 784: 2.1× less than ViT-S/8 (1.9× to 2.3×)`, of a few systems at each N of both."""
     if len(sweeps) > _MOST_NAMED:
         return
@@ -163,7 +162,7 @@ def _ratio_texts(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> I
                 yield f"{one.name} at {one.axis.word} = {x:,}: {against}"
 
 
-def _noisy_texts(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> Iterator[str]:
+def _noisy_texts(sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]]) -> Iterator[str]:
     """The points that were disturbed, for the terminal."""
     for one, ledgers in zip(sweeps, live, strict=True):
         for ledger in ledgers:
@@ -171,7 +170,7 @@ def _noisy_texts(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> I
                 yield f"{one.name}, {one.axis.word} = {one.at(ledger):,}: noisy: {ledger.timing.noisy}"
 
 
-def is_module(one: Sweep) -> bool:
+def is_module(one: CountedSweep) -> bool:
     """Is it a torch module, and no spec?"""
     return one.ledgers[0].module is not None
 
@@ -208,7 +207,7 @@ def _bars(timings: Sequence[Timing]) -> str:
     return interval if all(timing.interval for timing in timings) else f"{interval}, of fewer than 6 runs {_SPREAD}"
 
 
-def _footnote(sweeps: Sequence[Sweep], metric: str) -> str:
+def _footnote(sweeps: Sequence[CountedSweep], metric: str) -> str:
     padded = [one.name for one in sweeps if any(ledger.metadata.padded for ledger in one.ledgers)]
     parts = []
     if padded and metric != "params":
@@ -221,12 +220,12 @@ def _footnote(sweeps: Sequence[Sweep], metric: str) -> str:
     return " ".join(parts)
 
 
-def skipped_text(one: Sweep) -> str:
+def skipped_text(one: CountedSweep) -> str:
     """Which points a system has not, and why not the first of them."""
     return f"{one.name}: {numbers_text(one)} left out: {next(iter(one.skipped.values()))}"
 
 
-def numbers_text(one: Sweep) -> str:
+def numbers_text(one: CountedSweep) -> str:
     """`N = 49, 64 and 81`; of many the first few, and how many more."""
     numbers = [f"{x:,}" for x in one.skipped]
     more = [f"{len(numbers) - _MOST_NAMED} more"] if len(numbers) > _MOST_NAMED + 1 else []
@@ -234,7 +233,7 @@ def numbers_text(one: Sweep) -> str:
     return f"{one.axis.word} = {', '.join(listed)}{' and ' if listed else ''}{last}"
 
 
-def _summary(sweeps: Sequence[Sweep], metric: str) -> Iterator[str]:
+def _summary(sweeps: Sequence[CountedSweep], metric: str) -> Iterator[str]:
     for one in sweeps:
         values = one.values(METRICS[metric].quantity)
         if any(values):
@@ -244,7 +243,7 @@ def _summary(sweeps: Sequence[Sweep], metric: str) -> Iterator[str]:
             yield f"{one.name} {_nothing(one, metric)}"
 
 
-def _module_text(one: Sweep) -> str:
+def _module_text(one: CountedSweep) -> str:
     """How a module is counted, and what is not."""
     ledger = one.ledgers[0]
     missing = ledger.module.uncounted if ledger.module is not None else {}
@@ -252,7 +251,7 @@ def _module_text(one: Sweep) -> str:
     return f"{one.name}: a torch module, counted by torch's dispatcher, {ledger.metadata.attention} attention.{bound}"
 
 
-def _nothing(one: Sweep, metric: str) -> str:
+def _nothing(one: CountedSweep, metric: str) -> str:
     """Why a system has no line: a log axis has no 0, or the kinds of a module are not known."""
     if any(value is None for value in one.values(METRICS[metric].quantity)) and is_module(one):
         return "has operations whose mixing kind is not known, and no line"

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.comparison import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger

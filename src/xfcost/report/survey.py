@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.counting.measured.ratios import Ratio
-from xfcost.counting.survey.table import FULL_ATTENTION, Survey, SurveyLine, explanations
+from xfcost.counting.measured import Ratio
+from xfcost.counting.survey import FULL_ATTENTION, Survey, SurveyLine, explanations
 from xfcost.ledger import units
 from xfcost.report.formats import formatted
 from xfcost.report.style import letters_text

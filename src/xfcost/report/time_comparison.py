@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.comparison import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.time_ratio import TimeRatio

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xfcost.counting.distributed.recomputation import recomputed_scores
+from xfcost.counting.distributed import recomputed_scores
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger import units
 from xfcost.ledger.distributed import TrainingPlan

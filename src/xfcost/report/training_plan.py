@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xfcost.counting.distributed.model_states import SHARED_OUT
+from xfcost.counting.distributed import SHARED_OUT
 from xfcost.ledger import units
 from xfcost.ledger.distributed import AtUtilisation, DeviceMemory, TrainingPlan
 from xfcost.ledger.ledger import Ledger

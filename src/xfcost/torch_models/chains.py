@@ -11,7 +11,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from xfcost.counting.layer_types.table import Chain
+from xfcost.counting.layer_types import CriticalPath
 from xfcost.formulas.component import Grid, Mixer, Place
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.running.record import Run
@@ -45,7 +45,7 @@ def chains(run: Run) -> dict[int | None, int]:
     return lengths
 
 
-def chain_of(layer: Mixer) -> Chain:
+def chain_of(layer: Mixer) -> CriticalPath:
     """How the longest chain of a mechanism's module grows with the tokens."""
     lengths = []
     for n in _TOKENS:
@@ -53,7 +53,7 @@ def chain_of(layer: Mixer) -> Chain:
         lengths.append(longest_chain(module, torch.randn(1, n, _WIDTH)))
     short, middle, long = lengths
     per_token = (middle - short) // (_TOKENS[1] - _TOKENS[0])
-    chain = Chain(per_token=per_token, always=short - per_token * _TOKENS[0])
+    chain = CriticalPath(per_token=per_token, always=short - per_token * _TOKENS[0])
     if [chain.at(n) for n in _TOKENS] != [short, middle, long]:
         raise ArithmeticError(f"{type(layer).__name__}: chains of {short}, {middle} and {long} operations are no line")
     return chain

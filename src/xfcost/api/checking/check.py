@@ -14,10 +14,18 @@ from xfcost.api.notebooks import show_as
 from xfcost.api.revisions.git import commit_of
 from xfcost.api.specs import Progress, spec_name
 from xfcost.api.without_effect import refuse_in_check
-from xfcost.counting.checking.figures import Figure, devices_words, figure_of, growing, weights
-from xfcost.counting.checking.result import Checked, CheckResult, Held, heaviest
-from xfcost.counting.differences.changes import Change, changes, grown
-from xfcost.counting.differences.comparable import other_runs
+from xfcost.counting.checking import (
+    BudgetFigure,
+    BudgetResult,
+    Checked,
+    CheckResult,
+    devices_words,
+    figure_of,
+    growing,
+    heaviest,
+    weights,
+)
+from xfcost.counting.differences import Change, changes, grown, other_runs
 from xfcost.ledger.budgets import Budget, read_budgets
 from xfcost.ledger.errors import AbsentError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
@@ -109,12 +117,12 @@ def checked(target: Any, asked: Asked) -> Checked:
     )
 
 
-def _held(ledger: Ledger, budget: Budget, figure: Figure, changed: Sequence[Change] | None) -> Held:
+def _held(ledger: Ledger, budget: Budget, figure: BudgetFigure, changed: Sequence[Change] | None) -> BudgetResult:
     """A figure held against its budget; over it with the operations that weigh most, and among `changed` that grew."""
     if budget.allows(figure.value):
-        return Held(budget=budget, figure=figure)
+        return BudgetResult(budget=budget, figure=figure)
     more = None if changed is None else grown(changed, growing(figure, budget))
-    return Held(
+    return BudgetResult(
         budget=budget,
         figure=figure,
         heaviest=heaviest(weights(ledger, figure, budget), _MOST),

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from xfcost.counting.checking.figures import GROWING
+from xfcost.counting.checking import GROWING_OF_BUDGETS
 from xfcost.ledger.budgets import BUDGETS, Budget
 from xfcost.ledger.errors import UsageError, nearest, printable, shown
 from xfcost.ledger.options import OPTIONS
@@ -28,7 +28,7 @@ from xfcost.spec.targets import module_target
 
 FILE: Final = "pyproject.toml"
 TABLE: Final = "tool.xfcost"
-_BUDGETS: Final = {BUDGETS[quantity].option.removeprefix("--"): quantity for quantity in GROWING}
+_BUDGETS: Final = {BUDGETS[quantity].option.removeprefix("--"): quantity for quantity in GROWING_OF_BUDGETS}
 _FLAGS: Final = {name.replace("_", "-"): name for name, option in OPTIONS.items() if option.default is False}
 _OPTIONS: Final = {name.replace("_", "-"): name for name, option in OPTIONS.items() if not option.hidden}
 # Keys that take one text or several.

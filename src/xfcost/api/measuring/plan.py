@@ -11,9 +11,8 @@ import msgspec
 
 from xfcost.api.specs import account
 from xfcost.counting.comparison import distinct
-from xfcost.counting.measured_grid import Grid, measured_grids
 from xfcost.counting.run_options import make_run
-from xfcost.counting.sweep import Axis
+from xfcost.counting.sweep import MeasuredSizes, SizeAxis, measured_grids
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
@@ -45,7 +44,7 @@ class Plan(NamedTuple):
     """The configurations in the order in which they are measured, and what is left out."""
 
     planned: list[Planned]
-    grids: dict[str, Grid]
+    grids: dict[str, MeasuredSizes]
     """System -> its points."""
     default_notes: tuple[str, ...] = ()
     """Why dtype and attention are what they are, where they were not given."""
@@ -90,7 +89,7 @@ def variants_of(options: dict[str, Any]) -> list[dict[str, Any]]:
 class Sizes(NamedTuple):
     """Over what is swept."""
 
-    axis: Axis
+    axis: SizeAxis
     span: tuple[int, int]
     points: int
 

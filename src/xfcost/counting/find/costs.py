@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xfcost.counting.forward import part_rows
-from xfcost.counting.on_devices.bounds import FLOPS_PER_MAC
+from xfcost.counting.on_devices import FLOPS_PER_MAC
 from xfcost.ledger.budgets import Budget, InferenceMemory
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
@@ -38,7 +38,7 @@ class Costs(NamedTuple):
     """Weights that the pass reads, each once."""
 
 
-class Totals(NamedTuple):
+class ModelTotals(NamedTuple):
     """What a model costs: whole numbers, or an array of each for many models."""
 
     params: Any
@@ -100,11 +100,11 @@ def architecture_costs(architecture: Architecture) -> Costs:
     return costs._replace(params=costs.params + shared)
 
 
-def totals(costs: Costs, dtype: str, on: DeviceGroup | None = None) -> Totals:
+def totals(costs: Costs, dtype: str, on: DeviceGroup | None = None) -> ModelTotals:
     """The figures of a pass, with its least time on devices; `costs` may be arrays."""
     element = BYTES_PER_ELEMENT[dtype]
     memory = InferenceMemory(costs.params * element, costs.attention, costs.cache * element)
-    found = Totals(costs.params, costs.macs, costs.flops, memory)
+    found = ModelTotals(costs.params, costs.macs, costs.flops, memory)
     if on is None:
         return found
     tf32 = on.tf32_peak(dtype)

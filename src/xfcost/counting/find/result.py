@@ -1,18 +1,89 @@
-"""What a search found: the models that fit, the front among them, and why the others don't."""
+"""What a search found: the models that fit, the front among them, why the others don't; what they are sorted by."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.ledger import notebook
+from xfcost.counting.find.costs import ModelTotals
+from xfcost.ledger import notebook, units
 from xfcost.ledger.budgets import Budget
+from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.units import number_of
 from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Quantity(NamedTuple):
+    """A figure of a model."""
+
+    title: str
+    """Its column."""
+    of: Callable[[ModelTotals], Any]
+    """Its value, or an array of values."""
+    text: Callable[[Any], str]
+    descending: bool = False
+    """Is more of it better at the same price? Then the most comes first."""
+
+
+QUANTITIES: Final[dict[str, Quantity]] = {
+    "params": Quantity("parameters", lambda totals: totals.params, units.count, descending=True),
+    "macs": Quantity("MACs", lambda totals: totals.macs, units.count),
+    "flops": Quantity("FLOPs", lambda totals: totals.flops, units.count),
+    "memory": Quantity("memory", lambda totals: totals.memory, units.size),
+    "weight_bytes": Quantity("weights", lambda totals: totals.inference.weights, units.size),
+    "attention_bytes": Quantity("attention", lambda totals: totals.inference.attention, units.size),
+    "cache_bytes": Quantity("cache", lambda totals: totals.inference.cache, units.size),
+    "seconds": Quantity("time bound", lambda totals: totals.seconds, units.seconds),
+    "tf32_seconds": Quantity("with TF32", lambda totals: totals.tf32_seconds, units.seconds),
+}
+
+
+# The budget -> the quantity that it limits, where these have different names.
+_LIMITED: Final = {"kv_cache": "cache_bytes", "device_memory": "memory"}
+
+
+def figures_of(totals: ModelTotals) -> dict[str, Any]:
+    """Every quantity; seconds only on devices."""
+    found = {name: quantity.of(totals) for name, quantity in QUANTITIES.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def limited(budget: Budget) -> str:
+    """The quantity that a budget limits."""
+    return _LIMITED.get(budget.quantity, budget.quantity)
+
+
+def quantity_name(option: str, given: str) -> str:
+    """The quantity of `--sort`.
+
+    Raises:
+        UsageError: there is no such quantity.
+    """
+    name = given.strip().replace("-", "_")
+    if name not in QUANTITIES:
+        raise UsageError(f"{option} {shown(given)}: {nearest(name, QUANTITIES)}")
+    return name
+
+
+def front_names(given: str) -> tuple[str, str]:
+    """`params,macs` -> the quantity that a front has the most of, and the one that it has the least of.
+
+    Raises:
+        UsageError: these are not two quantities.
+    """
+    names = given.split(",")
+    if len(names) != 2 or len({name.strip() for name in names}) != 2:  # noqa: PLR2004 - the axes of a plot
+        raise UsageError(
+            f"--front {shown(given)}: expected two quantities, the most of one for the least of the other, as in "
+            "--front params,macs"
+        )
+    return quantity_name("--front", names[0]), quantity_name("--front", names[1])
 
 
 class Question(NamedTuple):
@@ -27,7 +98,7 @@ class Question(NamedTuple):
     """No model of the front has another beside it with as much of the first for less of the second."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class FoundModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model that was counted."""
 
     name: str
@@ -51,7 +122,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     """How many have it. A model may be over several budgets."""
     alone: int = 0
     """How many are over this budget alone."""
-    nearest: Row | None = None
+    nearest: FoundModel | None = None
     """Of those over it alone, the nearest."""
     excess: float | None = None
     """How far that one is over the budget, as a share of it."""
@@ -68,7 +139,7 @@ class NotFitting(msgspec.Struct, frozen=True, kw_only=True):
     """None where it can't be run so."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FindResult(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of `xfcost find`."""
 
     question: Question
@@ -76,9 +147,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     searched: int
     """Models that were looked at."""
     fits: int
-    rows: tuple[Row, ...]
+    rows: tuple[FoundModel, ...]
     """Those that fit, in order: of the gallery all, of ranges the first `question.top`."""
-    front: tuple[Row, ...]
+    front: tuple[FoundModel, ...]
     """The front of all that fit, from the least to the most."""
     left_out: tuple[LeftOut, ...]
     cloud: tuple[tuple[Any, Any], ...] = ()
@@ -111,7 +182,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         return notebook.html(self)
 
 
-def records(found: Found) -> list[dict[str, Any]]:
+def records(found: FindResult) -> list[dict[str, Any]]:
     """One plain dict per listed model, then per model of the front that is not listed, then per preset left out."""
     listed = {row.name for row in found.rows}
     rows = [*found.rows, *(row for row in found.front if row.name not in listed)]
@@ -126,10 +197,38 @@ def records(found: Found) -> list[dict[str, Any]]:
     return lines
 
 
-def _figure_names(rows: list[Row]) -> list[str]:
+def _figure_names(rows: list[FoundModel]) -> list[str]:
     return list(rows[0].figures) if rows else []
 
 
-def _record(row: Row, keys: tuple[str, ...]) -> dict[str, Any]:
+def _record(row: FoundModel, keys: tuple[str, ...]) -> dict[str, Any]:
     named = dict(zip(keys, row.values, strict=True)) if keys else {"preset": row.name, "family": row.family}
     return named | {"fits": True, "front": row.front} | row.figures | ({} if keys else {"reason": None})
+
+
+_SECONDS: Final = {"seconds", "tf32_seconds"}
+
+
+def checked_on(on: DeviceGroup | None, dtype: str, question: Question) -> Question:
+    """`question`, with the memory of the devices as a budget, where it is known.
+
+    Raises:
+        UsageError: seconds are asked for without devices, or these have no peak of the dtype, or no TF32.
+    """
+    if on is None:
+        _refuse_seconds(question)
+        return question
+    on.peak(dtype)
+    if on.tf32_peak(dtype) is None and "tf32_seconds" in (question.sort, *question.front):
+        raise UsageError(f"tf32_seconds: {on.name} has no TF32 that is faster than {dtype}; ask for seconds")
+    if on.memory_bytes is None:
+        return question
+    return question._replace(budgets=(*question.budgets, Budget("device_memory", on.memory_bytes, on.name)))
+
+
+def _refuse_seconds(question: Question) -> None:
+    asked = [budget.option for budget in question.budgets if budget.quantity == "seconds"]
+    asked += [f"--sort {question.sort}"] if question.sort in _SECONDS else []
+    asked += [f"--front {','.join(question.front)}"] if _SECONDS & {*question.front} else []
+    if asked:
+        raise UsageError(f"{asked[0]}: seconds on which device? Name it, as in --on h100-sxm (`xfcost devices`)")

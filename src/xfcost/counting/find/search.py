@@ -1,10 +1,10 @@
-"""Which configurations of a spec's keys fit: every one, or a sample of them, a chunk at a time."""
+"""Which configurations of a spec's keys fit, and which presets: over arrays, a chunk at a time."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import product
 from math import ceil, prod
@@ -13,18 +13,170 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from xfcost.counting.find.costs import check_asked, totals
-from xfcost.counting.find.devices import checked_on
-from xfcost.counting.find.result import Found, Question, Row
-from xfcost.counting.find.selection import Candidate, Part, Reasons, left_out, merged, selected
-from xfcost.counting.find.space import Builder, Space
-from xfcost.counting.find.units import message
+from xfcost.counting.find.costs import Costs, ModelTotals, check_asked, model_costs, totals
+from xfcost.counting.find.result import (
+    FindResult,
+    FoundModel,
+    LeftOut,
+    NotFitting,
+    Question,
+    checked_on,
+    figures_of,
+    limited,
+)
+from xfcost.counting.find.space import Builder, ReasonNumbers, Space, exact_array, message, most_bytes
 from xfcost.counting.find.variables import Variable, is_structural
+from xfcost.counting.on_devices import FLOPS_PER_MAC
+from xfcost.ledger.budgets import Budget
 from xfcost.ledger.device import DeviceGroup
-from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.spec.default_options import chosen_for, with_defaults
-from xfcost.spec.load import Loaded, load
+from xfcost.ledger.errors import UsageError, XfcostError, nearest, shown
+from xfcost.spec.default_options import LANGUAGE_MODEL_MODES, chosen_for, with_defaults
+from xfcost.spec.grammar import ImageInput
+from xfcost.spec.inputs import takes_images
+from xfcost.spec.load import Loaded, expanded, is_path, load, preset_files
+from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+
+Array = Any
+# Models of a part, and of the whole search, that are drawn beside the front.
+_DRAWN: Final = 500
+_MOST_DRAWN: Final = 4000
+
+
+class Candidate(NamedTuple):
+    """A model among all that are searched."""
+
+    number: int
+    """Its place in the search."""
+    figures: dict[str, Any]
+
+
+class FindPart(NamedTuple):
+    """What a part of the search found."""
+
+    searched: int = 0
+    fits: int = 0
+    first: tuple[Candidate, ...] = ()
+    front: tuple[Candidate, ...] = ()
+    cloud: tuple[tuple[Any, Any], ...] = ()
+    """Of some that fit: both quantities of the front."""
+    over: tuple[tuple[int, int, Candidate | None], ...] = ()
+    """Of every budget: how many are over it, how many over it alone, and the nearest of these."""
+    reasons: Counter[str] = Counter()  # noqa: RUF012 - never written to
+    """Reason -> how many models it refuses."""
+
+
+class NumberedReasons(NamedTuple):
+    """Why some models can't be."""
+
+    numbers: Array
+    """Of each model: 0 where it can be, else a number in `texts`."""
+    texts: Sequence[str]
+
+
+def selected(
+    totals: ModelTotals, reasons: NumberedReasons, number: Callable[[int], int], question: Question
+) -> FindPart:
+    """The answer for some models; `number` is the place in the whole search of a place among these."""
+    valid = reasons.numbers == 0
+    values = figures_of(totals)
+    over = [valid & ~budget.allows(values[limited(budget)]) for budget in question.budgets]
+    excesses = sum((one.astype(np.int8) for one in over), np.zeros(len(valid), np.int8))
+    fits = np.flatnonzero(valid & (excesses == 0))
+
+    def candidates(places: Iterable[int]) -> tuple[Candidate, ...]:
+        return tuple(
+            Candidate(number(int(at)), {name: value.item(at) for name, value in values.items()}) for at in places
+        )
+
+    nearest = []
+    for budget, one in zip(question.budgets, over, strict=True):
+        alone = np.flatnonzero(one & (excesses == 1))
+        best = candidates([alone[np.argmin(values[limited(budget)][alone])]]) if len(alone) else (None,)
+        nearest.append((int(one.sum()), len(alone), best[0]))
+    keys = ranks(values[question.sort][fits])
+    more, less = (ranks(values[name][fits]) for name in question.front)
+    drawn = fits[:: len(fits) // _DRAWN + 1]
+    refused = np.bincount(reasons.numbers[~valid]).tolist()
+    return FindPart(
+        searched=len(valid),
+        fits=len(fits),
+        first=candidates(fits[first_places(-keys if question.descending else keys, question.top)]),
+        front=candidates(fits[front_places(more, less)]),
+        cloud=tuple(zip(*(values[name][drawn].tolist() for name in question.front), strict=True)),
+        over=tuple(nearest),
+        reasons=Counter({reasons.texts[one]: count for one, count in enumerate(refused) if count}),
+    )
+
+
+def ranks(values: Array) -> Array:
+    """Numbers in the order of `values`: themselves, or where they are Python's, their ranks."""
+    return values if values.dtype != object else np.unique(values, return_inverse=True)[1]
+
+
+def first_places(keys: Array, top: int) -> Array:
+    """The places of the `top` least keys, in order; of equal ones the earlier first."""
+    places = np.arange(len(keys))
+    if len(keys) > top:
+        places = np.flatnonzero(keys <= np.partition(keys, top - 1)[top - 1])
+    return places[np.argsort(keys[places], kind="stable")][:top]
+
+
+def front_places(more: Array, less: Array) -> Array:
+    """The places of the front, from the least to the most: none other has as much for as little."""
+    order = np.lexsort((-more, less))
+    if not len(order):
+        return order
+    best = np.maximum.accumulate(more[order])
+    return order[np.concatenate([[True], best[1:] > best[:-1]])]
+
+
+def merged(one: FindPart, other: FindPart, question: Question) -> FindPart:
+    """The answer of two parts together."""
+    sign = -1 if question.descending else 1
+    first = sorted([*one.first, *other.first], key=lambda row: (sign * row.figures[question.sort], row.number))
+    more, less = question.front
+    front: list[Candidate] = []
+    by_price = sorted([*one.front, *other.front], key=lambda row: (row.figures[less], -row.figures[more], row.number))
+    for row in by_price:
+        if not front or row.figures[more] > front[-1].figures[more]:
+            front.append(row)
+    over = one.over or other.over
+    if one.over and other.over:
+        over = tuple(map(_nearer, question.budgets, one.over, other.over))
+    cloud = (*one.cloud, *other.cloud)
+    return FindPart(
+        one.searched + other.searched,
+        one.fits + other.fits,
+        _different(first)[: question.top],
+        tuple(front),
+        cloud[:: len(cloud) // _MOST_DRAWN + 1],
+        over,
+        one.reasons + other.reasons,
+    )
+
+
+def _different(rows: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """Each model once: a sample may draw one twice."""
+    return tuple({row.number: row for row in rows}.values())
+
+
+def _nearer(budget: Budget, one: Any, other: Any) -> tuple[int, int, Candidate | None]:
+    both = [candidate for candidate in (one[2], other[2]) if candidate is not None]
+    nearest = min(both, key=lambda row: (row.figures[limited(budget)], row.number), default=None)
+    return one[0] + other[0], one[1] + other[1], nearest
+
+
+def left_out(part: FindPart, question: Question, row: Callable[[Candidate], FoundModel]) -> list[LeftOut]:
+    """Why models don't fit: every budget with its nearest, then errors, the most frequent first."""
+    found = []
+    for budget, (count, alone, best) in zip(question.budgets, part.over, strict=bool(part.over)):
+        excess = None if best is None else budget.excess(best.figures[limited(budget)])
+        near = None if best is None else row(best)
+        found.append(LeftOut(reason=budget.text(), count=count, alone=alone, nearest=near, excess=excess, budget=True))
+    errors = sorted(part.reasons.items(), key=lambda item: (-item[1], item[0]))
+    return [*found, *(LeftOut(reason=text, count=count) for text, count in errors)]
+
 
 MOST_CONFIGURATIONS: Final = 10**12
 # Values that are lists or mappings make another spec each, with tables of its own.
@@ -72,7 +224,7 @@ class Specs(NamedTuple):
     """Why there is no such spec."""
 
 
-class Work(msgspec.Struct, frozen=True):
+class FindWork(msgspec.Struct, frozen=True):
     """Answers for chunks; can be sent to other processes."""
 
     sizes: tuple[int, ...]
@@ -81,11 +233,11 @@ class Work(msgspec.Struct, frozen=True):
     question: Question
     on: DeviceGroup | None = None
 
-    def __call__(self, chunk: Chunk) -> Part:
+    def __call__(self, chunk: Chunk) -> FindPart:
         """The answer for one chunk."""
         spec = self.specs[chunk.spec]
         if spec.space is None:
-            return Part(searched=chunk.length, reasons=Counter({spec.refused or "": chunk.length}))
+            return FindPart(searched=chunk.length, reasons=Counter({spec.refused or "": chunk.length}))
         indices = self._indices(spec, chunk)
         costs, numbers = spec.space.terms.at(indices)
         if spec.cache is not None:
@@ -98,7 +250,7 @@ class Work(msgspec.Struct, frozen=True):
             )
 
         found = totals(costs, self.dtype, self.on)
-        return selected(found, Reasons(numbers, spec.space.reasons), number, self.question)
+        return selected(found, NumberedReasons(numbers, spec.space.reasons), number, self.question)
 
     def _indices(self, spec: Specs, chunk: Chunk) -> list[Any]:
         """For every key the numbers of its values, in the configurations of a chunk."""
@@ -117,10 +269,10 @@ class Work(msgspec.Struct, frozen=True):
 
 
 # Work on chunks, in any order.
-Mapper = Callable[[Callable[[Chunk], Part], Iterable[Chunk]], Iterable[Part]]
+Mapper = Callable[[Callable[[Chunk], FindPart], Iterable[Chunk]], Iterable[FindPart]]
 
 
-class Progress(NamedTuple):
+class FindProgress(NamedTuple):
     """What is reported during a search."""
 
     said: Callable[[str], None] = lambda text: None
@@ -130,8 +282,8 @@ class Progress(NamedTuple):
 
 def find_in_ranges(
     varied: Varied, run: Run, question: Question, limit: int | None = None,
-    mapper: Mapper = map, progress: Progress = Progress(),  # noqa: B008 - immutable
-) -> Found:  # fmt: skip
+    mapper: Mapper = map, progress: FindProgress = FindProgress(),  # noqa: B008 - immutable
+) -> FindResult:  # fmt: skip
     """Which configurations fit.
 
     Args:
@@ -161,12 +313,12 @@ def find_in_ranges(
     dtype = chosen_for([base.spec], run).dtype
     question = checked_on(run.on, dtype, question)
     specs = tuple(_specs(base, varied, run, progress.said))
-    work = Work(sizes=varied.sizes, specs=specs, dtype=dtype, question=question, on=run.on)
-    part = Part()
+    work = FindWork(sizes=varied.sizes, specs=specs, dtype=dtype, question=question, on=run.on)
+    part = FindPart()
     for one in mapper(work, _chunks(varied, specs, limit if sampled else None)):
         part = merged(part, one, question)
         progress.done(part.searched, searched)
-    return _found(varied, part, run, question)
+    return _find_result(varied, part, run, question)
 
 
 def _specs(base: Loaded, varied: Varied, run: Run, said: Callable[[str], None]) -> Iterator[Specs]:
@@ -210,10 +362,10 @@ def _chunks(varied: Varied, specs: Sequence[Specs], sample: int | None) -> Itera
             yield Chunk(number, start, min(_CHUNK, own - start), sample is not None)
 
 
-def _found(varied: Varied, part: Part, run: Run, question: Question) -> Found:
+def _find_result(varied: Varied, part: FindPart, run: Run, question: Question) -> FindResult:
     on_front = {candidate.number for candidate in part.front}
 
-    def row(candidate: Candidate) -> Row:
+    def row(candidate: Candidate) -> FoundModel:
         values: list[Any] = []
         rest = candidate.number
         for variable in reversed(varied.variables):
@@ -222,9 +374,11 @@ def _found(varied: Varied, part: Part, run: Run, question: Question) -> Found:
         name = " ".join(
             f"{variable.key}={value_text(value)}" for variable, value in zip(varied.variables, values, strict=True)
         )
-        return Row(name=name, values=tuple(values), figures=candidate.figures, front=candidate.number in on_front)
+        return FoundModel(
+            name=name, values=tuple(values), figures=candidate.figures, front=candidate.number in on_front
+        )
 
-    return Found(
+    return FindResult(
         question=question,
         run=run,
         searched=part.searched,
@@ -242,3 +396,119 @@ def _found(varied: Varied, part: Part, run: Run, question: Question) -> Found:
 def value_text(value: Any) -> str:
     """A value as `--set` takes it, without spaces."""
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+# A spectrogram: not every image is a picture.
+_FOLDED: Final = "--size: it keeps one side of its image, folded into the width; give --N"
+
+
+class _CountedPreset(NamedTuple):
+    name: str
+    family: str | None
+    costs: Costs
+    refused: str | None
+
+
+def presets_of(names: Sequence[str], families: Collection[str]) -> list[str]:
+    """The presets called `names` (all, where there are none), of some families.
+
+    Raises:
+        UsageError: there is no such preset or family.
+    """
+    files = preset_files()
+    known = {file.parent.name for file in files.values()}
+    for family in families:
+        if family not in known:
+            raise UsageError(f"--family {shown(family)}: {nearest(family, known)}")
+    chosen = expanded(names) if names else list(files)
+    return [name for name in chosen if not families or _family(name) in families]
+
+
+def _family(name: str) -> str | None:
+    file = preset_files().get(name)
+    return None if file is None or is_path(name) else file.parent.name
+
+
+def find_in_gallery(names: Sequence[str], run: Run, question: Question, settings: Sequence[str] = ()) -> FindResult:
+    """Which of these presets fit.
+
+    Raises:
+        UsageError: the mode has several passes.
+        XfcostError: a spec can't be read, where it is named.
+    """
+    check_asked(run, question.budgets)
+    specs = [load(name, settings) for name in names]
+    run = with_defaults(run, [one.spec for one in specs if run.mode not in LANGUAGE_MODEL_MODES or _runs(one, run)])
+    dtype = chosen_for([], run).dtype
+    question = checked_on(run.on, dtype, question)
+    counted = [_counted_preset(loaded, run) for loaded in specs]
+    reasons = ReasonNumbers()
+    numbers = np.array([reasons.number(one.refused) for one in counted], dtype=np.int64)
+    costs = Costs(*(exact_array(column) for column in zip(*(one.costs for one in counted), strict=True)))
+    all_totals = totals(_wide(costs), dtype, run.on)
+    every = question._replace(top=max(len(names), 1))  # the report lists the first of them
+    part = selected(all_totals, NumberedReasons(numbers, reasons.texts), lambda place: place, every)
+    on_front = {candidate.number for candidate in part.front}
+
+    def row(candidate: Candidate) -> FoundModel:
+        one = counted[candidate.number]
+        return FoundModel(
+            name=one.name, family=one.family, figures=candidate.figures, front=candidate.number in on_front
+        )
+
+    rows = tuple(map(row, part.first))
+    more, less = question.front
+    return FindResult(
+        question=question,
+        run=run,
+        searched=part.searched,
+        fits=part.fits,
+        rows=rows,
+        front=tuple(map(row, part.front)),
+        left_out=tuple(left_out(part, question, row)),
+        cloud=tuple((one.figures[more], one.figures[less]) for one in rows),
+        not_fitting=tuple(_not_fitting(counted, run, question)),
+    )
+
+
+def _runs(loaded: Loaded, run: Run) -> bool:
+    """Does it run so at all? Others have no say in the default dtype."""
+    try:
+        place(loaded, run)
+    except XfcostError:
+        return False
+    return True
+
+
+def _counted_preset(loaded: Loaded, run: Run) -> _CountedPreset:
+    name = loaded.name
+    if run.size is not None and isinstance(loaded.spec.input, ImageInput) and not takes_images(loaded):
+        return _CountedPreset(name, _family(name), Costs(), _FOLDED)
+    try:
+        return _CountedPreset(name, _family(name), model_costs(loaded, run), None)
+    except XfcostError as error:
+        return _CountedPreset(name, _family(name), Costs(), message(error).replace(loaded.spec.name, "it"))
+
+
+def _wide(costs: Costs) -> Costs:
+    """The same as Python's integers, where bytes or FLOPs could pass what int64 holds."""
+    largest = {name: int(column.max()) for name, column in costs._asdict().items()}
+    fits = max(most_bytes(largest), FLOPS_PER_MAC * largest["kept_macs"]) < 2**63
+    return costs if fits else Costs(*(column.astype(object) for column in costs))
+
+
+def _not_fitting(counted: Sequence[_CountedPreset], run: Run, question: Question) -> list[NotFitting]:
+    dtype, found = chosen_for([], run).dtype, []
+    for one in counted:
+        family = one.family or ""
+        if one.refused is not None:
+            found.append(NotFitting(name=one.name, family=family, reason=one.refused))
+            continue
+        figures = figures_of(totals(one.costs, dtype, run.on))
+        over = [budget for budget in question.budgets if not budget.allows(figures[limited(budget)])]
+        if over:
+            reason = "; ".join(
+                f"{100 * budget.excess(figures[limited(budget)]):.3g} % over {budget.text()}" for budget in over
+            )
+            found.append(NotFitting(name=one.name, family=family, reason=reason, figures=figures))
+    return found

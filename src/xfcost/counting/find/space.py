@@ -1,33 +1,432 @@
 """A spec and ranges of its keys -> the costs of any of its configurations, exactly and without counting each.
 
-The units of `units` are counted one after another, each once for every combination of what it depends on: the tokens
-that enter it (a state, which units before it decide) and the values of its own keys.
+Units are counted one at a time: stem, stage entry, sub-layer, whole stage, head. What a unit costs is decided by its
+own keys and by the tokens that enter it (a state, which units before it decide), so each is counted once for every
+combination of these, by the code that places and counts a whole model. A stage whose sub-layers keep grid and width is
+a unit per sub-layer. Any other stage is one unit. A model whose parts must be looked at together (an encoder and a
+decoder of recurrent layers) is one unit.
+
+Units make tables of exact costs with an axis for every key that they depend on. A configuration's costs are one item of
+each table, added. Tables hold int64 where no sum can pass 2⁶³, and Python's integers otherwise: they are exact either
+way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from xfcost.counting.find import units
-from xfcost.counting.find.costs import Costs
-from xfcost.counting.find.reasons import ReasonNumbers
-from xfcost.counting.find.tables import Array, Term, Terms, array_of, check_cells, exact_array, joined, spread
-from xfcost.counting.find.units import ChangesShapeError, Outcome, State, Unit, touches
+from xfcost.counting.find.costs import Costs, architecture_costs, parts_costs
 from xfcost.counting.find.variables import Assigned, Variable, assigned
+from xfcost.counting.on_devices import FLOPS_PER_MAC
+from xfcost.formulas.component import Mixer, Place, Residual, SubLayer
 from xfcost.formulas.layer import Enter
-from xfcost.ledger.errors import UsageError, printable
+from xfcost.ledger.errors import UsageError, XfcostError, printable
+from xfcost.ledger.units import BYTES_PER_ELEMENT
+from xfcost.spec.architecture import LabelledPart, Part, Stream
+from xfcost.spec.block_placement import Shape
 from xfcost.spec.default_options import chosen_for
-from xfcost.spec.grammar import Spec
+from xfcost.spec.grammar import Spec, StageSpec, StreamSpec
 from xfcost.spec.inputs import streams_of
 from xfcost.spec.kinds import converted, split_path
 from xfcost.spec.load import Loaded
-from xfcost.spec.placement import Placement
+from xfcost.spec.placement import Placement, place
 from xfcost.spec.reader import YamlPath, path_text
+from xfcost.spec.reversible import is_reversible
 from xfcost.spec.run import Run
+from xfcost.spec.schedule import schedule
+
+_NUMBERS: Final = re.compile(r"\d[\d,.]*(?:[ ×x,]+\d[\d,.]*)*(?:, …)?")
+
+
+class ReasonNumbers:
+    """Numbers of reasons, in the order in which they came up; 0 is none."""
+
+    def __init__(self) -> None:
+        self.texts = [""]
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str | None) -> int:
+        """The number of the reason that `text` is, or is like."""
+        if text is None:
+            return 0
+        number = self._numbers.setdefault(_NUMBERS.sub("#", text), len(self.texts))
+        if number == len(self.texts):
+            self.texts.append(text)
+        return number
+
+
+_RESIDUAL: Final[YamlPath] = ("residual",)
+
+
+class State(NamedTuple):
+    """What enters a unit from those before it."""
+
+    shape: Shape | None = None
+    """Grid and width."""
+    memory: Shape | None = None
+    """The encoder's output."""
+    earlier: tuple[Shape, ...] = ()
+    """The shapes that leave the stages before."""
+
+
+class UnitOutcome(NamedTuple):
+    """A unit, counted with one value of each key that it reads."""
+
+    costs: Costs = Costs()
+    tables: dict[str, tuple[int, int]] = {}  # noqa: RUF012 - never written to
+    """The shared tables that it uses."""
+    state: State | None = None
+    """What leaves it; None of a unit that passes on what entered."""
+    times: dict[YamlPath, int] = {}  # noqa: RUF012 - never written to
+    """How often the blocks of a stage repeat."""
+    refused: str | None = None
+    """Why the model can't be so."""
+    invalid: bool = False
+    """Is it refused as a spec, even where a block that a short depth cuts off is?"""
+
+
+class Unit(NamedTuple):
+    """A part of the model that is counted by itself."""
+
+    reads: tuple[YamlPath, ...]
+    """The paths below which a key may change it."""
+    run: Callable[[Placement, State], UnitOutcome]
+    """Counts it in one spec, for the tokens that enter it."""
+    kinds_below: tuple[YamlPath, ...] = ()
+    """The paths below which the `kind` of a component may change it."""
+
+
+def touches(unit: Unit, path: YamlPath) -> bool:
+    """May the key at `path` change the unit?"""
+    kinds = path[-1] == "kind" and any(path[: len(above)] == above for above in unit.kinds_below)
+    return kinds or any(_below(path, above) for above in unit.reads)
+
+
+def _below(path: YamlPath, above: YamlPath) -> bool:
+    """Is `path` below another, or, of one that ends in `**.depth`, some `depth` below it?"""
+    if "**" not in above:
+        return path[: len(above)] == above
+    *start, _, name = above
+    return path[: len(start)] == tuple(start) and path[-1] == name
+
+
+class ChangesShapeError(Exception):
+    """A sub-layer changes the grid or the width, or is checked with others: its stage is one unit."""
+
+
+def message(error: XfcostError) -> str:
+    """An error without its file and line, which are the same for all configurations."""
+    text = str(error)
+    return text.partition(" ")[2] if getattr(error, "location", None) and " " in text else text
+
+
+def guarded(count: Callable[[Placement, State], UnitOutcome]) -> Callable[[Placement, State], UnitOutcome]:
+    """`count`, with an error as an outcome."""
+
+    def counted(placement: Placement, state: State) -> UnitOutcome:
+        try:
+            return count(placement, state)
+        except XfcostError as error:
+            return UnitOutcome(refused=message(error))
+
+    return counted
+
+
+def _outcome(placement: Placement, parts: Iterable[LabelledPart], state: State | None = None) -> UnitOutcome:
+    costs = parts_costs(parts, placement.run.mode, placement.run.batch, placement.chosen.dtype)
+    return UnitOutcome(costs, dict(placement.components.tables), state)
+
+
+def _labelled(placement: Placement, path: YamlPath, parts: Iterable[Part]) -> Iterator[LabelledPart]:
+    idle = placement.run.mode == "decode" and path[:1] == ("encoder",)
+    return (LabelledPart(part, "", "", idle=idle) for part in parts)
+
+
+def _stream(placement: Placement, number: int) -> StreamSpec:
+    return streams_of(placement.loaded, placement.run)[number][1]
+
+
+def whole() -> Unit:
+    """The whole model."""
+
+    def count(placement: Placement, state: State) -> UnitOutcome:
+        return UnitOutcome(architecture_costs(place(placement.loaded, placement.run)))
+
+    return Unit(((),), guarded(count))
+
+
+def stem(path: YamlPath, number: int) -> Unit:
+    """The input and the embedding layers of a stream."""
+    first = (*path, "stages", 0)
+    reads = (("input",), (*path, "input"), (*path, "embed"), (*first, "dim"), (*first, "enter"))
+
+    def count(placement: Placement, state: State) -> UnitOutcome:
+        _, parts, shape = placement.stem(path, _stream(placement, number), number)
+        memory = state.shape if number else None
+        return _outcome(placement, _labelled(placement, path, parts), State(shape, memory))
+
+    return Unit(reads, guarded(count))
+
+
+def entry(path: YamlPath, number: int, index: int) -> Unit:
+    """The layers before the first block of a stage that is counted sub-layer by sub-layer."""
+    stage_path = (*path, "stages", index)
+    reads = ((*stage_path, "enter"), (*stage_path, "dim"), (*stage_path, "residual"), _RESIDUAL)
+
+    def count(placement: Placement, state: State) -> UnitOutcome:
+        stage = _stream(placement, number).stages[index]
+        if is_reversible(placement.residual(stage_path, stage)):
+            raise ChangesShapeError
+        parts, shape = placement.entry(stage_path, stage, _entering(state), list(state.earlier))
+        return _outcome(placement, _labelled(placement, path, parts), _left(state, shape))
+
+    return Unit(reads, guarded(count))
+
+
+def _entering(state: State) -> Shape:
+    if state.shape is None:
+        raise ValueError("a stage is counted before its stem")
+    return state.shape
+
+
+def _left(state: State, shape: Shape) -> State:
+    return State(shape, state.memory, (*state.earlier, shape))
+
+
+def times(path: YamlPath, number: int, index: int) -> Unit:
+    """How often each block of a stage repeats."""
+    stage_path = (*path, "stages", index)
+    counts = ("depth", "repeat")
+
+    def count(placement: Placement, state: State) -> UnitOutcome:
+        stage = _stream(placement, number).stages[index]
+        written, order = schedule(stage_path, stage, placement.source)
+        numbers = order.counts()
+        return UnitOutcome(times={block: numbers[n] for n, (block, _) in enumerate(written)})
+
+    return Unit(tuple((*stage_path, "**", name) for name in counts), guarded(count))
+
+
+def sublayer(path: YamlPath, number: int, index: int, at: YamlPath) -> Unit:
+    """The sub-layer at the path `at`."""
+    stage_path = (*path, "stages", index)
+
+    def count(placement: Placement, state: State) -> UnitOutcome:
+        stage = _stream(placement, number).stages[index]
+        component = _component(placement.spec, at)
+        own = component.residual
+        if component.widens or (isinstance(own, Residual) and (is_reversible(own) or own.join is not None)):
+            raise ChangesShapeError
+        grid, dim = _entering(state)
+        placement.components.encoder_output = state.memory
+        where = Place(grid=grid, dim=dim, out_dim=stage.dim)
+        part = placement.components.sublayer(at, component, where, placement.residual(stage_path, stage))
+        if part is None:
+            return UnitOutcome(refused=message(placement.components.errors[0]))
+        if part.component.out(part.place) != (grid, dim):
+            raise ChangesShapeError
+        return _outcome(placement, _labelled(placement, path, [part]))
+
+    reads = (at, (*stage_path, "dim"), (*stage_path, "residual"), _RESIDUAL)
+    return Unit(reads, guarded(count))
+
+
+def _component(spec: Spec, at: YamlPath) -> SubLayer:
+    found: Any = spec
+    for step in at:
+        found = found[step] if isinstance(step, int) else getattr(found, step)
+    return found  # type: ignore[no-any-return]
+
+
+def stage(path: YamlPath, number: int, index: int) -> Unit:
+    """A whole stage."""
+    stage_path = (*path, "stages", index)
+
+    def count(placement: Placement, state: State) -> UnitOutcome:
+        stream = _stream(placement, number)
+        placement.components.encoder_output = state.memory
+        placed, shape = placement.stage(stage_path, "", stream.stages[index], _entering(state), list(state.earlier))
+        if placement.components.errors:
+            return UnitOutcome(refused=message(placement.components.errors[0]))
+        parts = Stream("", stream.input or placement.spec.input, (), (placed,)).labelled_parts()
+        idle = placement.run.mode == "decode" and path[:1] == ("encoder",)
+        return _outcome(placement, (part._replace(idle=idle) for part in parts), _left(state, shape))
+
+    return Unit((stage_path, _RESIDUAL), guarded(count))
+
+
+def head(path: YamlPath, number: int) -> Unit:
+    """The head after the last stage of the last stream."""
+
+    def count(placement: Placement, state: State) -> UnitOutcome:
+        stream = _stream(placement, number)
+        layers = [*stream.embed, *(layer for one in stream.stages for layer in one.enter)]
+        part = placement.head(stream.input or placement.spec.input, layers, _entering(state))
+        return _outcome(placement, [] if part is None else [LabelledPart(part, "", "")])
+
+    layers_of = ((*path, "embed"), (*path, "stages"))
+    return Unit((("head",), ("input",), (*path, "input")), guarded(count), kinds_below=layers_of)
+
+
+def blocks(path: YamlPath, written: StageSpec, loaded: Loaded) -> list[tuple[YamlPath, int]]:
+    """The blocks of a stage, those of a pattern that is cut off too: the path of each, and its sub-layers."""
+    if written.pattern is not None:
+        return [((*path, "pattern", number), len(block)) for number, block in enumerate(written.pattern)]
+    return [(block, len(components)) for block, components in schedule(path, written, loaded.source)[0]]
+
+
+def is_whole(loaded: Loaded, varied: Iterable[YamlPath]) -> bool:
+    """Must the model be counted as a whole: its streams are checked against each other?"""
+    spec = loaded.spec
+    if spec.encoder is None and spec.decoder is None:
+        return False
+    kinds = any(path[-1] == "kind" for path in varied)
+    return kinds or any(isinstance(one, Mixer) and one.takes_state for one in _sublayers(loaded))
+
+
+def _sublayers(loaded: Loaded) -> Iterator[SubLayer]:
+    for stream in (loaded.spec.encoder, loaded.spec.decoder):
+        for index, written in enumerate(stream.stages if stream else ()):
+            for _, components in schedule(("stages", index), written, loaded.source)[0]:
+                yield from components
+
+
+Array = Any
+"""A numpy array of whole numbers."""
+SUMMED: Final = ("params", "macs", "flops", "cache", "kept_macs", "weights_read")
+_LARGEST: Final = 2**63
+# Cells of one table: more means that too many keys meet in one part of the model.
+MOST_CELLS: Final = 2**24
+# Tables are joined up to so many cells: fewer tables are faster to add.
+_JOINED_CELLS: Final = 2**16
+
+
+class Term(NamedTuple):
+    """What one or several units add to the costs."""
+
+    axes: tuple[int, ...]
+    """The variables that it depends on, ascending."""
+    costs: Costs
+    """Of each cell."""
+    reasons: Array
+    """Of each cell: 0, or the number of the reason why it can't be."""
+
+
+class Terms(NamedTuple):
+    """All terms of a space, and what is needed to read them."""
+
+    sizes: tuple[int, ...]
+    """The number of values of every variable."""
+    terms: tuple[Term, ...]
+
+    def at(self, indices: Sequence[Array]) -> tuple[Costs, Array]:
+        """The costs of configurations, given by the number of the value of each variable; and their reasons."""
+        costs, reasons = Costs(), 0
+        for term in self.terms:
+            cells = flat_cells(indices, term.axes, self.sizes)
+            picked = [table.take(cells) for table in term.costs]
+            costs = _added(costs, Costs(*picked))
+            reasons = first_reason(reasons, term.reasons.take(cells))
+        return costs, reasons
+
+
+def flat_cells(indices: Sequence[Array], axes: Sequence[int], sizes: Sequence[int]) -> Array:
+    """The numbers of the cells of a table with these axes."""
+    cells: Any = 0
+    for axis in axes:
+        cells = cells * sizes[axis] + indices[axis]
+    return cells if axes else np.zeros(len(indices[0]) if len(indices) else 1, dtype=np.int64)
+
+
+def _added(one: Costs, other: Costs) -> Costs:
+    sums = {name: array_of(getattr(one, name) + getattr(other, name)) for name in SUMMED}
+    return Costs(**sums, attention=array_of(np.maximum(one.attention, other.attention)))
+
+
+def first_reason(one: Array, other: Array) -> Array:
+    """The reasons of the first, and where it has none those of the other."""
+    return np.where(one, one, other)
+
+
+def spread(table: Array, own: Sequence[int], axes: Sequence[int], sizes: Sequence[int]) -> Array:
+    """`table` with the axes `own`, as one with more `axes`."""
+    shaped = table.reshape([sizes[axis] if axis in own else 1 for axis in axes])
+    return np.broadcast_to(shaped, [sizes[axis] for axis in axes])
+
+
+def exact_array(values: Iterable[int]) -> Array:
+    """int64, or Python's integers where one is too large."""
+    every = list(values)
+    return np.array(every, dtype=np.int64 if max(every, default=0) < _LARGEST else object)
+
+
+def array_of(value: Any) -> Array:
+    """An array; of one without axes numpy makes a number, of Python's integers a Python integer."""
+    return np.asarray(value, dtype=object) if isinstance(value, int) else np.asarray(value)
+
+
+def check_cells(axes: Sequence[int], sizes: Sequence[int], keys: Mapping[int, str]) -> None:
+    """Refuse a table of too many cells; `keys` are the names of its axes.
+
+    Raises:
+        UsageError: it is one.
+    """
+    cells = prod(sizes[axis] for axis in axes)
+    if cells > MOST_CELLS:
+        names = ", ".join(keys[axis] for axis in axes)
+        raise UsageError(
+            f"--vary: {cells:,} combinations of {names} meet in one part of the model, more than {MOST_CELLS:,}; vary "
+            "fewer keys at once, or with longer steps"
+        )
+
+
+def joined(terms: Sequence[Term], sizes: tuple[int, ...]) -> Terms:
+    """The terms in as few tables as is fast, none of whose sums can pass the largest number that it holds."""
+    terms = _wide_enough(terms)
+    found: list[Term] = []
+    for term in sorted(terms, key=lambda one: -len(one.axes)):
+        for number, other in enumerate(found):
+            axes = tuple(sorted({*term.axes, *other.axes}))
+            if axes == other.axes or prod(sizes[axis] for axis in axes) <= _JOINED_CELLS:
+                found[number] = _join(other, term, axes, sizes)
+                break
+        else:
+            found.append(term)
+    flat = (Term(one.axes, Costs(*(table.ravel() for table in one.costs)), one.reasons.ravel()) for one in found)
+    return Terms(sizes, tuple(flat))
+
+
+def _wide_enough(terms: Sequence[Term]) -> list[Term]:
+    """Terms as Python's integers, of quantities whose sums could pass 2⁶³ (bytes and FLOPs of these too)."""
+    largest = {name: sum(int(getattr(term.costs, name).max()) for term in terms) for name in Costs._fields}
+    wide = {name for name in Costs._fields if largest[name] >= _LARGEST}
+    wide |= {"params", "cache", "attention", "weights_read"} if most_bytes(largest) >= _LARGEST else set()
+    wide |= {"kept_macs"} if FLOPS_PER_MAC * largest["kept_macs"] >= _LARGEST else set()
+    if not wide:
+        return list(terms)
+    return [
+        term._replace(costs=term.costs._replace(**{name: getattr(term.costs, name).astype(object) for name in wide}))
+        for term in terms
+    ]
+
+
+def most_bytes(largest: Mapping[str, int]) -> int:
+    """No sum of bytes is larger, where a quantity is at most `largest`."""
+    element = max(BYTES_PER_ELEMENT.values())
+    return element * (largest["params"] + largest["weights_read"] + largest["cache"]) + largest["attention"]
+
+
+def _join(one: Term, other: Term, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Term:
+    first, second = (Costs(*(spread(table, term.axes, axes, sizes) for table in term.costs)) for term in (one, other))
+    reasons = [spread(term.reasons, term.axes, axes, sizes) for term in (one, other)]
+    return Term(axes, _added(first, second), first_reason(*reasons))
+
 
 # Units are counted so many times at most; each takes about 0.1 ms.
 MOST_COUNTED: Final = 3_000_000
@@ -53,13 +452,13 @@ class _States(NamedTuple):
     states: list[State]
 
 
-class _Counted(NamedTuple):
+class _CountedUnit(NamedTuple):
     """A unit, counted for all values of some variables."""
 
     axes: tuple[int, ...]
     numbers: Array
     """Of each cell the number of its outcome; the last of them is no outcome at all."""
-    outcomes: list[Outcome]
+    outcomes: list[UnitOutcome]
 
 
 class Builder:
@@ -93,8 +492,8 @@ class Builder:
             UsageError: no cost depends on a key, or units would be counted too often.
         """
         paths = [path for one in self._assigned for *_, path in one.places]
-        if units.is_whole(self._loaded, paths):
-            self._add(self._count(units.whole(), _States((), np.zeros((), int), [State()])))
+        if is_whole(self._loaded, paths):
+            self._add(self._count(whole(), _States((), np.zeros((), int), [State()])))
         else:
             self._streams(paths)
         for path in paths:
@@ -108,13 +507,13 @@ class Builder:
         keeps = self._reads_stages() or any(path[-1] == "kind" for path in paths)
         streams = streams_of(self._loaded, self._run)
         for number, (path, stream) in enumerate(streams):
-            states = self._passed(units.stem(path, number), states)
+            states = self._passed(stem(path, number), states)
             for index in range(len(stream.stages)):
                 states = self._stage(path, number, index, states)
                 if not keeps:
                     states = states._replace(states=[state._replace(earlier=()) for state in states.states])
                 states = _merged(states)
-        self._add(self._count(units.head(streams[-1][0], len(streams) - 1), states))
+        self._add(self._count(head(streams[-1][0], len(streams) - 1), states))
 
     def _reads_stages(self) -> bool:
         streams = (stream for _, stream in streams_of(self._loaded, self._run))
@@ -129,16 +528,16 @@ class Builder:
         except ChangesShapeError:
             del self._terms[before[0] :]
             self._tables = before[1]
-            return self._passed(units.stage(path, number, index), states)
+            return self._passed(stage(path, number, index), states)
 
     def _stage_by_parts(self, path: YamlPath, number: int, index: int, states: _States) -> _States:
         written = streams_of(self._loaded, self._run)[number][1].stages[index]
-        states = self._passed(units.entry(path, number, index), states)
-        repeats = self._count(units.times(path, number, index), _States((), np.zeros((), int), [State()]))
+        states = self._passed(entry(path, number, index), states)
+        repeats = self._count(times(path, number, index), _States((), np.zeros((), int), [State()]))
         self._add(repeats)
-        for block, components in units.blocks((*path, "stages", index), written, self._loaded):
+        for block, components in blocks((*path, "stages", index), written, self._loaded):
             for component in range(components):
-                unit = units.sublayer(path, number, index, (*block, component))
+                unit = sublayer(path, number, index, (*block, component))
                 self._add(self._count(unit, states), (block, repeats))
         return states
 
@@ -153,7 +552,7 @@ class Builder:
         ]
         return _merged(_States(counted.axes, np.array(of_outcome)[counted.numbers], list(numbers)))
 
-    def _count(self, unit: Unit, states: _States) -> _Counted:
+    def _count(self, unit: Unit, states: _States) -> _CountedUnit:
         """The unit for every combination of a state that enters it and the values of its own keys."""
         own = [one for one in self._assigned if any(touches(unit, path) for *_, path in one.places)]
         self._touched |= {path for one in own for *_, path in one.places if touches(unit, path)}
@@ -169,11 +568,11 @@ class Builder:
         numbers = numbers.reshape(pairs.shape)
         if different[0] < 0:  # refused before; the place of no outcome is the last
             numbers = np.where(numbers == 0, len(outcomes), numbers - 1)
-        return _Counted(axes, numbers, [*outcomes, Outcome()])
+        return _CountedUnit(axes, numbers, [*outcomes, UnitOutcome()])
 
     def _outcomes(
         self, unit: Unit, own: Sequence[Assigned], different: Array, states: Sequence[State]
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[UnitOutcome]:
         """The unit counted once for each pair of own values and state; own values are set only when they change."""
         self._counted += len(different)
         if self._counted > MOST_COUNTED:
@@ -199,7 +598,7 @@ class Builder:
                 except msgspec.ValidationError as error:
                     refused = _grammar_message(str(error))
             yield (
-                Outcome(refused=refused, invalid=True)
+                UnitOutcome(refused=refused, invalid=True)
                 if refused
                 else unit.run(Placement(loaded, self._run, self._chosen), states[state])
             )
@@ -207,15 +606,15 @@ class Builder:
     def _with_values(self, own: Sequence[Assigned], local: int) -> Loaded:
         """The spec with these values of a unit's own keys, and the others as the spec has them."""
         for one in self._assigned:
-            for place, (container, step, _) in enumerate(one.places):
-                _put(container, step, self._given[one.number, place])
+            for at, (container, step, _) in enumerate(one.places):
+                _put(container, step, self._given[one.number, at])
         for one in reversed(own):
             local, number = divmod(local, self._sizes[one.number])
             for (container, step, _), value in zip(one.places, one.values[number], strict=True):
                 container[step] = value
         return Loaded(converted(self._data, Spec), self._data, self._loaded.source, self._loaded.name)
 
-    def _add(self, counted: _Counted, repeated: tuple[YamlPath, _Counted] | None = None) -> None:
+    def _add(self, counted: _CountedUnit, repeated: tuple[YamlPath, _CountedUnit] | None = None) -> None:
         """A term of the outcomes, each as often as its block repeats."""
         axes, numbers = counted.axes, counted.numbers
         repeats: Array = np.ones((), dtype=np.int64)

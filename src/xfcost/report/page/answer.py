@@ -8,8 +8,8 @@ from typing import Final
 
 from rich.text import Text
 
-from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.system_crossovers import MOST_PAIRED
+from xfcost.counting.comparison import Comparison
+from xfcost.counting.crossovers import MOST_PAIRED
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.comparison import Comparison
 from xfcost.counting.diagram import Diagram
 from xfcost.counting.size_forms import SizeForms
 from xfcost.ledger.roofline import Roofline

@@ -12,9 +12,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from xfcost import __version__
+from xfcost.counting.crossovers import MOST_PAIRED
 from xfcost.counting.diagram import Diagram
 from xfcost.counting.size_forms import TOTALS
-from xfcost.counting.system_crossovers import MOST_PAIRED
 from xfcost.ledger import units
 from xfcost.ledger.visible import visible
 from xfcost.report.input_description import names_text, run_text

@@ -15,7 +15,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from xfcost.counting.boxes import component_title
+from xfcost.counting.diagram import component_title
 from xfcost.formulas.component import Mixer, Residual, SubLayer
 from xfcost.formulas.conv_block import ConvBlock
 from xfcost.formulas.residual import component_rows

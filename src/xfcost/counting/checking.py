@@ -1,21 +1,27 @@
-"""What is held against a budget: a figure of a ledger, its parts, and what each operation adds to it."""
+"""A run held against its budgets: the result of `xfcost check`, and the object of `check --format json`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
-from xfcost.counting.distributed.options import MESH_OPTIONS
+import msgspec
+
+from xfcost.counting.differences import Change, change_object
+from xfcost.counting.training_plan import MESH_OPTIONS
+from xfcost.ledger import notebook
 from xfcost.ledger.budgets import BUDGETS, Budget, inference_memory
 from xfcost.ledger.distributed import DeviceMemory, Mesh
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.units import number_of
 
 _LOGITS: Final = "logits of the loss"
 
 
-class Figure(NamedTuple):
+class BudgetFigure(NamedTuple):
     """What a run costs of one quantity."""
 
     value: int
@@ -51,7 +57,7 @@ class Weight(NamedTuple):
         return self._asdict()
 
 
-def figure_of(ledger: Ledger, budget: Budget) -> Figure:
+def figure_of(ledger: Ledger, budget: Budget) -> BudgetFigure:
     """The figure that a budget limits.
 
     Raises:
@@ -60,28 +66,28 @@ def figure_of(ledger: Ledger, budget: Budget) -> Figure:
     return _FIGURES[budget.quantity](ledger, budget)
 
 
-def _work(ledger: Ledger, budget: Budget) -> Figure:
+def _work(ledger: Ledger, budget: Budget) -> BudgetFigure:
     """MACs or FLOPs of what the mode runs: a pass, a decode step, a whole generation, a training step."""
     noun, quantity = BUDGETS[budget.quantity].noun, budget.quantity
     incomplete = ledger.module is not None and not ledger.module.complete
     if ledger.training is not None:
         step = ledger.training.step
         value = step.model_flops if quantity == "flops" else step.forward_macs + step.backward_macs
-        return Figure(value, f"{noun} of a training step", None, incomplete)
+        return BudgetFigure(value, f"{noun} of a training step", None, incomplete)
     if ledger.generation is not None:
         whole = ledger.generation.with_cache
         if whole is None:
             raise UsageError(f"{budget.option}: there are no decode steps: {ledger.generation.refused}")
-        return Figure(getattr(whole, quantity), f"{noun} of a generation", None, incomplete)
+        return BudgetFigure(getattr(whole, quantity), f"{noun} of a generation", None, incomplete)
     words = f"{noun} of a decode step" if ledger.metadata.mode == "decode" else noun
-    return Figure(ledger.total(quantity) or 0, words, None, incomplete)
+    return BudgetFigure(ledger.total(quantity) or 0, words, None, incomplete)
 
 
-def _params(ledger: Ledger, budget: Budget) -> Figure:
-    return Figure(ledger.total("params") or 0, "parameters")
+def _params(ledger: Ledger, budget: Budget) -> BudgetFigure:
+    return BudgetFigure(ledger.total("params") or 0, "parameters")
 
 
-def _memory(ledger: Ledger, budget: Budget) -> Figure:
+def _memory(ledger: Ledger, budget: Budget) -> BudgetFigure:
     """Bytes of a pass, or of a training step."""
     if ledger.training is not None:
         step, plan = ledger.training.step, ledger.training.plan
@@ -97,20 +103,20 @@ def _memory(ledger: Ledger, budget: Budget) -> Figure:
             "saved activations": step.kept_bytes,
             _LOGITS: step.loss_logits_bytes,
         }
-        return Figure(step.total_with_loss_bytes, "memory of a training step", _some(parts))
+        return BudgetFigure(step.total_with_loss_bytes, "memory of a training step", _some(parts))
     memory = inference_memory(ledger)
     parts = {"weights": memory.weights, "attention matrices": memory.attention, "KV cache and state": memory.cache}
-    return Figure(memory.total, "memory", _some(parts))
+    return BudgetFigure(memory.total, "memory", _some(parts))
 
 
-def _device_memory(memory: DeviceMemory) -> Figure:
+def _device_memory(memory: DeviceMemory) -> BudgetFigure:
     parts = {
         "parameters, gradients and optimizer": memory.states,
         "saved activations": memory.activations,
         "recomputed activations": memory.recomputed,
         _LOGITS: memory.logits,
     }
-    return Figure(memory.known, "memory of a device", _some(parts), of_a_device=True)
+    return BudgetFigure(memory.known, "memory of a device", _some(parts), of_a_device=True)
 
 
 def devices_words(ledger: Ledger) -> list[str]:
@@ -132,15 +138,15 @@ def _some(parts: Mapping[str, int | None]) -> dict[str, int]:
     return {name: value for name, value in parts.items() if value}
 
 
-def _kv_cache(ledger: Ledger, budget: Budget) -> Figure:
+def _kv_cache(ledger: Ledger, budget: Budget) -> BudgetFigure:
     if ledger.cache is None:
         raise UsageError(
             f"{budget.option}: --mode {ledger.metadata.mode} keeps no cache; add --mode prefill, decode or generate"
         )
-    return Figure(ledger.cache.bytes, "KV cache and state")
+    return BudgetFigure(ledger.cache.bytes, "KV cache and state")
 
 
-_FIGURES: Final[Mapping[str, Callable[[Ledger, Budget], Figure]]] = {
+_FIGURES: Final[Mapping[str, Callable[[Ledger, Budget], BudgetFigure]]] = {
     "macs": _work,
     "flops": _work,
     "params": _params,
@@ -149,7 +155,7 @@ _FIGURES: Final[Mapping[str, Callable[[Ledger, Budget], Figure]]] = {
 }
 
 # The quantity of a diff that shows what grew.
-GROWING: Final = {
+GROWING_OF_BUDGETS: Final = {
     "macs": "macs",
     "flops": "flops",
     "params": "params",
@@ -158,10 +164,10 @@ GROWING: Final = {
 }
 
 
-def growing(figure: Figure, budget: Budget) -> str:
+def growing(figure: BudgetFigure, budget: Budget) -> str:
     """The quantity of operations that a budget is of; of memory that of its largest part."""
     if budget.quantity != "memory" or figure.largest is None:
-        return GROWING[budget.quantity]
+        return GROWING_OF_BUDGETS[budget.quantity]
     return _OF_PARTS.get(figure.largest, "params")
 
 
@@ -173,7 +179,7 @@ _OF_PARTS: Final = {
 }
 
 
-def weights(ledger: Ledger, figure: Figure, budget: Budget) -> list[Weight]:
+def weights(ledger: Ledger, figure: BudgetFigure, budget: Budget) -> list[Weight]:
     """What every operation adds to a figure; of memory to its largest part, of all devices."""
     found = list(_values(ledger, growing(figure, budget), _bytes_of_a_parameter(ledger, budget)))
     summed = budget.quantity != "memory" or figure.of_a_device
@@ -201,3 +207,113 @@ def _values(ledger: Ledger, quantity: str, param: int) -> Iterator[tuple[Operati
             value = (row.times_over(quantity) or 0) * (param if quantity == "params" else 1)
             value += (row.times_over("backward_macs") or 0) if quantity == "macs" and ledger.training else 0
         yield row, value
+
+
+Verdict = Literal["within", "over", "not known"]
+
+
+class BudgetResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure of a run held against its budget."""
+
+    budget: Budget
+    figure: BudgetFigure
+    heaviest: tuple[Weight, ...] = ()
+    """Over the budget: the operations that weigh most."""
+    grown: tuple[Change, ...] | None = None
+    """Over the budget, and compared with another run: the operations that grew; None where it wasn't."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Is it within the budget? `not known` of a lower bound that is within."""
+        if not self.budget.allows(self.figure.value):
+            return "over"
+        return "not known" if self.figure.at_least else "within"
+
+    @property
+    def difference(self) -> int:
+        """Ours less the limit: how far it is over, or negative, under."""
+        difference: int = self.figure.value - self.budget.limit
+        return difference
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of one system held against all its budgets."""
+
+    target: str
+    """As it was given."""
+    name: str
+    run: str
+    """The input and the run, in words."""
+    held: tuple[BudgetResult, ...]
+    against: str | None = None
+    """The run that it was compared with."""
+    agrees: bool = True
+    """Do the accounts agree, where a trace checked them? Else no figure is to be trusted."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def within(self) -> bool:
+        """Is every figure within its budget?"""
+        return self.agrees and all(one.verdict == "within" for one in self.held)
+
+
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Every checked run."""
+
+    checked: tuple[Checked, ...]
+
+    @property
+    def within(self) -> bool:
+        """Is everything within its budget?"""
+        return all(one.within for one in self.checked)
+
+    def __repr__(self) -> str:
+        within = sum(one.within for one in self.checked)
+        return notebook.line(self, f"{within:,} of {number_of(len(self.checked), 'target')} within budget")
+
+    def _repr_html_(self) -> str | None:
+        """The table that a notebook shows."""
+        return notebook.html(self)
+
+    def to_json(self) -> str:
+        """The JSON object of `xfcost check --format json`."""
+        return json_text({"within": self.within, "targets": [_checked_object(one) for one in self.checked]})
+
+
+def _checked_object(checked: Checked) -> dict[str, Any]:
+    return {
+        "target": checked.target,
+        "name": checked.name,
+        "run": checked.run,
+        "within": checked.within,
+        "against": checked.against,
+        "agrees": checked.agrees,
+        "budgets": [held_object(one) | _why(one) for one in checked.held],
+        "notes": list(checked.notes),
+    }
+
+
+def held_object(held: BudgetResult) -> dict[str, Any]:
+    """One budget as plain data; `difference` is ours less the limit."""
+    return {
+        "quantity": held.budget.quantity,
+        "option": held.budget.option,
+        "what": BUDGETS[held.budget.quantity].noun,
+        "ours": held.figure.value,
+        "at_least": held.figure.at_least,
+        "limit": held.budget.limit,
+        "difference": held.difference,
+        "excess": held.budget.excess(held.figure.value),
+        "verdict": held.verdict,
+    }
+
+
+def _why(held: BudgetResult) -> dict[str, Any]:
+    grown = None if held.grown is None else [change_object(change) for change in held.grown]
+    parts = None if held.figure.parts is None else dict(held.figure.parts)
+    return {"parts": parts, "heaviest": [weight.as_object() for weight in held.heaviest], "grown": grown}
+
+
+def heaviest(weights: Sequence[Weight], most: int) -> tuple[Weight, ...]:
+    """The operations that weigh most, the heaviest first."""
+    return tuple(sorted((one for one in weights if one.value), key=lambda one: -one.value)[:most])

@@ -1,26 +1,209 @@
-"""The layer-type table: complexity per layer, sequential operations and maximum path length, as printed and derived."""
+"""The layer types of Vaswani et al. 2017, Table 1: as printed, and as derived from mechanisms' formulas and patterns.
+
+Complexity per layer, sequential operations, and maximum path length: how many layers of a stack it takes until every
+token has met every other, composed from what each layer reads.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
+import numpy as np
 
-from xfcost.counting.layer_types.paths import layers_until_met, path_order
-from xfcost.counting.layer_types.types import LAYER_TYPES, LayerType, Printed, Sizes
+from xfcost.counting.reach.sets import Intervals, Relation, Sets, relation_of
 from xfcost.formulas.component import Grid, Mixer, Operation, Place, tag_of
 from xfcost.formulas.lettered import form_of
 from xfcost.formulas.polynomial import Polynomial, exact_quotient
 from xfcost.ledger import notebook
 from xfcost.ledger.units import number_of
+from xfcost.mechanisms.bytenet import ByteNet
+from xfcost.mechanisms.conv import Conv
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.local_attention import LocalAttention
+from xfcost.mechanisms.rnn import Rnn
+
+
+class LayerSizes(NamedTuple):
+    """n tokens of width d, a kernel of k and a neighbourhood of r tokens."""
+
+    n: int
+    d: int
+    k: int
+    r: int
+
+
+class Printed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the paper prints of a layer type; None where it prints nothing."""
+
+    complexity: str
+    sequential: str | None = None
+    path: str | None = None
+    where: str = "Table 1"
+
+
+class LayerType(NamedTuple):
+    """A layer type: its mechanism at some sizes, and what the paper prints."""
+
+    title: str
+    layer: Callable[[LayerSizes], Mixer]
+    printed: Printed
+    window: str = ""
+    """The paper's letter of the tokens that it reads at a time, `k` or `r`; empty where it reads all."""
+    dilated: bool = False
+    """Is each layer of a stack dilated k times as much as the one before it?"""
+
+    def stacked(self, sizes: LayerSizes, number: int) -> Mixer:
+        """Layer `number` of a stack, from 0."""
+        layer = self.layer(sizes)
+        return msgspec.structs.replace(layer, dilation=sizes.k**number) if self.dilated else layer
+
+    def width(self, sizes: LayerSizes) -> int | None:
+        """k or r; None where it reads all."""
+        return {"": None, "k": sizes.k, "r": sizes.r}[self.window]
+
+
+_CONVOLUTION: Final = "O(k·n·d²)"
+
+LAYER_TYPES: Final = (
+    LayerType(
+        "Self-attention",
+        lambda sizes: Full(heads=1, projection_bias=False),
+        Printed(complexity="O(n²·d)", sequential="O(1)", path="O(1)"),
+    ),
+    LayerType(
+        "Recurrent",
+        lambda sizes: Rnn(),
+        Printed(complexity="O(n·d²)", sequential="O(n)", path="O(n)"),
+    ),
+    LayerType(
+        "Convolutional, dilated",
+        lambda sizes: Conv(size=sizes.k, causal=True),
+        Printed(complexity=_CONVOLUTION, sequential="O(1)", path="O(logₖ(n))"),
+        window="k",
+        dilated=True,
+    ),
+    LayerType(
+        "Convolutional, contiguous",
+        lambda sizes: Conv(size=sizes.k),
+        Printed(complexity=_CONVOLUTION, sequential="O(1)", path="O(n/k)", where="§4"),
+        window="k",
+    ),
+    LayerType(
+        "Convolutional, separable",
+        lambda sizes: Conv(size=sizes.k, form="separable"),
+        Printed(complexity="O(k·n·d + n·d²)", where="§4"),
+        window="k",
+    ),
+    LayerType(
+        "Convolutional, with 1×1",
+        lambda sizes: ByteNet(size=sizes.k, causal=True),
+        Printed(complexity=_CONVOLUTION, sequential="O(1)", path="O(logₖ(n))", where="§4, its reference ByteNet"),
+        window="k",
+        dilated=True,
+    ),
+    LayerType(
+        "Self-attention, restricted",
+        lambda sizes: LocalAttention(size=sizes.r, heads=1, position="none"),
+        Printed(complexity="O(r·n·d)", sequential="O(1)", path="O(n/r)"),
+        window="r",
+    ),
+)
+
+
+# A number of tokens, and a kernel or a neighbourhood, at which a path's growth is seen: powers of the widths.
+_WIDTHS: Final = (3, 9)
+_POWERS: Final = (2, 4, 6)
+_LINEAR: Final = 1.9
+
+
+def layers_until_met(layer_type: LayerType, sizes: LayerSizes) -> int:
+    """Layers after which every token has met every other; of a causal layer, every token all before it."""
+    if layer_type.dilated:
+        return _of_growing_layers(layer_type, sizes)
+    return _of_equal_layers(layer_type.layer(sizes), sizes.n)
+
+
+def _of_growing_layers(layer_type: LayerType, sizes: LayerSizes) -> int:
+    met: Sets = Intervals.identity(sizes.n)
+    for number in range(1, sizes.n + 1):
+        met = met.union(_taps(layer_type.stacked(sizes, number - 1), sizes.n))
+        if _is_whole(met, layer_type.layer(sizes)):
+            return number
+    raise ArithmeticError(f"{layer_type.title}: {sizes.n} layers don't join all tokens")
+
+
+def _of_equal_layers(mixer: Mixer, n: int) -> int:
+    """By doubling: what 2m layers read is what m layers read of what m layers read."""
+    grid = Grid((n,))
+    relation = relation_of(_neighbours(mixer.reads(grid, token)) for token in range(n))
+    powers: list[Sets] = [Intervals.identity(n).union(relation)]
+    while not _is_whole(powers[-1], mixer):
+        if len(powers) > n:
+            raise ArithmeticError(f"{mixer.label()}: its layers don't join all tokens")
+        powers.append(powers[-1].union(_as_relation(powers[-1])))
+    met: Sets = Intervals.identity(n)
+    layers = 0
+    for power in reversed(range(len(powers) - 1)):  # the most layers that are not enough
+        more = met.union(_as_relation(powers[power]))
+        if not _is_whole(more, mixer):
+            met, layers = more, layers + 2**power
+    return layers + 1
+
+
+def _neighbours(read: Sequence[int]) -> Sequence[int]:
+    """Tokens that follow one another, as a range."""
+    return range(read[0], read[-1] + 1) if read[-1] - read[0] + 1 == len(read) else read
+
+
+def _is_whole(met: Sets, mixer: Mixer) -> bool:
+    counts = met.counts()
+    n = len(counts)
+    return bool((counts == (n if mixer.causality == "none" else np.arange(1, n + 1))).all())
+
+
+def _as_relation(met: Sets) -> Relation:
+    """What several layers read, as the pattern of one."""
+    if not isinstance(met, Intervals):
+        raise TypeError("the layers of the table read neighbours; their stacks read intervals")
+    own = np.arange(met.rows)
+    return Relation(own, met.rows, own, met.low, met.counts())
+
+
+def _taps(mixer: Mixer, n: int) -> Relation:
+    """What a dilated layer reads, each tap by itself."""
+    reads: list[Sequence[int]] = [mixer.reads(Grid((n,)), token) for token in range(n)]
+    own, ones = np.arange(n), np.ones(sum(map(len, reads)), np.int64)
+    owner = np.repeat(own, [len(read) for read in reads])
+    return Relation(own, n, owner, np.concatenate([np.asarray(read) for read in reads]), ones)
+
+
+def path_order(layer_type: LayerType, length: Callable[[LayerSizes], int]) -> str:
+    """O(…) of a path: constant, or as n, n/k or logₖ(n) where a kernel's or neighbourhood's width shortens it."""
+    narrow, wide = ([length(_at(width, 3**power)) for power in _POWERS] for width in _WIDTHS)
+    if len({*narrow, *wide}) == 1:
+        return "O(1)"
+    letter = layer_type.window
+    if narrow[-1] - narrow[-2] == narrow[-2] - narrow[-3]:  # as much more for every factor of n
+        return "O(logₖ(n))"
+    if narrow[-1] < _LINEAR * narrow[-2]:
+        raise ArithmeticError(
+            f"{layer_type.title}: paths of {narrow} layers grow neither with n nor with its logarithm"
+        )
+    return f"O(n/{letter})" if narrow[-1] > _LINEAR * wide[-1] else "O(n)"
+
+
+def _at(width: int, n: int) -> LayerSizes:
+    return LayerSizes(n, 2, width, width)
+
 
 # The paper's order of factors: k·n·d².
 _FACTORS: Final = "krnd"
 
 
-class Chain(msgspec.Struct, frozen=True, kw_only=True):
+class CriticalPath(msgspec.Struct, frozen=True, kw_only=True):
     """The longest chain of operations in a module, each of which needs the one before: `per_token`·n + `always`."""
 
     per_token: int
@@ -58,7 +241,7 @@ class LayerLine(msgspec.Struct, frozen=True, kw_only=True):
     others: str
     share: str
     """The projections' over the other MACs, as a formula."""
-    chain: Chain
+    chain: CriticalPath
     path: int
     """Sequential steps that the longest path takes: layers, times the steps of a layer that wait for one another."""
     path_order: str
@@ -100,13 +283,13 @@ class LayerTable(msgspec.Struct, frozen=True, kw_only=True):
         return notebook.html(self)
 
 
-def layer_table(sizes: Sizes, chain: Callable[[Mixer], Chain]) -> LayerTable:
+def layer_table(sizes: LayerSizes, chain: Callable[[Mixer], CriticalPath]) -> LayerTable:
     """All layer types at these sizes; `chain` runs a layer's module and gives its longest chain."""
     lines = tuple(_line(layer_type, sizes, chain) for layer_type in LAYER_TYPES)
     return LayerTable(n=sizes.n, d=sizes.d, k=sizes.k, r=sizes.r, lines=lines)
 
 
-def _line(layer_type: LayerType, sizes: Sizes, chain: Callable[[Mixer], Chain]) -> LayerLine:
+def _line(layer_type: LayerType, sizes: LayerSizes, chain: Callable[[Mixer], CriticalPath]) -> LayerLine:
     layer = layer_type.layer(sizes)
     place = Place(grid=Grid((sizes.n,)), dim=sizes.d, out_dim=sizes.d)
     rows = list(layer.operations(place))
@@ -149,7 +332,7 @@ def _share(others: Polynomial, projections: Polynomial) -> str:
     return repr(projections.times(exact_quotient(1, number), -powers))
 
 
-def _path(layer_type: LayerType, sizes: Sizes) -> int:
+def _path(layer_type: LayerType, sizes: LayerSizes) -> int:
     """Layers until all have met, times the steps of one layer."""
     place = Place(grid=Grid((sizes.n,)), dim=sizes.d, out_dim=sizes.d)
     steps = max(row.sequential for row in layer_type.layer(sizes).operations(place))
@@ -184,7 +367,7 @@ PATHS: Final = {
 }
 
 
-def closed_form(order: str, sizes: Sizes) -> int:
+def closed_form(order: str, sizes: LayerSizes) -> int:
     """The path that these formulas give."""
     if order == "O(1)":
         return 1

@@ -1,16 +1,27 @@
-"""The text of a devices.yaml -> devices: every figure with its unit checked, every error with file and line."""
+"""`h100-sxm[x8]` -> the devices of that name: shipped ones, those of the user's own devices.yaml, and this machine.
+
+Every figure's unit is checked; every error names file and line.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceSource, Figure, Link
-from xfcost.ledger.errors import SpecError, nearest, printable
-from xfcost.ledger.quantities import read_number
+from xfcost.ledger import calibration
+from xfcost.ledger.calibration import FORMAT, VERSION, Baseline, Machine
+from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceGroup, DeviceSource, Figure, Link
+from xfcost.ledger.errors import MOST_NAMES, SpecError, UsageError, near_names, nearest, printable, shown
+from xfcost.ledger.options import MOST_DEVICES
+from xfcost.ledger.quantities import read_number, whole_number
+from xfcost.ledger.roofs import roofs_of
+from xfcost.spec.files import Expected, read_file
 from xfcost.spec.reader import Source, YamlPath, read, shown_value
 
 _KEYS: Final = ("title", "vendor", "year", "memory", "bandwidth", "peaks", "link", "price_per_hour", "notes")
@@ -20,7 +31,7 @@ OWN: Final = "own"
 """The key of the source of figures in a user's file that name none."""
 
 
-class _Kind(msgspec.Struct, frozen=True):
+class _FigureKind(msgspec.Struct, frozen=True):
     """A kind of figure: its units, its bounds and an example, for messages."""
 
     what: str
@@ -31,11 +42,11 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 # Bounds refuse figures without the prefix of their unit: 989.4 in place of 989.4 TFLOP/s.
-_PEAK: Final = _Kind(
+_PEAK: Final = _FigureKind(
     "dense FLOP/s", re.compile(r"\s*(FLOP/s|FLOPS|OP/s|OPS)\s*$", re.IGNORECASE), 1e9, 1e19, "989.4 TFLOP/s or 989.4T"
 )
-_RATE: Final = _Kind("bytes per second", re.compile(r"\s*B(/s|ps)\s*$", re.IGNORECASE), 1e8, 1e16, "3350 GB/s")
-_MEMORY: Final = _Kind("bytes", re.compile(r"\s*B\s*$", re.IGNORECASE), 1e8, 1e15, "79.1 GiB or 80 GB")
+_RATE: Final = _FigureKind("bytes per second", re.compile(r"\s*B(/s|ps)\s*$", re.IGNORECASE), 1e8, 1e16, "3350 GB/s")
+_MEMORY: Final = _FigureKind("bytes", re.compile(r"\s*B\s*$", re.IGNORECASE), 1e8, 1e15, "79.1 GiB or 80 GB")
 _MEMORY_KINDS: Final = ("usable", "nominal")
 
 
@@ -133,7 +144,7 @@ class DeviceFile:
             raise self._source.error(path, f"expected a peak of one dtype or more, as in bfloat16: {_PEAK.example}")
         return {dtype: self._figure(value, (*path, dtype), _PEAK) for dtype, value in peaks.items()}
 
-    def _figure(self, given: Any, path: YamlPath, kind: _Kind) -> Figure:
+    def _figure(self, given: Any, path: YamlPath, kind: _FigureKind) -> Figure:
         """A figure as `{value, sources, note}`, or, in a user's file, its value alone."""
         parts = given if isinstance(given, dict) else {"value": given}
         known = ("value", "sources", "note", *(("kind",) if kind is _MEMORY else ()))
@@ -152,7 +163,7 @@ class DeviceFile:
         note = None if parts.get("note") is None else self._text(parts["note"], (*path, "note"))
         return Figure(value=self._value(parts.get("value"), path, kind), sources=tuple(keys), note=note)
 
-    def _value(self, given: Any, path: YamlPath, kind: _Kind) -> float:
+    def _value(self, given: Any, path: YamlPath, kind: _FigureKind) -> float:
         try:
             value = float(read_number(kind.unit.sub("", str(given)))) if not isinstance(given, bool) else 0.0
         except (ValueError, OverflowError):
@@ -219,3 +230,204 @@ class DeviceFile:
         figures = [*fields.get("peaks", {}).values(), fields.get("memory"), fields.get("bandwidth"), link and link.rate]
         known = self._sources | ({OWN: DeviceSource(title=self._name)} if self._own else {})
         return {key: known[key] for figure in figures if figure for key in figure.sources if key in known}
+
+
+THIS_MACHINE: Final = "this-machine"
+_SOURCE: Final = "calibration"
+
+
+class _Calibrated(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a calibration that a device needs; its samples are not read."""
+
+    format: str
+    version: int
+    machine: Machine
+    measured: str
+    baseline: Baseline
+
+
+def calibrated_names() -> list[str]:
+    """`this-machine` where one processor or GPU is calibrated, `this-machine-cpu` and so on where several are."""
+    kinds = list(_calibrations(calibration.folder()))
+    return [THIS_MACHINE] if len(kinds) == 1 else [f"{THIS_MACHINE}-{kind}" for kind in kinds]
+
+
+def calibrated_device(name: str) -> Device:
+    """The calibrated device of one of `names()`."""
+    kinds = _calibrations(calibration.folder())
+    kind = next(iter(kinds)) if name == THIS_MACHINE else name.removeprefix(f"{THIS_MACHINE}-")
+    found = kinds[kind]
+    latest = found[-1]
+    of_dtype = {one.machine.dtype: one for one in found}
+    memory = _memory() if kind == "cpu" else None
+    return Device(
+        name=name,
+        title=f"{latest.machine.name} ({_threads(latest.machine)})",
+        vendor="",
+        memory=memory,
+        memory_kind="physical",
+        bandwidth=_figure(latest.baseline.bytes_per_second),
+        peaks={dtype: _figure(roofs_of(one.baseline).flops_per_second) for dtype, one in of_dtype.items()},
+        notes=("peaks and bandwidth are measured, not nominal: runs can exceed them a little",),
+        sources={_SOURCE: DeviceSource(title=f"xfcost calibrate, {latest.measured}")},
+        calibrated=latest.measured,
+    )
+
+
+def _threads(machine: Machine) -> str:
+    return f"{machine.device}, {machine.threads} thread{'s' if machine.threads > 1 else ''}"
+
+
+def _figure(value: float) -> Figure:
+    return Figure(value=value, sources=(_SOURCE,))
+
+
+def _memory() -> Figure | None:
+    """The machine's memory; None where the system does not report it."""
+    try:
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+    return _figure(pages * size) if pages > 0 else None
+
+
+@cache
+def _calibrations(where: Path) -> dict[str, Sequence[_Calibrated]]:
+    """Kind of device (cpu, cuda) -> its calibrations of the most threads, the latest last; others are left out."""
+    found: dict[str, list[_Calibrated]] = {}
+    for path in sorted(where.glob("calibration-*.json")):
+        try:
+            one = msgspec.json.decode(path.read_bytes(), type=_Calibrated)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        if (one.format, one.version) == (FORMAT, VERSION):
+            found.setdefault(one.machine.device, []).append(one)
+    return {kind: _of_most_threads(several) for kind, several in found.items()}
+
+
+def _of_most_threads(several: Sequence[_Calibrated]) -> list[_Calibrated]:
+    most = max(one.machine.threads for one in several)
+    return sorted((one for one in several if one.machine.threads == most), key=lambda one: one.measured)
+
+
+_SHIPPED: Final = Path(__file__).with_name("devices.yaml")
+_GROUP: Final = re.compile(r"(?P<name>.*?[^\s\[])\s*\[?\s*[x×*]\s*(?P<count>[+-]?\d[\w.+-]*)\s*\]?", re.IGNORECASE)
+_VENDORS: Final = re.compile(r"^\s*(nvidia|amd|google|aws|geforce|instinct)\b[\s_-]*", re.IGNORECASE)
+_EXAMPLE: Final = "as in h100-sxm, or h100-sxmx8 for eight of them (`xfcost devices` lists them)"
+_EXPECTED: Final = Expected(what="a YAML file", large="a list of devices is a few pages of YAML")
+
+
+def read_devices(given: Any, option: str = "--on") -> DeviceGroup:
+    """The devices that `given` names: `h100-sxm`, `h100-sxmx8`, `h100-sxm[x8]`, `H100-SXM x8`.
+
+    Raises:
+        UsageError: there is no such device, more than one, or the count is no number of devices.
+        SpecError: the user's own file is invalid.
+    """
+    if isinstance(given, DeviceGroup):
+        return given
+    if isinstance(given, Device):
+        return DeviceGroup(device=given)
+    text = given.strip() if isinstance(given, str) else ""
+    if not text:
+        raise UsageError(f"{option} {shown(given)}: expected a device, {_EXAMPLE}")
+    if (name := _known(text)) is not None:
+        return DeviceGroup(device=device(name))
+    several = _GROUP.fullmatch(text)
+    name = _known(several["name"]) if several else None
+    if several is None or name is None:
+        raise UsageError(f"{option} {shown(given)}: {_unknown(several['name'] if several else text)}")
+    try:
+        count = whole_number(option, several["count"], least=1, most=MOST_DEVICES, example=f"{name}x8")
+    except UsageError:
+        raise UsageError(
+            f"{option} {shown(given)}: expected x1 to x{MOST_DEVICES:,} devices, as in {option} {name}x8"
+        ) from None
+    return DeviceGroup(device=device(name), count=count)
+
+
+def device_names() -> list[str]:
+    """All names: the shipped devices, the user's own, this machine."""
+    return list(dict.fromkeys([*_shipped().names, *_own_names(), *calibrated_names()]))
+
+
+def device(name: str) -> Device:
+    """The device of that full name; figures of the user's own file replace the shipped ones.
+
+    Raises:
+        SpecError: a figure of a file is invalid.
+    """
+    if name in calibrated_names():
+        return calibrated_device(name)
+    base = _shipped().device(name) if name in _shipped() else None
+    own = _own()
+    return own.device(name, base) if own is not None and name in own else base or _shipped().device(name)
+
+
+def own_file() -> Path:
+    """The user's own devices, beside the calibrations."""
+    return calibration.folder() / "devices.yaml"
+
+
+@cache
+def _shipped() -> DeviceFile:
+    return DeviceFile(_SHIPPED.read_text("utf-8"), "devices.yaml", own=False)
+
+
+def _own() -> DeviceFile | None:
+    """The user's own file; None where there is none.
+
+    Raises:
+        SpecError: it is invalid, or has a name that means several of another device.
+    """
+    path = own_file()
+    if not path.exists():
+        return None
+    own = DeviceFile(read_file(path, str(path), _EXPECTED), str(path), own=True)
+    names = [*_shipped().names, *own.names, *calibrated_names()]
+    for name in own.names:
+        if (several := _GROUP.fullmatch(name)) is not None and (one := _among(names, several["name"])) is not None:
+            raise own.bad_name(name, f"means {several['count']} of {one}; a device's name does not end in x and digits")
+    return own
+
+
+def _own_names() -> tuple[str, ...]:
+    own = _own()
+    return own.names if own is not None else ()
+
+
+def _known(text: str) -> str | None:
+    """The device that `text` names, without vendor, case, spaces and hyphens, or by words that only one has."""
+    return _among(device_names(), text)
+
+
+def _among(names: Sequence[str], text: str) -> str | None:
+    text = _VENDORS.sub("", text)
+    same = [name for name in names if _letters(name) == _letters(text)]
+    return same[0] if same else next(iter(found), None) if len(found := _with_words(text, names)) == 1 else None
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name.lower())
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[\s_-]+", name.lower()))
+
+
+def _with_words(text: str, names: Iterable[str]) -> list[str]:
+    """The names that have every word of `text`: `a100` is in four."""
+    return [name for name in names if _words(text) <= _words(name)]
+
+
+def _unknown(text: str) -> str:
+    names = device_names()
+    if text.lower().startswith(THIS_MACHINE) and not calibrated_names():
+        return "this machine is not calibrated; `xfcost calibrate` measures its peaks (a few minutes)"
+    if found := _with_words(text, names):
+        return f"which of {', '.join(found)}?"
+    near = near_names(text, names)
+    if near:
+        return f"there is no such device; did you mean {' or '.join(near)}? (`xfcost devices` lists all)"
+    listed = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
+    return f"there is no such device; expected one of {listed} (`xfcost devices` lists all)"

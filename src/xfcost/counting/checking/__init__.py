@@ -1,1 +1,0 @@
-"""A run held against its budgets."""

@@ -1,1 +1,0 @@
-"""Devices by name: shipped, of the user, and this machine."""

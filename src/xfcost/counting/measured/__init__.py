@@ -1,1 +1,0 @@
-"""Rows that `xfcost measure` kept: series over N, their slopes, ratios between them and where they cross."""

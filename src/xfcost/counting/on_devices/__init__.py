@@ -1,1 +1,0 @@
-"""A run on given devices: least time, estimate, memory."""

@@ -1,0 +1,332 @@
+"""The systems of the survey of efficient attention: each as printed, and as derived from its spec at two lengths.
+
+The order is that of all MACs of the components that mix tokens, without their projections, in letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import isqrt
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from xfcost.counting.forward import count
+from xfcost.counting.measured import Ratio, ratios
+from xfcost.counting.measured_series import METRICS, Series, grouped, identity, shared_words
+from xfcost.counting.sweep import TOKENS
+from xfcost.formulas.component import Component, ComponentError, Mixer, Place, tag_of
+from xfcost.formulas.lettered import form_of, lettered
+from xfcost.formulas.lettering import grid_in_letters
+from xfcost.ledger import notebook, units
+from xfcost.ledger.errors import UsageError, printable
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.measurements import Measurement
+from xfcost.ledger.operation import MIXINGS, Mixing, Operation
+from xfcost.ledger.units import number_of
+from xfcost.spec.architecture import Architecture, Part
+from xfcost.spec.load import Loaded, load, presets_with
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.spec.survey import ROOT_OF_TOKENS, MechanismKeys, SurveyEntry
+
+# Of log N, between no growth and any power.
+_LOG: Final = 0.01
+
+
+class MixingPart(NamedTuple):
+    """A component that mixes tokens, at its place."""
+
+    component: Component
+    place: Place
+    grows: bool
+    """Do its tokens grow with N? Latents do not."""
+
+
+def mixing_parts(small: Architecture, large: Architecture) -> list[MixingPart]:
+    """The components of an architecture that mix tokens, repeated ones once, at the smaller of two sizes."""
+    pairs = zip(_mixing(small), _mixing(large), strict=True)
+    return [
+        MixingPart(part.component, part.place, part.place.grid.total != longer.place.grid.total)
+        for part, longer in pairs
+    ]
+
+
+def _mixing(architecture: Architecture) -> Iterator[Part]:
+    for labelled in architecture.parts():
+        part = labelled.part
+        if any(row.mixes for row in part.component.operations(part.place)):
+            yield part
+
+
+def derived_order(parts: list[MixingPart]) -> str:
+    """O(…) of their MACs, with the numbers of their keys as letters."""
+    return form_of(sum(row.macs for part in parts for row in _beside_projections(part))).order()
+
+
+def with_keys(parts: list[MixingPart], keys: MechanismKeys) -> list[MixingPart]:
+    """The parts with other values of the mechanism's keys, in every mixer that has them.
+
+    Raises:
+        UsageError: no mixer has them.
+    """
+    changed = [_with_keys(part, keys) for part in parts]
+    if keys and all(new is old for new, old in zip(changed, parts, strict=True)):
+        raise UsageError(f"survey: expected keys of one of its mechanisms, got {', '.join(keys)}")
+    return changed
+
+
+def growth(order: str) -> float:
+    """The exponent of N in an order, printed or derived: 1.5 of `O(N√N·d)`; log N is a little above 0.
+
+    In print N_c is a compressed length, which grows with N; N_g global tokens, which do not; n is N too.
+    """
+    plain = order.replace("N_c", "N").replace("N_g", "g").replace("O(n", "O(N")
+    return max(_exponent(term) for term in plain.removeprefix("O(").removesuffix(")").split(" + "))
+
+
+def _exponent(term: str) -> float:
+    powers = {"N²": 2.0, "N√N": 1.5, "N log N": 1 + _LOG, "N": 1.0}
+    return next((power for text, power in powers.items() if text in term), 0.0)
+
+
+def _beside_projections(part: MixingPart) -> Iterator[Operation]:
+    """The rows in letters, without those that have parameters and mix no tokens."""
+    component, place = part.component.in_letters(part.place)
+    if not part.grows:
+        place = msgspec.structs.replace(place, grid=grid_in_letters(part.place.grid, "k"))
+    return (row for row in component.operations(place) if row.mixes or not row.params)
+
+
+def _with_keys(part: MixingPart, keys: MechanismKeys) -> MixingPart:
+    root = lettered(isqrt(part.place.grid.total), "N", root=2)
+    given: dict[str, Any] = {key: root if value == ROOT_OF_TOKENS else value for key, value in keys.items()}
+    if not isinstance(part.component, Mixer) or not given.keys() <= set(part.component.__struct_fields__):
+        return part
+    return part._replace(component=msgspec.structs.replace(part.component, **given))
+
+
+Answer = Literal["cached", "uncached", "approximate", "no"]
+
+# From the most that a system can do to the least.
+ANSWERS: Final[tuple[Answer, ...]] = ("cached", "uncached", "approximate", "no")
+
+
+class Decoding(NamedTuple):
+    """Whether a system decodes, and why it does not, or how."""
+
+    answer: Answer
+    reason: str | None = None
+
+
+def decoding(parts: Iterable[MixingPart]) -> Decoding:
+    """The least that any of the mixers can do: exactly causal and cached, uncached, approximate, not at all."""
+    found = [_of_one(part.component, part.place) for part in parts]
+    return max(found, key=lambda one: ANSWERS.index(one.answer))
+
+
+def _of_one(component: Component, place: Place) -> Decoding:
+    if not isinstance(component, Mixer):
+        return Decoding("no", f"{tag_of(type(component)).replace('_', ' ')} reads all tokens, later ones too")
+    refused: str | None = None
+    for causal in _causal_forms(component):
+        try:
+            causal.check(place)
+        except ComponentError as error:
+            refused = refused or str(error)
+            continue
+        return _step_of(causal, place)
+    return Decoding("no", refused or "a token reads later tokens")
+
+
+def _causal_forms(component: Mixer) -> list[Mixer]:
+    """The component exactly causal and approximately causal, as far as its keys can say so."""
+    if "causal" not in component.__struct_fields__:
+        return [component] if component.causality != "none" else []
+    forms = [msgspec.structs.replace(component, causal=value) for value in (True, "approximate")]
+    return [form for form in forms if form.causality != "none"]
+
+
+def _step_of(causal: Mixer, place: Place) -> Decoding:
+    """A causal mixer's decode step, where it has one."""
+    if causal.causality == "approximate":
+        return Decoding("approximate", getattr(causal, "leak", None))
+    try:
+        list(causal.decoding(place))
+    except ComponentError as error:
+        return Decoding("uncached", str(error))
+    return Decoding("cached")
+
+
+SHORT: Final = 4096
+LONG: Final = 65536
+# The encoder of the common family whose mixer is full attention: parameters and times are compared with it.
+FULL_ATTENTION: Final = "common-full"
+
+TimeRatio = Callable[[str], Ratio | None]
+
+
+class SurveyLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A system: what the survey prints, and what xfcost derives."""
+
+    preset: str
+    entry: SurveyEntry
+    kinds: tuple[str, ...]
+    """Kinds of the components that mix tokens."""
+    derived: str
+    otherwise: str | None
+    """The order under the entry's other keys."""
+    decoding: Decoding
+    mixing: tuple[Mixing, ...]
+    reads: tuple[str, ...]
+    """Tokens read per token, of every mixing operation with MACs."""
+    content_dependent: bool | None
+    """Are the weights of its mixing computed from the input? None where some are and some are learned and fixed."""
+    attention_bytes: dict[int, int]
+    """N -> bytes of attention matrices that are alive at once."""
+    added_params: dict[int, int]
+    """N -> parameters beyond those of the same encoder with full attention."""
+    time: Ratio | None = None
+    """Measured time over full attention's, at the largest N that both were timed at."""
+
+    @property
+    def agrees(self) -> Literal["yes", "otherwise", "no"] | None:
+        """Does the derived order grow with N as the printed one, as it stands or otherwise? None without a print."""
+        if self.entry.complexity is None:
+            return None
+        printed = growth(self.entry.complexity)
+        if printed == growth(self.derived):
+            return "yes"
+        return "otherwise" if self.otherwise is not None and printed == growth(self.otherwise) else "no"
+
+
+class Survey(NamedTuple):
+    """The lines of the table, and how their times were measured."""
+
+    lines: list[SurveyLine]
+    run: Run
+    timed: str | None = None
+
+    def __repr__(self) -> str:
+        return notebook.line(self, number_of(len(self.lines), "system"))
+
+    def _repr_html_(self) -> str | None:
+        """The tables that a notebook shows."""
+        return notebook.html(self)
+
+
+def survey_lines(run: Run, settings: Sequence[str] = (), time: TimeRatio = lambda preset: None) -> list[SurveyLine]:
+    """The lines of all presets that have one, full attention first, then class by class.
+
+    Raises:
+        XfcostError: one of `settings`, as after `--set`, fits not every system.
+    """
+    loaded = [load(name, settings) for name in presets_with("survey")]
+    full = _at_both(load(FULL_ATTENTION, settings), run)
+    lines = [_line(one, one.spec.survey, full, run, time) for one in loaded if one.spec.survey is not None]
+    return sorted(lines, key=_rank)
+
+
+def _rank(line: SurveyLine) -> tuple[bool, int, str]:
+    """Full attention, then class by class as the survey's text has them."""
+    order = ("FP", "CP", "LP", "M", "LR", "KR", "RC", "DS", "Sparse")
+    first = order.index(line.entry.classes[0]) if line.entry.classes else -1
+    return line.preset != FULL_ATTENTION, first, line.preset
+
+
+def _at_both(loaded: Loaded, run: Run) -> dict[int, Ledger]:
+    return {n: count(place(loaded, run._replace(tokens=(n,))), orders=False) for n in (SHORT, LONG)}
+
+
+def _line(loaded: Loaded, entry: SurveyEntry, full: dict[int, Ledger], run: Run, time: TimeRatio) -> SurveyLine:
+    ledgers = _at_both(loaded, run)
+    short, long = (place(loaded, run._replace(tokens=(n,))) for n in (SHORT, LONG))
+    parts = mixing_parts(short, long)
+    rows = _mixing_rows(ledgers[SHORT])
+    content = {row.content_dependent for row in rows}
+    return SurveyLine(
+        preset=loaded.name,
+        entry=entry,
+        kinds=tuple(dict.fromkeys(tag_of(type(part.component)) for part in parts)),
+        derived=derived_order(parts),
+        otherwise=derived_order(with_keys(parts, entry.otherwise.keys)) if entry.otherwise else None,
+        decoding=decoding(with_keys(parts, entry.decoder or {})),
+        mixing=tuple(kind for kind in MIXINGS if any(row.mixing == kind for row in rows)),
+        reads=tuple(dict.fromkeys(row.reads for row in rows if row.reads)),
+        content_dependent=content.pop() if len(content) == 1 else None,
+        attention_bytes={n: ledger.attention_memory()["peak"] for n, ledger in ledgers.items()},
+        added_params={n: _params(ledger) - _params(full[n]) for n, ledger in ledgers.items()},
+        time=time(loaded.name),
+    )
+
+
+def _mixing_rows(ledger: Ledger) -> Sequence[Operation]:
+    """The operations that mix tokens by MACs."""
+    return [row for row in ledger.rows if row.mixes and row.macs]
+
+
+def _params(ledger: Ledger) -> int:
+    return ledger.total("params") or 0
+
+
+def explanations(lines: Sequence[SurveyLine]) -> Iterator[tuple[str, str]]:
+    """System and text: why the order is what it is, and why it does not decode as the survey prints."""
+    for line in lines:
+        yield line.entry.system, " ".join([line.entry.note, *_decoding_text(line)])
+
+
+def _decoding_text(line: SurveyLine) -> Iterator[str]:
+    """Why a system decodes otherwise than the survey prints; nothing where it agrees."""
+    found = line.decoding
+    reason = (found.reason or "").partition(";")[0].partition("has no causal form: ")
+    why = reason[2] or reason[0]
+    if line.entry.decodes and found.answer == "no":
+        yield f"The survey prints that it decodes; this form can't: {why}."
+    if line.entry.decodes and found.answer == "approximate":
+        yield f"It decodes approximately: {why}."
+
+
+def times_over_full(rows: Sequence[Measurement], file: str) -> tuple[TimeRatio, str]:
+    """Preset -> its ratio at the largest N of both; and how the times were measured.
+
+    Raises:
+        UsageError: the file has no row of full attention, or rows of several runs of it.
+    """
+    series = [one for one in grouped(rows, TOKENS).series if one.rows]
+    full = _full(series, file)
+
+    def ratio(preset: str) -> Ratio | None:
+        points = [point for one in series if _alike(one, full, preset) for point in ratios(full, one, METRICS["time"])]
+        return max(points, key=lambda point: point.x, default=None)
+
+    words = ", ".join([*shared_words([full]), *full.configuration.settings])
+    return ratio, "; ".join([words, *_noisy(series)])
+
+
+def _noisy(series: Sequence[Series]) -> Iterator[str]:
+    """How many of the rows are noisy, where some are."""
+    rows = [row for one in series for row in one.rows]
+    if noisy := sum(row.outcome.timing is not None and row.outcome.timing.noisy is not None for row in rows):
+        yield f"noisy: {noisy} of the file's {units.number_of(len(rows), 'row')}"
+
+
+def _full(series: Sequence[Series], file: str) -> Series:
+    full = [one for one in series if one.configuration.target == FULL_ATTENTION]
+    if not full:
+        raise UsageError(
+            f"--from {file}: has no measured row of {FULL_ATTENTION}, over whose time the others' are; "
+            f"`xfcost measure {FULL_ATTENTION} common-performer --N 4096 --save {file}` writes one"
+        )
+    if len(full) > 1:
+        names = printable(", ".join(one.name for one in full), 200)
+        raise UsageError(
+            f"--from {file}: has {len(full)} series of {FULL_ATTENTION} ({names}); expected one way to "
+            "run it: measure the others into a file of their own"
+        )
+    return full[0]
+
+
+def _alike(one: Series, full: Series, preset: str) -> bool:
+    """Is it a series of this preset, run as full attention was?"""
+    own, beside = one.configuration, full.configuration
+    return own.target == preset and own.settings == beside.settings and identity(one.row)[1:] == identity(full.row)[1:]
