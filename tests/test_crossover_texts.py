@@ -13,8 +13,9 @@ import pytest
 
 import xfcost
 from specs import architecture_of
-from xfcost.counting.comparison import CURVES, Comparison
+from xfcost.counting.comparison import Comparison
 from xfcost.counting.forward import count
+from xfcost.counting.system import CURVES
 from xfcost.report.compare import comparison_plain
 
 WORDS = {"MACs": "macs", "mixing MACs": "mixing_macs", "attention memory": "attention_bytes"}

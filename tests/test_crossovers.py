@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 import xfcost
 from specs import counted
 from strategies import as_yaml
-from xfcost.counting.comparison import CURVES, Comparison
-from xfcost.counting.crossovers import Crossing, SearchPoints, crossings, search
+from xfcost.counting.comparison import Comparison
+from xfcost.counting.crossovers import SearchLine, SearchPoints, search
+from xfcost.counting.sweep import PossibleSizes
+from xfcost.counting.system import CURVES
 from xfcost.report.compare import comparison_plain
 
 NAT = """
@@ -168,6 +170,8 @@ def test_a_text_beside_an_image_is_looked_at_on_grids() -> None:
 # ── the search by itself ─────────────────────────────────────────────────────────────────────────────────────────────
 
 EVERY = SearchPoints(16, 4096, 2**0.25)
+LINE = SearchLine("lengths", PossibleSizes(), EVERY)
+SYSTEMS = ("first", "second")
 
 
 @given(st.integers(1, 4096), st.integers(1, 50))
@@ -178,7 +182,7 @@ def test_a_crossing_of_two_lines_is_found_to_the_point(at: int, grain: int) -> N
             return None
         return {"cost": 2 * point if which == 0 else 2 * at - 1}
 
-    orders, searched = search(costs, EVERY)
+    searched = search(costs, LINE, SYSTEMS)
     points = [point for point in range(1, 4097) if point % grain == 0]
     usable = [point for point in EVERY.numbers() if point % grain == 0]
     if searched is None:
@@ -187,17 +191,18 @@ def test_a_crossing_of_two_lines_is_found_to_the_point(at: int, grain: int) -> N
     below = [point for point in points if point < at]
     above = [point for point in points if point >= at]
     inside = searched.first < at <= searched.last
-    found = [Crossing("cost", below[-1], above[0], True)] if inside else []
-    assert list(crossings(orders)) == found
+    found = [("cost", below[-1], above[0], "first", "second")] if inside else []
+    keys = ("quantity", "last_below", "N", "cheaper_below", "cheaper_above")
+    assert [tuple(one[key] for key in keys) for one in searched.crossovers()] == found
 
 
 @given(st.integers(1, 300), st.integers(0, 4000))
 def test_the_ends_are_the_least_and_the_largest_that_fit(first: int, more: int) -> None:
     last = min(first + more, 4096)
-    orders, searched = search(lambda which, point: {"cost": which} if first <= point <= last else None, EVERY)
-    assert list(crossings(orders)) == []
-    assert all(order.cheaper == 0 for order in orders)
+    searched = search(lambda which, point: {"cost": which} if first <= point <= last else None, LINE, SYSTEMS)
     if searched is not None:
+        assert list(searched.crossovers()) == []
+        assert all(order.cheaper == "first" for order in searched.orders)
         assert (searched.first, searched.last) == (first, last)
     else:
         assert not any(first <= point <= last for point in EVERY.numbers())
@@ -206,10 +211,12 @@ def test_the_ends_are_the_least_and_the_largest_that_fit(first: int, more: int) 
 @given(st.lists(st.sampled_from([-1, 0, 1]), min_size=1, max_size=200))
 def test_every_order_is_that_of_its_points(signs: list[int]) -> None:
     points = SearchPoints(8, len(signs), 2**0.25, blocks=(32, 64, 128))
-    orders, searched = search(lambda which, point: {"cost": which * signs[point - 1]}, points)
+    line = SearchLine("lengths", PossibleSizes(), points)
+    searched = search(lambda which, point: {"cost": which * signs[point - 1]}, line, SYSTEMS)
     assert searched is not None
+    orders = searched.orders
     # The second costs more by the sign: where it is 1 the first costs less, where it is -1 the second.
-    sign = {0: 1, 1: -1, None: 0}
+    sign = {"first": 1, "second": -1, None: 0}
     for order in orders:
         assert signs[order.first - 1] == signs[order.last - 1] == sign[order.cheaper]
         assert order.first <= order.last
@@ -225,6 +232,6 @@ def test_every_order_is_that_of_its_points(signs: list[int]) -> None:
         assert before.last < after.first
     assert sum(order.points for order in orders) >= len(points.numbers())
     told = [order for order in orders if order.cheaper is not None]
-    assert [(one.before, one.after) for one in crossings(orders)] == [
+    assert [(one["last_below"], one["N"]) for one in searched.crossovers()] == [
         (before.last, after.first) for before, after in pairwise(told) if before.cheaper != after.cheaper
     ]

@@ -14,7 +14,7 @@ import pytest
 
 import xfcost
 from helpers import xf
-from xfcost.counting.on_devices import last_true
+from xfcost.counting.on_devices import largest_true
 from xfcost.ledger.achieved import reached
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import least_macs
@@ -148,8 +148,8 @@ def test_a_window_sets_no_largest_n():
 
 @pytest.mark.parametrize("last", [0, 1, 5, 41, 1000])
 def test_the_last_number_for_which_it_holds(last):
-    assert last_true(lambda number: number <= last, 7, 10**6) == last
-    assert last_true(lambda number: True, 7, 10**6) is None
+    assert largest_true(lambda number: number <= last, 7, 10**6) == last
+    assert largest_true(lambda number: True, 7, 10**6) is None
 
 
 def test_a_small_cache_turns_compute_bound_at_a_batch():

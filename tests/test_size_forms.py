@@ -6,11 +6,10 @@ import math
 
 import pytest
 
-from xfcost.counting.comparison import CURVES
 from xfcost.counting.run_options import make_run
 from xfcost.counting.size_forms import BY_KIND, OWN_OPERATIONS, TOTAL, size_forms
 from xfcost.counting.sweep import default_span, size_list
-from xfcost.counting.system import SpecSystem
+from xfcost.counting.system import CURVES, SpecSystem
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.operation import KINDS
 from xfcost.spec.load import load

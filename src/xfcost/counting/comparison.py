@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +17,7 @@ from xfcost.counting.crossovers import (
     size_crossovers,
     token_crossovers,
 )
-from xfcost.counting.system import System
+from xfcost.counting.system import GROWING, System, mixing_macs
 from xfcost.ledger import notebook
 from xfcost.ledger.accounts import TRAFFIC
 from xfcost.ledger.achieved import reached
@@ -111,27 +111,6 @@ def _searched(comparison: Comparison) -> dict[str, Any]:
 
 # Image sizes at which systems are compared: the usual ones of ImageNet models, and a detector's.
 SIZES: Final = (224, 384, 512, 1024)
-
-
-def mixing_macs(ledger: Ledger) -> int | None:
-    """MACs of all operations that mix tokens; None where that is not known of some of them."""
-    if any(row.mixing == "unknown" and row.macs for row in ledger.rows):
-        return None
-    return ledger.total("macs", lambda row: row.mixes) or 0
-
-
-CURVES: Final[dict[str, Callable[[Ledger], int | None]]] = {
-    "macs": lambda ledger: ledger.total("macs") or 0,
-    "mixing_macs": mixing_macs,
-    "attention_bytes": lambda ledger: ledger.attention_memory()["all_layers"],
-}
-
-# Quantities whose growth exponent in N is reported.
-GROWING: Final[dict[str, Callable[[Ledger], int | None]]] = {
-    **CURVES,
-    "sequential_steps": lambda ledger: ledger.metadata.sequential_steps,
-    "cache_bytes": lambda ledger: ledger.cached_bytes,
-}
 
 
 def compared(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, *, thorough: bool = True) -> Comparison:

@@ -1,195 +1,25 @@
 """Crossovers: at which N, and at which image sizes, one system becomes cheaper than another.
 
-Texts have any N (or any multiple of a chunk), images square grids, videos square grids in every time step. Some points
-are counted. Where the order differs between two neighbouring counted points, bisection locates the change. Points that
-were not counted may have another order: padding makes costs grow in steps.
+Texts have any N (or any multiple of a chunk), images square grids, videos square grids in every time step. Some of
+these points are counted. Where the order of costs differs between two neighbouring counted points, bisection locates
+the change. Points that were not counted may have another order: padding makes costs grow in steps.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, groupby, pairwise
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import combinations, groupby, pairwise, starmap
 from typing import Any, Final, Literal
 
 import msgspec
 
+from xfcost.counting.sums import last_true
+from xfcost.counting.sweep import PIXELS, TOKENS, PossibleSizes, SizeAxis
 from xfcost.counting.system import System
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.run import Run
-
-# (system, point) -> its costs; None where the system can't have that size.
-PairCosts = Callable[[int, int], dict[str, int] | None]
-# Point -> sign of the first system's cost minus the second's; None where one of them can't have that size.
-_Sign = Callable[[int], int | None]
-# The costs of both systems at one point.
-_Pair = tuple[dict[str, int], dict[str, int]]
-
-_FIRST: Final = 0
-_SECOND: Final = 1
-
-
-class CostOrder(msgspec.Struct, frozen=True):
-    """Neighbouring counted points at which the order of costs is the same."""
-
-    quantity: str
-    cheaper: int | None
-    """The system, 0 or 1, that costs less; None where both cost the same."""
-    first: int
-    last: int
-    points: int
-    """How many points were counted from `first` to `last`."""
-
-
-class Crossing(msgspec.Struct, frozen=True):
-    """A change of order: at `before` one system costs less, at `after` the other.
-
-    At counted points between the two, if there are any, both cost the same.
-    """
-
-    quantity: str
-    before: int
-    after: int
-    first_before: bool
-    """Does the first system cost less at `before`?"""
-
-
-class SearchPoints(msgspec.Struct, frozen=True):
-    """The points to count: all up to `every`, then up to `most`, each about `ratio` times the one before.
-
-    Also each of `blocks` and the point after it, where padding to whole blocks makes a step.
-    """
-
-    every: int
-    most: int
-    ratio: float
-    blocks: tuple[int, ...] = ()
-
-    def numbers(self) -> list[int]:
-        """The points, ascending."""
-        points = list(range(1, min(self.every, self.most) + 1))
-        number = float(self.every)
-        while number * self.ratio < self.most:
-            number *= self.ratio
-            points.append(round(number))
-        points += [point for block in self.blocks for point in (block, block + 1) if point <= self.most]
-        return sorted({*points, self.most})
-
-
-class SearchRange(msgspec.Struct, frozen=True):
-    """The points that were counted, of those that both systems can have."""
-
-    first: int
-    last: int
-    every: int
-    """All points up to this one were counted; 0: not even the first few."""
-    points: int
-    """How many were counted before bisection."""
-
-
-def search(costs: PairCosts, points: SearchPoints) -> tuple[list[CostOrder], SearchRange | None]:
-    """The orders of the systems 0 and 1 at the counted points, and the range; None where no point fits both.
-
-    The orders of a quantity follow each other; none extends over `SearchRange.every`.
-    """
-    pairs: dict[int, _Pair | None] = {}
-
-    def pair_at(point: int) -> _Pair | None:
-        if point not in pairs:
-            first = costs(_FIRST, point)
-            second = None if first is None else costs(_SECOND, point)
-            pairs[point] = None if first is None or second is None else (first, second)
-        return pairs[point]
-
-    candidates = points.numbers()
-    usable = [point for point in candidates if pair_at(point)]
-    start = pair_at(usable[0]) if usable else None
-    if start is None:
-        return [], None
-    usable = _with_ends(lambda point: pair_at(point) is not None, candidates, usable)
-    every = max((point for point in usable if point <= points.every), default=0)
-    signs = [(quantity, _sign_of(quantity, pair_at)) for quantity in start[_FIRST] if quantity in start[_SECOND]]
-    for _, sign in signs:
-        for low, high in pairwise(_usable(pairs)):
-            _locate_changes(sign, low, high)
-    counted = _usable(pairs)
-    orders = [order for quantity, sign in signs for order in _orders(quantity, sign, counted, every)]
-    return orders, SearchRange(usable[0], usable[-1], every, len(usable))
-
-
-def crossings(orders: Iterable[CostOrder]) -> Iterator[Crossing]:
-    """The changes of order in which the other system becomes the cheaper one."""
-    unequal = (order for order in orders if order.cheaper is not None)
-    for before, after in pairwise(unequal):
-        if before.quantity == after.quantity and before.cheaper != after.cheaper:
-            yield Crossing(before.quantity, before.last, after.first, before.cheaper == _FIRST)
-
-
-def _usable(pairs: Mapping[int, _Pair | None]) -> list[int]:
-    """The points counted so far that both systems can have, ascending."""
-    return sorted(point for point, pair in pairs.items() if pair is not None)
-
-
-def _sign_of(quantity: str, pair_at: Callable[[int], _Pair | None]) -> _Sign:
-    def sign(point: int) -> int | None:
-        pair = pair_at(point)
-        if pair is None:
-            return None
-        first, second = pair[_FIRST][quantity], pair[_SECOND][quantity]
-        return (first > second) - (first < second)
-
-    return sign
-
-
-def _locate_changes(sign: _Sign, low: int, high: int) -> None:
-    """Count points until every change of order from `low` to `high`, to a tie too, is between two neighbours."""
-    while (before := sign(low)) != sign(high):
-
-        def differs(point: int, before: int | None = before) -> bool | None:
-            after = sign(point)
-            return None if after is None else after != before
-
-        low = _bisect(differs, low, high)[1]
-
-
-def _orders(quantity: str, sign: _Sign, counted: Sequence[int], every: int) -> Iterator[CostOrder]:
-    """The orders along the counted points; an order that extends over `every` is given in two parts."""
-    cheaper = {-1: _FIRST, 0: None, 1: _SECOND}
-    for (common_sign, _), group in groupby(counted, lambda point: (sign(point), point <= every)):
-        points = list(group)
-        yield CostOrder(quantity, cheaper[common_sign or 0], points[0], points[-1], len(points))
-
-
-def _with_ends(fits: Callable[[int], bool], candidates: Sequence[int], usable: list[int]) -> list[int]:
-    """`usable` with the least and the largest point that fit, found between the last that fits and the next."""
-    below = [point for point in candidates if point < usable[0]]
-    above = [point for point in candidates if point > usable[-1]]
-    least = _bisect(fits, below[-1], usable[0])[1] if below else usable[0]
-    largest = _bisect(lambda point: not fits(point), usable[-1], above[0])[0] if above else usable[-1]
-    return sorted({*usable, least, largest})
-
-
-def _bisect(holds: Callable[[int], bool | None], low: int, high: int) -> tuple[int, int]:
-    """(last point where `holds` is false, first point where it is true) between `low`, where it is false, and `high`.
-
-    Points where it is None are skipped for the nearest usable one.
-    """
-    while True:
-        middle = (low + high) // 2
-        answers = ((point, holds(point)) for point in _outwards(middle, low, high))
-        point, held = next(((point, held) for point, held in answers if held is not None), (None, None))
-        if point is None:
-            return low, high
-        low, high = (low, point) if held else (point, high)
-
-
-def _outwards(middle: int, low: int, high: int) -> Iterator[int]:
-    """`middle`, then the points nearest to it, strictly between `low` and `high`."""
-    for away in range(high - low):
-        for point in (middle - away, middle + away) if away else (middle,):
-            if low < point < high:
-                yield point
-
 
 # More systems than this are compared with the first alone, and listed one below the other in reports.
 MOST_PAIRED: Final = 4
@@ -223,6 +53,37 @@ CostsOf = Callable[[System, Run], dict[str, int] | None]
 Kind = Literal["lengths", "grids", "sizes"]
 
 
+class SearchPoints(msgspec.Struct, frozen=True):
+    """The points to count: all up to `every`, then up to `most`, each about `ratio` times the one before.
+
+    Also each of `blocks` and the point after it, where padding to whole blocks makes a step.
+    """
+
+    every: int
+    most: int
+    ratio: float
+    blocks: tuple[int, ...] = ()
+
+    def numbers(self) -> list[int]:
+        """The points, ascending."""
+        points = list(range(1, min(self.every, self.most) + 1))
+        number = float(self.every)
+        while number * self.ratio < self.most:
+            number *= self.ratio
+            points.append(round(number))
+        points += [point for block in self.blocks for point in (block, block + 1) if point <= self.most]
+        return sorted({*points, self.most})
+
+
+class SearchLine(msgspec.Struct, frozen=True):
+    """Where two systems are compared: at lengths of texts, square grids, or sides of square images."""
+
+    kind: Kind
+    sizes: PossibleSizes
+    """Point -> N or pixels."""
+    points: SearchPoints
+
+
 class NamedOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Neighbouring counted points, as N or as the side of a square image, at which the order of costs is the same."""
 
@@ -252,23 +113,29 @@ class CrossoverSearch(msgspec.Struct, frozen=True, kw_only=True):
     grain: int = 1
     """Lengths and sizes are multiples of this."""
 
+    def crossovers(self) -> Iterator[dict[str, Any]]:
+        """The changes of order in which the other system becomes the cheaper one.
+
+        Each is {quantity, systems, N or size, last_below, cheaper_below, cheaper_above}.
+        """
+        unequal = (order for order in self.orders if order.cheaper is not None)
+        for below, above in pairwise(unequal):
+            if below.quantity == above.quantity and below.cheaper != above.cheaper:
+                yield {
+                    "quantity": below.quantity,
+                    "systems": list(self.systems),
+                    "size" if self.kind == "sizes" else "N": above.first,
+                    "last_below": below.last,
+                    "cheaper_below": below.cheaper,
+                    "cheaper_above": above.cheaper,
+                }
+
 
 class Crossovers(msgspec.Struct, frozen=True):
     """The crossovers of some systems, and the searches that found them."""
 
     crossovers: tuple[dict[str, Any], ...]
     searches: tuple[CrossoverSearch, ...]
-
-
-class _SearchAxis(msgspec.Struct, frozen=True):
-    """The points of a search: 1, 2, 3, …, their N or pixels, and a run at each."""
-
-    kind: Kind
-    value: Callable[[int], int]
-    """Point -> N or pixels."""
-    run: Callable[[int], Run]
-    points: SearchPoints
-    grain: int = 1
 
 
 def pairs(systems: int) -> list[tuple[int, int]]:
@@ -290,18 +157,18 @@ def token_crossovers(
     grains = [_length_grain(one, ledger, run, costs) for one, ledger in zip(systems, ledgers, strict=True)]
     steps = [one.time_steps() for one in systems]
 
-    def axis(first: int, second: int) -> _SearchAxis:
+    def line(first: int, second: int) -> SearchLine:
         first_grain, second_grain = grains[first], grains[second]
         if first_grain and second_grain:
             grain = math.lcm(first_grain, second_grain)
             blocks = () if density == QUICK else _WHOLE_BLOCKS
             points = SearchPoints(density.texts[0], max(_MOST_TOKENS // grain, 1), density.texts[1], blocks)
-            return _tokens_axis("lengths", lambda point: point * grain, run, points, grain)
+            return SearchLine("lengths", PossibleSizes(grain=grain), points)
         times = steps[first] if steps[first] == steps[second] else 1
         points = SearchPoints(density.grids[0], math.isqrt(_MOST_TOKENS // times), density.grids[1])
-        return _tokens_axis("grids", lambda side: times * side * side, run, points)
+        return SearchLine("grids", PossibleSizes(root=2, times=times), points)
 
-    return _all_pairs(names, systems, axis, costs, lambda one: one.has_tokens)
+    return _all_pairs(names, systems, run, costs, TOKENS, line)
 
 
 def size_crossovers(
@@ -312,25 +179,9 @@ def size_crossovers(
     if len(grains) == 1 and all(one.has_tokens for one in systems):
         return Crossovers((), ())
     grain = math.lcm(*grains)
-    most = max(_MOST_SIZE // grain, 3)
-
-    def axis(_first: int, _second: int) -> _SearchAxis:
-        every, ratio = density.grids
-        return _SearchAxis(
-            "sizes",
-            lambda point: point * grain,
-            lambda point: run._replace(tokens=None, size=(point * grain, point * grain)),
-            SearchPoints(every, most, ratio),
-            grain,
-        )
-
-    return _all_pairs(names, systems, axis, costs, lambda one: one.has_images)
-
-
-def _tokens_axis(
-    kind: Kind, value: Callable[[int], int], run: Run, points: SearchPoints, grain: int = 1
-) -> _SearchAxis:
-    return _SearchAxis(kind, value, lambda point: run._replace(tokens=(value(point),), size=None), points, grain)
+    every, ratio = density.grids
+    line = SearchLine("sizes", PossibleSizes(grain=grain), SearchPoints(every, max(_MOST_SIZE // grain, 3), ratio))
+    return _all_pairs(names, systems, run, costs, PIXELS, lambda _first, _second: line)
 
 
 def _length_grain(system: System, ledger: Ledger, run: Run, costs: CostsOf) -> int | None:
@@ -342,7 +193,7 @@ def _length_grain(system: System, ledger: Ledger, run: Run, costs: CostsOf) -> i
         return None
 
     def can_be(n: int) -> bool:
-        return costs(system, run._replace(tokens=(n,), size=None)) is not None
+        return costs(system, TOKENS.run(run, n)) is not None
 
     own = next((n for n in (ledger.metadata.grid_tokens, *_LENGTHS) if can_be(n)), 1)
     divisors = (number for number in range(1, own) if own % number == 0)
@@ -352,60 +203,108 @@ def _length_grain(system: System, ledger: Ledger, run: Run, costs: CostsOf) -> i
 def _all_pairs(
     names: Sequence[str],
     systems: Sequence[System],
-    axis: Callable[[int, int], _SearchAxis],
+    run: Run,
     costs: CostsOf,
-    has_axis: Callable[[System], bool],
+    axis: SizeAxis,
+    line: Callable[[int, int], SearchLine],
 ) -> Crossovers:
-    crossovers, searches = [], []
-    for pair in pairs(len(systems)):
-        called, both = (names[pair[0]], names[pair[1]]), (systems[pair[0]], systems[pair[1]])
-        if not all(map(has_axis, both)):
-            continue
-        pair_axis = axis(*pair)
-        orders, counted = search(_costs_of(both, pair_axis, costs), pair_axis.points)
-        crossovers += [_crossover(crossing, called, pair_axis) for crossing in crossings(orders)]
-        if counted is not None:
-            searches.append(_search(counted, orders, called, pair_axis))
-    return Crossovers(tuple(crossovers), tuple(searches))
+    def of_pair(first: int, second: int) -> CrossoverSearch | None:
+        both = systems[first], systems[second]
+        if not all(one.has_tokens if axis is TOKENS else one.has_images for one in both):
+            return None
+        called = names[first], names[second]
+        return search(lambda which, x: costs(both[which], axis.run(run, x)), line(first, second), called)
+
+    searches = tuple(found for found in starmap(of_pair, pairs(len(systems))) if found is not None)
+    return Crossovers(tuple(one for found in searches for one in found.crossovers()), searches)
 
 
-def _costs_of(systems: tuple[System, System], axis: _SearchAxis, costs: CostsOf) -> PairCosts:
-    return lambda which, point: costs(systems[which], axis.run(point))
+class _Pair:
+    """The costs of both systems at points, each counted once."""
+
+    def __init__(self, costs: Callable[[int, int], dict[str, int] | None], sizes: PossibleSizes) -> None:
+        self._costs, self._sizes = costs, sizes
+        self._known: dict[int, tuple[dict[str, int], dict[str, int]] | None] = {}
+
+    def at(self, point: int) -> tuple[dict[str, int], dict[str, int]] | None:
+        """None where one of them can't have that size."""
+        if point not in self._known:
+            value = self._sizes.value(point)
+            first = self._costs(0, value)
+            second = None if first is None else self._costs(1, value)
+            self._known[point] = None if first is None or second is None else (first, second)
+        return self._known[point]
+
+    def sign(self, quantity: str, point: int) -> int | None:
+        """Of the first system's cost minus the second's."""
+        both = self.at(point)
+        if both is None:
+            return None
+        first, second = both[0][quantity], both[1][quantity]
+        return (first > second) - (first < second)
+
+    def points(self) -> list[int]:
+        """Those counted so far that both can have, ascending."""
+        return sorted(point for point, both in self._known.items() if both is not None)
 
 
-def _search(
-    counted: SearchRange, orders: Sequence[CostOrder], systems: tuple[str, str], axis: _SearchAxis
-) -> CrossoverSearch:
-    named = (
-        NamedOrder(
-            quantity=order.quantity,
-            cheaper=None if order.cheaper is None else systems[order.cheaper],
-            first=axis.value(order.first),
-            last=axis.value(order.last),
-            points=order.points,
-        )
-        for order in orders
-    )
+def search(
+    costs: Callable[[int, int], dict[str, int] | None], line: SearchLine, systems: tuple[str, str]
+) -> CrossoverSearch | None:
+    """The orders of two systems along a line; None where no point fits both.
+
+    `costs` are those of the system 0 or 1 at an N or a number of pixels; None where it can't have that size.
+    """
+    pair, candidates, value = _Pair(costs, line.sizes), line.points.numbers(), line.sizes.value
+    usable = [point for point in candidates if pair.at(point) is not None]
+    start = pair.at(usable[0]) if usable else None
+    if start is None:
+        return None
+    below = [point for point in candidates if point < usable[0]]
+    above = [point for point in candidates if point > usable[-1]]
+    least = last_true(lambda point: pair.at(point) is None, below[-1], usable[0]) + 1 if below else usable[0]
+    largest = last_true(lambda point: pair.at(point) is not None, usable[-1], above[0]) if above else usable[-1]
+    usable = sorted({*usable, least, largest})
+    every = max((point for point in usable if point <= line.points.every), default=0)
+    signs = {quantity: partial(pair.sign, quantity) for quantity in start[0] if quantity in start[1]}
+    for sign in signs.values():
+        for low, high in pairwise(pair.points()):
+            _locate_changes(sign, low, high)
+    cheaper = {-1: systems[0], 0: None, 1: systems[1]}
+    orders = []
+    for quantity, sign in signs.items():
+        # an order that extends over `every` is given in two parts
+        keys = {point: (sign(point) or 0, point <= every) for point in pair.points()}
+        for (common, _), group in groupby(keys, keys.__getitem__):
+            several = list(group)
+            ends = {"first": value(several[0]), "last": value(several[-1])}
+            orders.append(NamedOrder(quantity=quantity, cheaper=cheaper[common], **ends, points=len(several)))
     return CrossoverSearch(
         systems=systems,
-        kind=axis.kind,
-        first=axis.value(counted.first),
-        last=axis.value(counted.last),
-        every=axis.value(counted.every) if counted.every else 0,
-        points=counted.points,
-        orders=tuple(named),
-        grain=axis.grain,
+        kind=line.kind,
+        first=value(usable[0]),
+        last=value(usable[-1]),
+        every=value(every) if every else 0,
+        points=len(usable),
+        orders=tuple(orders),
+        grain=line.sizes.grain,
     )
 
 
-def _crossover(crossing: Crossing, systems: tuple[str, str], axis: _SearchAxis) -> dict[str, Any]:
-    """{quantity, systems, N or size, last_below, cheaper_below, cheaper_above}."""
-    below, above = systems if crossing.first_before else systems[::-1]
-    return {
-        "quantity": crossing.quantity,
-        "systems": list(systems),
-        "size" if axis.kind == "sizes" else "N": axis.value(crossing.after),
-        "last_below": axis.value(crossing.before),
-        "cheaper_below": below,
-        "cheaper_above": above,
-    }
+def _locate_changes(sign: Callable[[int], int | None], low: int, high: int) -> None:
+    """Count points until every change of order from `low` to `high`, to a tie too, is between two neighbours.
+
+    Bisection, which skips a point that one of the systems can't have for the nearest usable one.
+    """
+    last = sign(high)
+    while (before := sign(low)) != last:
+        end = high
+        while True:
+            middle = (low + end) // 2
+            nearest = (point for away in range(end - low) for point in dict.fromkeys((middle - away, middle + away)))
+            signs = ((point, sign(point)) for point in nearest if low < point < end)
+            point, found = next(((point, found) for point, found in signs if found is not None), (None, None))
+            if point is None:
+                break
+            low, end = (point, end) if found == before else (low, point)
+        low = end

@@ -27,7 +27,7 @@ from xfcost.ledger.units import count, number_of
 OperationPair = tuple[ReportOperation | None, ReportOperation | None]
 
 # Parts of the likeness of two branches: rows with equal figures, rows of the same name, as many blocks.
-_FIGURES, _NAMES, _TIMES = 0.55, 0.4, 0.05
+_OF_FIGURES, _OF_NAMES, _OF_TIMES = 0.55, 0.4, 0.05
 # Branches that have fewer names in common are different ones.
 _LEAST_NAMES = 0.5
 
@@ -164,7 +164,7 @@ def _likeness(one: BranchRows, other: BranchRows) -> float:
     names = _share(one.names, other.names)
     if names < _LEAST_NAMES:
         return 0.0
-    return _FIGURES * _share(one.figures, other.figures) + _NAMES * names + _TIMES * (one.times == other.times)
+    return _OF_FIGURES * _share(one.figures, other.figures) + _OF_NAMES * names + _OF_TIMES * (one.times == other.times)
 
 
 def _share(one: Counter[Any], other: Counter[Any]) -> float:

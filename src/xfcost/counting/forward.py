@@ -117,7 +117,7 @@ def with_rebuilt_note(ledger: Ledger, loaded: Loaded, architecture: Architecture
 
 
 def curve_costs(architecture: Architecture) -> dict[str, int]:
-    """The sums of `comparison.CURVES` over the rows of `count`, without making these: for searches over many sizes.
+    """The sums of `system.CURVES` over the rows of `count`, without making these: for searches over many sizes.
 
     Raises:
         UsageError: the memory level doesn't hold one tile.

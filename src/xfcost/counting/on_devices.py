@@ -11,7 +11,7 @@ import msgspec
 from xfcost.counting.decoding import cost_lengths, run_at
 from xfcost.counting.forward import count
 from xfcost.counting.saved_activations import saved_activations
-from xfcost.counting.sums import Costs, sum_over_sizes
+from xfcost.counting.sums import Costs, last_true, sum_over_sizes
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.grid import MOST_TOKENS
@@ -75,21 +75,18 @@ def _largest_tokens(need: MemoryNeed, loaded: Loaded, run: Run, architecture: Ar
         found = at(tokens)
         return found is not None and found.fits is True
 
-    largest = last_true(fits, architecture.streams[-1].grid.tokens, MOST_TOKENS)
+    largest = largest_true(fits, architecture.streams[-1].grid.tokens, MOST_TOKENS)
     return largest, largest is not None and at(largest + 1) is None
 
 
-def last_true(holds: Callable[[int], bool], start: int, most: int) -> int | None:
+def largest_true(holds: Callable[[int], bool], start: int, most: int) -> int | None:
     """The largest number for which it holds, by doubling and halving; 0 where never, None where up to `most`."""
     low, high = 0, start
     while holds(high):
         if high == most:
             return None
         low, high = high, min(2 * high, most)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    return last_true(holds, low, high)
 
 
 # Modes whose rows are those of a pass over all tokens, whose tensors are declared.
@@ -208,7 +205,7 @@ def _compute_bound_batch(single: Ledger, on: DeviceGroup) -> ComputeBoundBatch:
         moved = 0, weights + batch * cache
         return _bound(on, single.metadata.dtype, batch * flops, moved).expected_bound == "memory-bound"
 
-    last = last_true(memory_bound, 1, MOST_BATCH)
+    last = largest_true(memory_bound, 1, MOST_BATCH)
     return ComputeBoundBatch(
         batch=None if last is None else last + 1, intensity=flops / cache if cache else None, ridge_point=ridge
     )

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isqrt
 from typing import Any, Final, NamedTuple
 
-from xfcost.counting.comparison import mixing_macs
 from xfcost.counting.forward import count
-from xfcost.counting.system import SpecSystem, System
+from xfcost.counting.system import SpecSystem, System, mixing_macs
 from xfcost.formulas.exact_form import ExactForms, Form, constant
 from xfcost.formulas.lettered import LetteredInt, lettered
 from xfcost.ledger.errors import XfcostError

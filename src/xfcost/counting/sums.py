@@ -1,4 +1,4 @@
-"""Exact sums Σ costs(t) over a range of sizes, with far fewer evaluations than terms.
+"""Exact sums Σ costs(t) over a range of sizes, with far fewer evaluations than terms; the last size that fits.
 
 Costs are piecewise polynomials in t of degree 3 at most (attention: 2). A new piece begins where a window fills and
 where a length passes a power of two. Chunks and padded windows repeat with a period P: every P-th term lies on one
@@ -30,6 +30,14 @@ _MAX_PERIOD: Final = 2**24
 _MAX_WALKED: Final = 1024
 
 
+def last_true(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The last number at which it holds, by bisection between `low`, where it does, and `high`, where it doesn't."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
 def sum_over_sizes(costs: Callable[[int], Costs], first: int, last: int, lengths: Iterable[int] = ()) -> Costs:
     """Σ costs(t) for t = first … last.
 
@@ -58,7 +66,9 @@ def sum_over_sizes(costs: Callable[[int], Costs], first: int, last: int, lengths
             )
         return costs(size)
 
-    return _sum(counted, first, last, _periods(lengths))
+    factors = {length for length in lengths if length > 1}
+    periods = sorted({a * b for a in (1, *factors) for b in factors if a * b <= _MAX_PERIOD})
+    return _sum(counted, first, last, periods)
 
 
 def sum_parts(
@@ -89,12 +99,6 @@ def sum_parts(
     }
 
 
-def _periods(lengths: Iterable[int]) -> list[int]:
-    """The lengths and the products of two of them, in ascending order."""
-    factors = sorted({length for length in lengths if length > 1})
-    return sorted({a * b for a in (1, *factors) for b in factors if a * b <= _MAX_PERIOD})
-
-
 def _sum(costs: Callable[[int], Costs], first: int, last: int, periods: Sequence[int]) -> Costs:
     if last - first < _MIN_TERMS:
         return _added([costs(size) for size in range(first, last + 1)])
@@ -117,16 +121,9 @@ def _sum(costs: Callable[[int], Costs], first: int, last: int, periods: Sequence
 
 
 def _piece_end(costs: Callable[[int], Costs], first: int, last: int) -> int:
-    """The last term on the cubic through the first four, by bisection."""
+    """The last term on the cubic through the first four."""
     differences = _differences([costs(first + offset) for offset in range(4)])
-    end, beyond = 3, last - first
-    while beyond - end > 1:
-        middle = (end + beyond) // 2
-        if _extrapolated(differences, middle) == costs(first + middle):
-            end = middle
-        else:
-            beyond = middle
-    return first + end
+    return first + last_true(lambda step: _extrapolated(differences, step) == costs(first + step), 3, last - first)
 
 
 def _cubic_sum(costs: Callable[[int], Costs], first: int, last: int) -> Costs | None:

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.counting.comparison import CURVES, GROWING
 from xfcost.counting.on_devices import step_bound
-from xfcost.counting.system import SpecSystem, System, first_scores
+from xfcost.counting.sums import last_true
+from xfcost.counting.system import CURVES, GROWING, SpecSystem, System, first_scores
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SizeError, SpecError, UsageError, XfcostError
 from xfcost.ledger.grid import near_square
@@ -60,6 +60,43 @@ TOKENS: Final = SizeAxis(
 PIXELS: Final = SizeAxis(
     "--size", "side", "side of the image, pixels", ((4, "slope 4 (quadratic in N)"), (2, "slope 2 (linear in N)"))
 )
+
+
+class PossibleSizes(NamedTuple):
+    """The N or image sides that a system can have, as far as its input decides: t·(g·1)ʳ, t·(g·2)ʳ and so on."""
+
+    grain: int = 1
+    """g: pixels per token."""
+    root: int = 1
+    """r: 2 where N is the square of a side."""
+    times: int = 1
+    """t: time steps of a video, which are fixed."""
+
+    def value(self, step: int) -> int:
+        """The point number `step`."""
+        return self.times * int((step * self.grain) ** self.root)
+
+    def step(self, x: int) -> float:
+        """The number of the point `x`, between two whole ones where it is no point."""
+        return float((x / self.times) ** (1 / self.root) / self.grain)
+
+    def is_step(self, x: int) -> bool:
+        """Is `x` the point of some step?"""
+        return self.value(round(self.step(x))) == x
+
+    def includes(self, x: int) -> bool:
+        """Is `x` possible, on any grid near to a square?"""
+        whole = x % (self.grain * self.times) == 0
+        return whole and (self.root == 1 or near_square(x // self.times) is not None)
+
+
+def possible_sizes(system: System, run: Run, axis: SizeAxis) -> PossibleSizes:
+    """Those of a system on an axis."""
+    if axis is PIXELS:
+        return PossibleSizes(grain=system.pixels(run))
+    if system.axes(run) > 1:
+        return PossibleSizes(root=2, times=system.time_steps())
+    return PossibleSizes(grain=system.token_step(), times=system.time_steps())
 
 
 class CountedSweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,14 +150,19 @@ def sweep(
         SpecError: fewer than two points of the range are possible.
         UsageError: the range has fewer than two square grids or images; or sizes are given for a spec without image.
     """
-    points = points_of(system, run, axis)
-    steps = _steps(span, points, axis, system.points)
-    ledger_at = _ledger_at(system, run, axis)
-    ledgers, errors = _counted([points.value(step) for step in steps], ledger_at)
+    sizes = possible_sizes(system, run, axis)
+    steps = _steps(span, sizes, axis, system.points)
+
+    def counted(xs: Iterable[int]) -> tuple[dict[int, Ledger], dict[int, _NoSize]]:
+        return _counted(system, run, axis, xs)
+
+    ledgers, errors = counted(map(sizes.value, steps))
     beyond = [x for x in errors if x > max(ledgers, default=0)]
     if ledgers and beyond:
-        fits = max(step for step in steps if points.value(step) in ledgers)
-        ledgers |= _largest(ledger_at, fits, next(step for step in steps if step > fits), points.value)
+        fits = max(step for step in steps if sizes.value(step) in ledgers)
+        fails = next(step for step in steps if step > fits)
+        largest = sizes.value(last_true(lambda step: bool(counted([sizes.value(step)])[0]), fits, fails))
+        ledgers |= {} if largest in ledgers else counted([largest])[0]
     if len(ledgers) < 2:  # noqa: PLR2004 - a line has two ends
         raise next(iter(errors.values()))
     xs = tuple(sorted(ledgers))
@@ -137,13 +179,15 @@ def sweep(
     return counted_at(found, extra, run)
 
 
-def _counted(xs: Iterable[int], ledger_at: Callable[[int], Ledger]) -> tuple[dict[int, Ledger], dict[int, _NoSize]]:
+def _counted(
+    system: System, run: Run, axis: SizeAxis, xs: Iterable[int]
+) -> tuple[dict[int, Ledger], dict[int, _NoSize]]:
     """The ledgers at the possible points, and the errors at the others."""
     ledgers: dict[int, Ledger] = {}
     errors: dict[int, _NoSize] = {}
     for x in xs:
         try:
-            ledgers[x] = ledger_at(x)
+            ledgers[x] = system.ledger(axis.run(run, x))
         except (SpecError, SizeError) as error:
             errors[x] = error
     return ledgers, errors
@@ -176,17 +220,13 @@ def span_of(sweeps: Sequence[CountedSweep]) -> tuple[int, int]:
 
 def counted_at(each: CountedSweep, xs: Iterable[int], run: Run, *, only_squares: bool = False) -> CountedSweep:
     """The sweep with the points `xs` inside it that the system can have (of an image spec, on a square grid)."""
-    points = points_of(each.system, run, each.axis)
-    fits = points.is_step if only_squares else points.includes
+    sizes = possible_sizes(each.system, run, each.axis)
+    fits = sizes.is_step if only_squares else sizes.includes
     missing = [x for x in xs if each.xs[0] < x < each.xs[-1] and x not in each.xs and fits(x)]
-    ledgers, _ = _counted(missing, _ledger_at(each.system, run, each.axis))
+    ledgers, _ = _counted(each.system, run, each.axis, missing)
     ledgers |= dict(zip(each.xs, each.ledgers, strict=True))
     ordered = tuple(sorted(ledgers))
     return msgspec.structs.replace(each, xs=ordered, ledgers=tuple(ledgers[x] for x in ordered))
-
-
-def _ledger_at(system: System, run: Run, axis: SizeAxis) -> Callable[[int], Ledger]:
-    return lambda x: system.ledger(axis.run(run, x))
 
 
 def _between(whole: CountedSweep, low: int, high: int) -> CountedSweep:
@@ -197,81 +237,31 @@ def _between(whole: CountedSweep, low: int, high: int) -> CountedSweep:
     return msgspec.structs.replace(whole, xs=xs, ledgers=ledgers, skipped=skipped, ended=None)
 
 
-class PossibleSizes(NamedTuple):
-    """The possible points of a system: t·(g·1)ʳ, t·(g·2)ʳ and so on."""
-
-    grain: int = 1
-    """g: pixels per token."""
-    root: int = 1
-    """r: 2 where N is the square of a side."""
-    times: int = 1
-    """t: time steps of a video, which are fixed."""
-
-    def value(self, step: int) -> int:
-        """The point number `step`."""
-        return self.times * int((step * self.grain) ** self.root)
-
-    def is_step(self, x: int) -> bool:
-        """Is `x` the point of some step?"""
-        return self.value(round((x // self.times) ** (1 / self.root) / self.grain)) == x
-
-    def includes(self, x: int) -> bool:
-        """Is `x` possible, on any grid near to a square?"""
-        whole = x % (self.grain * self.times) == 0
-        return whole and (self.root == 1 or near_square(x // self.times) is not None)
-
-
-def points_of(system: System, run: Run, axis: SizeAxis) -> PossibleSizes:
-    """The possible points of a system on an axis, as far as its input decides."""
-    if axis is PIXELS:
-        return PossibleSizes(grain=system.pixels(run))
-    if system.axes(run) > 1:
-        return PossibleSizes(root=2, times=system.time_steps())
-    return PossibleSizes(grain=system.token_step(), times=system.time_steps())
-
-
-def _steps(span: tuple[int, int], points: PossibleSizes, axis: SizeAxis, most: int) -> list[int]:
+def _steps(span: tuple[int, int], sizes: PossibleSizes, axis: SizeAxis, most: int) -> list[int]:
     """The numbers of points in `span`, in about equal ratios, at `most` so many.
 
     Raises:
         UsageError: there are fewer than two.
     """
-    grain = points.grain * points.times
+    grain = sizes.grain * sizes.times
     low, high = -(-span[0] // grain), span[1] // grain
-    if points.root > 1:
+    if sizes.root > 1:
         low, high = math.isqrt(low - 1) + 1, math.isqrt(high)
-    if low >= high:
-        near = [points.value(number) for number in (max(low - 1, 1), max(low, high) + 1)]
-        raise UsageError(
-            f"{axis.option} {span[0]}:{span[1]}: {_kind(points, axis, grain)}, and there are fewer than two "
-            f"in this range; try {axis.option} {near[0]}:{near[1]}"
-        )
-    ratio = high / low
-    return sorted({round(low * ratio ** (number / (most - 1))) for number in range(most)})
-
-
-def _kind(points: PossibleSizes, axis: SizeAxis, grain: int) -> str:
-    """What a system is swept over, where that is not every N."""
-    if axis is TOKENS and points.root == 1:
-        return f"it runs at multiples of {grain}"
-    squares = "square grids" if points.times == 1 else f"{points.times} square grids each"
-    kinds = squares if axis is TOKENS else f"images whose sides are multiples of {grain} pixels"
-    return f"image specs are swept over {kinds}"
-
-
-def _largest(
-    ledger_at: Callable[[int], Ledger], fits: int, fails: int, value: Callable[[int], int]
-) -> dict[int, Ledger]:
-    """The largest possible point between step `fits` and the impossible step `fails`, with its ledger."""
-    best: dict[int, Ledger] = {}
-    while fails - fits > 1:
-        middle = (fits + fails) // 2
-        try:
-            best = {value(middle): ledger_at(value(middle))}
-            fits = middle
-        except (SpecError, SizeError):
-            fails = middle
-    return best
+    if low < high:
+        ratio = high / low
+        return sorted({round(low * ratio ** (number / (most - 1))) for number in range(most)})
+    if axis is PIXELS:
+        kind = f"image specs are swept over images whose sides are multiples of {grain} pixels"
+    elif sizes.root == 1:
+        kind = f"it runs at multiples of {grain}"
+    else:
+        squares = "square grids" if sizes.times == 1 else f"{sizes.times} square grids each"
+        kind = f"image specs are swept over {squares}"
+    near = [sizes.value(number) for number in (max(low - 1, 1), max(low, high) + 1)]
+    raise UsageError(
+        f"{axis.option} {span[0]}:{span[1]}: {kind}, and there are fewer than two in this range; "
+        f"try {axis.option} {near[0]}:{near[1]}"
+    )
 
 
 def slope(tokens: Sequence[float], values: Sequence[float | None]) -> float | None:
@@ -325,9 +315,6 @@ def traced(ledger: Ledger, quantity: str) -> int | None:
     return ledger.total(f"traced_{quantity}")
 
 
-_LINE = 2
-
-
 class SharedPoints(NamedTuple):
     """A sweep, counted also at the points that it shares with others, and where it is measured."""
 
@@ -337,23 +324,22 @@ class SharedPoints(NamedTuple):
 
 def shared_points(sweeps: Sequence[CountedSweep], run: Run, most: int) -> list[SharedPoints]:
     """At most `most` points that all sweeps have, and the ends of each; without common ones, points of its own."""
-    points = [points_of(one.system, run, one.axis) for one in sweeps]
+    sizes = [possible_sizes(one.system, run, one.axis) for one in sweeps]
+
+    def has(one: CountedSweep, its: PossibleSizes, x: int) -> bool:
+        return x in one.xs or (one.xs[0] < x < one.xs[-1] and x not in one.skipped and its.is_step(x))
+
     every = sorted({x for one in sweeps for x in one.xs})
-    pairs = list(zip(sweeps, points, strict=True))
-    common = thinned([x for x in every if all(_has(one, its, x) for one, its in pairs)], most)
-    return [_chosen(counted_at(one, common, run, only_squares=True), one, common, most) for one in sweeps]
-
-
-def _has(one: CountedSweep, points: PossibleSizes, x: int) -> bool:
-    inside = one.xs[0] < x < one.xs[-1] and x not in one.skipped
-    return x in one.xs or (inside and points.is_step(x))
-
-
-def _chosen(counted: CountedSweep, own: CountedSweep, common: Sequence[int], most: int) -> SharedPoints:
-    shared = [x for x in common if x in counted.xs]
-    if len(shared) < _LINE:
-        return SharedPoints(counted, tuple(thinned(own.xs, most)))
-    return SharedPoints(counted, tuple(sorted({*shared, own.xs[0], own.xs[-1]})))
+    common = thinned([x for x in every if all(has(*one, x) for one in zip(sweeps, sizes, strict=True))], most)
+    found = []
+    for one in sweeps:
+        counted = counted_at(one, common, run, only_squares=True)
+        shared = {x for x in common if x in counted.xs}
+        if len(shared) < 2:  # noqa: PLR2004 - a line has two ends
+            found.append(SharedPoints(counted, tuple(thinned(one.xs, most))))
+        else:
+            found.append(SharedPoints(counted, tuple(sorted({*shared, one.xs[0], one.xs[-1]}))))
+    return found
 
 
 # Points on either side of a target that are tried: some systems can have every other one, or every 32nd.
@@ -389,15 +375,15 @@ def measured_grids(
     """
     targets = targets_of(span, number)
     spacing = targets[1] / targets[0] if len(targets) > 1 else 1.0
-    points = [points_of(one, run, axis) for one in systems]
+    sizes = [possible_sizes(one, run, axis) for one in systems]
     chosen: list[list[int]] = [[] for _ in targets]
     grids: dict[int, MeasuredSizes] = {}
     # those with the fewest possible points first: the others can follow them
-    for system in sorted(range(len(systems)), key=lambda at: (-points[at].root, -points[at].grain * points[at].times)):
+    for system in sorted(range(len(systems)), key=lambda at: (-sizes[at].root, -sizes[at].grain * sizes[at].times)):
         grid, error = MeasuredSizes({}, {}), None
         for at, target in enumerate(targets):
-            near = _near_target(points[system], target, span, spacing)
-            shared = [x for x in chosen[at] if points[system].includes(x)]
+            near = _near_target(sizes[system], target, span, spacing)
+            shared = [x for x in chosen[at] if sizes[system].includes(x)]
             x, why = _possible([*shared, *near], systems[system], run, axis)
             if x is None:
                 error = error or why
@@ -406,18 +392,25 @@ def measured_grids(
                 grid.points[at] = x
                 chosen[at].append(x)
         if not grid.points:
-            raise error or _none(systems[system].name, points[system], axis, span)
+            own, text = sizes[system], f"{span[0]}:{span[1]}" if span[0] < span[1] else f"{span[0]}"
+            kinds = "square grids" if own.root > 1 else f"multiples of {own.grain * own.times:,}"
+            below = math.floor(own.step(span[0]))
+            closest = sorted({own.value(max(step, 1)) for step in (below, below + 1)})
+            raise error or UsageError(
+                f"{axis.option} {text}: {systems[system].name} is measured at {kinds}, and there is none; the nearest "
+                f"are {' and '.join(f'{x:,}' for x in closest)}"
+            )
         grids[system] = grid
     return [grids[system] for system in range(len(systems))]
 
 
-def _near_target(points: PossibleSizes, target: int, span: tuple[int, int], spacing: float) -> list[int]:
-    """The possible points that are nearer to `target` than to its neighbours, the nearest first."""
-    step = round((target / points.times) ** (1 / points.root) / points.grain)
-    around = map(points.value, range(max(step - _MOST_STEPS, 1), step + _MOST_STEPS + 1))
+def _near_target(sizes: PossibleSizes, target: int, span: tuple[int, int], spacing: float) -> list[int]:
+    """The possible sizes that are nearer to `target` than to its neighbours, the nearest first."""
+    step = round(sizes.step(target))
+    around = map(sizes.value, range(max(step - _MOST_STEPS, 1), step + _MOST_STEPS + 1))
     reach = math.log(spacing) / 2
     distances = {x: abs(math.log(x / target)) for x in around if span[0] <= x <= span[1]}
-    if points.includes(target):  # also where it is no square
+    if sizes.includes(target):  # also where it is no square
         distances.setdefault(target, reach)
     return sorted((x for x in distances if distances[x] <= reach), key=distances.__getitem__)
 
@@ -427,38 +420,15 @@ def _possible(xs: Sequence[int], system: System, run: Run, axis: SizeAxis) -> tu
     error: XfcostError | None = None
     for x in xs:
         try:
-            _check(system, axis.run(run, x))
+            if isinstance(system, SpecSystem):
+                place(system.loaded, axis.run(run, x))
+            else:
+                system.ledger(axis.run(run, x))
         except (SpecError, UsageError, SizeError) as refused:
             error = error or refused
         else:
             return x, None
     return None, error
-
-
-def _check(system: System, run: Run) -> None:
-    """Refuse a run that the system can't have."""
-    if isinstance(system, SpecSystem):
-        place(system.loaded, run)
-    else:
-        system.ledger(run)
-
-
-def _none(name: str, points: PossibleSizes, axis: SizeAxis, span: tuple[int, int]) -> UsageError:
-    """The error of a system without any point in the span."""
-    grain = points.grain * points.times
-    kinds = "square grids" if points.root > 1 else f"multiples of {grain:,}"
-    text = f"{span[0]}:{span[1]}" if span[0] < span[1] else f"{span[0]}"
-    near = sorted({points.value(max(at, 1)) for at in _around(points, span[0])})
-    return UsageError(
-        f"{axis.option} {text}: {name} is measured at {kinds}, and there is none; the nearest are "
-        f"{' and '.join(f'{x:,}' for x in near)}"
-    )
-
-
-def _around(points: PossibleSizes, x: int) -> tuple[int, int]:
-    """The steps below and above `x`."""
-    below = math.floor((x / points.times) ** (1 / points.root) / points.grain)
-    return below, below + 1
 
 
 # Lengths, and sides of grids, between one and twice it.
@@ -498,10 +468,7 @@ def _round(first: int, last: int, between: int) -> Iterator[int]:
     yield from {first, last} if first <= last else ()
     step = 1
     while step * between <= last:
-        yield from (number for number in _octave(step, between) if first <= number <= last)
+        # the multiples of `step` up to twice as many as `between`; of 1 all
+        octave = (step * digits for digits in range(between if step > 1 else 1, 2 * between))
+        yield from (number for number in octave if first <= number <= last)
         step *= 2
-
-
-def _octave(step: int, between: int) -> Iterator[int]:
-    """The multiples of `step` up to twice as many as `between`; of 1 all."""
-    return (step * digits for digits in range(between if step > 1 else 1, 2 * between))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Protocol
+from collections.abc import Callable, Hashable
+from typing import Final, Protocol
 
 import msgspec
 
 from xfcost.counting.forward import count, curve_costs
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.operation import Operation
 from xfcost.spec.inputs import image_size_for_grid, sized_inputs, takes_images, time_steps
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
@@ -49,7 +48,7 @@ class System(Protocol):
         """Its rows, counted, without orders."""
 
     def costs(self, run: Run) -> tuple[int, dict[str, int]]:
-        """N and the figures of `comparison.CURVES`."""
+        """N and the figures of `CURVES`."""
 
     def input_key(self, run: Run) -> Hashable:
         """The same for all runs that give it the same input."""
@@ -155,11 +154,29 @@ def first_scores(ledger: Ledger) -> int | None:
     for row in ledger.rows:
         if row.attention_entries and layer in (None, row.component):
             if ledger.module is None:
-                layer, scores = row.component, scores + _of_one_head(row, ledger.metadata.batch)
+                heads = (row.heads or 1) * ledger.metadata.batch
+                layer, scores = row.component, scores + row.attention_entries // heads
             elif row.core is not None:
                 layer, scores = row.component, scores + int(row.core.queries * row.core.keys)
     return scores or None
 
 
-def _of_one_head(row: Operation, batch: int) -> int:
-    return row.attention_entries // ((row.heads or 1) * batch)
+def mixing_macs(ledger: Ledger) -> int | None:
+    """MACs of all operations that mix tokens; None where that is not known of some of them."""
+    if any(row.mixing == "unknown" and row.macs for row in ledger.rows):
+        return None
+    return ledger.total("macs", lambda row: row.mixes) or 0
+
+
+CURVES: Final[dict[str, Callable[[Ledger], int | None]]] = {
+    "macs": lambda ledger: ledger.total("macs") or 0,
+    "mixing_macs": mixing_macs,
+    "attention_bytes": lambda ledger: ledger.attention_memory()["all_layers"],
+}
+
+# Quantities whose growth exponent in N is reported.
+GROWING: Final[dict[str, Callable[[Ledger], int | None]]] = {
+    **CURVES,
+    "sequential_steps": lambda ledger: ledger.metadata.sequential_steps,
+    "cache_bytes": lambda ledger: ledger.cached_bytes,
+}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
-from xfcost.counting.comparison import GROWING
 from xfcost.counting.size_forms import TOTAL, row_figures
+from xfcost.counting.system import GROWING
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Mixing

@@ -9,8 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from xfcost.counting.comparison import CURVES
-from xfcost.counting.system import Grown, first_scores
+from xfcost.counting.system import CURVES, Grown, first_scores
 from xfcost.ledger.errors import SizeError, UsageError, XfcostError, shown
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.ledger import Ledger
