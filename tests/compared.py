@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cases import CASES
 from cases.base import Case
+from references import FILES
 from references.plain import Options, Place, Weights
 from xfcost.formulas.component import Mixer, tag_of
 
@@ -29,9 +30,10 @@ GIVEN = {
 
 
 def reference_of(mechanism: type[Mixer]) -> Callable[..., Tensor]:
-    """The slow reference of a mechanism: `reference` of its file."""
-    file = importlib.import_module(f"references.{mechanism.__module__.rpartition('.')[2]}")
-    return file.reference
+    """The slow reference of a mechanism: the function of its name."""
+    files = (importlib.import_module(f"references.{file}") for file in FILES)
+    (found,) = (getattr(file, name) for file in files if hasattr(file, name := tag_of(mechanism)))
+    return found
 
 
 def options_of(component: msgspec.Struct, **more: Any) -> Options:

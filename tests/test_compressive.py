@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from compared import given, options_of
-from references.compressive import compressed
-from references.relative import with_memory
+from references.attention import compressed_once, with_memory
 from strategies import placed
 from test_relative import noise, spot
 from whole_probe import probe
@@ -48,12 +47,12 @@ def by_algorithm_1(component: Compressive, module: nn.Module, segments: tuple[Te
     answers = []
     for number, x_BND in enumerate(segments):
         if number == 0:  # what the module finds before a text: zeros were evicted
-            new = compressed(options, weights, torch.zeros_like(x_BND))
+            new = compressed_once(options, weights, torch.zeros_like(x_BND))
             slots = torch.cat([slots, new], 1)[:, -component.compressed_memory :]
         answers.append(with_memory(options, weights, x_BND, torch.cat([slots, memory], dim=1)))
         kept = torch.cat([memory, x_BND], dim=1)
         evicted, memory = kept[:, :tokens], kept[:, tokens:]
-        slots = torch.cat([slots, compressed(options, weights, evicted)], dim=1)[:, -component.compressed_memory :]
+        slots = torch.cat([slots, compressed_once(options, weights, evicted)], dim=1)[:, -component.compressed_memory :]
     return answers
 
 

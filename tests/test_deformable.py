@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from cases.base import Case
-from cases.deformable import several
+from cases.chosen import several
 from specs import architecture_of, counted
 from test_against_transformers import put, weights_of
 from test_every_mechanism import example, make

@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cases import CASES
 from cases.base import DIM, MEMORY, SPEC_DIM, Case
-from cases.window import kept
+from cases.local import kept
 from compared import answers_of, scattered
 from growth import exponent, orders_at
 from modules import Holder

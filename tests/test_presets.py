@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from published import PUBLISHED
-from published.judged import MILLION, Judgement, Off, PartOf, RoundedDown, Without
+from published import MILLION, PUBLISHED, Judgement, Off, PartOf, RoundedDown, Without
 from specs import architecture_of, counted
 from tiers import tiered_presets
 from xfcost.counting.forward import count

@@ -14,7 +14,7 @@ from torch.nn import functional
 from bert import put_joined
 from cases.base import Case
 from compared import given, referred
-from references.spatial_reduction import windows
+from references.local import windows
 from refused import refusals
 from specs import architecture_of, counted
 from test_against_transformers import CLASSES, EPS, compare, ours_of, put, same_totals, take, theirs_of, weights_of

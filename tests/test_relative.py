@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from compared import given, options_of
-from references.relative import with_memory
+from references.attention import with_memory
 from specs import counted
 from strategies import counted_spec, placed
 from whole_probe import probe

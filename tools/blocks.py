@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shlex
 import subprocess
@@ -63,6 +64,14 @@ def contents(path: str) -> None:
     """A file of this repository, YAML or Python."""
     language = {".yaml": "yaml", ".py": "python"}[Path(path).suffix]
     cog.outl(f"\n```{language}\n" + Path(path).read_text(encoding="utf-8").rstrip() + "\n```\n")
+
+
+def definition(path: str, name: str) -> None:
+    """A function or a constant of a Python file of this repository."""
+    text = Path(path).read_text(encoding="utf-8")
+    statements = (ast.get_source_segment(text, one) for one in ast.parse(text).body)
+    (found,) = (one for one in statements if one.startswith((f"def {name}(", f"{name} = ")))
+    cog.outl(f"\n```python\n{found}\n```\n")
 
 
 def output(arguments: str) -> str:

@@ -15,8 +15,8 @@ import math
 import torch
 from torch import Tensor
 
-from references.inducing import multihead
-from references.local_relation import reference as mixer
+from references import local
+from references.attention import multihead
 from references.plain import ACTS, Options, Place, Weights, layer_norm, linear, normed, numbered, spots
 
 # From the last axis of the grid backwards.
@@ -216,7 +216,7 @@ def dense(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor
 
 def local_relation(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     """The mixer of that name, then a norm and an activation."""
-    y = mixer(options, place, weights.inner, x)
+    y = local.local_relation(options, place, weights.inner, x)
     return ACTS[options.act](normed(options.norm, weights.norm, y))
 
 

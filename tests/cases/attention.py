@@ -1,0 +1,416 @@
+"""Attention over all tokens, and what stands for it at less cost, under the contract."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
+from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
+from xfcost.formulas.position_buckets import Buckets
+from xfcost.ledger.grid import Grid
+from xfcost.mechanisms.class_attention import ClassAttention
+from xfcost.mechanisms.compressed import Compressed
+from xfcost.mechanisms.compressive import Compressive
+from xfcost.mechanisms.cross import Cross
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.funnel import Funnel
+from xfcost.mechanisms.inducing import Inducing
+from xfcost.mechanisms.kernel import Kernel
+from xfcost.mechanisms.low_rank import LowRank
+from xfcost.mechanisms.mla import Mla
+from xfcost.mechanisms.nystrom import Nystrom
+from xfcost.mechanisms.relative import Relative
+from xfcost.mechanisms.synthesizer import Synthesizer
+
+PLAIN = (
+    Full(heads=2),
+    Full(heads=3, causal=True),
+    Full(heads=1, head_dim=5, projection_bias=False),
+    Full(heads=2, output_projection=False),
+    Full(heads=2, projection_bias=False, output_bias=True),
+    Full(heads=6, kv_heads=2, scaled=False),
+    Full(heads=3, kv_heads=1, causal=True, projection_bias=False),
+    Full(heads=3, value_dim=5),
+    Full(heads=3, head_dim=4, value_dim=2, causal=True),
+    Full(heads=6, kv_heads=2, value_dim=3, causal=True, output_bias=False),
+)
+TALKING = (  # a linear map of n·n pairs has ⌊n²/n⌋ rows: no closed form of torch's
+    Full(heads=3, talking_heads=True),
+    Full(heads=2, head_dim=4, talking_heads=True, position="rope", projection_bias=False),
+    Full(heads=3, value_dim=4, talking_heads=True),
+)
+# Their tables are as long as the input.
+POSITIONED = (
+    Full(heads=3, position="rope"),
+    Full(heads=3, kv_heads=1, causal=True, position="rope", output_bias=False, head_dim=4),
+    Full(heads=4, head_dim=4, kv_heads=2, causal=True, position="rope", rope_base=50.0),
+    Full(heads=4, head_dim=4, value_dim=3, kv_heads=2, causal=True, position="rope"),
+    Full(heads=6, kv_heads=3, causal=True, position="alibi"),
+    Full(heads=2, value_dim=4, causal=True, position="alibi"),
+    Full(heads=2, bias=Buckets(count=8, distance=20), scaled=False),
+    Full(heads=4, kv_heads=2, head_dim=3, causal=True, bias=Buckets(count=6, distance=9)),
+)
+
+
+@st.composite
+def any_full(draw: st.DrawFn) -> Full:
+    heads = draw(HEADS)
+    causal = draw(st.none() | st.booleans())
+    position = draw(st.sampled_from(["none", "rope", *(["alibi"] if causal else [])]))
+    count = draw(st.integers(4, 40))
+    biased = position != "alibi" and draw(st.booleans())
+    if not causal and draw(st.booleans()):
+        values = draw(st.none() | st.integers(1, 64))
+        return Full(heads=heads, causal=causal, position=position, talking_heads=True, value_dim=values)
+    return Full(
+        heads=heads,
+        kv_heads=draw(st.none() | st.sampled_from([few for few in range(1, heads + 1) if heads % few == 0])),
+        head_dim=draw(st.none() | st.integers(1, 64)),
+        value_dim=draw(st.none() | st.integers(1, 64)),
+        causal=causal,
+        position=position,
+        rope_base=draw(st.sampled_from([10000.0, 500000.0])),
+        scaled=draw(st.booleans()),
+        bias=Buckets(count=count, distance=draw(st.integers(count, 300))) if biased else None,
+        projection_bias=draw(st.booleans()),
+        output_bias=draw(st.none() | st.booleans()),
+    )
+
+
+FULL = MechanismCase(
+    component=Full,
+    examples=(*PLAIN, *TALKING, *POSITIONED),
+    components=any_full(),
+    symbolic=PLAIN,
+)
+
+
+@st.composite
+def any_mla(draw: st.DrawFn) -> Mla:
+    return Mla(
+        heads=draw(HEADS),
+        kv_rank=draw(st.integers(1, 40)),
+        q_rank=draw(st.none() | st.integers(1, 40)),
+        rope_dim=2 * draw(st.integers(1, 9)),
+        head_dim=draw(st.none() | st.integers(1, 40)),
+        value_dim=draw(st.none() | st.integers(1, 40)),
+        causal=draw(st.none() | st.booleans()),
+        rope_base=draw(st.sampled_from([10000.0, 50.0])),
+        projection_bias=draw(st.booleans()),
+    )
+
+
+MLA = MechanismCase(
+    component=Mla,
+    examples=(
+        Mla(heads=2, kv_rank=4, rope_dim=2),
+        Mla(heads=3, kv_rank=5, rope_dim=4, q_rank=3, causal=True),
+        Mla(heads=2, kv_rank=3, rope_dim=2, q_rank=4, head_dim=5, value_dim=3, causal=True, projection_bias=True),
+        Mla(heads=1, kv_rank=7, rope_dim=6, value_dim=4, rope_base=50.0),
+    ),
+    components=any_mla(),
+)
+
+
+CROSS_EXAMPLES = (
+    Cross(heads=2),
+    Cross(heads=3, head_dim=4, projection_bias=False),
+    Cross(heads=2, head_dim=5, projection_bias=False, scaled=False),
+    Cross(heads=3, value_dim=5),
+    Cross(heads=2, head_dim=4, value_dim=1, projection_bias=False),
+)
+
+CROSS = MechanismCase(
+    component=Cross,
+    examples=CROSS_EXAMPLES,
+    components=st.builds(
+        Cross,
+        heads=HEADS,
+        head_dim=st.none() | st.integers(1, 64),
+        value_dim=st.none() | st.integers(1, 64),
+        projection_bias=st.booleans(),
+        scaled=st.booleans(),
+    ),
+    memory=True,
+    symbolic=CROSS_EXAMPLES,
+)
+
+
+CLASS_ATTENTION_EXAMPLES = (
+    ClassAttention(heads=2),
+    ClassAttention(heads=3, projection_bias=False),
+    ClassAttention(heads=1, head_dim=5),
+)
+# Nothing but the class token beside one place, oblong, prime; two and three special tokens.
+CLASS_ATTENTION_GRIDS = (
+    Grid((1,), 1),
+    Grid((1, 1), 1),
+    Grid((5,), 1),
+    Grid((1, 4), 2),
+    Grid((7, 9), 1),
+    Grid((13, 13), 3),
+    Grid((2, 3, 4), 1),
+)
+
+CLASS_ATTENTION = MechanismCase(
+    component=ClassAttention,
+    examples=CLASS_ATTENTION_EXAMPLES,
+    components=st.builds(
+        ClassAttention,
+        heads=HEADS,
+        head_dim=st.none() | st.integers(1, 64),
+        causal=st.none() | st.just(value=False),
+        projection_bias=st.booleans(),
+    ),
+    growth=lambda component: (Grid((6,), 1), Grid((12,), 1)),
+    grids=CLASS_ATTENTION_GRIDS,
+    class_token=True,
+)
+
+
+RELATIVE = MechanismCase(
+    component=Relative,
+    examples=(
+        Relative(heads=2, causal=True, memory=3),
+        Relative(heads=3, projection_bias=True),
+        Relative(heads=1, head_dim=4, causal=True, memory=7, memory_queries=True),
+        Relative(heads=2, memory=2),
+    ),
+    components=st.builds(
+        Relative,
+        heads=HEADS,
+        head_dim=st.none() | st.integers(1, 64),
+        causal=st.none() | st.booleans(),
+        projection_bias=st.booleans(),
+        memory=st.integers(0, 9),
+        memory_queries=st.booleans(),
+        share=st.sampled_from([None, "biases"]),
+    ),
+    grids=(*SEQUENCES[:-1], Grid((2, 2), 1)),
+)
+
+
+COMPRESSIVE = MechanismCase(
+    component=Compressive,
+    examples=(
+        Compressive(heads=2, causal=True, memory=4, compressed_memory=3, compression=2),
+        Compressive(heads=3, causal=True, compressed_memory=2, compression=3, function="mean"),
+        Compressive(heads=1, memory=2, compressed_memory=5, compression=1, function="max", projection_bias=True),
+    ),
+    components=st.builds(
+        Compressive,
+        heads=HEADS,
+        causal=st.none() | st.booleans(),
+        memory=st.integers(0, 9),
+        compressed_memory=st.integers(1, 9),
+        compression=st.integers(1, 5),
+        function=st.sampled_from(["conv", "mean", "max"]),
+    ),
+    grids=SEQUENCES[:-1],
+)
+
+
+FUNNEL = MechanismCase(
+    component=Funnel,
+    examples=(
+        Funnel(heads=2, token_types=True),
+        Funnel(heads=3, stride=2, spacing=2),
+        Funnel(heads=1, head_dim=4, stride=2, truncate_seq=False, token_types=True, pool="max", projection_bias=False),
+        Funnel(heads=2, stride=2, pool_q_only=False),
+        Funnel(heads=2, stride=2, separate_cls=False),
+    ),
+    components=st.builds(
+        Funnel,
+        heads=HEADS,
+        stride=st.sampled_from([1, 2]),
+        pool=st.sampled_from(["mean", "max"]),
+        pool_q_only=st.booleans(),
+        separate_cls=st.booleans(),
+        truncate_seq=st.booleans(),
+        token_types=st.booleans(),
+        spacing=st.integers(1, 4),
+        projection_bias=st.booleans(),
+    ),
+    grids=SEQUENCES[:-1],
+    sides=st.integers(1, 40).map(lambda n: (n,)),
+)
+
+
+INDUCING_EXAMPLES = (
+    Inducing(heads=2, points=3),
+    Inducing(heads=3, points=1, norm="none", output_projection=False),
+    Inducing(heads=1, points=4, induce="attention", head_dim=5, projection_bias=False),
+)
+
+INDUCING = MechanismCase(
+    component=Inducing,
+    examples=INDUCING_EXAMPLES,
+    components=st.builds(
+        Inducing,
+        heads=HEADS,
+        head_dim=st.none() | st.integers(1, 64),
+        causal=st.none() | st.just(value=False),
+        projection_bias=st.booleans(),
+        points=st.integers(1, 99),
+        induce=st.sampled_from(["mab", "attention"]),
+        norm=st.sampled_from(["layer_norm", "none"]),
+    ),
+    symbolic=INDUCING_EXAMPLES,
+)
+
+
+@st.composite
+def any_compressed(draw: st.DrawFn) -> Compressed:
+    compression, causal = draw(st.integers(1, 6)), draw(st.none() | st.booleans())
+    return Compressed(
+        heads=draw(HEADS),
+        compression=compression,
+        kernel=draw(st.none() | st.integers(compression, 9)),
+        groups=draw(st.sampled_from([1, 2, 3])),
+        causal=causal,
+        null_key=draw(st.booleans()) or bool(causal),
+        projection_bias=draw(st.booleans()),
+    )
+
+
+COMPRESSED = MechanismCase(
+    rows=Rows(grids=lambda component: (Grid((6 * component.compression,)), Grid((12 * component.compression,)))),
+    component=Compressed,
+    examples=(
+        Compressed(heads=2, causal=True),
+        Compressed(heads=3, compression=2, kernel=5, groups=3, causal=True, projection_bias=False),
+        Compressed(heads=2, compression=4, null_key=False),
+        Compressed(heads=2, compression=2, function="mean"),
+        Compressed(heads=1, head_dim=16, function="max", kernel=4, causal=True),
+    ),
+    components=any_compressed(),
+    growth=lambda component: (Grid((2 * component.compression,)), Grid((4 * component.compression,))),
+    # One token, two, a prime, whole blocks and not, a class token and a grid's tokens in raster order.
+    grids=(*(Grid((n,)) for n in (1, 2, 5, 12)), Grid((2, 3), 1)),
+    sides=st.lists(st.integers(1, 40), min_size=1, max_size=2).map(tuple),
+    length=7,
+)
+
+
+LOW_RANK_EXAMPLES = (
+    LowRank(heads=2, rank=4),
+    LowRank(heads=3, rank=1, share="none"),
+    LowRank(heads=1, head_dim=5, rank=7, share="key_value", projection_bias=False),
+)
+
+LOW_RANK = MechanismCase(
+    component=LowRank,
+    examples=LOW_RANK_EXAMPLES,
+    components=st.builds(
+        LowRank,
+        heads=HEADS,
+        head_dim=st.none() | st.integers(1, 64),
+        rank=st.integers(1, 99),
+        share=st.sampled_from(["none", "headwise", "key_value", "layerwise"]),
+        projection_bias=st.booleans(),
+    ),
+    grids=SEQUENCES,
+)
+
+
+NYSTROM_EXAMPLES = (
+    Nystrom(heads=2, landmarks=4, conv=3),
+    Nystrom(heads=3, landmarks=2, conv=None, iterations=2),
+    Nystrom(heads=1, head_dim=5, landmarks=5, conv=7, projection_bias=False),
+)
+
+NYSTROM = MechanismCase(
+    component=Nystrom,
+    examples=NYSTROM_EXAMPLES,
+    components=st.builds(
+        Nystrom,
+        heads=HEADS,
+        head_dim=st.none() | st.integers(1, 64),
+        landmarks=st.integers(1, 99),
+        conv=st.none() | st.integers(0, 9).map(lambda half: 2 * half + 1),
+        iterations=st.integers(1, 9),
+        projection_bias=st.booleans(),
+    ),
+    growth=lambda component: (Grid((2 * component.landmarks,)), Grid((4 * component.landmarks,))),
+    grids=SEQUENCES,
+)
+
+
+KERNEL_EXAMPLES = (
+    Kernel(heads=2),
+    Kernel(heads=3, features=RandomFeatures(count=4)),
+    Kernel(heads=2, causal=True, chunk=4),
+    Kernel(heads=1, head_dim=3, causal=True, form="parallel", features=RandomFeatures(count=4, function="relu")),
+    Kernel(heads=2, causal=True, form="chunked", chunk=3, features=RandomFeatures(count=7)),
+    Kernel(heads=2, causal=True, form="recurrent", features=RandomFeatures(count=5), projection_bias=False),
+)
+
+
+@st.composite
+def any_kernel(draw: st.DrawFn) -> Kernel:
+    causal = draw(st.none() | st.booleans())
+    form = draw(st.sampled_from([None, "parallel", "chunked", "recurrent"])) if causal else None
+    chunked = causal and form in (None, "chunked")
+    return Kernel(
+        heads=draw(HEADS),
+        head_dim=draw(st.none() | st.integers(1, 64)),
+        causal=causal,
+        form=form,
+        chunk=draw(st.none() | st.integers(1, 9)) if chunked else None,
+        features=draw(
+            st.just(EluPlusOne())
+            | st.builds(RandomFeatures, count=st.integers(1, 99), function=st.sampled_from(["softmax", "relu"]))
+        ),
+        projection_bias=draw(st.booleans()),
+    )
+
+
+KERNEL = MechanismCase(
+    rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
+    component=Kernel,
+    examples=KERNEL_EXAMPLES,
+    components=any_kernel(),
+    growth=lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
+    grids=SEQUENCES,
+    fused=False,
+    symbolic=KERNEL_EXAMPLES[:2],
+)
+
+
+# 24 before 13: of a prime number of tokens both factors' orders are one.
+SYNTHESIZER_GRIDS = tuple(Grid((n,)) for n in (1, 2, 5, 8, 24, 13))
+SYNTHESIZER_EXAMPLES = (
+    Synthesizer(heads=2),
+    Synthesizer(heads=3, form="factorized_dense", causal=True, projection_bias=False),
+    Synthesizer(heads=2, form="random", causal=True, head_dim=5),
+    Synthesizer(heads=2, form="random", trainable=False),
+    Synthesizer(heads=2, form="factorized_random", rank=3),
+)
+
+
+@st.composite
+def any_synthesizer(draw: st.DrawFn) -> Synthesizer:
+    form = draw(st.sampled_from(["dense", "random", "factorized_dense", "factorized_random"]))
+    return Synthesizer(
+        heads=draw(HEADS),
+        head_dim=draw(st.none() | st.integers(1, 64)),
+        causal=draw(st.none() | st.booleans()),
+        form=form,
+        trainable=draw(st.booleans()) if form == "random" else True,
+        factor=draw(st.sampled_from([None, 1])) if form == "factorized_dense" else None,
+        rank=draw(st.none() | st.integers(1, 9)) if form == "factorized_random" else None,
+        projection_bias=draw(st.booleans()),
+    )
+
+
+SYNTHESIZER = MechanismCase(
+    component=Synthesizer,
+    examples=SYNTHESIZER_EXAMPLES,
+    components=any_synthesizer(),
+    # Squares, whose root divides them.
+    growth=lambda component: (
+        (Grid((4, 4)), Grid((8, 8))) if component.form == "factorized_dense" else (Grid((6,)), Grid((12,)))
+    ),
+    grids=SYNTHESIZER_GRIDS,
+    fused=False,
+)

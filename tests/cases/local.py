@@ -1,0 +1,530 @@
+"""Attention over a neighbourhood or along a written pattern, under the contract."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from hypothesis import strategies as st
+
+from cases.base import GRIDS, GRIDS_WITH_EXTRA, HEADS, SEQUENCES, VOLUME, MechanismCase, Rows
+from xfcost.formulas.component import Place
+from xfcost.ledger.grid import Grid
+from xfcost.mechanisms.axial import Axial
+from xfcost.mechanisms.block_sparse import BlockSparse
+from xfcost.mechanisms.blockwise import Blockwise
+from xfcost.mechanisms.global_local import GlobalLocal
+from xfcost.mechanisms.local_attention import LocalAttention
+from xfcost.mechanisms.local_relation import LocalRelation
+from xfcost.mechanisms.non_local import NonLocal
+from xfcost.mechanisms.pooling import Pooling
+from xfcost.mechanisms.sagan import Sagan
+from xfcost.mechanisms.sliding import Sliding
+from xfcost.mechanisms.sparse import Sparse
+from xfcost.mechanisms.spatial_reduction import SpatialReduction
+from xfcost.mechanisms.unfolded import Unfolded
+from xfcost.mechanisms.window import Window
+from xfcost.mechanisms.window_pooling import WindowPooling
+
+
+def kept(grid: Grid, padded: Grid) -> list[int]:
+    """Where the tokens of `grid` stand on `padded`."""
+    places = itertools.product(*(range(side) for side in padded.sides))
+    return [number for number, place in enumerate(places) if all(a < b for a, b in zip(place, grid.sides, strict=True))]
+
+
+@st.composite
+def any_window(draw: st.DrawFn) -> Window:
+    size = draw(st.integers(1, 9))
+    biased = draw(st.booleans())
+    return Window(
+        heads=draw(HEADS),
+        size=size,
+        shift=draw(st.integers(0, size - 1)),
+        score=draw(st.sampled_from(["dot", "cosine"])),
+        bias=draw(st.sampled_from(["relative", "log_cpb", "none"])),
+        projection_bias=biased,
+        key_bias=draw(st.booleans()) or not biased,
+        output_bias=draw(st.none() | st.booleans()),
+    )
+
+
+WINDOW = MechanismCase(
+    component=Window,
+    examples=(
+        Window(heads=2, size=3),
+        Window(heads=3, size=4, shift=1, bias="none"),
+        Window(heads=2, size=7, shift=3),
+        Window(heads=1, size=2, shift=1, projection_bias=False),
+        Window(heads=2, size=3, projection_bias=False, output_bias=True),
+        Window(heads=3, size=4, shift=2, score="cosine", bias="log_cpb", key_bias=False),
+        Window(heads=2, size=3, score="cosine", bias="none"),
+    ),
+    components=any_window(),
+    growth=lambda component: (Grid((2 * component.size, component.size)), Grid((4 * component.size, component.size))),
+    grids=(*GRIDS, VOLUME),
+    image=True,
+)
+
+
+# One token, odd sides through strides, more in one direction than in the other.
+GRIDS_FEW = tuple(Grid(sides) for sides in [(5,), (1, 1), (1, 4), (7, 9), (13, 13)])
+# No side shorter than a mean's kernel, which torch refuses in three axes.
+SMALL_VOLUME = Grid((3, 4, 3))
+# So wide that every token is the largest of a kernel's nine in some channel.
+POOLING_WIDE = 48
+
+
+@st.composite
+def pooling_options(draw: st.DrawFn) -> dict[str, Any]:
+    """What both kinds of pooling attention have."""
+    odd, stride = st.sampled_from([1, 3, 5]), st.sampled_from([1, 2, 4])
+    q_stride, kv_stride = draw(stride), draw(stride)
+    return {
+        "heads": draw(st.sampled_from([1, 2, 3, 4])),
+        "q_size": draw(odd),
+        "q_stride": q_stride,
+        "kv_size": draw(odd),
+        "kv_stride": kv_stride,
+        "function": draw(st.sampled_from(["conv", "max", "mean"])),
+        "bias": draw(st.sampled_from(["none", "decomposed"])),
+        "residual_pooling": draw(st.sampled_from(["none", "grid", "all"])),
+        "out_width": draw(st.sampled_from([None, 12, 24])),
+        "projection_bias": draw(st.booleans()),
+    }
+
+
+POOLING = MechanismCase(
+    rows=Rows(grids=lambda component: (Grid((8, 8)), Grid((8, 16)))),
+    component=Pooling,
+    examples=(
+        Pooling(heads=2, q_size=1, kv_stride=2),
+        Pooling(heads=2, q_stride=2, kv_stride=4, bias="decomposed", residual_pooling="all", out_width=12),
+        Pooling(heads=3, head_dim=5, kv_size=1, bias="decomposed", residual_pooling="grid", projection_bias=False),
+        Pooling(heads=2, q_size=1, q_stride=4, kv_size=1),
+        Pooling(heads=2, q_stride=2, kv_stride=2, function="max"),
+        Pooling(heads=2, q_size=3, kv_stride=2, function="mean", bias="decomposed"),
+    ),
+    components=st.builds(lambda given: Pooling(**given), pooling_options()),
+    growth=lambda component: (Grid((8, 4)), Grid((16, 4))),
+    grids=(*GRIDS_FEW, *GRIDS_WITH_EXTRA, SMALL_VOLUME),
+    image=True,
+    dim=POOLING_WIDE,
+)
+
+
+WINDOW_POOLING = MechanismCase(
+    component=WindowPooling,
+    examples=(
+        WindowPooling(heads=2, window=4, kv_stride=2, bias="decomposed", residual_pooling="all"),
+        WindowPooling(heads=1, window=4, q_stride=2, kv_stride=4, kv_size=1, out_width=12),
+        WindowPooling(heads=2, window=3, q_size=1, function="mean"),
+    ),
+    components=st.builds(
+        lambda given, window: WindowPooling(window=window, **given), pooling_options(), st.sampled_from([4, 8, 12])
+    ),
+    growth=lambda component: (
+        Grid((3 * component.window, component.window)),
+        Grid((6 * component.window, component.window)),
+    ),
+    grids=(*GRIDS_FEW, SMALL_VOLUME),
+    image=True,
+    dim=24,
+)
+
+
+# Smaller than the windows, of one position, one row, odd sides through strides.
+SMALL_GRIDS: tuple[Grid, ...] = (
+    *(Grid(sides) for sides in [(1,), (5,), (1, 1), (2, 2), (1, 7), (3, 5), (4, 5), (2, 1, 3)]),
+)
+
+
+LOCAL_ATTENTION_EXAMPLES = (
+    LocalAttention(heads=2, size=3),
+    LocalAttention(heads=3, size=5, position="none"),
+    LocalAttention(heads=1, size=3, stride=2),
+)
+
+LOCAL_ATTENTION = MechanismCase(
+    component=LocalAttention,
+    examples=LOCAL_ATTENTION_EXAMPLES,
+    components=st.builds(
+        LocalAttention,
+        heads=st.sampled_from([1, 2]),
+        size=st.sampled_from([3, 5, 7]),
+        position=st.sampled_from(["relative", "none"]),
+        stride=st.integers(1, 3),
+    ),
+    growth=lambda component: (Grid((10, 6)), Grid((20, 6))),
+    grids=SMALL_GRIDS,
+    image=True,
+    dim=12,
+)
+
+
+LOCAL_RELATION_EXAMPLES = (
+    LocalRelation(size=3, share=2),
+    LocalRelation(size=5, share=4),  # 6 channels are filled up to 8
+    LocalRelation(size=5, share=3, stride=3),
+    LocalRelation(size=3, share=8, stride=2),
+    LocalRelation(size=3, share=1),
+)
+
+LOCAL_RELATION = MechanismCase(
+    component=LocalRelation,
+    examples=LOCAL_RELATION_EXAMPLES,
+    components=st.builds(
+        LocalRelation,
+        size=st.sampled_from([3, 5, 7]),
+        share=st.integers(1, 9),
+        stride=st.integers(1, 2),
+    ),
+    growth=lambda component: (Grid((10, 6)), Grid((20, 6))),
+    grids=SMALL_GRIDS,
+    image=True,
+    fused=False,
+)
+
+
+@st.composite
+def any_sliding(draw: st.DrawFn) -> Sliding:
+    causal = draw(st.sampled_from([None, False, True]))
+    heads, tokens = draw(HEADS), 0 if causal else draw(st.integers(0, 3))
+    alone = not tokens and causal
+    return Sliding(
+        heads=heads,
+        kv_heads=draw(st.none() | st.just(1)) if alone else None,
+        position=draw(st.sampled_from(["none", "rope"])) if alone else "none",
+        head_dim=draw(st.none() | st.integers(1, 64)),
+        window=2 * draw(st.integers(1, 20)),
+        dilation=draw(st.integers(1, 4)),
+        global_tokens=tokens,
+        global_projections=None if alone else draw(st.none() | st.booleans()),
+        causal=causal,
+        projection_bias=draw(st.booleans()),
+    )
+
+
+def whole_windows(component: Sliding) -> tuple[Grid, Grid]:
+    whole = component.window * component.dilation
+    return Grid((2 * whole,)), Grid((4 * whole,))
+
+
+SLIDING_EXAMPLES = (
+    Sliding(heads=2, window=4),
+    Sliding(heads=2, window=4, causal=True),
+    Sliding(heads=1, window=2, global_projections=True, head_dim=5, projection_bias=False),
+    Sliding(heads=3, window=6, global_tokens=1),
+    Sliding(heads=2, window=2, dilation=3, global_tokens=2, global_projections=False),
+    Sliding(heads=1, window=4, dilation=2, causal=True),
+    Sliding(heads=6, kv_heads=2, head_dim=2, window=6, causal=True, position="rope", projection_bias=False),
+    Sliding(heads=3, kv_heads=1, window=2, dilation=2, causal=True),
+    Sliding(heads=3, window=4, position="rope"),
+)
+
+SLIDING = MechanismCase(
+    component=Sliding,
+    examples=SLIDING_EXAMPLES,
+    components=any_sliding(),
+    growth=whole_windows,
+    grids=(*SEQUENCES[1:], Grid((3, 5)), Grid((16,), 1)),
+    # three global tokens need as many
+    sides=st.lists(st.integers(2, 12), min_size=2, max_size=3).map(tuple),
+    fused=False,
+)
+
+
+def blockwise_growth(component: Blockwise) -> tuple[Grid, Grid]:
+    """Whole blocks, three along each side at least, so that the one in the middle has all its memory."""
+    rows, columns = component.block if isinstance(component.block, list) else (1, component.block)
+    return Grid((4 * rows, 4 * columns)), Grid((8 * rows, 4 * columns))
+
+
+@st.composite
+def any_blockwise(draw: st.DrawFn) -> Blockwise:
+    margins = st.integers(0, 5)
+    causal = draw(st.sampled_from([None, False, True]))
+    flat = {"block": draw(st.integers(1, 9)), "before": draw(st.integers(0, 20))}
+    on_a_grid = {
+        "block": draw(st.lists(st.integers(1, 5), min_size=2, max_size=2)),
+        "above": draw(margins),
+        "beside": draw(margins),
+    }
+    if not causal:
+        flat["after"] = draw(st.integers(0, 20))
+        on_a_grid["below"] = draw(margins)
+    return Blockwise(
+        heads=draw(HEADS),
+        head_dim=draw(st.none() | st.integers(1, 64)),
+        causal=causal,
+        projection_bias=draw(st.booleans()),
+        **draw(st.sampled_from([flat, on_a_grid])),
+    )
+
+
+BLOCKWISE = MechanismCase(
+    component=Blockwise,
+    examples=(
+        Blockwise(heads=2, block=4),
+        Blockwise(heads=1, block=3, before=3, after=2, projection_bias=False),
+        Blockwise(heads=3, block=4, before=6, causal=True),
+        Blockwise(heads=2, block=[2, 3], above=2, beside=2, causal=True),
+        Blockwise(heads=1, head_dim=5, block=[3, 2], above=1, below=2, beside=1),
+    ),
+    components=any_blockwise(),
+    growth=blockwise_growth,
+    grids=tuple(Grid(sides) for sides in [(1, 1), (1, 4), (3, 5), (4, 6), (7, 9)]),
+    sides=st.lists(st.integers(1, 14), min_size=2, max_size=2).map(tuple),
+    image=True,
+)
+
+
+AXIAL = MechanismCase(
+    component=Axial,
+    examples=(
+        Axial(axis="row", heads=2),
+        Axial(axis="column", heads=3, causal=True),
+        Axial(axis="row", heads=1, head_dim=5, causal=True, projection_bias=False),
+        Axial(axis="all", heads=2),
+        Axial(axis="all", heads=1, causal=True),
+    ),
+    components=st.builds(
+        Axial,
+        axis=st.sampled_from(["row", "column", "depth", "all"]),
+        heads=HEADS,
+        head_dim=st.none() | st.integers(1, 64),
+        causal=st.none() | st.booleans(),
+        projection_bias=st.booleans(),
+    ),
+    growth=lambda component: (Grid((3, 3)), Grid((6, 6))),
+    # One token, one row, one column, oblong both ways, an odd prime square, three axes.
+    grids=(*(Grid(sides) for sides in [(1, 1), (1, 5), (5, 1), (3, 5), (7, 7)]), VOLUME),
+    sides=st.lists(st.integers(1, 8), min_size=3, max_size=3).map(tuple),
+    image=True,
+)
+
+
+def drawn(component: BlockSparse, place: Place) -> dict[str, Any]:
+    """The random blocks of every block that is not global."""
+    blocks = math.ceil(place.grid.total / component.block)
+    return {
+        "drawn": {}
+        if component.is_full(place.grid)
+        else {at: component.drawn(blocks, at) for at in range(1, blocks - 1)}
+    }
+
+
+def enough(component: BlockSparse) -> tuple[Grid, Grid]:
+    """Twice as many whole blocks as full attention takes, and four times."""
+    tokens = 2 * (6 + 2 * component.random_blocks) * component.block
+    return Grid((tokens,)), Grid((2 * tokens,))
+
+
+BLOCK_SPARSE_EXAMPLES = (
+    BlockSparse(heads=2, block=2, random_blocks=1),
+    BlockSparse(heads=1, block=3, random_blocks=0, head_dim=5, projection_bias=False),
+    BlockSparse(heads=3, block=1, random_blocks=3, seed=7),
+)
+
+BLOCK_SPARSE = MechanismCase(
+    component=BlockSparse,
+    examples=BLOCK_SPARSE_EXAMPLES,
+    components=st.builds(
+        BlockSparse,
+        heads=HEADS,
+        head_dim=st.none() | st.integers(1, 64),
+        block=st.integers(1, 12),
+        random_blocks=st.integers(0, 4),
+        seed=st.integers(0, 99),
+        projection_bias=st.booleans(),
+        causal=st.none() | st.just(value=False),
+    ),
+    growth=enough,
+    drawn=drawn,
+    # full attention up to 14, 15 and 11 tokens; 17 and 25 leave blocks of 2 and 3 unfilled
+    grids=(*(Grid((n,)) for n in (1, 5, 14, 15, 16, 17, 25)), Grid((3, 6), 1), Grid((5, 6))),
+)
+
+
+def whole_blocks(component: GlobalLocal) -> tuple[Grid, Grid]:
+    tokens = 3 * (component.radius + 1)
+    return Grid((tokens,), 2), Grid((2 * tokens,), 2)
+
+
+GLOBAL_LOCAL = MechanismCase(
+    component=GlobalLocal,
+    examples=(
+        GlobalLocal(heads=2, radius=1),
+        GlobalLocal(heads=3, radius=2, share_projections=False, share_output=False),
+        GlobalLocal(heads=1, radius=4, share_output=False, head_dim=5, projection_bias=False),
+    ),
+    components=st.builds(
+        GlobalLocal,
+        heads=HEADS,
+        head_dim=st.none() | st.integers(1, 64),
+        radius=st.integers(1, 20),
+        share_projections=st.booleans(),
+        share_output=st.booleans(),
+        projection_bias=st.booleans(),
+        causal=st.none() | st.just(value=False),
+    ),
+    growth=whole_blocks,
+    grids=(Grid((1,)), Grid((9,)), Grid((1,), 1), Grid((2,), 3), Grid((7,), 1), Grid((13,), 2), Grid((3, 5), 4)),
+    fused=False,
+)
+
+
+@st.composite
+def any_sparse(draw: st.DrawFn) -> Sparse:
+    stride = draw(st.integers(1, 7))
+    pattern = draw(st.sampled_from(["strided", "fixed"]))
+    integration = draw(st.sampled_from(["local", "long", "merged", "heads"]))
+    return Sparse(
+        heads=draw(HEADS if integration != "heads" else st.sampled_from([2, 4, 6])),
+        head_dim=draw(st.none() | st.integers(1, 64)),
+        key_dim=draw(st.none() | st.integers(1, 64)),
+        causal=draw(st.none() | st.booleans()),
+        projection_bias=draw(st.booleans()),
+        pattern=pattern,
+        stride=stride,
+        summary=draw(st.integers(1, stride)) if pattern == "fixed" else None,
+        integration=integration,
+    )
+
+
+SPARSE = MechanismCase(
+    component=Sparse,
+    examples=(
+        Sparse(heads=2, pattern="fixed", stride=3, summary=2, causal=True),
+        Sparse(heads=3, pattern="strided", stride=3, causal=True),
+        Sparse(heads=1, head_dim=5, pattern="strided", stride=2, key_dim=3, projection_bias=False),
+        Sparse(heads=2, key_dim=2, pattern="fixed", stride=3, summary=1, integration="heads", causal=True),
+        Sparse(heads=2, pattern="strided", stride=4, integration="local"),
+        Sparse(heads=2, pattern="strided", stride=3, integration="long", causal=True),
+        Sparse(heads=2, pattern="fixed", stride=3, summary=2, integration="long"),
+    ),
+    components=any_sparse(),
+    growth=lambda component: (Grid((6 * component.stride,)), Grid((12 * component.stride,))),
+    grids=tuple(Grid((n,)) for n in (1, 4, 5, 12, 23)),
+    sides=st.lists(st.integers(1, 40), min_size=1, max_size=1).map(tuple),
+    length=8,
+)
+
+
+# Pools of two must fit; odd sides leave a border that no key reads.
+POOLED_GRIDS: tuple[Grid, ...] = (
+    *(Grid(sides) for sides in [(2,), (5,), (13,), (2, 2), (3, 5), (7, 9), (4, 13)]),
+    VOLUME,
+)
+
+
+NON_LOCAL_EXAMPLES = (
+    NonLocal(),
+    NonLocal(width=5, projection_bias=False, norm="none"),
+    NonLocal(width=2, pool=2),
+)
+
+NON_LOCAL = MechanismCase(
+    component=NonLocal,
+    examples=NON_LOCAL_EXAMPLES,
+    components=st.builds(
+        NonLocal,
+        width=st.none() | st.integers(1, 20),
+        pool=st.integers(1, 3),
+        projection_bias=st.booleans(),
+        norm=st.sampled_from(["batch_norm", "layer_norm", "none"]),
+    ),
+    growth=lambda component: (Grid((6, 4)), Grid((12, 4))),
+    grids=POOLED_GRIDS,
+    sides=st.lists(st.integers(3, 12), min_size=1, max_size=3).map(tuple),
+    image=True,
+    dim=96,
+)
+
+
+SAGAN_EXAMPLES = (
+    Sagan(reduction=2, value_reduction=3),
+    Sagan(reduction=3, value_reduction=1, output_projection=False),
+    Sagan(reduction=6, value_reduction=2, pool=2),
+)
+
+SAGAN = MechanismCase(
+    component=Sagan,
+    examples=SAGAN_EXAMPLES,
+    components=st.builds(
+        Sagan,
+        reduction=st.sampled_from([1, 2, 3, 6]),
+        value_reduction=st.sampled_from([1, 2, 3, 6]),
+        pool=st.integers(1, 3),
+    ),
+    growth=lambda component: (Grid((6, 4)), Grid((12, 4))),
+    grids=POOLED_GRIDS,
+    sides=st.lists(st.integers(3, 12), min_size=1, max_size=3).map(tuple),
+    image=True,
+    dim=96,
+)
+
+
+UNFOLDED = MechanismCase(
+    component=Unfolded,
+    examples=(
+        Unfolded(heads=2),
+        Unfolded(heads=3, patch=1),
+        Unfolded(heads=1, head_dim=4, projection_bias=False),
+    ),
+    components=st.builds(
+        Unfolded,
+        heads=HEADS,
+        head_dim=st.none() | st.integers(1, 64),
+        patch=st.sampled_from([1, 2, 3, 6]),
+        projection_bias=st.booleans(),
+        causal=st.none() | st.just(value=False),
+    ),
+    growth=lambda component: (Grid((4, 2)), Grid((8, 2))),
+    # One patch, a row and a column of them, oblong both ways, a sequence, a volume: patches must tile the grid.
+    grids=tuple(Grid(sides) for sides in [(2,), (10,), (2, 2), (2, 8), (6, 2), (6, 10), (2, 4, 6)]),
+    sides=st.lists(st.integers(1, 3).map(lambda patches: 6 * patches), min_size=1, max_size=3).map(tuple),
+    image=True,
+)
+
+
+@st.composite
+def any_spatial_reduction(draw: st.DrawFn) -> SpatialReduction:
+    reduced = draw(st.booleans())
+    return SpatialReduction(
+        heads=draw(HEADS),
+        head_dim=draw(st.none() | st.integers(1, 64)),
+        reduction=draw(st.integers(1, 4)) if reduced else 1,
+        pooled=None if reduced else draw(st.none() | st.integers(1, 9)),
+        projection_bias=draw(st.booleans()),
+    )
+
+
+# One patch, patches of 2 and of 3 that leave a rest along one side or both, fewer tokens than pooled ones.
+SPATIAL_REDUCTION_GRIDS = tuple(
+    Grid(sides) for sides in [(3,), (8,), (3, 3), (3, 5), (6, 4), (7, 9), (13, 13), (3, 4, 3)]
+)
+
+
+def spatial_reduction_growth(component: SpatialReduction) -> tuple[Grid, Grid]:
+    """Whole patches, or windows of one length."""
+    side = 2 * component.reduction * (component.pooled or 1)
+    return Grid((side,)), Grid((2 * side,))
+
+
+SPATIAL_REDUCTION = MechanismCase(
+    component=SpatialReduction,
+    examples=(
+        SpatialReduction(heads=2, reduction=2),
+        SpatialReduction(heads=1, head_dim=5, reduction=3, projection_bias=False),
+        SpatialReduction(heads=3),
+        SpatialReduction(heads=2, pooled=2),
+        SpatialReduction(heads=2, pooled=7),
+    ),
+    components=any_spatial_reduction(),
+    growth=spatial_reduction_growth,
+    grids=SPATIAL_REDUCTION_GRIDS,
+    sides=st.lists(st.integers(4, 12), min_size=1, max_size=2).map(tuple),
+    image=True,
+)

@@ -1,0 +1,340 @@
+"""What mixes tokens by learned weights alone, under the contract: convolutions, blocks of them, MLPs over tokens."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from cases.base import DIM, GRIDS, GRIDS_WITH_EXTRA, HEADS, SEQUENCES, VOLUME, MechanismCase, Rows
+from xfcost.formulas.convolution_mixer import ConvolutionMixer
+from xfcost.ledger.grid import Grid
+from xfcost.mechanisms.average_pool import AveragePool
+from xfcost.mechanisms.basic import Basic
+from xfcost.mechanisms.bottleneck import Bottleneck
+from xfcost.mechanisms.bytenet import ByteNet
+from xfcost.mechanisms.conv import Conv
+from xfcost.mechanisms.conv_attention import ConvAttention
+from xfcost.mechanisms.conv_mlp import ConvMlp
+from xfcost.mechanisms.conv_module import ConvModule
+from xfcost.mechanisms.convnext import ConvNext
+from xfcost.mechanisms.depthwise_conv import DepthwiseConv
+from xfcost.mechanisms.fourier_mixing import FourierMixing
+from xfcost.mechanisms.gmlp import Gmlp
+from xfcost.mechanisms.inverted_residual import InvertedResidual
+from xfcost.mechanisms.local_attention import LocalAttention
+from xfcost.mechanisms.local_relation import LocalRelation
+from xfcost.mechanisms.token_linear import TokenLinear
+from xfcost.mechanisms.token_mlp import TokenMlp
+from xfcost.mechanisms.vgg import Vgg
+
+FORMS = st.sampled_from(["plain", "depthwise", "separable"])
+
+
+@st.composite
+def any_conv(draw: st.DrawFn) -> Conv:
+    causal = draw(st.none() | st.booleans())
+    return Conv(
+        size=draw(st.integers(1, 9)) if causal else draw(st.integers(0, 4)) * 2 + 1,
+        dilation=draw(st.integers(1, 5)),
+        causal=causal,
+        form=draw(FORMS),
+        bias=draw(st.booleans()),
+        act=draw(st.sampled_from(["none", "relu", "gelu", "glu"])),
+    )
+
+
+def conv_growth(component: ConvolutionMixer) -> tuple[Grid, Grid]:
+    """Longer than the farthest tap."""
+    side = 2 * component.size * component.dilation
+    return Grid((side,)), Grid((2 * side,))
+
+
+CONV = MechanismCase(
+    component=Conv,
+    examples=(
+        Conv(act="relu"),
+        Conv(size=5, dilation=2, bias=False),
+        Conv(form="depthwise"),
+        Conv(form="separable", act="glu"),
+        Conv(size=1, act="glu"),
+        Conv(size=4, dilation=2, causal=True),
+        Conv(size=2, causal=True, form="separable", bias=False),
+    ),
+    components=any_conv(),
+    growth=conv_growth,
+    # other grids: tests/test_conv.py
+    grids=SEQUENCES,
+    sides=st.integers(1, 60).map(lambda n: (n,)),
+    fused=False,
+    per_token=False,
+    channels_first=lambda leaf: leaf in {"conv", "depthwise", "pad"},
+)
+
+
+# So many channels that no token has a rectified one alone.
+CONV_BLOCK_WIDE = 24
+# One token, one row, grids smaller than a kernel, odd ones under a stride, a volume.
+AWKWARD = tuple(Grid(sides) for sides in [(1,), (2,), (5,), (1, 1), (1, 4), (7, 9), (8, 6), (2, 3, 4)])
+
+
+def widened(component: Bottleneck) -> int:
+    """A stage of another width for most examples: the shortcut is a convolution there, even without a stride."""
+    return CONV_BLOCK_WIDE if component.width == 20 else 2 * CONV_BLOCK_WIDE
+
+
+@st.composite
+def any_bottleneck(draw: st.DrawFn) -> Bottleneck:
+    width = draw(st.sampled_from([{"width": 6}, {"expansion": 2}, {"expansion": 1}, {"width": 12}]))
+    return Bottleneck(
+        stride=draw(st.integers(1, 5)),
+        stride_on=draw(st.sampled_from(["1x1", "3x3"])),
+        squeeze=draw(st.sampled_from([None, 0.25, 0.5])),
+        **width,
+        **draw(st.sampled_from([{}, {"groups": 3}, {"group_width": 2}])),
+    )
+
+
+BOTTLENECK = MechanismCase(
+    rows=Rows(grids=lambda component: (Grid((10, 10)), Grid((10, 22)))),
+    component=Bottleneck,
+    examples=(
+        Bottleneck(width=20),
+        Bottleneck(expansion=3, stride=2),
+        Bottleneck(expansion=2, stride=2, stride_on="1x1", groups=3),
+        Bottleneck(expansion=1, stride=2, group_width=6, squeeze=0.25),
+        Bottleneck(width=20, stride=3, squeeze=0.5),
+        Bottleneck(width=12, stride=2, spatial=LocalAttention(heads=2, size=3)),
+        Bottleneck(width=12, stride=2, stride_on="1x1", spatial=LocalAttention(heads=2, size=3)),
+        Bottleneck(width=12, stride=2, spatial=LocalRelation(size=3, share=5)),
+    ),
+    components=any_bottleneck(),
+    grids=AWKWARD,
+    growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
+    fused=False,
+    image=True,
+    dim=CONV_BLOCK_WIDE,
+    out_dim=widened,
+    channels_first=lambda leaf: not leaf.startswith("spatial"),
+)
+
+
+BASIC = MechanismCase(
+    rows=Rows(grids=lambda component: (Grid((12, 12)), Grid((12, 24)))),
+    component=Basic,
+    examples=(Basic(), Basic(stride=2), Basic(stride=3)),
+    components=st.builds(Basic, stride=st.integers(1, 5)),
+    grids=AWKWARD,
+    growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
+    fused=False,
+    image=True,
+    dim=CONV_BLOCK_WIDE,
+    out_dim=lambda component: CONV_BLOCK_WIDE + 2 * (component.stride - 1),
+    channels_first=lambda leaf: True,
+)
+
+
+VGG = MechanismCase(
+    rows=Rows(grids=lambda component: (Grid((6, 6)), Grid((6, 12)))),
+    component=Vgg,
+    examples=(Vgg(), Vgg(convs=1), Vgg(convs=3, norm="batch_norm")),
+    components=st.builds(Vgg, convs=st.integers(1, 4), norm=st.sampled_from(["none", "batch_norm"])),
+    # Two tokens, odd sides, whose last position goes into no maximum, oblong ones, a volume.
+    grids=tuple(Grid(sides) for sides in [(2,), (5,), (2, 2), (2, 5), (7, 9), (8, 6), (2, 3, 4)]),
+    sides=st.lists(st.integers(2, 12), min_size=1, max_size=3).map(tuple),
+    growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
+    fused=False,
+    per_token=False,
+    image=True,
+    dim=CONV_BLOCK_WIDE,
+    # as wide as it came in, or wider
+    out_dim=lambda component: CONV_BLOCK_WIDE if component.norm == "none" else 2 * CONV_BLOCK_WIDE,
+    channels_first=lambda leaf: True,
+)
+
+
+INVERTED_RESIDUAL = MechanismCase(
+    rows=Rows(grids=lambda component: (Grid((8, 8)), Grid((8, 16)))),
+    component=InvertedResidual,
+    examples=(
+        InvertedResidual(),
+        InvertedResidual(ratio=2, stride=2),
+        InvertedResidual(ratio=1),
+        InvertedResidual(hidden=9),
+        InvertedResidual(ratio=6, act="relu6"),
+        InvertedResidual(size=5, stride=2, squeeze=0.5),
+        InvertedResidual(ratio=1, squeeze=0.25),
+    ),
+    components=st.builds(
+        InvertedResidual,
+        ratio=st.sampled_from([1, 1.5, 2, 4]),
+        hidden=st.none() | st.integers(1, 40),
+        stride=st.sampled_from([1, 2]),
+        size=st.sampled_from([3, 5, 7]),
+        act=st.sampled_from(["silu", "relu6"]),
+        squeeze=st.sampled_from([None, 0.25, 0.5]),
+    ),
+    grids=AWKWARD,
+    growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
+    fused=False,
+    image=True,
+    # as wide as it came in, with a stride and without, or wider and so not added
+    out_dim=lambda component: DIM + 2 * (component.hidden == 9),
+    channels_first=lambda leaf: True,
+)
+
+
+ODD = st.integers(0, 6).map(lambda half: 2 * half + 1)
+
+CONV_MLP = MechanismCase(
+    component=ConvMlp,
+    examples=(ConvMlp(), ConvMlp(size=5, hidden=11, act="silu"), ConvMlp(hidden_act="relu"), ConvMlp(size=1)),
+    components=st.builds(
+        ConvMlp,
+        size=ODD,
+        ratio=st.sampled_from([0.5, 2, 4]),
+        act=st.sampled_from(["gelu", "silu"]),
+        hidden_act=st.sampled_from(["none", "relu"]),
+    ),
+    growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
+    grids=(*GRIDS, VOLUME),
+    fused=False,
+    image=True,
+)
+
+
+DEPTHWISE_CONV = MechanismCase(
+    component=DepthwiseConv,
+    examples=(DepthwiseConv(), DepthwiseConv(size=1), DepthwiseConv(size=5)),
+    components=st.builds(DepthwiseConv, size=ODD),
+    growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
+    grids=(*GRIDS, VOLUME),
+    fused=False,
+    image=True,
+    per_token=False,
+)
+
+
+CONVNEXT = MechanismCase(
+    component=ConvNext,
+    examples=(ConvNext(), ConvNext(size=3, norm="none", act="silu"), ConvNext(size=1, hidden=5), ConvNext(size=5)),
+    components=st.builds(
+        ConvNext,
+        size=st.integers(0, 6).map(lambda half: 2 * half + 1),
+        ratio=st.sampled_from([0.5, 2, 4]),
+        norm=st.sampled_from(["layer_norm", "rms_norm"]),
+        act=st.sampled_from(["gelu", "silu"]),
+    ),
+    growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
+    grids=(*GRIDS, VOLUME),
+    fused=False,
+    image=True,
+)
+
+
+CONV_MODULE = MechanismCase(
+    component=ConvModule,
+    examples=(ConvModule(), ConvModule(size=4), ConvModule(size=3), ConvModule(size=1), ConvModule(size=2)),
+    components=st.builds(ConvModule, size=st.integers(1, 40)),
+    grids=SEQUENCES,
+    sides=st.integers(1, 60).map(lambda n: (n,)),
+    # Large enough for a whole kernel inside.
+    growth=lambda component: (Grid((2 * component.size,)), Grid((4 * component.size,))),
+    fused=False,
+)
+
+
+@st.composite
+def any_conv_attention(draw: st.DrawFn) -> ConvAttention:
+    half = draw(st.integers(0, 3))
+    return ConvAttention(
+        heads=draw(HEADS),
+        head_dim=draw(st.none() | st.integers(1, 64)),
+        size=2 * half + 1,
+        kv_stride=draw(st.integers(1, half + 1)),
+        projection_bias=draw(st.booleans()),
+    )
+
+
+CONV_ATTENTION = MechanismCase(
+    component=ConvAttention,
+    examples=(
+        ConvAttention(heads=2),
+        ConvAttention(heads=1, head_dim=5, kv_stride=1, projection_bias=False),
+        ConvAttention(heads=3, size=5, kv_stride=3),
+    ),
+    components=any_conv_attention(),
+    # Whole strides of both, 2 and 3.
+    growth=lambda component: (Grid((6,)), Grid((12,))),
+    grids=(*(grid for grid in GRIDS if grid.tokens < 100), *GRIDS_WITH_EXTRA, VOLUME),
+    image=True,
+)
+
+
+BYTENET = MechanismCase(
+    component=ByteNet,
+    examples=(ByteNet(), ByteNet(size=3, dilation=4, causal=True), ByteNet(size=5, dilation=2), ByteNet(size=1)),
+    components=st.builds(
+        ByteNet, size=st.integers(0, 4).map(lambda half: 2 * half + 1), dilation=st.integers(1, 5), causal=st.booleans()
+    ),
+    growth=conv_growth,
+    grids=SEQUENCES,
+    sides=st.integers(1, 60).map(lambda n: (n,)),
+    fused=False,
+    # a ReLU first: few channels may all be off
+    dim=24,
+    per_token=True,
+    channels_first=lambda leaf: leaf in {"conv", "pad"},
+)
+
+
+AVERAGE_POOL = MechanismCase(
+    component=AveragePool,
+    examples=(AveragePool(), AveragePool(size=5)),
+    components=st.builds(AveragePool, size=st.integers(1, 6).map(lambda half: 2 * half + 1)),
+    # Large enough for a whole kernel inside.
+    growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
+    grids=(*GRIDS, Grid((5, 5, 6))),
+    fused=False,
+    image=True,
+    per_token=False,
+    contracts=False,
+)
+
+
+TOKEN_MLP = MechanismCase(
+    component=TokenMlp,
+    examples=(TokenMlp(hidden=4), TokenMlp(hidden=1, act="silu"), TokenMlp(hidden=7, bias=False)),
+    components=st.builds(
+        TokenMlp, hidden=st.integers(1, 99), act=st.sampled_from(["gelu", "silu"]), bias=st.booleans()
+    ),
+    fused=False,
+    per_token=False,
+)
+
+
+GMLP = MechanismCase(
+    component=Gmlp,
+    examples=(Gmlp(), Gmlp(ratio=1, norm="none"), Gmlp(hidden=4), Gmlp(hidden=10, act="silu")),
+    components=st.one_of(
+        st.builds(Gmlp, ratio=st.sampled_from([1, 2, 6]), act=st.sampled_from(["gelu", "silu"])),
+        st.builds(Gmlp, hidden=st.integers(1, 40).map(lambda half: 2 * half), norm=st.sampled_from(["affine", "none"])),
+    ),
+    fused=False,
+)
+
+
+TOKEN_LINEAR = MechanismCase(
+    component=TokenLinear,
+    examples=(TokenLinear(), TokenLinear(bias=False)),
+    components=st.builds(TokenLinear, bias=st.booleans()),
+    fused=False,
+    per_token=False,
+)
+
+
+FOURIER_MIXING = MechanismCase(
+    component=FourierMixing,
+    examples=(FourierMixing(),),
+    components=st.builds(FourierMixing),
+    fused=False,
+    per_token=False,
+)
