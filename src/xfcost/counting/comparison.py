@@ -21,13 +21,13 @@ from xfcost.counting.system import GROWING, System, mixing_macs
 from xfcost.ledger import notebook
 from xfcost.ledger.accounts import TRAFFIC
 from xfcost.ledger.achieved import reached
-from xfcost.ledger.distributed import TrainingPlan
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import json_text, ledger_object
 from xfcost.ledger.operation import KINDS, MIXINGS
 from xfcost.ledger.time_ratio import TimeRatio, time_ratio
+from xfcost.ledger.training import TrainingPlan
 from xfcost.ledger.units import count, number_of
 from xfcost.spec.run import Run
 
