@@ -78,6 +78,11 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
         """Is every part known?"""
         return None not in (self.optimizer, self.activations, self.recomputed)
 
+    @property
+    def total(self) -> int | None:
+        """The sum; None where a part is not known."""
+        return self.known if self.complete else None
+
 
 class AtUtilisation(msgspec.Struct, frozen=True, kw_only=True):
     """The run at one model FLOPs utilisation."""
@@ -148,6 +153,11 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
     def run_flops(self) -> int | None:
         """Model FLOPs of the whole run."""
         return None if self.steps is None else self.steps * self.step_flops
+
+    @property
+    def given_days(self) -> float | None:
+        """Days of the whole run at the first utilisation of `--mfu`; None without one."""
+        return self.at[0].days if self.mesh.mfus else None
 
     @property
     def least_computed(self) -> float:
