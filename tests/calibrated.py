@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from xfcost.ledger import calibration as files
-from xfcost.ledger.calibration import Baseline, Calibration, Machine, Network, Overhead
+from xfcost.ledger.calibration import Baseline, CalibratedMachine, Calibration, Network, Overhead
 from xfcost.torch_models.predicting.features import Features
 from xfcost.torch_models.predicting.regression import baseline_seconds, samples_of
 
 BASELINE = Baseline(call_seconds=1e-6, macs_per_second=1e9, bytes_per_second=1e9)
-MACHINE = Machine(device="cpu", name="a processor", threads=2, dtype="float32", torch="2.13.0")
+MACHINE = CalibratedMachine(device="cpu", name="a processor", threads=2, dtype="float32", torch="2.13.0")
 
 
 def points(ratio, sizes=(4, 6, 8, 10, 12)):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from xfcost.api.measuring.jobs import Described
-from xfcost.ledger.measurements import Configuration, Counted, Header, Machine, Measurement, Memory, Outcome
+from xfcost.ledger.measurements import Configuration, Counted, Header, Machine, MeasuredMemory, Measurement, RowOutcome
 from xfcost.ledger.metadata import Timing
 
 HERE = Machine(host="here", processor="P", cores=4)
@@ -25,12 +25,12 @@ def counted(macs: int = 1000) -> Counted:
     return Counted(params=10, macs=macs, flops=2 * macs, attention_entries=4, attention_bytes=16, by_mixing={})
 
 
-def measured(seconds: float = 0.5, peak: int | None = 64) -> Outcome:
+def measured(seconds: float = 0.5, peak: int | None = 64) -> RowOutcome:
     timing = Timing(device="cpu", machine="P", seconds=seconds, spread=0.0, runs=1, threads=4)
-    return Outcome(status="measured", timing=timing, memory=Memory(predicted=60, measured=peak))
+    return RowOutcome(status="measured", timing=timing, memory=MeasuredMemory(predicted=60, measured=peak))
 
 
-def row(system: str = "A", N: int = 64, outcome: Outcome | None = None, **more: Any) -> Measurement:
+def row(system: str = "A", N: int = 64, outcome: RowOutcome | None = None, **more: Any) -> Measurement:
     fields: dict[str, Any] = {"machine": HERE, "device_name": "P", "versions": VERSIONS, "process_seconds": 1.0}
     return Measurement(
         configuration=configuration(system, N),

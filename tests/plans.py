@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import xfcost
-from xfcost.ledger.device import Device, DeviceGroup, Figure
+from xfcost.ledger.device import Device, DeviceFigure, DeviceGroup
 
 GIB = 2**30
 # 24 blocks of width 2048, N = 2048; 12·d² weights of a block, its biases and norms.
@@ -14,8 +14,8 @@ TABLES = (50257 * D, 2048 * D)
 
 
 def device(*, memory: float = 80e9, price: float | None = None) -> Device:
-    figures = {"bandwidth": Figure(value=2e12, sources=()), "memory": Figure(value=memory, sources=())}
-    peaks = {"bfloat16": Figure(value=100e12, sources=())}
+    figures = {"bandwidth": DeviceFigure(value=2e12, sources=()), "memory": DeviceFigure(value=memory, sources=())}
+    peaks = {"bfloat16": DeviceFigure(value=100e12, sources=())}
     return Device(name="one", title="One", vendor="None", peaks=peaks, price_per_hour=price, **figures)
 
 

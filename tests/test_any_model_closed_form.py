@@ -14,9 +14,9 @@ from torch.nn import functional as F
 import xfcost
 from any_models import GEMMA, Attention
 from helpers import xf
-from xfcost.ledger.closed_form import ClosedForm
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.ran import ClosedForm
 from xfcost.report.closed_form import closed_form_texts
 from xfcost.report.header import at_least
 from xfcost.torch_models.any_model import ledger as ledgers

@@ -15,7 +15,7 @@ from any_models import TOKENS, Model
 from helpers import xf
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.timing_options import TimingPlan
-from xfcost.ledger.training import Plan
+from xfcost.ledger.training import RunPlan
 from xfcost.report.export import ledger_text
 from xfcost.report.table import ledger_plain
 from xfcost.torch_models.any_model.ledger import module_ledger
@@ -195,7 +195,7 @@ def test_the_command():
 def test_a_step_of_training_with_its_update():
     model = nn.Linear(4, 4, bias=False)
     before = model.weight.detach().clone()
-    ledger = timed(model, torch.ones(3, 4), plan=Plan(optimizer="sgd"))
+    ledger = timed(model, torch.ones(3, 4), plan=RunPlan(optimizer="sgd"))
     # the product, and one for the weight's gradient; views and the transposition of the gradient take no kernel
     assert {row.path: row.seconds for row in ledger.rows} == {"mm": 2.0}
     assert ledger.timing.update_seconds == 1.0

@@ -17,7 +17,7 @@ from helpers import xf
 from specs import architecture_of
 from test_presets import WHOLE, thinned
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.training import Plan
+from xfcost.ledger.training import RunPlan
 from xfcost.report.table import ledger_plain
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.build import build
@@ -306,7 +306,7 @@ def test_a_preset_looked_at_without_its_spec(name):
     live = build(thinned(architecture_of(name, attention="fused" if len(name) % 2 else "eager")))
     live.model.train().requires_grad_()
     declared = train(live.model, live.inputs)
-    found = module_ledger(live.model, tuple(live.inputs), plan=Plan(), trace=False)
+    found = module_ledger(live.model, tuple(live.inputs), plan=RunPlan(), trace=False)
     totals = [found.total(quantity) for quantity in ("macs", "backward_macs", "kept_bytes")]
     assert totals == [sum(part.values()) for part in (declared.forward, declared.backward, declared.saved)]
     assert found.module.complete

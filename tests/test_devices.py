@@ -15,7 +15,7 @@ from helpers import xf
 from xfcost.counting import devices
 from xfcost.counting.devices import OWN, DeviceFile
 from xfcost.ledger import calibration as files
-from xfcost.ledger.calibration import Baseline, Calibration, Machine, Overhead
+from xfcost.ledger.calibration import Baseline, CalibratedMachine, Calibration, Overhead
 from xfcost.ledger.device import PEAK_DTYPES, DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
 
@@ -261,7 +261,7 @@ def test_a_file_that_is_a_folder_is_refused(settings):
 
 
 def calibration(device, dtype, macs, threads=2):
-    machine = Machine(device=device, name="a machine", threads=threads, dtype=dtype, torch="2.6")
+    machine = CalibratedMachine(device=device, name="a machine", threads=threads, dtype=dtype, torch="2.6")
     baseline = Baseline(call_seconds=1e-6, macs_per_second=macs, bytes_per_second=2e10)
     return Calibration(
         machine=machine, measured="2026-11-22T12:00:00Z", baseline=baseline,

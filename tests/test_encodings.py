@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from helpers import environment, words_of, xf
-from xfcost.ledger.substitutes import HANDLER, plain, written_columns
-from xfcost.ledger.visible import csv_cell, json_written
+from xfcost.ledger.visible import HANDLER, csv_cell, json_written, plain, written_columns
 
 ROOT = Path(__file__).parents[1]
 ENCODINGS = ("ascii", "cp1252")

@@ -22,12 +22,11 @@ from strategies import as_yaml
 from xfcost.counting.gallery import gallery_rows
 from xfcost.counting.sweep import records as sweep_records
 from xfcost.counting.system import SpecSystem
-from xfcost.ledger.accounts import Cached, Measured, Traffic, TrainingFigures, WeightsRead
-from xfcost.ledger.attention_core import AttentionCore
+from xfcost.ledger.accounts import AccountFigures, Cached, Traffic, TrainingFigures, WeightsRead
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.matrices import Matrix
+from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.metadata import Metadata
-from xfcost.ledger.modes import Generation, Work
+from xfcost.ledger.modes import Generation, PassWork
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Training, TrainingStep
 from xfcost.report.export import comparison_text, grouped, ledger_text, records, to_csv
@@ -63,10 +62,10 @@ ROW = Operation(
     stage="Stage",
     block="Block",
     shared="table",
-    traced=Measured(params=20, macs=21, flops=22, comparisons=23, moved=24, cached=25),
+    traced=AccountFigures(params=20, macs=21, flops=22, comparisons=23, moved=24, cached=25),
     seconds=28.5,
     matrix=Matrix(entries=31, alive=32, saved=33, statistics=34),
-    dispatched=Measured(macs=35, flops=36, comparisons=37, moved=38),
+    dispatched=AccountFigures(macs=35, flops=36, comparisons=37, moved=38),
 )
 COLUMNS: dict[str, Any] = {
     "path": "stage.block.scores",
@@ -603,7 +602,11 @@ def test_a_comparison_of_texts_tells_the_cache_from_none(text: Path) -> None:
     with_, without = generation.with_cache.macs, generation.without_cache.macs
     assert with_ < without
     assert (first["generation_macs"], first["generation_macs_without_cache"]) == (str(with_), str(without))
-    works = {"prefill": Work(macs=3, flops=4), "decode": Work(macs=5, flops=6), "without_cache": Work(macs=7, flops=8)}
+    works = {
+        "prefill": PassWork(macs=3, flops=4),
+        "decode": PassWork(macs=5, flops=6),
+        "without_cache": PassWork(macs=7, flops=8),
+    }
     made_up_ = Generation(prompt=1, new_tokens=2, **works)
     told = json.loads(msgspec.structs.replace(made_up(ROW), generation=made_up_).to_json())["generation"]
     assert told["with_cache"] == {"macs": 8, "flops": 10}

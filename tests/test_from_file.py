@@ -19,7 +19,7 @@ from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
 from xfcost.api.specs import account
 from xfcost.commands.from_file import METRICS_OF_FILES
 from xfcost.counting.measured_series import METRICS, Choice
-from xfcost.ledger.measurements import Outcome
+from xfcost.ledger.measurements import RowOutcome
 from xfcost.report.measured_chart import measured_chart
 from xfcost.report.plot import chart_figure
 from xfcost.spec.load import load
@@ -201,7 +201,7 @@ def test_machines_are_series_of_their_own_until_one_is_chosen(tmp_path):
 
 
 def test_rows_that_were_not_measured_are_listed_with_their_reason(tmp_path):
-    skipped = Outcome(status="skipped", reason="needs 9 GiB, 2 GiB are left")
+    skipped = RowOutcome(status="skipped", reason="needs 9 GiB, 2 GiB are left")
     first = rows_of(tmp_path, "A", {64: 1.0, 256: 4.0, 1024: skipped})
     runs = written(tmp_path, [*first, *rows_of(tmp_path, "B", {64: 2.0, 256: 2.0})])
     for words in (["compare"], ["plot", "-o", tmp_path / "a.svg"]):
@@ -241,7 +241,7 @@ def test_a_file_without_rows_or_of_another_tool_is_an_error(tmp_path):
 
 
 def test_rows_that_were_all_skipped_are_an_error_with_the_reason(tmp_path):
-    runs = written(tmp_path, rows_of(tmp_path, "A", {64: Outcome(status="failed", reason="no kernel")}))
+    runs = written(tmp_path, rows_of(tmp_path, "A", {64: RowOutcome(status="failed", reason="no kernel")}))
     assert xf("plot", "--from", runs).stderr == (
         f"error: {runs}: of 1 row none was measured; the first one failed: no kernel\n"
     )

@@ -25,7 +25,7 @@ from xfcost.api.measuring.jobs import Job
 from xfcost.api.measuring.plan import Sizes, planned, variants_of
 from xfcost.api.measuring.sweeping import header_of
 from xfcost.counting.sweep import TOKENS
-from xfcost.ledger.measurements import Measurement, Outcome
+from xfcost.ledger.measurements import Measurement, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.report.measurements import configuration_text, measurements_text, report
@@ -70,7 +70,7 @@ def test_a_sweep_is_measured_kept_and_printed_and_nothing_is_measured_twice(fold
 
 
 def test_csv_has_a_flat_row_for_each_and_dashes_are_empty() -> None:
-    failed = row("B", outcome=Outcome(status="failed", reason="=killed"))
+    failed = row("B", outcome=RowOutcome(status="failed", reason="=killed"))
     first, second = csv.DictReader(io.StringIO(measurements_text([row("A"), failed], "csv")))
     assert (first["system"], first["seconds"], first["memory_measured"], first["attention_share"]) == (
         "A", "0.5", "64", str(16 / 60),
@@ -82,7 +82,7 @@ def test_csv_has_a_flat_row_for_each_and_dashes_are_empty() -> None:
 
 
 def test_the_table_has_columns_for_what_differs_and_says_why_rows_are_not_measured() -> None:
-    skipped = Outcome(status="skipped", reason="A needs 2,048 bytes", needed_bytes=2048, left_bytes=1)
+    skipped = RowOutcome(status="skipped", reason="A needs 2,048 bytes", needed_bytes=2048, left_bytes=1)
     rows = [row("A"), msgspec.structs.replace(row("A", outcome=skipped), configuration=configuration("A", batch=8))]
     lines = measurements_text(rows, "table").splitlines()
     assert lines[0] == "float32   eager attention   mode forward   cpu (P, 4 threads)"
@@ -175,7 +175,7 @@ def test_rows_that_failed_end_the_command_with_one(folder: Path) -> None:
     (planned_row,) = planned(loaded, Sizes(TOKENS, (16, 16), 1), variants_of({}), "cpu", timing).planned
     file = RunsFile(folder / "runs.jsonl", header_of(described, datetime.now(timezone.utc)), print)
     of_here = {name: getattr(described, name) for name in ("machine", "device_name", "versions")}
-    failed = row("A", outcome=Outcome(status="failed", reason="killed (out of memory?)"), **of_here)
+    failed = row("A", outcome=RowOutcome(status="failed", reason="killed (out of memory?)"), **of_here)
     file.append(msgspec.structs.replace(failed, configuration=planned_row.configuration))
     file.close()
     words = ["A.yaml", "--N", "16", "--threads", "1", "--save", "runs.jsonl"]

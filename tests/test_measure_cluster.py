@@ -24,7 +24,7 @@ from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.measuring.worker import Response
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.file_locks import lock
-from xfcost.ledger.measurements import Configuration, Outcome
+from xfcost.ledger.measurements import Configuration, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.report.sweep_progress import Lines
 from xfcost.spec.load import load, load_expanded
@@ -50,7 +50,7 @@ def refusing(configuration: Configuration) -> Ran:
 
 
 def test_larger_sizes_of_what_timed_out_on_a_machine_are_rows_of_that_machine(file: RunsFile) -> None:
-    slow = Outcome(status="timed out", reason="took longer than 9 s (--timeout)")
+    slow = RowOutcome(status="timed out", reason="took longer than 9 s (--timeout)")
     sweep(file).run(lambda one: Ran(slow, DESCRIBED, 9.0), Lines())
     found = [(row.configuration.N, row.outcome.status, row.machine.host) for row in file.rows]
     assert found == [(N, "timed out" if N == 64 else "skipped", "here") for N in (64, 128, 256) for _ in "AB"]

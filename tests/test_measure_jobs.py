@@ -22,7 +22,7 @@ from xfcost.api.measuring.plan import Planned
 from xfcost.api.measuring.processes import Processes
 from xfcost.api.measuring.sweeping import Circumstances, Sweep
 from xfcost.ledger.errors import DeviceError
-from xfcost.ledger.measurements import Configuration, Outcome
+from xfcost.ledger.measurements import Configuration, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_options import USUAL
 from xfcost.report.sweep_progress import Lines
@@ -85,7 +85,7 @@ def test_larger_sizes_of_what_timed_out_are_skipped(file: RunsFile) -> None:
 
     def run(one: Configuration) -> Ran:
         asked.append(one.N)
-        return Ran(Outcome(status="timed out", reason="took longer than 9 s (--timeout)"))
+        return Ran(RowOutcome(status="timed out", reason="took longer than 9 s (--timeout)"))
 
     swept(file, run, jobs=2)
     assert len(file.rows) == 6
@@ -169,15 +169,15 @@ def test_waiting_is_no_time_of_the_row_s_process() -> None:
 @pytest.mark.parametrize(
     ("text", "outcome"),
     [
-        ("import os; os.kill(os.getpid(), 9)", Outcome(status="failed", reason="killed (out of memory?)")),
-        ("raise ValueError('no')", Outcome(status="failed", reason="ended with code 1: ValueError: no")),
+        ("import os; os.kill(os.getpid(), 9)", RowOutcome(status="failed", reason="killed (out of memory?)")),
+        ("raise ValueError('no')", RowOutcome(status="failed", reason="ended with code 1: ValueError: no")),
         (
             f"import sys; print({READY.decode()!r}, end='', flush=True); [*map(sys.stdin.readline, [-1, -1])]; exit(3)",
-            Outcome(status="failed", reason="ended with code 3"),
+            RowOutcome(status="failed", reason="ended with code 3"),
         ),
     ],
 )
-def test_a_process_that_ends_without_an_answer_is_a_failed_row(text: str, outcome: Outcome) -> None:
+def test_a_process_that_ends_without_an_answer_is_a_failed_row(text: str, outcome: RowOutcome) -> None:
     ran = Rows(lambda: Processes("cpu", USUAL, 60.0, [sys.executable, "-c", text]), lambda: 0.0)(configuration())
     assert ran.outcome == outcome
 
@@ -186,7 +186,7 @@ def test_a_process_that_ends_without_an_answer_is_a_failed_row(text: str, outcom
 def test_what_takes_too_long_is_timed_out(told: bytes) -> None:
     text = f"import sys; sys.stdout.buffer.write({told!r}); sys.stdout.flush(); sys.stdin.read()"
     ran = Rows(lambda: Processes("cpu", USUAL, 1.0, [sys.executable, "-c", text]), lambda: 0.0)(configuration())
-    assert ran.outcome == Outcome(status="timed out", reason="took longer than 1 s (--timeout)")
+    assert ran.outcome == RowOutcome(status="timed out", reason="took longer than 1 s (--timeout)")
 
 
 def test_a_command_with_jobs_measures_every_row_once(tmp_path: Path) -> None:

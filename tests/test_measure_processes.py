@@ -20,7 +20,7 @@ from xfcost.api.measuring.plan import Sizes, planned, variants_of
 from xfcost.api.measuring.processes import Processes
 from xfcost.counting.sweep import TOKENS
 from xfcost.ledger.errors import DeviceError
-from xfcost.ledger.measurements import Outcome
+from xfcost.ledger.measurements import RowOutcome
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.spec.load import load
 from xfcost.torch_models.memory import peak
@@ -64,7 +64,7 @@ def test_what_a_process_prints_before_is_not_waited_for() -> None:
     ],
 )
 def test_a_process_that_ends_without_an_answer_is_a_failed_row(script: str, reason: str) -> None:
-    assert processes(script)(configuration()) == Outcome(status="failed", reason=reason)
+    assert processes(script)(configuration()) == RowOutcome(status="failed", reason=reason)
 
 
 def test_a_device_that_can_not_be_used_is_an_error() -> None:
@@ -78,7 +78,7 @@ def test_a_device_that_can_not_be_used_is_an_error() -> None:
 
 def test_what_gives_no_answer_in_time_is_timed_out() -> None:
     outcome = processes("import sys; sys.stdin.read()", timeout=1.0)(configuration())
-    assert outcome == Outcome(status="timed out", reason="took longer than 1 s (--timeout)")
+    assert outcome == RowOutcome(status="timed out", reason="took longer than 1 s (--timeout)")
 
 
 def test_a_process_is_killed_with_those_that_it_started(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_process_is_killed_with_those_that_it_started(tmp_path: Path) -> None:
             started = stream.read(1) + stream.read(1)
             run.kill()
             assert started + stream.read() == b".."  # it ends when both have
-    assert outcome.result() == Outcome(status="failed", reason="killed (out of memory?)")
+    assert outcome.result() == RowOutcome(status="failed", reason="killed (out of memory?)")
 
 
 def test_what_is_started_ends_when_its_parent_does(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def _tiny(folder: Path, **options: str):
     return planned(loaded, Sizes(TOKENS, (16, 16), 1), variants_of(options), "cpu", ONCE).planned[0].configuration
 
 
-def answered(job: Job) -> Outcome:
+def answered(job: Job) -> RowOutcome:
     outcome = child.answered(job).outcome
     assert outcome is not None
     return outcome
@@ -184,7 +184,7 @@ def test_an_error_of_torch_is_a_failed_row(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr("xfcost.torch_models.timing.growth.peak_of", failing)
     outcome = answered(Job(device="cpu", configuration=_tiny(tmp_path), timing=ONCE))
-    assert outcome == Outcome(status="failed", reason="RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+    assert outcome == RowOutcome(status="failed", reason="RuntimeError: mat1 and mat2 shapes cannot be multiplied")
 
 
 def test_a_spec_that_was_changed_meanwhile_is_not_measured(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from xfcost.api.measuring.sweeping import (
     line_through,
 )
 from xfcost.ledger.errors import DeviceError, OutputError, UsageError
-from xfcost.ledger.measurements import Configuration, Measurement, Outcome
+from xfcost.ledger.measurements import Configuration, Measurement, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 
 NOON = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
@@ -66,13 +66,13 @@ def sweep(file: RunsFile, plan: Sequence[Planned] = PLAN, seconds: Sequence[floa
 
 
 def outcomes(
-    *given: Outcome | BaseException | None,
-) -> tuple[Callable[[Configuration], Outcome], list[tuple[str, int]]]:
+    *given: RowOutcome | BaseException | None,
+) -> tuple[Callable[[Configuration], RowOutcome], list[tuple[str, int]]]:
     """A runner with these outcomes, then measured ones; and what it was asked to run."""
     asked: list[tuple[str, int]] = []
     waiting = list(given)
 
-    def run(configuration: Configuration) -> Outcome:
+    def run(configuration: Configuration) -> RowOutcome:
         asked.append((configuration.system, configuration.N))
         outcome = waiting.pop(0) if waiting else None
         if isinstance(outcome, BaseException):
@@ -82,7 +82,7 @@ def outcomes(
     return run, asked
 
 
-def alone(run: Callable[[Configuration], Outcome]) -> Runner:
+def alone(run: Callable[[Configuration], RowOutcome]) -> Runner:
     """A runner of the machine of the command."""
     return lambda configuration: Ran(run(configuration))
 
@@ -94,7 +94,7 @@ def names(rows: Sequence[Measurement]) -> list[tuple[str, int]]:
 def test_every_row_is_in_the_file_before_the_next_one_runs(file: RunsFile, path: Path) -> None:
     lengths: list[int] = []
 
-    def run(configuration: Configuration) -> Outcome:
+    def run(configuration: Configuration) -> RowOutcome:
         lengths.append(len(read_runs(path).rows))
         return measured()
 
@@ -164,8 +164,8 @@ def test_how_the_same_spec_was_named_is_not(file: RunsFile, change: dict[str, ob
 
 
 def test_what_fails_is_a_row_and_the_sweep_goes_on(file: RunsFile, path: Path) -> None:
-    failed = Outcome(status="failed", reason="killed (out of memory?)")
-    skipped = Outcome(status="skipped", reason="needs 8 bytes", needed_bytes=8, left_bytes=4)
+    failed = RowOutcome(status="failed", reason="killed (out of memory?)")
+    skipped = RowOutcome(status="skipped", reason="needs 8 bytes", needed_bytes=8, left_bytes=4)
     run, asked = outcomes(failed, skipped)
     sweep(file).run(alone(run), Told())
     assert asked == NAMES
@@ -174,7 +174,7 @@ def test_what_fails_is_a_row_and_the_sweep_goes_on(file: RunsFile, path: Path) -
 
 
 def test_what_was_not_measured_is_tried_again_when_asked_for(file: RunsFile) -> None:
-    failed = Outcome(status="failed", reason="ValueError")
+    failed = RowOutcome(status="failed", reason="ValueError")
     run, asked = outcomes(None, failed)
     sweep(file).run(alone(run), Told())
     sweep(file).run(alone(run), Told())
@@ -188,7 +188,7 @@ def test_what_was_not_measured_is_tried_again_when_asked_for(file: RunsFile) -> 
 
 def test_larger_sizes_of_what_timed_out_are_skipped(file: RunsFile) -> None:
     plan = [Planned(configuration("A", N, batch=batch), counted()) for N in (64, 128, 256) for batch in (1, 2)]
-    run, asked = outcomes(Outcome(status="timed out", reason="took longer than 9 s (--timeout)"))
+    run, asked = outcomes(RowOutcome(status="timed out", reason="took longer than 9 s (--timeout)"))
     one = sweep(file, plan)
     one.run(alone(run), Told())
     assert asked == [("A", 64), ("A", 64), ("A", 128), ("A", 256)]

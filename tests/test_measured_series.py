@@ -26,20 +26,19 @@ from xfcost.counting.measured_series import (
 )
 from xfcost.counting.sweep import PIXELS, TOKENS
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.intervals import quotient, weighted_sum
-from xfcost.ledger.measurements import Measurement, Memory, Outcome
+from xfcost.ledger.measurements import MeasuredMemory, Measurement, RowOutcome
 from xfcost.ledger.metadata import Load, Timing
-from xfcost.ledger.statistics import Estimate, Interval
+from xfcost.ledger.statistics import Estimate, Interval, quotient, weighted_sum
 
 TIME, MEMORY = METRICS["time"], METRICS["memory"]
 
 
-def timed(seconds, low=None, high=None, peak=None, **more) -> Outcome:
+def timed(seconds, low=None, high=None, peak=None, **more) -> RowOutcome:
     interval = None if low is None else (low, high)
     timing = Timing(
         device="cpu", machine="P", seconds=seconds, spread=0.0, runs=9, threads=4, interval=interval, **more
     )
-    return Outcome(status="measured", timing=timing, memory=Memory(predicted=60, measured=peak))
+    return RowOutcome(status="measured", timing=timing, memory=MeasuredMemory(predicted=60, measured=peak))
 
 
 def changed(one: Measurement, **fields) -> Measurement:
@@ -187,7 +186,7 @@ def test_a_peak_that_did_not_grow_is_no_figure():
 def test_the_share_of_matrices_is_of_the_account_that_counts_them():
     # 16 bytes of matrices, predicted peak 60; the process grew by 8 only, since it had free memory
     assert row("A", 64, timed(1.0, peak=8)).attention_share == 16 / 60
-    unknown = msgspec.structs.replace(timed(1.0), memory=Memory(measured=8))
+    unknown = msgspec.structs.replace(timed(1.0), memory=MeasuredMemory(measured=8))
     assert row("A", 64, unknown).attention_share is None
 
 
@@ -244,7 +243,7 @@ def test_a_ratio_of_noisy_rows_is_noisy():
     (found,) = ratios(quiet, loud, TIME)
     assert (found.noisy, found.order) == (False, 1)
     noisy = msgspec.structs.replace(loud.rows[0].outcome.timing, noisy="others")
-    row_ = msgspec.structs.replace(loud.rows[0], outcome=Outcome(status="measured", timing=noisy))
+    row_ = msgspec.structs.replace(loud.rows[0], outcome=RowOutcome(status="measured", timing=noisy))
     (found,) = ratios(quiet, msgspec.structs.replace(loud, rows=(row_,)), TIME)
     assert (found.noisy, found.order) == (True, 1)
 
@@ -332,7 +331,7 @@ def test_machines_threads_and_specs_of_one_name_are_never_one_series():
 
 
 def test_rows_that_were_not_measured_are_kept_apart_and_points_ascend():
-    skipped = row("A", 256, Outcome(status="skipped", reason="no room"))
+    skipped = row("A", 256, RowOutcome(status="skipped", reason="no room"))
     (series,) = grouped([row("A", 128), skipped, row("A", 64)], TOKENS).series
     assert [one.configuration.N for one in series.rows] == [64, 128]
     assert series.missing == (skipped,)

@@ -21,9 +21,8 @@ from xfcost.ledger import calibration as files
 from xfcost.ledger.calibration import Baseline, Calibration, Overhead
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Metadata, Timing
+from xfcost.ledger.metadata import Metadata, Prediction, Timing
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.prediction import Prediction
 from xfcost.ledger.roofline import points_of, records, roofline
 from xfcost.ledger.roofs import roofs_of
 from xfcost.report.console import plain_text

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from helpers import xf
 from xfcost.api import analyze
 from xfcost.formulas.traffic import plain, tiled
-from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.matrices import AttentionCore
 from xfcost.ledger.option_readers import byte_number
 
 

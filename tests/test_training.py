@@ -31,7 +31,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger, Metadata
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.training import Plan
+from xfcost.ledger.training import RunPlan
 from xfcost.report.table import ledger_plain
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.training_step import Lion, adafactor_states
@@ -142,7 +142,7 @@ def test_a_recurrence_s_first_state_has_no_gradient(cell, tmp_path):
 @pytest.mark.parametrize("name", sorted(set(WHOLE)))
 def test_both_accounts_of_a_backward_pass_agree_in_every_family(name):
     architecture = thinned(architecture_of(name))
-    ledger = with_training(count(architecture), architecture, Plan())
+    ledger = with_training(count(architecture), architecture, RunPlan())
     live = build(architecture)
     live.model.requires_grad_()
     found = with_backward(ledger, *trained_rows(live.model, train(live.model, live.inputs), live.rows))

@@ -8,9 +8,9 @@ import xfcost
 from plans import BLOCKS, HEADS, TABLES, WEIGHTS, XL, D, N, group, planned
 from xfcost.counting.distributed import ModelStates, stage_memories
 from xfcost.counting.run_options import make_run
-from xfcost.ledger.device import Device, DeviceGroup, Figure
-from xfcost.ledger.distributed import Mesh
+from xfcost.ledger.device import Device, DeviceFigure, DeviceGroup
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.training import Mesh
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 
@@ -27,8 +27,8 @@ def test_zero_shares_out_what_its_table_says(zero, expected):
 
 def test_float32_gradients_are_18_bytes_and_float32_parameters_have_no_master_copy():
     assert planned(gradients="float32").bytes_per_parameter == 18
-    peaks = {"float32": Figure(value=1e12, sources=())}
-    on = Device(name="one", title="One", vendor="None", bandwidth=Figure(value=1e12, sources=()), peaks=peaks)
+    peaks = {"float32": DeviceFigure(value=1e12, sources=())}
+    on = Device(name="one", title="One", vendor="None", bandwidth=DeviceFigure(value=1e12, sources=()), peaks=peaks)
     plan = planned(on=DeviceGroup(device=on), dtype="float32")
     assert (plan.bytes_per_parameter, plan.memory.master, plan.fits, plan.device_bytes) == (16, 0, None, None)
 

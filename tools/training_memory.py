@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import xfcost
 from xfcost.counting.distributed import ModelStates
-from xfcost.ledger.distributed import TrainingPlan
+from xfcost.ledger.training import TrainingPlan
 
 _DATA = Path(__file__).parents[1] / "tests" / "data" / "training-runs" / "memory.csv"
 GIB: Final = 2**30

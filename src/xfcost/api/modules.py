@@ -15,7 +15,7 @@ from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import OPTIONS, read_option
-from xfcost.ledger.training import Plan
+from xfcost.ledger.training import RunPlan
 from xfcost.spec.load import Loaded
 from xfcost.spec.targets import ModuleTarget
 
@@ -116,7 +116,7 @@ def check_texts(texts: Sequence[str], tokens: Any) -> None:
         raise UsageError(f"--N {shown(tokens)}: the inputs have no letter N, as in --input 1xNx768")
 
 
-def module_plan(*, settings: Sequence[str], probe: bool, predict: bool, **options: Any) -> Plan | None:
+def module_plan(*, settings: Sequence[str], probe: bool, predict: bool, **options: Any) -> RunPlan | None:
     """The training step that the options of a module ask for; None of a forward.
 
     Raises:

@@ -11,11 +11,11 @@ from xfcost.counting.differences import Change, change_object
 from xfcost.counting.training_plan import MESH_OPTIONS
 from xfcost.ledger import notebook
 from xfcost.ledger.budgets import BUDGETS, Budget, inference_memory
-from xfcost.ledger.distributed import DeviceMemory, Mesh
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.training import DeviceMemory, Mesh
 from xfcost.ledger.units import number_of
 
 _LOGITS: Final = "logits of the loss"

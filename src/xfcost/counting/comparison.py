@@ -17,11 +17,10 @@ from xfcost.counting.crossovers import (
     size_crossovers,
     token_crossovers,
 )
-from xfcost.counting.system import GROWING, System, mixing_macs
+from xfcost.counting.system import GROWING, Grown, System, mixing_macs
 from xfcost.ledger import notebook
 from xfcost.ledger.accounts import TRAFFIC
 from xfcost.ledger.achieved import reached
-from xfcost.ledger.distributed import TrainingPlan
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
@@ -76,6 +75,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 def comparison_object(comparison: Comparison) -> dict[str, Any]:
     """The object of `compare --format json`."""
     tokens = {ledger.metadata.grid_tokens for ledger in comparison.ledgers}
+    searches, found = comparison.searches, comparison.time_ratios.items()
+    times = {name: msgspec.to_builtins(one) | {"different": one.different} for name, one in found}
     return {
         "N": (tokens.pop() or None) if len(tokens) == 1 else None,
         "systems": [ledger_object(ledger) for ledger in comparison.ledgers],
@@ -85,28 +86,13 @@ def comparison_object(comparison: Comparison) -> dict[str, Any]:
         "by_size": comparison.by_size,
         "crossovers": list(comparison.crossovers),
         "size_crossovers": list(comparison.size_crossovers),
-        "crossovers_searched": _searched(comparison),
-        **_time_ratio_objects(comparison),
-    }
-
-
-def _time_ratio_objects(comparison: Comparison) -> dict[str, Any]:
-    """The key `time_ratios`, where systems were timed."""
-    if not comparison.time_ratios:
-        return {}
-    found = comparison.time_ratios.items()
-    return {"time_ratios": {name: msgspec.to_builtins(one) | {"different": one.different} for name, one in found}}
-
-
-def _searched(comparison: Comparison) -> dict[str, Any]:
-    """The range of N that was searched ([0, 0]: none), the most points of a pair, and all searches."""
-    searches = comparison.searches
-    return {
-        "N": [min((pair.first for pair in searches), default=0), max((pair.last for pair in searches), default=0)],
-        "points": max((pair.points for pair in searches), default=0),
-        "pairs": msgspec.to_builtins(searches),
-        "sizes": msgspec.to_builtins(comparison.size_searches),
-    }
+        "crossovers_searched": {
+            "N": [min((one.first for one in searches), default=0), max((one.last for one in searches), default=0)],
+            "points": max((one.points for one in searches), default=0),
+            "pairs": msgspec.to_builtins(searches),
+            "sizes": msgspec.to_builtins(comparison.size_searches),
+        },
+    } | ({"time_ratios": times} if times else {})
 
 
 # Image sizes at which systems are compared: the usual ones of ImageNet models, and a detector's.
@@ -122,11 +108,17 @@ def compared(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, *, 
     counted = list(zip(names, systems, ledgers, strict=True))
     figures = {name: _figures(system, ledger, run) for name, system, ledger in counted}
     base = figures[names[0]]
-    ratios = {
-        name: {quantity: _ratio(value, base.get(quantity)) for quantity, value in values.items()}
+    ratios: dict[str, dict[str, float | None]] = {
+        name: {
+            quantity: value / own if value is not None and (own := base.get(quantity)) else None
+            for quantity, value in values.items()
+        }
         for name, values in figures.items()
     }
-    time_ratios = _time_ratios(names, ledgers)
+    timings = [ledger.timing for ledger in ledgers if ledger.timing is not None]
+    time_ratios: dict[str, TimeRatio] = {}
+    if len(timings) == len(ledgers):
+        time_ratios = {name: time_ratio(timings[0], one) for name, one in zip(names[1:], timings[1:], strict=True)}
     for name, found in time_ratios.items():
         ratios[name]["seconds"] = found.ratio
     density = QUICK if not thorough else THOROUGH if len(systems) <= MOST_PAIRED else OF_MANY
@@ -139,7 +131,7 @@ def compared(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, *, 
         names=tuple(names),
         figures=figures,
         ratios=ratios,
-        growth={name: _growth(system, ledger, run) for name, system, ledger in counted},
+        growth={name: _growth(system.grown(ledger, run)) for name, system, ledger in counted},
         by_size=by_size,
         crossovers=tokens.crossovers,
         size_crossovers=sizes.crossovers,
@@ -147,14 +139,6 @@ def compared(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, *, 
         size_searches=sizes.searches,
         time_ratios=time_ratios,
     )
-
-
-def _time_ratios(names: Sequence[str], ledgers: Sequence[Ledger]) -> dict[str, TimeRatio]:
-    """Of every system against the first; {} where one of them was not timed."""
-    timings = [ledger.timing for ledger in ledgers if ledger.timing is not None]
-    if len(timings) < len(ledgers):
-        return {}
-    return {name: time_ratio(timings[0], timing) for name, timing in zip(names[1:], timings[1:], strict=True)}
 
 
 def distinct(names: Iterable[str]) -> list[str]:
@@ -166,13 +150,63 @@ def distinct(names: Iterable[str]) -> list[str]:
     return result
 
 
+# Figures of `decode` and `generate`: the cache, bytes that a decode step reads, MACs with and without cache.
+_OF_MODES: Final = {
+    "cache_bytes": "cache.bytes",
+    "cache_bytes_per_token": "cache.bytes_per_token",
+    "read_bytes": "step.bytes_read",
+    "intensity": "step.intensity",
+    "generation_macs": "generation.with_cache.macs",
+    "generation_macs_without_cache": "generation.without_cache.macs",
+}
+# The least time and the memory on the devices of `--on`, where they are known.
+_ON_DEVICES: Final = {
+    "least_seconds": "seconds",
+    "needed_bytes": "memory.needed",
+    "estimated_seconds": "estimate",
+    "tf32_least_seconds": "with_tf32.seconds",
+    "tf32_estimated_seconds": "with_tf32.estimate",
+}
+# A part of training -> its figures, where a ledger has it; of a plan the bytes of one device, and the days of the run.
+_OF_TRAINING: Final = {
+    "training.step": {
+        "backward_macs": "backward_macs",
+        "step_flops": "model_flops",
+        "update_flops": "update_flops",
+        "gradients_bytes": "gradients_bytes",
+        "optimizer_bytes": "optimizer_bytes",
+        "kept_bytes": "kept_bytes",
+        "step_bytes": "total_bytes",
+    },
+    "training.run": {"run_flops": "flops", "estimated_flops": "estimate", "run_days": "days"},
+    "training.plan": {
+        "device_parameters_bytes": "memory.parameters",
+        "device_gradients_bytes": "memory.gradients",
+        "device_master_bytes": "memory.master",
+        "device_optimizer_bytes": "memory.optimizer",
+        "device_activations_bytes": "memory.activations",
+        "device_bytes": "memory.total",
+        "device_spare_bytes": "spare_bytes",
+        "bound_days": "bound_days",
+        "run_days": "given_days",
+    },
+    "training.plan.with_tf32": {"tf32_bound_days": "bound_days", "tf32_run_days": "given_days"},
+}
+
+
+def _read(found: Any, path: str) -> Any:
+    for name in path.split("."):
+        found = None if found is None else getattr(found, name)
+    return found
+
+
 def _figures(system: System, ledger: Ledger, run: Run) -> dict[str, int | float | None]:
     scores, scores_with_special = system.scores(ledger, run)
     memory = ledger.attention_memory()
     tokens = ledger.metadata.grid_tokens or None
     figures: dict[str, int | float | None] = {"tokens": tokens, "token_pairs": tokens and tokens * tokens}
     figures |= {"params": ledger.total("params"), "active_params": ledger.total("active_params")}
-    figures |= {"macs": ledger.total("macs")}
+    figures["macs"] = ledger.total("macs")
     figures |= _by_kind(ledger)
     figures["flops"] = ledger.total("flops")
     figures["score_dot_products"] = scores
@@ -185,29 +219,21 @@ def _figures(system: System, ledger: Ledger, run: Run) -> dict[str, int | float 
     if ledger.generation is not None and ledger.generation.decode is None:  # the prefill alone is no generation
         work = ("macs", *(f"macs_{kind}" for kind in MIXINGS), "mixing_macs", "flops")
         figures |= dict.fromkeys(work)
-    figures |= _mode_figures(ledger)
+    figures |= {name: _read(ledger, path) for name, path in _OF_MODES.items()}
     figures["traced_macs"] = ledger.total("traced_macs")
     if ledger.prediction is not None:
         figures["predicted_seconds"] = ledger.prediction.seconds
         update = ledger.prediction.update_seconds
         figures |= {} if update is None else {"predicted_seconds_update": update}
-    figures |= _time_figures(ledger) | _device_figures(ledger) | _training_figures(ledger)
+    figures |= _time_figures(ledger)
+    if ledger.on is not None:
+        on_devices = {name: _read(ledger.on, path) for name, path in _ON_DEVICES.items()}
+        figures |= {name: figure for name, figure in on_devices.items() if figure is not None}
+    for part, paths in _OF_TRAINING.items():
+        if (found_part := _read(ledger, part)) is not None:
+            figures |= {name: _read(found_part, path) for name, path in paths.items()}
     found = reached(ledger)
     return figures if found is None else figures | {"mfu": found.mfu, "mbu": found.mbu, "tf32_mfu": found.tf32_mfu}
-
-
-def _device_figures(ledger: Ledger) -> dict[str, int | float | None]:
-    """The least time and the memory on the devices of `--on`; {} without them."""
-    found = ledger.on
-    if found is None:
-        return {}
-    figures: dict[str, int | float | None] = {"least_seconds": found.seconds, "needed_bytes": found.memory.needed}
-    figures |= {} if found.estimate is None else {"estimated_seconds": found.estimate}
-    tf32 = found.with_tf32
-    if tf32 is None:
-        return figures
-    figures["tf32_least_seconds"] = tf32.seconds
-    return figures | ({} if tf32.estimate is None else {"tf32_estimated_seconds": tf32.estimate})
 
 
 def _time_figures(ledger: Ledger) -> dict[str, int | float | None]:
@@ -233,74 +259,11 @@ def _by_kind(ledger: Ledger) -> dict[str, int | float | None]:
     return figures | {"mixing_macs": mixing_macs(ledger)}
 
 
-def _training_figures(ledger: Ledger) -> dict[str, int | float | None]:
-    """Figures of a training step and of the whole run; none in other modes."""
-    if ledger.training is None:
-        return {}
-    step, run = ledger.training.step, ledger.training.run
-    figures: dict[str, int | float | None] = {
-        "backward_macs": step.backward_macs,
-        "step_flops": step.model_flops,
-        "update_flops": step.update_flops,
-        "gradients_bytes": step.gradients_bytes,
-        "optimizer_bytes": step.optimizer_bytes,
-        "kept_bytes": step.kept_bytes,
-        "step_bytes": step.total_bytes,
-    }
-    if run is not None:
-        figures |= {"run_flops": run.flops, "estimated_flops": run.estimate, "run_days": run.days}
-    return figures | _plan_figures(ledger.training.plan)
-
-
-def _plan_figures(plan: TrainingPlan | None) -> dict[str, int | float | None]:
-    """Figures of a run on devices: bytes of one, days at its utilisation (of a range the lower end)."""
-    if plan is None:
-        return {}
-    memory, days = plan.memory, plan.at[0].days if plan.mesh.mfus else None
-    return {
-        "device_parameters_bytes": memory.parameters,
-        "device_gradients_bytes": memory.gradients,
-        "device_master_bytes": memory.master,
-        "device_optimizer_bytes": memory.optimizer,
-        "device_activations_bytes": memory.activations,
-        "device_bytes": memory.known if memory.complete else None,
-        "device_spare_bytes": plan.spare_bytes,
-        "bound_days": plan.bound_days,
-        "run_days": days,
-    } | _tf32_figures(plan.with_tf32)
-
-
-def _tf32_figures(plan: TrainingPlan | None) -> dict[str, int | float | None]:
-    if plan is None:
-        return {}
-    return {"tf32_bound_days": plan.bound_days, "tf32_run_days": plan.at[0].days if plan.mesh.mfus else None}
-
-
-def _mode_figures(ledger: Ledger) -> dict[str, int | float | None]:
-    """Figures of `decode` and `generate`: the cache, bytes that a decode step reads, MACs with and without cache."""
-    cache, step, generation = ledger.cache, ledger.step, ledger.generation
-    return {
-        "cache_bytes": cache.bytes if cache else None,
-        "cache_bytes_per_token": cache.bytes_per_token if cache else None,
-        "read_bytes": step.bytes_read if step else None,
-        "intensity": step.intensity if step else None,
-        "generation_macs": generation.with_cache.macs if generation and generation.with_cache else None,
-        "generation_macs_without_cache": generation.without_cache.macs if generation else None,
-    }
-
-
-def _ratio(value: float | None, base: float | None) -> float | None:
-    return value / base if value is not None and base else None
-
-
-def _growth(system: System, ledger: Ledger, run: Run) -> dict[str, float | None]:
-    """Exponents between this input and one twice as long on every axis; half as long where that can't be."""
-    grown = system.grown(ledger, run)
+def _growth(grown: Grown | None) -> dict[str, float | None]:
     if grown is None:
         return dict.fromkeys([*GROWING, "factor"])
-    costs = {name: (curve(grown.own), curve(grown.other)) for name, curve in GROWING.items()}
-    exponents = {name: growth_exponent(cost or 0, scaled or 0, grown.factor) for name, (cost, scaled) in costs.items()}
-    return exponents | {"factor": grown.factor}
+    costs = {name: (curve(grown.own) or 0, curve(grown.other) or 0) for name, curve in GROWING.items()}
+    return {name: growth_exponent(*both, grown.factor) for name, both in costs.items()} | {"factor": grown.factor}
 
 
 def _by_size(

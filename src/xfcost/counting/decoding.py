@@ -12,7 +12,7 @@ from xfcost.counting.sums import Costs, sum_parts
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.least_work import least_weights
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.modes import Cache, Generation, Step, Work
+from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
 from xfcost.ledger.operation import Operation, without_trace
 from xfcost.ledger.options import Mode
 from xfcost.spec.architecture import Architecture, LabelledPart
@@ -30,7 +30,7 @@ _SUMMED: Final = ("macs", "flops", "comparisons", "moved")
 def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
     """`ledger` with the results of its mode: cache, decode step, generation."""
     if run.mode == "decode":
-        step = Step(
+        step = DecodeStep(
             weight_bytes=ledger.weights_read() * ledger.bytes_per_element,
             least_weight_bytes=least_weights(ledger.rows) * ledger.bytes_per_element,
             cache_bytes=ledger.cached_bytes,
@@ -44,11 +44,11 @@ def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architectu
     return ledger
 
 
-def cache_of(step: Ledger) -> Cache:
+def cache_of(step: Ledger) -> CacheBytes:
     """The KV cache and recurrent state of a decode step's rows."""
     states = step.part(row for row in step.rows if not (row.cache and row.cache.per_token))
     recurrent = step.part(row for row in step.rows if row.cache and row.cache.recurrent)
-    return Cache(
+    return CacheBytes(
         bytes=step.cached_bytes,
         bytes_per_token=(step.total("cached_per_token") or 0) * step.bytes_per_element,
         state_bytes=states.cached_bytes,
@@ -81,9 +81,9 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
     generation = Generation(
         prompt=prompt,
         new_tokens=run.new_tokens,
-        prefill=Work(macs=prefill_work[0], flops=prefill_work[1]),
+        prefill=PassWork(macs=prefill_work[0], flops=prefill_work[1]),
         decode=None,
-        without_cache=Work(macs=passes[0] + encoder_work[0], flops=passes[1] + encoder_work[1]),
+        without_cache=PassWork(macs=passes[0] + encoder_work[0], flops=passes[1] + encoder_work[1]),
     )
     try:
         steps, cache = _steps(loaded, run, architecture, (prompt + 1, last))
@@ -97,7 +97,7 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
         *(in_phase("prefill", without_trace(row)) for row in prefill.rows),
         *(in_phase("decode", row) for row in steps),
     )
-    generation = msgspec.structs.replace(generation, decode=Work(macs=decode[0], flops=decode[1]))
+    generation = msgspec.structs.replace(generation, decode=PassWork(macs=decode[0], flops=decode[1]))
     return msgspec.structs.replace(prefill, rows=rows, cache=cache, generation=generation)
 
 
@@ -186,7 +186,7 @@ def in_phase(phase: str, row: Operation) -> Operation:
 
 def _steps(
     loaded: Loaded, run: Run, architecture: Architecture, between: tuple[int, int]
-) -> tuple[tuple[Operation, ...], Cache]:
+) -> tuple[tuple[Operation, ...], CacheBytes]:
     """The rows of all decode steps from first to last together, without parameters; and the final cache."""
     first, last = between
 

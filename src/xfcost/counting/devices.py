@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from xfcost.ledger import calibration
-from xfcost.ledger.calibration import FORMAT, VERSION, Baseline, Machine
-from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceGroup, DeviceSource, Figure, Link
+from xfcost.ledger.calibration import FORMAT, VERSION, Baseline, CalibratedMachine
+from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceFigure, DeviceGroup, DeviceSource, Link
 from xfcost.ledger.errors import MOST_NAMES, SpecError, UsageError, near_names, nearest, printable, shown
 from xfcost.ledger.options import MOST_DEVICES
 from xfcost.ledger.quantities import read_number, whole_number
@@ -135,7 +135,7 @@ class DeviceFile:
             fields["memory_kind"] = self._memory_kind(entry["memory"], (*path, "memory"))
         return fields
 
-    def _peaks(self, given: Any, path: YamlPath) -> dict[str, Figure]:
+    def _peaks(self, given: Any, path: YamlPath) -> dict[str, DeviceFigure]:
         peaks = self._mapping(given, path)
         for dtype in peaks:
             if dtype not in PEAK_DTYPES:
@@ -144,7 +144,7 @@ class DeviceFile:
             raise self._source.error(path, f"expected a peak of one dtype or more, as in bfloat16: {_PEAK.example}")
         return {dtype: self._figure(value, (*path, dtype), _PEAK) for dtype, value in peaks.items()}
 
-    def _figure(self, given: Any, path: YamlPath, kind: _FigureKind) -> Figure:
+    def _figure(self, given: Any, path: YamlPath, kind: _FigureKind) -> DeviceFigure:
         """A figure as `{value, sources, note}`, or, in a user's file, its value alone."""
         parts = given if isinstance(given, dict) else {"value": given}
         known = ("value", "sources", "note", *(("kind",) if kind is _MEMORY else ()))
@@ -161,7 +161,7 @@ class DeviceFile:
                     at, f"{shown_value(key)} is not in `sources`; {nearest(str(key), self._sources)}"
                 )
         note = None if parts.get("note") is None else self._text(parts["note"], (*path, "note"))
-        return Figure(value=self._value(parts.get("value"), path, kind), sources=tuple(keys), note=note)
+        return DeviceFigure(value=self._value(parts.get("value"), path, kind), sources=tuple(keys), note=note)
 
     def _value(self, given: Any, path: YamlPath, kind: _FigureKind) -> float:
         try:
@@ -241,7 +241,7 @@ class _Calibrated(msgspec.Struct, frozen=True, kw_only=True):
 
     format: str
     version: int
-    machine: Machine
+    machine: CalibratedMachine
     measured: str
     baseline: Baseline
 
@@ -274,15 +274,15 @@ def calibrated_device(name: str) -> Device:
     )
 
 
-def _threads(machine: Machine) -> str:
+def _threads(machine: CalibratedMachine) -> str:
     return f"{machine.device}, {machine.threads} thread{'s' if machine.threads > 1 else ''}"
 
 
-def _figure(value: float) -> Figure:
-    return Figure(value=value, sources=(_SOURCE,))
+def _figure(value: float) -> DeviceFigure:
+    return DeviceFigure(value=value, sources=(_SOURCE,))
 
 
-def _memory() -> Figure | None:
+def _memory() -> DeviceFigure | None:
     """The machine's memory; None where the system does not report it."""
     try:
         pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")

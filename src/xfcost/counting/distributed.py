@@ -31,14 +31,13 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Mixer, divisors_text
-from xfcost.ledger.distributed import AtUtilisation, DeviceMemory, Mesh, TrainingPlan
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import least_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.options import CHECKPOINTS, Checkpoint
 from xfcost.ledger.tensors import width_of
-from xfcost.ledger.training import Plan, TrainingStep
+from xfcost.ledger.training import AtUtilisation, DeviceMemory, Mesh, RunPlan, TrainingPlan, TrainingStep
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DAY, HOUR
 from xfcost.spec.architecture import Architecture, Block, Part
 from xfcost.spec.grammar import TokenInput
@@ -401,7 +400,7 @@ _REMEDIES: Final[tuple[tuple[int, Checkpoint], ...]] = (
 )  # fmt: skip
 
 
-def with_training_plan(ledger: Ledger, architecture: Architecture, plan: Plan) -> Ledger:
+def with_training_plan(ledger: Ledger, architecture: Architecture, plan: RunPlan) -> Ledger:
     """`ledger` with its training plan, where the run has devices.
 
     Raises:

@@ -13,9 +13,17 @@ from xfcost.counting.crossovers import MOST_PAIRED, CrossoverSearch
 from xfcost.counting.measured_series import METRICS, Choice, Metric, Series, SeriesPoint, chosen, grouped, pairs_of
 from xfcost.counting.sweep import PIXELS, SizeAxis, slope
 from xfcost.ledger import units
-from xfcost.ledger.intervals import logarithm, quotient, weighted_sum
 from xfcost.ledger.measurements import Measurement
-from xfcost.ledger.statistics import Estimate, Interval, fit_slope, paired_ratio, slope_refused
+from xfcost.ledger.statistics import (
+    Estimate,
+    Interval,
+    fit_slope,
+    logarithm,
+    paired_ratio,
+    quotient,
+    slope_refused,
+    weighted_sum,
+)
 
 # The upper end: the points from a quarter of the largest N on (half of the largest side), and at least three.
 _OCTAVES: Final = 2

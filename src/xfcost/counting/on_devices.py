@@ -18,7 +18,7 @@ from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.least_work import expected_weights, least_macs, least_weights
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices, Phase, TimeBound
+from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices, PhaseBound, TimeBound
 from xfcost.ledger.options import MOST_BATCH
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
@@ -118,7 +118,7 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
     on.peak(dtype)
     ledger = with_row_bytes(ledger, architecture)
     need, closing = memory_need(ledger, on.memory_bytes), None
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[PhaseBound, ...] = ()
     if run.mode == "generate":
         phases = tuple(_phases(loaded, run, architecture, on))
         times = [one.time for one in phases]
@@ -165,7 +165,7 @@ def _outputs(run: Run, architecture: Architecture) -> int:
     return {"generate": run.new_tokens, "prefill": prompt}.get(run.mode, 1)
 
 
-def _phases(loaded: Loaded, run: Run, architecture: Architecture, on: DeviceGroup) -> Iterator[Phase]:
+def _phases(loaded: Loaded, run: Run, architecture: Architecture, on: DeviceGroup) -> Iterator[PhaseBound]:
     """The prefill, which gives the first of m tokens, and the steps that give the others."""
     prompt: int = architecture.streams[-1].grid.tokens
 
@@ -176,7 +176,7 @@ def _phases(loaded: Loaded, run: Run, architecture: Architecture, on: DeviceGrou
     written = counted(prompt, "decode").cached_bytes
     first = step_bound(prefill, on)
     moved = first.bytes + written, first.expected_bytes + written
-    yield Phase(name="prefill", time=_bound(on, prefill.metadata.dtype, first.flops, moved))
+    yield PhaseBound(name="prefill", time=_bound(on, prefill.metadata.dtype, first.flops, moved))
     if run.new_tokens == 1:
         return
 
@@ -188,7 +188,7 @@ def _phases(loaded: Loaded, run: Run, architecture: Architecture, on: DeviceGrou
     flops, least = sum_over_sizes(costs, prompt + 1, last, cost_lengths(architecture))
     step = step_bound(counted(last, "decode"), on)
     more = (run.new_tokens - 1) * (step.expected_bytes - step.bytes)  # experts of one token per sample, at every N
-    yield Phase(name="decode", time=_bound(on, prefill.metadata.dtype, flops, (least, least + more)))
+    yield PhaseBound(name="decode", time=_bound(on, prefill.metadata.dtype, flops, (least, least + more)))
 
 
 def _compute_bound_batch(single: Ledger, on: DeviceGroup) -> ComputeBoundBatch:

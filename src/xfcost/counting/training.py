@@ -21,13 +21,13 @@ from xfcost.formulas.residual import component_rows
 from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.training import BesideEstimate, Plan, Training, TrainingStep, WholeRun
+from xfcost.ledger.training import BesideEstimate, RunPlan, Training, TrainingStep, WholeRun
 from xfcost.spec.architecture import Architecture, Part, Stream
 
 HALF: frozenset[str] = frozenset(("float16", "bfloat16"))
 
 
-def with_training(ledger: Ledger, architecture: Architecture, plan: Plan) -> Ledger:
+def with_training(ledger: Ledger, architecture: Architecture, plan: RunPlan) -> Ledger:
     """`ledger` with the backward pass of every row, and what a step and the whole run cost."""
     no_gradient = {path for stream in architecture.streams for path in _first_products(stream)}
     rows = tuple(with_backward_macs(row, input_gradient=row.path not in no_gradient) for row in ledger.rows)
@@ -148,7 +148,7 @@ def training_step(
     )
 
 
-def _passes(architecture: Architecture, plan: Plan, tokens: int) -> int:
+def _passes(architecture: Architecture, plan: RunPlan, tokens: int) -> int:
     """How often a step of the run passes the batch of `tokens` tokens through the model: once, or on every replica.
 
     Raises:
@@ -205,7 +205,7 @@ def _both_passes(row: Operation) -> int:
     return row.macs * row.times + (row.times_over("backward_macs") or 0)
 
 
-def _run(ledger: Ledger, plan: Plan, tokens: int, batch_tokens: int, passes: int, beside: Counter[str]) -> WholeRun:
+def _run(ledger: Ledger, plan: RunPlan, tokens: int, batch_tokens: int, passes: int, beside: Counter[str]) -> WholeRun:
     """The whole steps that D tokens need, `passes` batches of `batch_tokens` each."""
     steps = ceil_div(tokens, batch_tokens * passes)
     flops_per_mac = 2 * passes * steps
@@ -228,7 +228,7 @@ def _run(ledger: Ledger, plan: Plan, tokens: int, batch_tokens: int, passes: int
     )
 
 
-def _speed(plan: Plan, dtype: str) -> dict[str, float | None]:
+def _speed(plan: RunPlan, dtype: str) -> dict[str, float | None]:
     """The rate of a device; with `--on` its utilisation times its peak, where that is one number.
 
     Raises:

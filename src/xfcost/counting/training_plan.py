@@ -6,10 +6,9 @@ from typing import Any, Final
 
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger.device import DeviceGroup
-from xfcost.ledger.distributed import Mesh
 from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.options import read_option, single_share
-from xfcost.ledger.training import Plan
+from xfcost.ledger.training import Mesh, RunPlan
 
 # Options of a mesh -> the field of `Mesh`.
 MESH_OPTIONS: Final[dict[str, str]] = {
@@ -61,7 +60,7 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     rate: Any = None,
     on: DeviceGroup | None = None,
     **mesh: Any,
-) -> Plan | None:
+) -> RunPlan | None:
     """The checked plan of `--mode train`; None in other modes, which take none of these options but `on`.
 
     `on` are the devices of `--on`, which other modes have too; `mesh` the options of `MESH_OPTIONS`.
@@ -86,14 +85,14 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     if on is not None:
         _check_alone(on, peak=peak, sustained=sustained, devices=devices)
         made = make_mesh(on, mfu, mesh)
-        return Plan(optimizer=name, tokens=read_option("tokens", tokens), devices=on.count, mesh=made)
+        return RunPlan(optimizer=name, tokens=read_option("tokens", tokens), devices=on.count, mesh=made)
     make_mesh(None, None, mesh)
     if tokens is None and any(value is not None for value in speed.values()):
         named = [f"--{option}" for option, value in speed.items() if value is not None]
         raise UsageError(f"{named[-1]}: a rate makes days of a whole run; say how long it is, as in --tokens 300e9")
     if devices is not None and peak is None and sustained is None:
         raise UsageError(_DEVICES_WITHOUT_RATE)
-    return Plan(
+    return RunPlan(
         optimizer=name,
         tokens=read_option("tokens", tokens),
         **_rates(peak, mfu, sustained),

@@ -13,8 +13,7 @@ from xfcost.formulas.core_tensors import CONSTANT_BIAS, CoreTensors, MaskKind
 from xfcost.formulas.rows import linear, matmul, precomputed_in_decode
 from xfcost.formulas.tensors import NOTHING, expanding, reading
 from xfcost.ledger.accounts import Cached
-from xfcost.ledger.attention_core import AttentionCore
-from xfcost.ledger.matrices import Matrix, matrix
+from xfcost.ledger.matrices import AttentionCore, Matrix, matrix
 from xfcost.ledger.operation import Mixing
 from xfcost.ledger.tensors import INPUT, MEMORY, Copy, Tensor
 

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.band_tensors import BandTensors
 from xfcost.formulas.rows import elementwise, matmul, move
-from xfcost.ledger.attention_core import AttentionCore
-from xfcost.ledger.matrices import matrix
+from xfcost.ledger.matrices import AttentionCore, matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.tensors import BEFORE

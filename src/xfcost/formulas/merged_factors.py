@@ -8,8 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from xfcost.formulas.rows import elementwise, matmul, move
 from xfcost.formulas.sparse_tensors import MergedTensors, Products
-from xfcost.ledger.attention_core import AttentionCore
-from xfcost.ledger.matrices import matrix
+from xfcost.ledger.matrices import AttentionCore, matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.tensors import BEFORE

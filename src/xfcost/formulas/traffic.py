@@ -8,7 +8,7 @@ memory (SRAM). Keys and values may have different widths d_k and d_v; d is then 
 from __future__ import annotations
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.ledger.attention_core import AttentionCore
+from xfcost.ledger.matrices import AttentionCore
 from xfcost.ledger.number import Number
 
 

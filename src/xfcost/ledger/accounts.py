@@ -16,7 +16,7 @@ MEASURED: Final = ("params", "macs", "flops", "comparisons", "moved", "cached")
 RUN: Final = ("macs", "flops", "comparisons", "moved")
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class AccountFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The costs of an operation in the running model; None where the account does not measure them."""
 
     params: int | None = None

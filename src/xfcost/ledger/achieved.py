@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from xfcost.ledger.distributed import TrainingPlan
 from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.training import TrainingPlan
 
 if TYPE_CHECKING:
     from xfcost.ledger.ledger import Ledger
@@ -85,7 +85,7 @@ def whole_of_peak(ledger: Ledger) -> dict[str, float]:
     return {} if rate is None or peak is None else {OF_PEAK: rate / peak}
 
 
-class Reached(NamedTuple):
+class AchievedRates(NamedTuple):
     """What a timed run reached of the devices of `--on`, as shares."""
 
     mfu: float
@@ -100,7 +100,7 @@ class Reached(NamedTuple):
     """The lower bound with TF32 over the measured time."""
 
 
-def reached(ledger: Ledger) -> Reached | None:
+def reached(ledger: Ledger) -> AchievedRates | None:
     """Of a run that is timed and has devices; a training step is that of one micro-batch."""
     timing, plan = ledger.timing, None if ledger.training is None else ledger.training.plan
     if timing is None:
@@ -109,7 +109,7 @@ def reached(ledger: Ledger) -> Reached | None:
         step = timing.seconds * plan.micro_batches
         each = [(one.step_flops / one.peak / step, one.bound_step_seconds / step) for one in _modes(plan)]
         (mfu, of_bound), *tf32 = each
-        return Reached(mfu, None, of_bound, *(tf32[0] if tf32 else ()))
+        return AchievedRates(mfu, None, of_bound, *(tf32[0] if tf32 else ()))
     if ledger.on is None:
         return None
     each = [
@@ -118,7 +118,7 @@ def reached(ledger: Ledger) -> Reached | None:
     ]
     (mfu, of_bound), *tf32 = each
     mbu = sum(part.expected_memory_seconds for part in ledger.on.parts) / timing.seconds
-    return Reached(mfu, mbu, of_bound, *(tf32[0] if tf32 else ()))
+    return AchievedRates(mfu, mbu, of_bound, *(tf32[0] if tf32 else ()))
 
 
 def _modes(found: Bounded) -> list[Bounded]:

@@ -35,7 +35,7 @@ _Spent = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
 _Logarithm = Annotated[float, msgspec.Meta(gt=-128, lt=128)]
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class CalibratedMachine(msgspec.Struct, frozen=True, kw_only=True):
     """Where a calibration holds."""
 
     device: str
@@ -123,7 +123,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
     format: str = FORMAT
     version: int = VERSION
-    machine: Machine
+    machine: CalibratedMachine
     measured: str
     """The time (UTC, ISO 8601)."""
     baseline: Baseline
@@ -156,7 +156,7 @@ def same_pace(one: float, other: float) -> bool:
     return not (one > 0 and other > 0) or abs(log(one / other)) <= _OTHER_PACE
 
 
-class _Kind(msgspec.Struct, frozen=True):
+class _DispatchKind(msgspec.Struct, frozen=True):
     """The part of a file that any version has."""
 
     format: str = ""
@@ -185,7 +185,7 @@ def path_of(device: str, threads: int, dtype: str) -> Path:
     return folder() / f"calibration-{re.sub(r'[^a-z0-9]', '-', device)}-{threads}-threads-{dtype}.json"
 
 
-def read_calibration(path: Path, machine: Machine) -> Calibration:
+def read_calibration(path: Path, machine: CalibratedMachine) -> Calibration:
     """The calibration in a file, if it is of `machine`.
 
     Raises:
@@ -195,7 +195,7 @@ def read_calibration(path: Path, machine: Machine) -> Calibration:
     mend = f"measure this one: {_command(machine)}"
     try:
         content = path.read_bytes()
-        kind = msgspec.json.decode(content, type=_Kind)
+        kind = msgspec.json.decode(content, type=_DispatchKind)
         found = msgspec.json.decode(content, type=Calibration) if (kind.format, kind.version) == _THIS else None
     except FileNotFoundError:
         raise UsageError(
@@ -267,11 +267,11 @@ def write_calibration(path: Path, calibration: Calibration) -> None:
         raise OutputError(f"{printable(str(path), 200)} can't be written: {error.strerror or error}") from None
 
 
-def _command(machine: Machine) -> str:
+def _command(machine: CalibratedMachine) -> str:
     dtype = f" --dtype {machine.dtype}" if machine.dtype != "float32" else ""
     threads = f" --threads {machine.threads}" if machine.device == "cpu" else ""
     return f"xfcost calibrate --device {machine.device}{dtype}{threads}"
 
 
-def _words(machine: Machine) -> str:
+def _words(machine: CalibratedMachine) -> str:
     return f"{machine.name}, {units.number_of(machine.threads, 'thread')}, {machine.dtype}, torch {machine.torch}"

@@ -25,7 +25,7 @@ class DeviceSource(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One figure of a device."""
 
     value: float
@@ -39,7 +39,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     """What joins a device with others of its kind."""
 
     name: str
-    rate: Figure
+    rate: DeviceFigure
     """Bytes/s in one direction; vendors print the sum of both."""
 
 
@@ -50,12 +50,12 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     vendor: str
     year: int | None = None
-    memory: Figure | None = None
+    memory: DeviceFigure | None = None
     memory_kind: Literal["usable", "nominal", "physical"] = "nominal"
     """`usable`: what the driver reports, before context and framework; `nominal`: the label; `physical`: all of it."""
-    bandwidth: Figure
+    bandwidth: DeviceFigure
     """Bytes/s of its memory."""
-    peaks: dict[str, Figure]
+    peaks: dict[str, DeviceFigure]
     """Dense FLOP/s by dtype; float64, float32: of matrix products where the vendor has units for them."""
     link: Link | None = None
     price_per_hour: float | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from xfcost.ledger.accounts import MEASURED, Measured, TrainingFigures
+from xfcost.ledger.accounts import MEASURED, AccountFigures, TrainingFigures
 from xfcost.ledger.least_work import expected_weights_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, Timing
@@ -44,7 +44,7 @@ def join(
             continue
         for quantity in ("times", *quantities):
             compare(row.path, quantity, getattr(row, quantity), getattr(match, quantity))
-        figures = Measured(**{quantity: getattr(match, quantity) for quantity in quantities})
+        figures = AccountFigures(**{quantity: getattr(match, quantity) for quantity in quantities})
         rows.append(msgspec.structs.replace(row, **{account: figures}))
     for path in other_rows:
         compare(path, "operation", None, 1)

@@ -15,11 +15,10 @@ from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
 from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.least_work import expected_weights
 from xfcost.ledger.matrices import RowMatrix, attention_memory
-from xfcost.ledger.metadata import Agreement, Metadata, Timing
-from xfcost.ledger.modes import Cache, Generation, Step
+from xfcost.ledger.metadata import Agreement, Metadata, Prediction, Timing
+from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation
 from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.operation import COUNTED, MIXINGS, QUANTITIES, Operation
-from xfcost.ledger.prediction import Prediction
 from xfcost.ledger.probe import Probe
 from xfcost.ledger.ran import ModuleRun
 from xfcost.ledger.training import Training
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Scores(NamedTuple):
+class ScoreCounts(NamedTuple):
     """Attention scores of all blocks: how many the dense matmuls compute, and how many masks and patterns keep."""
 
     computed: int
@@ -45,9 +44,9 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Operation, ...]
     agreement: Agreement | None = None
     timing: Timing | None = None
-    cache: Cache | None = None
+    cache: CacheBytes | None = None
     """The KV cache or recurrent state, in the modes `prefill`, `decode` and `generate`."""
-    step: Step | None = None
+    step: DecodeStep | None = None
     """The decode step, in the mode `decode`."""
     generation: Generation | None = None
     """The generation, in the mode `generate`."""
@@ -129,7 +128,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         saved = self.part(row for row in self.rows if not row.recomputed)
         return saved.attention_memory()["all_layers"] + recomputed.attention_memory()["per_layer"]
 
-    def scores(self) -> Scores:
+    def scores(self) -> ScoreCounts:
         """Attention scores, of the rows that start an attention core and have a pattern."""
         computed = kept = 0
         causal = True
@@ -141,7 +140,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
             kept += pairs * (row.heads or 1) * self.metadata.batch * row.times
             dense = pairs == queries * keys
             causal = causal and (dense or (queries == keys and 2 * pairs == queries * (queries + 1)))
-        return Scores(computed, kept, causal)
+        return ScoreCounts(computed, kept, causal)
 
     @property
     def cached_bytes(self) -> int:

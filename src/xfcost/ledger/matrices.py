@@ -1,4 +1,4 @@
-"""Attention matrices: sizes, how many are alive at once, which are saved for the backward pass; in bytes.
+"""Attention cores, and attention matrices: sizes, how many are alive at once, which are saved for the backward pass.
 
 An attention matrix has one number for every head, query and key, and depends on the tokens: content or position scores,
 scores with a bias or a mask, weights after the softmax. A fused kernel returns one log-sum-exp per head and query
@@ -10,7 +10,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+import msgspec
+
 from xfcost.ledger.number import Number
+
+
+class AttentionCore(msgspec.Struct, frozen=True):
+    """softmax(QKᵀ)V, run `times` times."""
+
+    times: Number
+    """Heads × groups × samples."""
+    queries: Number
+    keys: Number
+    width: Number
+    """d_k, of queries and keys."""
+    value_width: Number = None
+    """d_v, of values and outputs; d_k if None."""
+
+    @property
+    def key_value_width(self) -> Number:
+        """d_k + d_v, of a key with its value or a query with its output."""
+        return self.width + self.values
+
+    @property
+    def values(self) -> Number:
+        """d_v."""
+        return self.width if self.value_width is None else self.value_width
+
+    @property
+    def least_on_chip(self) -> Number:
+        """The smallest on-chip memory, in elements, that holds a tile of one key: M/4d must be at least 1."""
+        return 2 * self.key_value_width
+
 
 # Bytes of a log-sum-exp; those of the dtype if it is wider.
 _STATISTIC: Final = 4

@@ -1,15 +1,20 @@
 """The rows of a file of measurements (`xfcost measure --save runs.jsonl`): what was run, where, and what it took.
 
-A file is JSON Lines: a header, then a row per configuration. Counts are ints, seconds and bytes are SI.
+A file is JSON Lines: a header, then a row per configuration. Counts are ints, seconds and bytes are SI. Rows that were
+changed by hand, or broken, and that no measurement gives, are not to be reported.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 
+from xfcost.ledger.errors import printable, shown
+from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.metadata import Timing
 
 # Raised where rows of an older version can no longer be read as they are.
@@ -127,7 +132,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
         return self.params, self.macs, self.flops, self.attention_entries
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Peak memory while the model is built and run."""
 
     predicted: int | None = None
@@ -136,7 +141,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """The growth of the process on the CPU, torch's allocator on CUDA; None where the system has no figure."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a configuration in its process."""
 
     status: Literal["measured", "skipped", "failed", "timed out"]
@@ -152,14 +157,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of a reference product after the row over those at the calibration, with `--check`."""
     seconds_by_mixing: dict[str, float] | None = None
     """Mixing kind -> seconds of its rows in all blocks; None where no rows were timed."""
-    memory: Memory | None = None
+    memory: MeasuredMemory | None = None
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """A row of the file."""
 
     configuration: Configuration
-    outcome: Outcome
+    outcome: RowOutcome
     counted: Counted
     machine: Machine
     device_name: str
@@ -205,3 +210,83 @@ def key_of(configuration: Configuration, machine: Machine | None, device_name: s
 def latest(rows: list[Measurement]) -> list[Measurement]:
     """Of the rows with the same key the last one, in the place of the first."""
     return list({row.key: row for row in rows}.values())
+
+
+# No clock reads less, and no run lasts longer: ratios of such times are still numbers.
+_SHORTEST: Final = 1e-12
+_LONGEST: Final = 1e12
+# What no spec's name has; anything else is made visible where it is written.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# Counts and bytes above this are no floats in a chart.
+_LARGEST: Final = 10**100
+
+
+def fault_of(row: Measurement) -> str | None:
+    """What is impossible in a row; None of a possible one."""
+    return next(_faults(row), None)
+
+
+def _faults(row: Measurement) -> Iterator[str]:
+    outcome = row.outcome
+    yield from _faults_of_configuration(row.configuration)
+    yield from _faults_of_words(row)
+    if outcome.timing is not None:
+        yield from faults_of_timing(outcome.timing)
+    elif outcome.status == "measured":
+        yield "it is measured, and has no timing"
+    for kind, seconds in (outcome.seconds_by_mixing or {}).items():
+        if not 0 <= seconds < _LONGEST:
+            yield f"its time of {printable(kind)} is {seconds} s"
+    predicted = None if outcome.memory is None else outcome.memory.predicted
+    if predicted is not None and not 0 <= predicted < _LARGEST:
+        yield f"its predicted peak memory is {shown(predicted)} bytes"
+    yield from _faults_of_counts(msgspec.structs.asdict(row.counted))
+    for kind, counts in row.counted.by_mixing.items():
+        yield from _faults_of_counts({f"{name} of {printable(kind)}": count for name, count in counts.items()})
+
+
+def _faults_of_configuration(configuration: Configuration) -> Iterator[str]:
+    sides = configuration.size or ()
+    on_image = configuration.is_module and bool(sides) and not configuration.N  # whose tokens are not known
+    tokens = [] if on_image else [("N", configuration.N)]
+    for name, number in [*tokens, *(("size", side) for side in sides)]:
+        if not 1 <= number <= MOST_TOKENS:
+            yield f"its {name} is {shown(number)}; expected 1 to {MOST_TOKENS:,}"
+    for name, number in (("batch", configuration.batch), ("number of threads", configuration.threads)):
+        if not 1 <= number <= MOST_TOKENS:
+            yield f"its {name} is {shown(number)}; expected at least 1"
+    for option in configuration.run_options:
+        if option not in OF_MODES:
+            yield f"its run has an unknown option, {printable(option)}"
+
+
+def _faults_of_words(row: Measurement) -> Iterator[str]:
+    """A terminal would obey what can't be printed."""
+    configuration, machine = row.configuration, row.machine
+    words = {"the name of its system": configuration.system, "the name of its device": row.device_name}
+    words |= {"its machine": machine.host, "its processor": machine.processor}
+    words |= {f"its {name}": getattr(configuration, name) for name in ("dtype", "attention", "mode", "device")}
+    for name, word in words.items():
+        if _CONTROL.search(word):
+            yield f"{name} can't be printed: {printable(word)}"
+
+
+def _faults_of_counts(counts: Mapping[str, object]) -> Iterator[str]:
+    for name, count in counts.items():
+        if isinstance(count, int) and not 0 <= count < _LARGEST:
+            yield f"its {name} are {shown(count)}"
+
+
+def faults_of_timing(timing: Timing) -> Iterator[str]:
+    """What is impossible in measured seconds."""
+    yield from faults_of_seconds((timing.seconds, *timing.times, *(timing.interval or ())))
+    if timing.interval is not None and not timing.interval[0] <= timing.seconds <= timing.interval[1]:
+        low, high = timing.interval
+        yield f"its interval is {low} s to {high} s; expected to hold its time, {timing.seconds} s"
+
+
+def faults_of_seconds(every: Iterable[float]) -> Iterator[str]:
+    """Seconds that no run takes."""
+    for seconds in every:
+        if not _SHORTEST < seconds < _LONGEST:
+            yield f"its time is {seconds} s; expected more than {_SHORTEST:g} and less than {_LONGEST:g}"

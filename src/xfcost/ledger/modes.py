@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Cache(msgspec.Struct, frozen=True, kw_only=True):
+class CacheBytes(msgspec.Struct, frozen=True, kw_only=True):
     """The KV cache and recurrent states, in bytes."""
 
     bytes: int
@@ -18,7 +18,7 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `bytes` in recurrent states and the last inputs of convolutions."""
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class DecodeStep(msgspec.Struct, frozen=True, kw_only=True):
     """A decode step, one token for every sample of the batch: bytes read and work."""
 
     weight_bytes: int | float
@@ -45,7 +45,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return self.flops / self.bytes_read if self.bytes_read else None
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class PassWork(msgspec.Struct, frozen=True, kw_only=True):
     """Work of one or several passes."""
 
     macs: int
@@ -57,10 +57,10 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
     prompt: int
     new_tokens: int
-    prefill: Work
-    decode: Work | None
+    prefill: PassWork
+    decode: PassWork | None
     """All m - 1 decode steps, with N + 1, …, N + m - 1 tokens; None if a mixer has no decode step."""
-    without_cache: Work
+    without_cache: PassWork
     """m forward passes over N, …, N + m - 1 tokens; an encoder runs once."""
     prefill_seconds: float | None = None
     decode_seconds: float | None = None
@@ -71,8 +71,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """The reason why there are no decode steps."""
 
     @property
-    def with_cache(self) -> Work | None:
+    def with_cache(self) -> PassWork | None:
         """Prefill and decode steps."""
         if self.decode is None:
             return None
-        return Work(macs=self.prefill.macs + self.decode.macs, flops=self.prefill.flops + self.decode.flops)
+        return PassWork(macs=self.prefill.macs + self.decode.macs, flops=self.prefill.flops + self.decode.flops)

@@ -9,11 +9,11 @@ import msgspec
 
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, RAN, TRACED, TRAFFIC
 from xfcost.ledger.achieved import beside_rows, peak_of, rates, reached, row_rates, whole_of_peak
-from xfcost.ledger.distributed import plan_object
 from xfcost.ledger.least_work import RowBound, row_bound
 from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.operation import COUNTED, Operation
-from xfcost.ledger.probe import Mixes, ProbedRow
+from xfcost.ledger.probe import ProbedMixing, ProbedRow
+from xfcost.ledger.training import plan_object
 from xfcost.ledger.visible import json_visible
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _bound_columns(row: Operation, ledger: Ledger) -> dict[str, Any]:
 
 
 def _probed_columns(row: ProbedRow) -> dict[str, Any]:
-    found = msgspec.to_builtins(row.found) or dict.fromkeys(Mixes.__struct_fields__)
+    found = msgspec.to_builtins(row.found) or dict.fromkeys(ProbedMixing.__struct_fields__)
     columns = {f"probed_{name}": value for name, value in found.items()}
     return columns | {"probed_agrees": row.agrees, "not_probed": row.reason}
 

@@ -61,7 +61,7 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
         """What it waits for with the expected number of experts."""
         return "memory-bound" if self.expected_memory_seconds > self.compute_seconds else "compute-bound"
 
-    def at(self, mfu: float | None, mbu: float | None) -> Estimate | None:
+    def at(self, mfu: float | None, mbu: float | None) -> TimeEstimate | None:
         """The estimate at shares of the peak and of the bandwidth; None where the share of what bounds it is missing.
 
         The other one may be missing: even at its full rate it takes less.
@@ -70,10 +70,10 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
         memory = self.expected_memory_seconds / (mbu or 1)
         bound: Bound = "memory-bound" if memory > compute else "compute-bound"
         share = mbu if bound == "memory-bound" else mfu
-        return None if share is None else Estimate(seconds=max(compute, memory), bound=bound, share=share)
+        return None if share is None else TimeEstimate(seconds=max(compute, memory), bound=bound, share=share)
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class TimeEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds at a stated efficiency."""
 
     seconds: float
@@ -125,7 +125,7 @@ class ComputeBoundBatch(msgspec.Struct, frozen=True, kw_only=True):
     ridge_point: float
 
 
-class Phase(msgspec.Struct, frozen=True, kw_only=True):
+class PhaseBound(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a generation: the prefill, or all decode steps."""
 
     name: str
@@ -146,7 +146,7 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """What the run gives: samples of a forward, new tokens of a decode step or a generation, tokens of a prompt."""
     compute_bound_batch: ComputeBoundBatch | None = None
     """Of a decode step."""
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[PhaseBound, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -163,7 +163,7 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
         whole, *times = (
             msgspec.structs.replace(time, peak=peak) for time in (self.time, *(one.time for one in self.phases))
         )
-        phases = tuple(Phase(name=one.name, time=time) for one, time in zip(self.phases, times, strict=True))
+        phases = tuple(PhaseBound(name=one.name, time=time) for one, time in zip(self.phases, times, strict=True))
         return msgspec.structs.replace(self, dtype="tf32", time=whole, phases=phases, compute_bound_batch=None)
 
     @property

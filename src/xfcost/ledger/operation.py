@@ -10,10 +10,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from xfcost.ledger import notebook
-from xfcost.ledger.accounts import FIGURES, Cached, Measured, Traffic, TrainingFigures, WeightsRead
-from xfcost.ledger.attention_core import AttentionCore
-from xfcost.ledger.matrices import Matrix
-from xfcost.ledger.ran import Ran
+from xfcost.ledger.accounts import FIGURES, AccountFigures, Cached, Traffic, TrainingFigures, WeightsRead
+from xfcost.ledger.matrices import AttentionCore, Matrix
+from xfcost.ledger.ran import RanOperation
 from xfcost.ledger.tensors import Tensors
 from xfcost.ledger.units import count, number_of
 
@@ -111,10 +110,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Main-memory traffic of its attention core, with `--memory-level`."""
     training: TrainingFigures | None = None
     """In the mode `train`."""
-    ran: Ran | None = None
+    ran: RanOperation | None = None
     """The ATen operation, in the ledger of a module."""
-    traced: Measured | None = None
-    dispatched: Measured | None = None
+    traced: AccountFigures | None = None
+    dispatched: AccountFigures | None = None
     seconds: float | None = None
     operand_bytes: int | None = None
     """Bytes of its inputs, its outputs and the weights that it reads, each tensor once; of a timed forward."""

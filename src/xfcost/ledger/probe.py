@@ -7,7 +7,7 @@ import msgspec
 from xfcost.ledger.operation import Mixing
 
 
-class Mixes(msgspec.Struct, frozen=True, kw_only=True):
+class ProbedMixing(msgspec.Struct, frozen=True, kw_only=True):
     """How an operation mixes tokens: declared, or found."""
 
     mixing: Mixing
@@ -22,8 +22,8 @@ class ProbedRow(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     title: str
-    declared: Mixes
-    found: Mixes | None = None
+    declared: ProbedMixing
+    found: ProbedMixing | None = None
     """None where the row could not be probed."""
     tokens: tuple[int, ...] = ()
     """The two sizes at which it ran."""

@@ -13,7 +13,7 @@ from xfcost.ledger.roofs import Bound, Roofs
 _CLEARLY: Final = 1.1
 
 
-class Point(NamedTuple):
+class RooflinePoint(NamedTuple):
     """An operation in all blocks that have it. Figures are of all its blocks together."""
 
     title: str
@@ -40,7 +40,7 @@ class Roofline(NamedTuple):
     """A system's operations under the roofs of the machine that ran it, or that was predicted."""
 
     ledger: Ledger
-    points: tuple[Point, ...]
+    points: tuple[RooflinePoint, ...]
     """The longest first."""
     roofs: Roofs
 
@@ -79,22 +79,22 @@ class Roofline(NamedTuple):
         return _whole(self.ledger)[1]
 
     @property
-    def drawn(self) -> tuple[Point, ...]:
+    def drawn(self) -> tuple[RooflinePoint, ...]:
         """The points with FLOPs: log axes have no zero."""
         return tuple(point for point in self.points if point.flops)
 
-    def of_roof(self, point: Point) -> float | None:
+    def of_roof(self, point: RooflinePoint) -> float | None:
         """The share of the roof at its intensity that it achieved; None of what only moves data."""
         return point.flops_per_second / self.roofs.at(point.intensity) if point.flops else None
 
-    def above_memory(self) -> tuple[Point, ...]:
+    def above_memory(self) -> tuple[RooflinePoint, ...]:
         """Memory-bound points that ran faster than memory gives their operands: those stayed in a cache."""
         if self.bounded:
             return ()
         found = (point for point in self.drawn if self.roofs.bound(point.intensity) == "memory-bound")
         return tuple(point for point in found if point.flops_per_second > self.roofs.at(point.intensity))
 
-    def above_peak(self) -> tuple[Point, ...]:
+    def above_peak(self) -> tuple[RooflinePoint, ...]:
         """Points clearly faster than the peak, which was then measured on a busier machine."""
         return tuple(point for point in self.drawn if point.flops_per_second > _CLEARLY * self.roofs.flops_per_second)
 
@@ -104,7 +104,7 @@ def roofline(ledger: Ledger, roofs: Roofs) -> Roofline:
     return Roofline(ledger, points_of(ledger.rows, _whole(ledger)[0], predicted=ledger.timing is None), roofs)
 
 
-def points_of(rows: Iterable[Operation], whole: float, *, predicted: bool) -> tuple[Point, ...]:
+def points_of(rows: Iterable[Operation], whole: float, *, predicted: bool) -> tuple[RooflinePoint, ...]:
     """Rows of the same title and mixing kind together, the longest first; rows without seconds have no point.
 
     Operations of a torch module have their paths as titles: its modules may all call a product `mm`.
@@ -120,7 +120,7 @@ def points_of(rows: Iterable[Operation], whole: float, *, predicted: bool) -> tu
     for (title, mixing), figures in groups.items():
         spent = sum(one[0] for one in figures)
         flops, held = sum(one[1] for one in figures), sum(one[2] for one in figures)
-        points.append(Point(title, mixing, spent, spent / whole, flops, held))
+        points.append(RooflinePoint(title, mixing, spent, spent / whole, flops, held))
     return tuple(sorted(points, key=lambda point: -point.seconds))
 
 
@@ -151,7 +151,7 @@ def records(found: Roofline) -> list[dict[str, Any]]:
     return [before | _figures(found, point) | peaks for point in found.points]
 
 
-def _figures(found: Roofline, point: Point) -> dict[str, Any]:
+def _figures(found: Roofline, point: RooflinePoint) -> dict[str, Any]:
     bound: Bound = found.roofs.bound(point.intensity)
     return {
         "operation": point.title,

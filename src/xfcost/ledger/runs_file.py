@@ -17,8 +17,7 @@ import msgspec
 
 from xfcost.ledger.errors import OutputError, UsageError, printable, shown
 from xfcost.ledger.file_locks import lock
-from xfcost.ledger.measurements import FORMAT, VERSION, Header, Machine, Measurement, latest
-from xfcost.ledger.row_faults import fault_of
+from xfcost.ledger.measurements import FORMAT, VERSION, Header, Machine, Measurement, fault_of, latest
 
 # How every header starts: the fields of `Header` in their order.
 _START: Final = f'{{"tool":"xfcost","format":"{FORMAT}",'.encode()

@@ -14,10 +14,9 @@ from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
-from xfcost.ledger.metadata import Timing
+from xfcost.ledger.measurements import faults_of_seconds, faults_of_timing
+from xfcost.ledger.metadata import Prediction, Timing
 from xfcost.ledger.objects import ledger_object
-from xfcost.ledger.prediction import Prediction
-from xfcost.ledger.row_faults import faults_of_seconds, faults_of_timing
 from xfcost.ledger.units import BYTES_PER_ELEMENT, number_of
 
 Count = Annotated[int, msgspec.Meta(ge=0)]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from xfcost.ledger.intervals import quotient
 from xfcost.ledger.metadata import Timing
-from xfcost.ledger.statistics import Estimate, Interval, paired_ratio
+from xfcost.ledger.statistics import Estimate, Interval, paired_ratio, quotient
 
 
 class TimeRatio(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,14 +1,237 @@
-"""A training run: its options, and the costs of a step and of the whole run in FLOPs, bytes and days."""
+"""A training run: its options, and the costs of a step and of the whole run in FLOPs, bytes and days.
+
+On several devices: how they share the model and the batch, the bytes of one of them, FLOPs, days and money.
+Letters: t tensor-parallel size, p pipeline stages, N_d data-parallel size (replicas); devices = t·p·N_d.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from xfcost.ledger.distributed import Mesh, TrainingPlan
+from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.options import Checkpoint
 from xfcost.ledger.units import DAY
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Mesh(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `--on` in training: the devices, how they share the model, and the utilisation of their peak."""
+
+    on: DeviceGroup
+    zero: int = 0
+    """The ZeRO stage (Rajbhandari et al. 2020): what replicas share out: 1 optimizer, 2 gradients, 3 parameters too."""
+    checkpoint: Checkpoint = "none"
+    tensor: int = 1
+    pipeline: int = 1
+    sequence_parallel: bool = False
+    """Do the t devices share the tokens of norms and residuals (Korthikanti et al. 2022, §4.2.2)?"""
+    global_batch: int | None = None
+    """Tokens of one step on all replicas; as few as fill the pipeline where it is None."""
+    gradients: str | None = None
+    """Dtype in which gradients are accumulated; the parameters' where it is None."""
+    mfus: tuple[float, ...] = ()
+    """Shares of the peak: one, or the two ends of a range; none asks for a table."""
+
+    @property
+    def data(self) -> int:
+        """N_d, the replicas."""
+        return self.on.count // (self.tensor * self.pipeline)
+
+    def in_flight(self, stage: int, micro_batches: int) -> int:
+        """Micro-batches whose activations pipeline stage `stage` (from 1) holds: one forward, one backward."""
+        return min(self.pipeline - stage + 1, micro_batches)
+
+
+class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes on one device, by part; None where a part is not known."""
+
+    pipeline_stage: int
+    """Of which stage it holds a share, from 1."""
+    parameters: int
+    gradients: int
+    master: int
+    """A float32 copy of 16-bit parameters."""
+    optimizer: int | None
+    activations: int | None
+    """Saved for the backward pass, of all micro-batches in flight."""
+    recomputed: int | None
+    """Activations of the one block (or attention core) that is being recomputed."""
+    logits: int
+    """Float32 logits of the loss."""
+
+    @property
+    def states(self) -> int | None:
+        """Parameters, gradients, master copy and optimizer states: ZeRO's model states."""
+        if self.optimizer is None:
+            return None
+        return self.parameters + self.gradients + self.master + self.optimizer
+
+    @property
+    def known(self) -> int:
+        """The sum of the parts that are known."""
+        parts = (self.parameters, self.gradients, self.master, self.optimizer, self.activations, self.recomputed)
+        return self.logits + sum(part for part in parts if part is not None)
+
+    @property
+    def complete(self) -> bool:
+        """Is every part known?"""
+        return None not in (self.optimizer, self.activations, self.recomputed)
+
+    @property
+    def total(self) -> int | None:
+        """The sum; None where a part is not known."""
+        return self.known if self.complete else None
+
+
+class AtUtilisation(msgspec.Struct, frozen=True, kw_only=True):
+    """The run at one model FLOPs utilisation."""
+
+    mfu: float
+    """Model FLOPs per second, without recomputation, over the peak (Chowdhery et al. 2022, App. B)."""
+    hfu: float
+    """The same with recomputation: what the devices compute."""
+    step_seconds: float
+    days: float | None
+    device_days: float | None
+    recomputation_days: float | None
+    """The part of `days` in which forward passes are recomputed, at the same HFU."""
+    cost: float | None
+    """Device-hours times the user's own price."""
+    in_print: str | None = None
+    """A published run of about this utilisation, of the table that is shown where none is given."""
+
+
+class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A training run on a group of devices."""
+
+    mesh: Mesh
+    micro_batch: int
+    """Samples that one replica processes at once: the run's batch."""
+    micro_batches: int
+    """Micro-batches of one replica in a step."""
+    step_sequences: int
+    """Samples of a step on all replicas."""
+    step_tokens: int
+    memory: DeviceMemory
+    """Of the device that needs most."""
+    step_flops: int
+    """Model FLOPs of a step on all devices: forward and backward, without recomputation."""
+    recomputed_flops: int
+    """FLOPs of a step that recompute forward passes: checkpointing, fused attention, reversible residuals."""
+    least_step_flops: int
+    """The part of `step_flops` that no implementation avoids: of attention with a mask only pairs that it keeps."""
+    least_recomputed_flops: int
+    """The part of `recomputed_flops` on those pairs."""
+    bytes_per_parameter: float | None
+    """Of one replica, before ZeRO: 16 with Adam and 16-bit gradients, 18 with float32 ones."""
+    tokens: int | None = None
+    steps: int | None = None
+    peak: float
+    """Dense FLOP/s of one device in the run's dtype."""
+    tf32_peak: float | None = None
+    """The same with TF32, in which frameworks may compute float32 products; None where it isn't faster."""
+    at: tuple[AtUtilisation, ...] = ()
+    tf32_at: tuple[AtUtilisation, ...] = ()
+    """The run with TF32, at the same utilisations of its peak."""
+    remedies: tuple[str, ...] = ()
+    """Options with which it fits, where it doesn't."""
+
+    @property
+    def with_tf32(self) -> TrainingPlan | None:
+        """The same run with TF32."""
+        if self.tf32_peak is None:
+            return None
+        return msgspec.structs.replace(self, peak=self.tf32_peak, at=self.tf32_at, tf32_peak=None, tf32_at=())
+
+    @property
+    def recomputation(self) -> float:
+        """FLOPs that are recomputed, as a share of the model's: HFU/MFU - 1."""
+        return self.recomputed_flops / self.step_flops
+
+    @property
+    def run_flops(self) -> int | None:
+        """Model FLOPs of the whole run."""
+        return None if self.steps is None else self.steps * self.step_flops
+
+    @property
+    def given_days(self) -> float | None:
+        """Days of the whole run at the first utilisation of `--mfu`; None without one."""
+        return self.at[0].days if self.mesh.mfus else None
+
+    @property
+    def least_computed(self) -> float:
+        """FLOPs that the devices compute where masked scores are skipped, recomputation included, per model FLOP."""
+        return (self.least_step_flops + self.least_recomputed_flops) / self.step_flops
+
+    @property
+    def least_run_flops(self) -> int | None:
+        """FLOPs of the whole run that no implementation avoids."""
+        return None if self.steps is None else self.steps * self.least_step_flops
+
+    @property
+    def bound_step_seconds(self) -> float:
+        """A step of FLOPs that cannot be avoided, every device at its peak: a lower bound in the dtype of that peak."""
+        return self.least_step_flops / (self.peak * self.mesh.on.count)
+
+    @property
+    def bound_days(self) -> float | None:
+        """The same of the whole run."""
+        return None if self.steps is None else self.steps * self.bound_step_seconds / DAY
+
+    @property
+    def device_bytes(self) -> int | None:
+        """Memory of one device."""
+        return self.mesh.on.device.memory_bytes
+
+    @property
+    def spare_bytes(self) -> int | None:
+        """Memory of a device less what is known to be needed; negative where it doesn't fit."""
+        return None if self.device_bytes is None else self.device_bytes - self.memory.known
+
+    @property
+    def fits(self) -> bool | None:
+        """Does it fit? None where that isn't known: a part is missing and the others fit, or the memory is unknown."""
+        if self.spare_bytes is None or (self.spare_bytes >= 0 and not self.memory.complete):
+            return None
+        return self.spare_bytes >= 0
+
+
+def plan_object(plan: TrainingPlan) -> dict[str, Any]:
+    """The key `plan` of JSON."""
+    mesh, device = plan.mesh, plan.mesh.on.device
+    memory = msgspec.to_builtins(plan.memory) | {"states": plan.memory.states, "total": plan.memory.known}
+    fields = ("tensor", "pipeline", "data", "zero", "checkpoint", "sequence_parallel", "gradients")
+    batch = ("micro_batch", "micro_batches", "step_sequences", "step_tokens", "tokens", "steps")
+    work = ("step_flops", "recomputed_flops", "recomputation", "run_flops")
+    bound = ("least_step_flops", "least_run_flops", "bound_step_seconds", "bound_days")
+    return {
+        "device": device.name,
+        "devices": mesh.on.count,
+        "peak": plan.peak,
+        "price_per_hour": device.price_per_hour,
+        **{name: getattr(mesh, name) for name in fields},
+        **{name: getattr(plan, name) for name in batch},
+        "memory": memory | {"complete": plan.memory.complete, "bytes_per_parameter": plan.bytes_per_parameter},
+        "device_bytes": plan.device_bytes,
+        "spare_bytes": plan.spare_bytes,
+        "fits": plan.fits,
+        "remedies": list(plan.remedies),
+        **{name: getattr(plan, name) for name in (*work, *bound)},
+        "at": msgspec.to_builtins(plan.at),
+        "tf32": _tf32_object(plan.with_tf32),
+    }
+
+
+def _tf32_object(plan: TrainingPlan | None) -> dict[str, Any] | None:
+    """The times of float32 in TF32; null where the device has no faster TF32."""
+    if plan is None:
+        return None
+    fields = {name: getattr(plan, name) for name in ("peak", "bound_step_seconds", "bound_days")}
+    return fields | {"at": msgspec.to_builtins(plan.at)}
+
+
+class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `--mode train`."""
 
     optimizer: str = "adamw"

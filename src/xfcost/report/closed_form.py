@@ -7,8 +7,8 @@ from typing import Final
 
 from rich.text import Text
 
-from xfcost.ledger.closed_form import ClosedForm
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.ran import ClosedForm
 
 # Other remainders that are listed; json has all.
 _MOST_LISTED: Final = 3

@@ -14,8 +14,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from xfcost.ledger.substitutes import written_columns
-from xfcost.ledger.visible import one_line, visible
+from xfcost.ledger.visible import one_line, visible, written_columns
 from xfcost.report.html import html
 from xfcost.report.style import PLAIN_WIDTH
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
-from xfcost.ledger.modes import Cache, Generation, Step, Work
+from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
 from xfcost.report.console import bare_table
 
 EXPECTED: Final = "with the expected experts"
@@ -32,7 +32,7 @@ def step_answers(ledger: Ledger) -> Iterator[Text]:
         yield Text.assemble(("tokens at once: ", "bold"), f"{ledger.metadata.batch:,} (one per sample)")
 
 
-def cache_name(*caches: Cache | None) -> str:
+def cache_name(*caches: CacheBytes | None) -> str:
     """`KV cache`, `recurrent state`, or both, of one system or several."""
     known = [cache for cache in caches if cache is not None]
     recurrent = any(cache.recurrent_bytes for cache in known)
@@ -41,7 +41,7 @@ def cache_name(*caches: Cache | None) -> str:
     return "recurrent state"
 
 
-def cache_text(cache: Cache, metadata: Metadata) -> Text:
+def cache_text(cache: CacheBytes, metadata: Metadata) -> Text:
     """Its bytes, and how they grow with N."""
     growth = "it does not grow with N" if cache.bytes else "nothing is cached"
     if cache.bytes_per_token:
@@ -51,7 +51,7 @@ def cache_text(cache: Cache, metadata: Metadata) -> Text:
     return Text.assemble((f"{cache_name(cache)}: ", "bold"), f"{size}; {growth}")
 
 
-def step_texts(step: Step, cache: str) -> Iterator[Text]:
+def step_texts(step: DecodeStep, cache: str) -> Iterator[Text]:
     """Bytes that one decode step reads; FLOPs per byte, and below which ridge point that is memory-bound."""
     fewest = step.least_weight_bytes + step.cache_bytes
     least = f"; {units.size(fewest)} if all samples choose the same experts" if step.expected else ""
@@ -90,7 +90,7 @@ def generation_table(generation: Generation) -> Table:
     """With a cache, and without one."""
     m, n = generation.new_tokens, generation.prompt
     table = bare_table(f"{m:,} new tokens after {n:,}", "MACs", "FLOPs")
-    lines: list[tuple[str, Work | None, str]] = [("  prefill (gives the first)", generation.prefill, "")]
+    lines: list[tuple[str, PassWork | None, str]] = [("  prefill (gives the first)", generation.prefill, "")]
     if generation.decode is not None:
         lines += [(f"  {m - 1:,} decode steps", generation.decode, "")]
         lines += [("with a cache", generation.with_cache, "bold")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from xfcost.ledger import units
-from xfcost.ledger.device import PEAK_DTYPES, Device, Figure
+from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceFigure
 from xfcost.report.formats import formatted
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Described(NamedTuple):
 
     name: str
     text: str
-    figure: Figure
+    figure: DeviceFigure
     ridge_point: float | None = None
 
 

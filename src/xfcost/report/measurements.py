@@ -14,7 +14,7 @@ from xfcost.counting.sweep import MeasuredSizes
 from xfcost.ledger import units
 from xfcost.ledger.calibration import same_pace
 from xfcost.ledger.errors import printable
-from xfcost.ledger.measurements import Configuration, Measurement, Outcome
+from xfcost.ledger.measurements import Configuration, Measurement, RowOutcome
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import MIXINGS
@@ -178,7 +178,7 @@ def precision_text(timing: Timing | None) -> str:
     return f"{reached} noisy" if timing.noisy else reached
 
 
-def _mixing_text(outcome: Outcome) -> str:
+def _mixing_text(outcome: RowOutcome) -> str:
     """The share of the time that token mixing takes."""
     if outcome.seconds_by_mixing is None or outcome.timing is None:
         return units.DASH

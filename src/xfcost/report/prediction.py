@@ -9,7 +9,7 @@ from rich.text import Text
 from xfcost.counting.comparison import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.prediction import Prediction
+from xfcost.ledger.metadata import Prediction
 from xfcost.report.timing import where_text
 
 # Names of operations that were never measured; more are counted.

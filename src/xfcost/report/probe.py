@@ -11,7 +11,7 @@ from rich.text import Text
 
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.probe import Mixes, Probe, ProbedRow
+from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
 from xfcost.report.console import bare_table
 
 
@@ -47,17 +47,17 @@ def _table(probe: Probe) -> Table:
     return table
 
 
-def _cell(mixes: Mixes) -> str:
+def _cell(mixes: ProbedMixing) -> str:
     """`local 49 by content`: the mixing kind, the tokens read per token, and where the weights come from."""
     return " ".join(filter(None, _words(mixes)))
 
 
-def _words(mixes: Mixes) -> tuple[str, str, str]:
+def _words(mixes: ProbedMixing) -> tuple[str, str, str]:
     reads = "" if mixes.reads_tokens is None else str(mixes.reads_tokens)
     return mixes.mixing, reads, {True: "by content", False: "fixed", None: ""}[mixes.content_dependent]
 
 
-def _sentence(mixes: Mixes) -> str:
+def _sentence(mixes: ProbedMixing) -> str:
     """`local, reads 49, weights by content`."""
     mixing, reads, weights = _words(mixes)
     return ", ".join([mixing, *([f"reads {reads}"] if reads else []), *([f"weights {weights}"] if weights else [])])

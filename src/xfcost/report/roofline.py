@@ -11,7 +11,7 @@ from rich.text import Text
 
 from xfcost.ledger import units
 from xfcost.ledger.achieved import NOT_ATTRIBUTED
-from xfcost.ledger.roofline import Point, Roofline
+from xfcost.ledger.roofline import Roofline, RooflinePoint
 from xfcost.ledger.roofs import Roofs
 from xfcost.report.console import bare_table, note_texts
 from xfcost.report.decoding import EXPECTED
@@ -71,7 +71,7 @@ def place_text(one: Roofline) -> str:
     return where_text(ran)
 
 
-def names_text(points: Sequence[Point]) -> str:
+def names_text(points: Sequence[RooflinePoint]) -> str:
     """The names of operations, the first few; empty where there are none."""
     above = list(dict.fromkeys(point.title for point in points))
     more = f" and {len(above) - _MOST_NAMED} more" if len(above) > _MOST_NAMED else ""
@@ -127,7 +127,7 @@ def _table(one: Roofline) -> Table:
     return table
 
 
-def point_cells(one: Roofline, point: Point) -> tuple[str, ...]:
+def point_cells(one: Roofline, point: RooflinePoint) -> tuple[str, ...]:
     """Operation, mixing kind, time and its share, arithmetic intensity, FLOP/s and share of the roof, bound."""
     of_roof = one.of_roof(point)
     time = (units.seconds(point.seconds), units.percent(point.seconds, one.seconds))

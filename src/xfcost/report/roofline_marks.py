@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from xfcost.ledger.roofline import Point, Roofline
+from xfcost.ledger.roofline import Roofline, RooflinePoint
 from xfcost.ledger.roofs import Roofs
 from xfcost.report.figure import INK, QUIET
 from xfcost.report.point_labels import Box, Named, Placed, nearest_corner, placed, square
@@ -92,14 +92,14 @@ def draw_names(axes: Axes, one: Roofline, sizes: Sizes, taken: Sequence[Box]) ->
             _write(axes, point, about, place)
 
 
-def _named(axes: Axes, point: Point, sizes: Sizes, size: tuple[float, float]) -> Named:
+def _named(axes: Axes, point: RooflinePoint, sizes: Sizes, size: tuple[float, float]) -> Named:
     """The point in pixels, with the size of its name."""
     x, y = axes.transData.transform((point.intensity, point.flops_per_second))
     side = math.sqrt(sizes.of(point.share, point.mixing)) * _pixels_per_point(axes)
     return Named(float(x), float(y), side / 2 + 1, *size)
 
 
-def _write(axes: Axes, point: Point, about: Named, place: Placed) -> None:
+def _write(axes: Axes, point: RooflinePoint, about: Named, place: Placed) -> None:
     """The name at its place, with a line to its point where it stands further away."""
     box, scale = place.box, 1 / _pixels_per_point(axes)
     centre = ((box.left + box.right) / 2, (box.bottom + box.top) / 2)

@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
-from xfcost.ledger.substitutes import HANDLER
+from xfcost.ledger.visible import HANDLER
 
 # How Python refuses what an encoding lacks where nobody chose otherwise (PYTHONIOENCODING=cp1252:replace does).
 _NOT_CHOSEN = ("strict", "surrogateescape", "backslashreplace")

@@ -10,8 +10,7 @@ from rich.text import Text
 from xfcost.ledger import units
 from xfcost.ledger.achieved import reached, whole_rate
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Timing
-from xfcost.ledger.prediction import Prediction
+from xfcost.ledger.metadata import Prediction, Timing
 
 _RATES: Final = (
     "FLOP/s and bytes/s are achieved: the formulas' FLOPs, and bytes of inputs, outputs and weights read, each once"

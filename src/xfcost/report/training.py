@@ -12,9 +12,8 @@ from rich.text import Text
 from xfcost.counting.distributed import recomputed_scores
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger import units
-from xfcost.ledger.distributed import TrainingPlan
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.training import TrainingStep, WholeRun
+from xfcost.ledger.training import TrainingPlan, TrainingStep, WholeRun
 from xfcost.report.console import bare_table
 
 # Units of long times, in days.

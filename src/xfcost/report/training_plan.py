@@ -11,8 +11,8 @@ from rich.text import Text
 
 from xfcost.counting.distributed import SHARED_OUT
 from xfcost.ledger import units
-from xfcost.ledger.distributed import AtUtilisation, DeviceMemory, TrainingPlan
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.training import AtUtilisation, DeviceMemory, TrainingPlan
 from xfcost.report.console import bare_table
 from xfcost.report.on_devices import WITHOUT_TF32
 from xfcost.report.training import days_text, device_days_text, scientific, steps_text

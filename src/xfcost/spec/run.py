@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.options import Execution, Logits, Mode
-from xfcost.ledger.training import Plan
+from xfcost.ledger.training import RunPlan
 
 
 class Run(NamedTuple):
@@ -29,7 +29,7 @@ class Run(NamedTuple):
     """m, in the mode `generate`."""
     logits: Logits | None = None
     """The positions of a prompt (`prefill`, `generate`) whose logits are computed; None is the last."""
-    plan: Plan | None = None
+    plan: RunPlan | None = None
     """The training run, in the mode `train`."""
     on: DeviceGroup | None = None
     """The devices whose least time and memory are asked for; in the mode `train` the plan has them too."""

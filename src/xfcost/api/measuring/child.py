@@ -24,7 +24,7 @@ from xfcost.api.specs import account
 from xfcost.ledger.calibration import training_steps
 from xfcost.ledger.errors import DeviceError, NoRoomError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.measurements import Configuration, Machine, Memory, Outcome
+from xfcost.ledger.measurements import Configuration, Machine, MeasuredMemory, RowOutcome
 from xfcost.ledger.operation import MIXINGS
 from xfcost.spec.load import Loaded, load, load_expanded
 from xfcost.spec.placement import place
@@ -94,11 +94,11 @@ def answered(job: Job, begin: Callable[[], None] = _at_once) -> Answer:
         return Answer(outcome=_without("failed", error))
 
 
-def _without(status: str, error: Exception, **figures: int) -> Outcome:
+def _without(status: str, error: Exception, **figures: int) -> RowOutcome:
     """The outcome of a configuration that is not measured."""
     own = isinstance(error, XfcostError)
     reason = str(error) if own else f"{type(error).__name__}: {error}".strip().splitlines()[0][:_LONGEST]
-    return Outcome(status=status, reason=reason, **figures)  # type: ignore[arg-type]
+    return RowOutcome(status=status, reason=reason, **figures)  # type: ignore[arg-type]
 
 
 def _described(job: Job) -> Described:
@@ -144,11 +144,11 @@ def _check_calibrated(job: Job, dtype: str) -> None:
         raise UsageError(f"--check: {error}") from None
 
 
-def _measured(configuration: Configuration, job: Job, begin: Callable[[], None]) -> Outcome:
+def _measured(configuration: Configuration, job: Job, begin: Callable[[], None]) -> RowOutcome:
     """Memory first, as predicted, so that nothing is allocated that does not fit; then measured; then the times."""
     from xfcost.torch_models.shared.no_compiler import no_compiler
 
-    memory: Memory | None
+    memory: MeasuredMemory | None
     compiler = nullcontext() if job.timing.compile else no_compiler()
     with memory_may_run_out(configuration.system, f"running it on {configuration.device}"), compiler:
         if configuration.is_module:
@@ -156,7 +156,7 @@ def _measured(configuration: Configuration, job: Job, begin: Callable[[], None])
         else:
             ledger, memory = _measured_spec(configuration, job, begin)
         pace = relative_pace(configuration, job.timing)
-    return Outcome(
+    return RowOutcome(
         status="measured",
         timing=ledger.timing,
         predicted_seconds=ledger.prediction.seconds if ledger.prediction else None,
@@ -166,7 +166,9 @@ def _measured(configuration: Configuration, job: Job, begin: Callable[[], None])
     )
 
 
-def _measured_spec(configuration: Configuration, job: Job, begin: Callable[[], None]) -> tuple[Ledger, Memory | None]:
+def _measured_spec(
+    configuration: Configuration, job: Job, begin: Callable[[], None]
+) -> tuple[Ledger, MeasuredMemory | None]:
     from xfcost.torch_models.timing.devices import threads_set
     from xfcost.torch_models.timing.growth import memory_of
     from xfcost.torch_models.timing.systems import System, SystemOnDevice

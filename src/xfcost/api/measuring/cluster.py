@@ -20,7 +20,7 @@ from xfcost.api.measuring.crews import Ran
 from xfcost.api.measuring.jobs import Described
 from xfcost.api.measuring.worker import Request, Response
 from xfcost.ledger.errors import DeviceError, UsageError, printable
-from xfcost.ledger.measurements import Configuration, Outcome
+from xfcost.ledger.measurements import Configuration, RowOutcome
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -297,7 +297,7 @@ class ClusterRows:
         try:
             response = self._cluster.ask(request, self._work)
         except KilledError as error:
-            return Ran(Outcome(status="failed", reason=str(error)), error.described)
+            return Ran(RowOutcome(status="failed", reason=str(error)), error.described)
         if response.outcome is None:
             raise DeviceError(f"--scheduler {self._cluster.address}: a worker gave no outcome")
         return Ran(response.outcome, response.described, response.seconds)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from xfcost.api.measuring.gate import Gate, Turn
 from xfcost.api.measuring.jobs import Described
-from xfcost.ledger.measurements import Configuration, Outcome
+from xfcost.ledger.measurements import Configuration, RowOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Ran(NamedTuple):
     """What became of a configuration, and where."""
 
-    outcome: Outcome
+    outcome: RowOutcome
     described: Described | None = None
     """None: the machine and the device of the command."""
     seconds: float | None = None

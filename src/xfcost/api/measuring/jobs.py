@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from xfcost.ledger.measurements import Configuration, Machine, Outcome
+from xfcost.ledger.measurements import Configuration, Machine, RowOutcome
 from xfcost.ledger.timing_options import USUAL, TimingPlan
 
 READY: Final = b"ready\n"
@@ -43,4 +43,4 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     refused: str | None = None
     """Why the device can't be used at all: then no other configuration can be measured either."""
     described: Described | None = None
-    outcome: Outcome | None = None
+    outcome: RowOutcome | None = None

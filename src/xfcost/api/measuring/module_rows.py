@@ -11,14 +11,14 @@ from xfcost.api.modules import mixing_seconds, named_module
 from xfcost.api.predictions import predictors
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.measurements import Configuration, Memory, OfModule
+from xfcost.ledger.measurements import Configuration, MeasuredMemory, OfModule
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.spec.targets import module_target
 
 
 def measured_module(
     configuration: Configuration, timing: TimingPlan, begin: Callable[[], None]
-) -> tuple[Ledger, Memory]:
+) -> tuple[Ledger, MeasuredMemory]:
     """The timed ledger of a module, and its memory, predicted before anything is allocated.
 
     Raises:

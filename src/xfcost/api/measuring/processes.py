@@ -18,7 +18,7 @@ import msgspec
 from xfcost.api.measuring.gate import Turn
 from xfcost.api.measuring.jobs import READY, Answer, Described, Job
 from xfcost.ledger.errors import DeviceError
-from xfcost.ledger.measurements import Configuration, Outcome
+from xfcost.ledger.measurements import Configuration, RowOutcome
 from xfcost.ledger.timing_options import TimingPlan
 
 COMMAND: Final = (sys.executable, "-m", "xfcost.api.measuring.child")
@@ -47,12 +47,14 @@ class Processes:
         """
         job = Job(device=self._device, timing=self._timing, calibrated=tuple(calibrated))
         answer = self._answer(job, max(self._timeout, _LOADING_SECONDS))
-        if isinstance(answer, Outcome) or answer.described is None:
-            reason = answer.reason if isinstance(answer, Outcome) else answer.refused
-            raise DeviceError(f"--device {self._device}: {reason}" if isinstance(answer, Outcome) else str(reason))
+        if isinstance(answer, RowOutcome) or answer.described is None:
+            reason = answer.reason if isinstance(answer, RowOutcome) else answer.refused
+            raise DeviceError(f"--device {self._device}: {reason}" if isinstance(answer, RowOutcome) else str(reason))
         return answer.described
 
-    def __call__(self, configuration: Configuration, *, spec: str | None = None, turn: Turn | None = None) -> Outcome:
+    def __call__(
+        self, configuration: Configuration, *, spec: str | None = None, turn: Turn | None = None
+    ) -> RowOutcome:
         """Measure one configuration, of its `spec` where that is given, and in its `turn` where it has one.
 
         Raises:
@@ -62,7 +64,7 @@ class Processes:
             device=self._device, configuration=configuration, timing=self._timing, spec=spec, waits=turn is not None
         )
         answer = self._answer(job, self._timeout, turn)
-        if isinstance(answer, Outcome):
+        if isinstance(answer, RowOutcome):
             return answer
         if answer.outcome is None:
             raise DeviceError(str(answer.refused))
@@ -79,7 +81,7 @@ class Processes:
             else:
                 running.kill()
 
-    def _answer(self, job: Job, timeout: float, turn: Turn | None = None) -> Answer | Outcome:
+    def _answer(self, job: Job, timeout: float, turn: Turn | None = None) -> Answer | RowOutcome:
         """The answer of a process, or what became of it instead."""
         reading, writing = os.pipe()
         try:
@@ -94,11 +96,11 @@ class Processes:
                 try:
                     said, code = self._said(start, timeout, turn, writing)
                 except subprocess.TimeoutExpired:
-                    return Outcome(status="timed out", reason=f"took longer than {timeout:g} s (--timeout)")
+                    return RowOutcome(status="timed out", reason=f"took longer than {timeout:g} s (--timeout)")
                 if code == 0:
                     return msgspec.json.decode(said, type=Answer)
                 stderr.seek(0)
-                return Outcome(status="failed", reason=_reason(code, stderr.read()))
+                return RowOutcome(status="failed", reason=_reason(code, stderr.read()))
         finally:
             os.close(writing)
             self.kill()

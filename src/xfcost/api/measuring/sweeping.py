@@ -14,7 +14,7 @@ from xfcost.api.measuring.jobs import Described
 from xfcost.api.measuring.plan import Planned
 from xfcost.ledger import units
 from xfcost.ledger.errors import OutputError, UsageError
-from xfcost.ledger.measurements import Configuration, Header, Machine, Measurement, Outcome, key_of
+from xfcost.ledger.measurements import Configuration, Header, Machine, Measurement, RowOutcome, key_of
 from xfcost.ledger.runs_file import RunsFile
 
 # Below so many rows the time left is their mean; from there on it grows with the MACs.
@@ -187,7 +187,7 @@ class Sweep:
             at_this = msgspec.structs.replace(other, N=configuration.N, size=configuration.size)
             same = self._key(at_this, row.machine, None) == self._key(configuration, machine, None)
             if same and row.outcome.status == "timed out" and other.extent < configuration.extent:
-                outcome = Outcome(status="skipped", reason=f"at {_size_text(other)} it timed out")
+                outcome = RowOutcome(status="skipped", reason=f"at {_size_text(other)} it timed out")
                 return Ran(outcome, self._described or _described_in(row))
         return None
 

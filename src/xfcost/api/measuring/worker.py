@@ -20,7 +20,7 @@ from xfcost.api.measuring.jobs import Described
 from xfcost.api.measuring.processes import Processes
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.file_locks import lock
-from xfcost.ledger.measurements import Configuration, Outcome
+from xfcost.ledger.measurements import Configuration, RowOutcome
 from xfcost.ledger.timing_options import TimingPlan
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     refused: str | None = None
     """Why it can't run the row at all."""
     described: Described | None = None
-    outcome: Outcome | None = None
+    outcome: RowOutcome | None = None
     killed: bool = False
     """Was the row begun as often as it may be already, each time on a worker that was killed?"""
     seconds: float = 0.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from xfcost.ledger import units
-from xfcost.ledger.roofline import Point, Roofline
+from xfcost.ledger.roofline import Roofline, RooflinePoint
 from xfcost.report.roofline import place_text, point_cells, roofs_text
 
 # Points of a system that the table lists, the longest first.
@@ -35,5 +35,5 @@ def _system(one: Roofline) -> dict[str, Any]:
     return {"name": one.name, "how": how, "seconds": units.seconds(one.seconds), "points": points}
 
 
-def _point(one: Roofline, point: Point) -> dict[str, str]:
+def _point(one: Roofline, point: RooflinePoint) -> dict[str, str]:
     return dict(zip(_CELLS, point_cells(one, point), strict=True))

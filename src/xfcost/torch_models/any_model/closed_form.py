@@ -15,11 +15,11 @@ import msgspec
 from xfcost.formulas.interpolation import CHECKS, leading_term, through, value, with_form, written
 from xfcost.formulas.orders import order
 from xfcost.formulas.polynomial import Polynomial
-from xfcost.ledger.closed_form import ClosedForm
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.ran import ClosedForm
 
 LedgerAt = Callable[[int], Ledger]
 """N -> the ledger of the module there."""

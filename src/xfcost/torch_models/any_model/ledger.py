@@ -18,13 +18,12 @@ from xfcost import __version__
 from xfcost.counting.training import TrainedParameters, training_step, with_saved_activations
 from xfcost.formulas.conventions import STATE_BYTES
 from xfcost.ledger.accounts import RUN
-from xfcost.ledger.closed_form import ClosedForm
 from xfcost.ledger.errors import IncompleteError, SizeError, UsageError, XfcostError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, Metadata
-from xfcost.ledger.ran import ModuleRun
+from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.ledger.timing_options import USUAL, TimingPlan
-from xfcost.ledger.training import Plan, Training
+from xfcost.ledger.training import RunPlan, Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
 from xfcost.torch_models.any_model.closed_form import closed_form as with_closed_form
 from xfcost.torch_models.any_model.closed_form import with_form_of_module
@@ -73,7 +72,7 @@ class How(NamedTuple):
     """Also count it at other N, where N is a letter of its inputs; None: where that is quick."""
     mixing: float = 0
     """Seconds in which to find how each operation mixes tokens, in the module on the CPU; of `inf` it must be found."""
-    plan: Plan | None = None
+    plan: RunPlan | None = None
     """Count a training step: in training mode, with the backward pass of what it returns."""
     device: str | None = None
     """Also time it there, with the numbers that its constructor gives it."""

@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.ledger.accounts import RUN, Measured, TrainingFigures, WeightsRead
+from xfcost.ledger.accounts import RUN, AccountFigures, TrainingFigures, WeightsRead
 from xfcost.ledger.operation import Mixing, Operation
-from xfcost.ledger.ran import Ran
+from xfcost.ledger.ran import RanOperation
 from xfcost.torch_models.any_model.work import Work, shapes_text
 
 PARAMETERS = "parameters"
@@ -77,7 +77,7 @@ def _placed(work: Work, params: int, elements: Mapping[str, int], *, training: b
         shared=foreign[0] if foreign and not params else None,
         operand_bytes=work.operand_bytes if clocked and not training else None,  # a backward pass's are not known
         weights_read=None if read == params else WeightsRead(read),
-        ran=Ran(
+        ran=RanOperation(
             aten=work.operation,
             input_shapes=shapes_text(work.inputs) + (" (first call)" if work.varied else ""),
             output_shapes=shapes_text(work.outputs),
@@ -137,7 +137,7 @@ def _with_trace(rows: Sequence[Placed], traced: Mapping[str, Mapping[str, int]])
                 figures[quantity] = getattr(one.row, quantity)
             elif place == last[path]:
                 figures[quantity] = theirs
-        measured = Measured(**figures) if figures else None
+        measured = AccountFigures(**figures) if figures else None
         same = (one.same, tuple(figures.items()))
         result.append(one._replace(row=msgspec.structs.replace(one.row, traced=measured), same=same))
     return result

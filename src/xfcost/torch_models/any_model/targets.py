@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from xfcost.ledger.errors import NoRoomError, SpecError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.measurements import Memory
+from xfcost.ledger.measurements import MeasuredMemory
 from xfcost.ledger.options import read_option
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
@@ -126,7 +126,7 @@ class NamedModule:
         with as_a_script(self.target):
             yield self._on_cpu(lengths)()[0]
 
-    def memory(self, lengths: Lengths, ledger: Ledger, device: str, begin: Callable[[], None]) -> Memory:
+    def memory(self, lengths: Lengths, ledger: Ledger, device: str, begin: Callable[[], None]) -> MeasuredMemory:
         """Predicted and measured peak of building it and running it, or training steps where `ledger` is of one.
 
         `begin` and errors are those of `memory_of`; what does not fit was allocated if it was made on the CPU.

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from xfcost.ledger.attention_core import AttentionCore
-from xfcost.ledger.matrices import Matrix
+from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.operation import Mixing
 from xfcost.torch_models.running.costs import does_work
 from xfcost.torch_models.running.on_meta import attention_operands

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from xfcost.ledger.calibration import (
     Baseline,
+    CalibratedMachine,
     Calibration,
-    Machine,
     Network,
     Overhead,
     Samples,
@@ -146,9 +146,9 @@ class Run(NamedTuple):
         return sum(self.calls.values()), self.views, self.modules
 
 
-def this_machine(device: str, dtype: str) -> Machine:
+def this_machine(device: str, dtype: str) -> CalibratedMachine:
     """The device as a calibration names it."""
-    return Machine(
+    return CalibratedMachine(
         device=device, name=machine(device), threads=torch.get_num_threads(), dtype=dtype, torch=version("torch")
     )
 
@@ -237,7 +237,7 @@ def steady(measure: Callable[[], Run]) -> Run:
 
 
 def fitted(
-    where: Machine, baseline: Baseline, runs: Sequence[Run], operations: Run, learned: Sequence[Run] = ()
+    where: CalibratedMachine, baseline: Baseline, runs: Sequence[Run], operations: Run, learned: Sequence[Run] = ()
 ) -> Calibration:
     """The calibration of measured networks; `learned` ran training steps."""
     # Empty caches slow Python down too, once a run: not a part of what a call costs.

@@ -12,8 +12,7 @@ import msgspec
 
 from xfcost.ledger.calibration import Calibration, Network, Overhead, training_steps
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Phase
-from xfcost.ledger.prediction import Prediction
+from xfcost.ledger.metadata import Phase, Prediction
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.shortage import batch_statistics
 from xfcost.torch_models.memory.training_step import Stepping

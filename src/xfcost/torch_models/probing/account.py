@@ -17,7 +17,7 @@ from xfcost.formulas.residual import component_rows
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, Mixing, Operation
-from xfcost.ledger.probe import Mixes, Probe, ProbedRow
+from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.mixing.follower import Follower, own_inputs
 from xfcost.torch_models.mixing.verdict import FoundOperation, verdicts
@@ -155,7 +155,7 @@ def _compared(
 
 def not_probed(row: Operation, reason: str, tokens: tuple[int, ...] = ()) -> ProbedRow:
     """A row as declared, with the reason why its leaf was not compared."""
-    declared = Mixes(
+    declared = ProbedMixing(
         mixing=row.mixing, reads_tokens=row.reads_tokens, content_dependent=row.content_dependent if row.mixes else None
     )
     return ProbedRow(path=row.path, title=row.title, declared=declared, tokens=tokens, reason=reason)
@@ -180,7 +180,7 @@ def _reason(rows: tuple[Operation, Operation], leaves: Sequence[Leaf | None], ob
 
 def _declared_and_found(
     rows: tuple[Operation, Operation], leaves: Sequence[Leaf], observed: Sequence[Observed]
-) -> tuple[Mixes, Mixes]:
+) -> tuple[ProbedMixing, ProbedMixing]:
     """The declared and the found values of a row, as far as they are comparable."""
     row, kind = rows[0], leaves[0].mixing
     declared = [(one.reads_tokens or 0) - at.unread.get(row.path, 0) for one, at in zip(rows, observed, strict=True)]
@@ -192,16 +192,16 @@ def _declared_and_found(
     if kind != row.mixing:
         alone = kind == "per-token"
         return (
-            Mixes(mixing=row.mixing, reads_tokens=rows[1].reads_tokens),
-            Mixes(mixing=kind, reads_tokens=None if alone else found[1]),
+            ProbedMixing(mixing=row.mixing, reads_tokens=rows[1].reads_tokens),
+            ProbedMixing(mixing=kind, reads_tokens=None if alone else found[1]),
         )
     if not row.mixes:
-        return Mixes(mixing=kind), Mixes(mixing=kind)
+        return ProbedMixing(mixing=kind), ProbedMixing(mixing=kind)
     at = 0 if declared[0] != found[0] else 1  # the size at which they differ
     content = any(leaf.content_dependent for leaf in leaves)
     return (
-        Mixes(mixing=kind, reads_tokens=declared[at], content_dependent=row.content_dependent),
-        Mixes(mixing=kind, reads_tokens=found[at], content_dependent=content),
+        ProbedMixing(mixing=kind, reads_tokens=declared[at], content_dependent=row.content_dependent),
+        ProbedMixing(mixing=kind, reads_tokens=found[at], content_dependent=content),
     )
 
 

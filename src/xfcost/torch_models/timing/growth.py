@@ -20,7 +20,7 @@ from typing import Final
 import torch
 from torch import nn
 
-from xfcost.ledger.measurements import Memory
+from xfcost.ledger.measurements import MeasuredMemory
 from xfcost.torch_models.memory.peak import check_room, on_cpu, peak_on_cuda
 from xfcost.torch_models.timing.devices import on_device
 from xfcost.torch_models.timing.systems import OnDevice
@@ -30,7 +30,7 @@ _PASSES: Final = 4
 _SLOW_SECONDS: Final = 10.0
 
 
-def memory_of(entrant: OnDevice, device: str, begin: Callable[[], None], *, backward: bool) -> Memory:
+def memory_of(entrant: OnDevice, device: str, begin: Callable[[], None], *, backward: bool) -> MeasuredMemory:
     """Predicted and measured peak of building what is timed and running it; None where the system has no figure.
 
     `begin` is called when it is known to fit, before it is built; `backward`: does it run a backward pass?
@@ -44,7 +44,7 @@ def memory_of(entrant: OnDevice, device: str, begin: Callable[[], None], *, back
                 repeat(call)
 
     with on_device(entrant.name, device, entrant.dtype):
-        return Memory(predicted=entrant.predicted, measured=peak_of(run, device, backward=backward))
+        return MeasuredMemory(predicted=entrant.predicted, measured=peak_of(run, device, backward=backward))
 
 
 def peak_of(run: Callable[[], None], device: str, *, backward: bool) -> int | None:
