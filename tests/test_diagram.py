@@ -9,10 +9,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import FancyBboxPatch
 
 from helpers import xf
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
+from xfcost.api.runs import make_run
 from xfcost.counting.boxes import component_title, sublayer_boxes
 from xfcost.counting.diagram import diagram
-from xfcost.counting.run_options import make_run
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.context import Context
 from xfcost.layers.mlp import Mlp

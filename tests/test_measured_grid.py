@@ -13,7 +13,7 @@ from xfcost.counting.measured_grid import measured_grids, targets_of
 from xfcost.counting.sweep import PIXELS, TOKENS
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import SpecError, UsageError
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
 

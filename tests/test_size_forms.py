@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from xfcost.api.runs import make_run
 from xfcost.counting.comparison import CURVES
-from xfcost.counting.run_options import make_run
 from xfcost.counting.size_forms import BY_KIND, OWN_OPERATIONS, TOTAL, size_forms
 from xfcost.counting.size_list import default_span, size_list
 from xfcost.counting.system import SpecSystem

@@ -6,9 +6,9 @@ import pytest
 
 import xfcost
 from plans import BLOCKS, HEADS, TABLES, WEIGHTS, XL, D, N, group, planned
+from xfcost.api.runs import make_run
 from xfcost.counting.distributed.memory import stage_memories
 from xfcost.counting.distributed.model_states import ModelStates
-from xfcost.counting.run_options import make_run
 from xfcost.ledger.device import Device, DeviceGroup, Figure
 from xfcost.ledger.distributed import Mesh
 from xfcost.ledger.errors import UsageError

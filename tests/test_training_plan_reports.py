@@ -13,7 +13,7 @@ from xfcost.counting.checking.figures import Figure
 from xfcost.counting.distributed.divisibility import step_batch
 from xfcost.ledger.distributed import Mesh
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.options import CHECKPOINTS
+from xfcost.ledger.execution import CHECKPOINTS
 from xfcost.report.table import ledger_plain
 
 # ── does it fit ──────────────────────────────────────────────────────────────────────────────────────────────────────

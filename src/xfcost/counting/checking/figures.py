@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from xfcost.counting.distributed.options import MESH_OPTIONS
 from xfcost.ledger.budgets import BUDGETS, Budget, inference_memory
-from xfcost.ledger.distributed import DeviceMemory, Mesh
+from xfcost.ledger.distributed import MESH_FIELDS, DeviceMemory, Mesh
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
@@ -119,11 +118,11 @@ def devices_words(ledger: Ledger) -> list[str]:
     if plan is None:
         return []
     plain = Mesh(on=plan.mesh.on)
-    named = {option: getattr(plan.mesh, field) for option, field in MESH_OPTIONS.items()}
+    named = {option: getattr(plan.mesh, field) for option, field in MESH_FIELDS.items()}
     shared = [
         f"--{option.replace('_', '-')}" + ("" if value is True else f" {value}")
         for option, value in named.items()
-        if value != getattr(plain, MESH_OPTIONS[option])
+        if value != getattr(plain, MESH_FIELDS[option])
     ]
     return [f"on {plan.mesh.on.name}{',' if shared else ''}", *shared]
 

@@ -13,7 +13,7 @@ from xfcost.counting.devices.reading import DeviceFile
 from xfcost.ledger import calibration
 from xfcost.ledger.device import Device, DeviceGroup
 from xfcost.ledger.errors import MOST_NAMES, UsageError, near_names, shown
-from xfcost.ledger.options import MOST_DEVICES
+from xfcost.ledger.execution import MOST_DEVICES
 from xfcost.ledger.quantities import whole_number
 from xfcost.spec.files import Expected, read_file
 

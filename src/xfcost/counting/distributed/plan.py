@@ -14,10 +14,10 @@ from xfcost.counting.distributed.recomputation import all_recomputed_macs, recom
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.ledger.distributed import AtUtilisation, Mesh, TrainingPlan
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.execution import CHECKPOINTS, Checkpoint
 from xfcost.ledger.least_work import least_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.options import CHECKPOINTS, Checkpoint
 from xfcost.ledger.training import Plan, TrainingStep
 from xfcost.ledger.units import DAY, HOUR
 from xfcost.spec.architecture import Architecture

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from xfcost.ledger.execution import Checkpoint
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.options import Checkpoint
 
 
 def recomputed_macs(row: Operation) -> int:

@@ -13,10 +13,10 @@ from xfcost.counting.on_devices.fit import cache_bytes, last_true, memory_need, 
 from xfcost.counting.on_devices.row_bytes import with_row_bytes
 from xfcost.counting.sums import Costs, sum_over_sizes
 from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.execution import MOST_BATCH
 from xfcost.ledger.least_work import expected_weights, least_macs, least_weights
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import ComputeBoundBatch, OnDevices, Phase, TimeBound
-from xfcost.ledger.options import MOST_BATCH
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place

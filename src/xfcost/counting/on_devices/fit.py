@@ -10,10 +10,10 @@ import msgspec
 from xfcost.counting.decoding import run_at
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.execution import MOST_BATCH
 from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import MemoryNeed
-from xfcost.ledger.options import MOST_BATCH
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
