@@ -12,7 +12,7 @@ from xfcost.api.measuring.sweeping import Circumstances, Sweep
 from xfcost.api.measuring.worker import Request, Response
 from xfcost.ledger.measurements import Machine
 from xfcost.ledger.runs_file import RunsFile
-from xfcost.ledger.timing_options import USUAL
+from xfcost.ledger.timing_plan import USUAL
 
 NOON = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
 PLAN = [Planned(configuration(system, N, threads=0), counted(N)) for N in (64, 128, 256) for system in "AB"]

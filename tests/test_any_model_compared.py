@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xfcost.commands.plotted_modules import Plotted, start_modules
 
 from any_models import two_blocks
 from helpers import xf
 from xfcost.api.systems import OfModules, drawn_ledger, open_systems
-from xfcost.commands.plotted_modules import Plotted, start_modules
 from xfcost.counting.sweep import TOKENS
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import UsageError

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 import xfcost
 from any_models import two_blocks
 from helpers import xf
-from xfcost.api.specs import ready_to_time
-from xfcost.counting.run_options import make_run
+from xfcost.api.runs import make_run
+from xfcost.api.specs import AccountOptions, ready_to_time
 from xfcost.ledger.errors import DeviceError, UsageError
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.ledger import How
@@ -66,7 +66,7 @@ def module(model: nn.Module, meters: Meters, plan: TimingPlan = PLAN) -> ModuleO
 def spec(folder: Path, meters: Meters) -> SystemOnDevice:
     (folder / "toy.yaml").write_text(SPEC)
     loaded = load(str(folder / "toy.yaml"))
-    ready = ready_to_time(loaded, Run(), "cpu", trace=False, orders=False, say=lambda text: None)
+    ready = ready_to_time(loaded, Run(), "cpu", AccountOptions(orders=False))
     return SystemOnDevice(ready, "cpu", PLAN, meters)
 
 
@@ -95,7 +95,7 @@ def test_steps_of_training_take_turns(tmp_path: Path) -> None:
     (tmp_path / "toy.yaml").write_text(SPEC)
     run = make_run(mode="train", optimizer="sgd")
     loaded = load(str(tmp_path / "toy.yaml"))
-    ready = ready_to_time(loaded, run, "cpu", trace=False, orders=False, say=lambda text: None)
+    ready = ready_to_time(loaded, run, "cpu", AccountOptions(orders=False))
     system = ModuleSystem(GivenModule(model, torch.ones(1, 16, 8)))
     how = How(trace=False, plan=run.plan, device="cpu", timing=PLAN)
     both = [SystemOnDevice(ready, "cpu", PLAN, meters), system.on_device(run, how._replace(meters=meters))]

@@ -14,7 +14,7 @@ import xfcost
 from any_models import TOKENS, Model, two_blocks
 from calibrated import calibration, keep_calibration
 from helpers import xf
-from xfcost.counting.run_options import make_run
+from xfcost.api.runs import make_run
 from xfcost.ledger.calibration import Overhead
 from xfcost.ledger.errors import UsageError
 from xfcost.report.table import ledger_plain

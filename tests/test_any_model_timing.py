@@ -14,7 +14,7 @@ import xfcost
 from any_models import TOKENS, Model
 from helpers import xf
 from xfcost.ledger.errors import DeviceError, UsageError
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.ledger.training import RunPlan
 from xfcost.report.export import ledger_text
 from xfcost.report.table import ledger_plain

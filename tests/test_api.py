@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 import xfcost
+from xfcost.api.option_readers import token_numbers
 from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.ledger.option_readers import token_numbers
 from xfcost.report.table import ledger_plain
 
 

@@ -13,7 +13,7 @@ from cases.base import Case
 from held import NoKernel, Returned, Saved, Statistics, made, watched
 from strategies import cases, place_for
 from tiers import tiered_cases, tiered_examples
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import Mixer, Place, tag_of
 from xfcost.ledger.grid import Grid

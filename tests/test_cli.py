@@ -606,6 +606,35 @@ class TestOthers:
         summary = next(line for line in xf("--help").stdout.splitlines() if line.split()[:1] == [name])
         assert not summary.endswith("..."), "the first sentence of the help is too long for the list of commands"
 
+    def test_the_help_of_analyze_fits_two_screens(self):
+        lines = xf("analyze", "--help", COLUMNS="100").stdout.splitlines()
+        assert len(lines) <= 2 * 50
+        assert max(map(len, lines)) <= 100
+        headings = [line for line in lines if re.fullmatch(r"\w.*:", line)]
+        assert headings == [
+            "Arguments:", "Size:", "Run:", "Devices and plan:", "Training, with --mode train:", "Timing:",
+            "Torch modules:", "Output:",
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("columns", ["80", "120"])
+    def test_help_takes_the_width_of_the_terminal(self, columns):
+        longest = max(map(len, xf("analyze", "--help", COLUMNS=columns).stdout.splitlines()))
+        assert int(columns) - 12 <= longest <= int(columns)
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_help_ends_with_an_example_that_the_command_can_read(self, name):
+        *_, last = xf(name, "--help").stdout.rstrip().splitlines()
+        asked, words = last.strip().removeprefix("Example: xfcost ").split()[0], last.split()[3:]
+        assert asked == name
+        command(name).make_context(name, words, resilient_parsing=False)
+
+    @pytest.mark.parametrize(
+        ("option", "meant"),
+        [("--gpu", "--on h100-sxm .* or --device cuda"), ("--kv-dtype", "--dtype"), ("--batc", "--batch")],
+    )
+    def test_an_option_of_other_tools_proposes_ours(self, option, meant):
+        assert re.search(f"No such option: {option}.*{meant}", refused("analyze", "vit", option, "1"))
+
     @pytest.mark.parametrize(
         ("command_name", "arguments", "option", "word"),
         [

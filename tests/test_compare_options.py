@@ -14,12 +14,12 @@ from rich.console import Console
 import xfcost
 from helpers import PLAIN
 from strategies import as_yaml
+from xfcost.api.options import TIMING_OPTIONS
 from xfcost.cli import command
 from xfcost.counting.comparison import Comparison
 from xfcost.counting.crossovers import MOST_PAIRED
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.matrices import AttentionCore
-from xfcost.ledger.timing_options import TIMING_OPTIONS
 from xfcost.report.compare import report
 from xfcost.report.export import comparison_text
 

@@ -53,6 +53,21 @@ def test_commands_and_options_complete() -> None:
     assert completed("xfcost", "analyze", "--att") == ["--attention"]
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("analyze", "vit", "--on", "a100-sxm-"), ["a100-sxm-40", "a100-sxm-80"]),
+        (("analyze", "vit", "--device", "c"), ["cpu", "cuda"]),
+        (("measure", "vit", "--device", "m"), ["mps"]),
+        (("compare", "vit", "--mode", "de"), ["decode"]),
+        (("analyze", "vit", "--by", "mod"), ["module"]),
+    ],
+    ids=" ".join,
+)
+def test_devices_and_words_of_options_complete(words: tuple[str, ...], offered: list[str]) -> None:
+    assert completed("xfcost", *words) == offered
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_of_a_shell_is_shown(shell: str) -> None:
     done = xf("--show-completion", shell, **NAMED)

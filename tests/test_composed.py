@@ -8,8 +8,8 @@ import pytest
 
 import xfcost
 from helpers import xf
+from xfcost.api.runs import make_run
 from xfcost.counting.forward import count
-from xfcost.counting.run_options import make_run
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.metadata import Load
 from xfcost.spec.load import load

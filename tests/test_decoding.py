@@ -18,7 +18,7 @@ from helpers import PLAIN
 from modules import Holder
 from strategies import cases, exact
 from tiers import of_case, tiered
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Mixer, Place, tag_of
 from xfcost.ledger.errors import ComponentError

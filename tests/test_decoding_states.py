@@ -10,7 +10,7 @@ import torch
 from helpers import PLAIN
 from strategies import exact
 from test_decoding import logits_step_by_step
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
 from xfcost.ledger.errors import SpecError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation

@@ -15,10 +15,9 @@ import xfcost
 from helpers import PLAIN, xf
 from strategies import as_yaml
 from xfcost.api.measuring.plan import Plan, Sizes, planned, run_of, variants_of
+from xfcost.api.runs import make_run, timing_plan
 from xfcost.commands.ranges import measured_axis
-from xfcost.counting.run_options import make_run
-from xfcost.ledger.options import Mode
-from xfcost.ledger.timing_options import timing_plan
+from xfcost.ledger.execution import Mode
 from xfcost.report.compare import comparison_plain
 from xfcost.report.table import ledger_plain
 from xfcost.spec.default_options import is_language_model, with_defaults

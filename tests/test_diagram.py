@@ -9,9 +9,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import FancyBboxPatch
 
 from helpers import xf
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
+from xfcost.api.runs import make_run
 from xfcost.counting.diagram import component_title, diagram, sublayer_boxes
-from xfcost.counting.run_options import make_run
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.context import Context
 from xfcost.layers.mlp import Mlp

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 import xfcost
 from helpers import xf
+from xfcost.api.runs import make_run
 from xfcost.counting.find import space
 from xfcost.counting.find.result import FindResult, Question
 from xfcost.counting.find.search import FindProgress, Varied, find_in_ranges, value_text
 from xfcost.counting.find.space import Builder
 from xfcost.counting.find.variables import Variable, read_variables
 from xfcost.counting.forward import count
-from xfcost.counting.run_options import make_run
 from xfcost.ledger.budgets import inference_memory, read_budgets
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.least_work import least_macs, least_weights

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xfcost.api import account, analyze, compare
+from xfcost.api.analysis import account, analyze, compare
+from xfcost.api.runs import make_run
 from xfcost.counting import decoding, forward
-from xfcost.counting.run_options import make_run
 from xfcost.counting.sums import MAX_EVALUATIONS, sum_over_sizes, sum_parts
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger

@@ -13,11 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers import PLAIN, xf
 from hugging_face import theirs, write
 from strategies import exact
-from xfcost.api import account, analyze
+from xfcost.api.analysis import account, analyze
 from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.execution import Logits
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.options import Logits
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from helpers import xf
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
 from xfcost.counting.glance import glance
 from xfcost.report.console import plain_text
 from xfcost.report.glance import parameter_sentence, render, stages_text

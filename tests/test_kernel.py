@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from refused import refusals
 from strategies import as_yaml, counted_spec
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Place
 from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 from xfcost.ledger.errors import DeviceError

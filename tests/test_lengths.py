@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
 
 # preset, N, parameters, MACs of matrix products (FlopCounterMode/2 on meta, eager attention; the T5 head tied)
 MEASURED = [

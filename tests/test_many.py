@@ -9,7 +9,7 @@ import pytest
 
 from helpers import xf
 from specs import architecture_of
-from xfcost.api import compare
+from xfcost.api.analysis import compare
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import UsageError
 from xfcost.report.compare import comparison_plain, report

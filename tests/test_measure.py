@@ -27,7 +27,7 @@ from xfcost.api.measuring.sweeping import header_of
 from xfcost.counting.sweep import TOKENS
 from xfcost.ledger.measurements import Measurement, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.report.measurements import configuration_text, measurements_text, report
 from xfcost.report.sweep_progress import Lines, left_text
 from xfcost.spec.load import load

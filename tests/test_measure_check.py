@@ -14,7 +14,7 @@ from measured import measured, row, spec_file
 from xfcost.api.measuring.pace import relative_pace
 from xfcost.ledger import calibration as files
 from xfcost.ledger.calibration import Baseline, Calibration, Network, Overhead
-from xfcost.ledger.timing_options import USUAL
+from xfcost.ledger.timing_plan import USUAL
 from xfcost.report.measurements import measurements_text
 
 SWEEP = ("A.yaml", "--N", "16", "--runs", "1", "--threads", "1", "--check", "--save", "runs.jsonl")

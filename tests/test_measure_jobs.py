@@ -24,7 +24,7 @@ from xfcost.api.measuring.sweeping import Circumstances, Sweep
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import Configuration, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
-from xfcost.ledger.timing_options import USUAL
+from xfcost.ledger.timing_plan import USUAL
 from xfcost.report.sweep_progress import Lines
 
 PLAN = [Planned(configuration(system, N), counted(N)) for N in (64, 128, 256) for system in "AB"]

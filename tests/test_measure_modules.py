@@ -29,7 +29,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.measurements import OfModule, key_of
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.runs_file import RunsFile, read_runs
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.report.measurements import measurements_text
 from xfcost.torch_models.memory import peak
 from xfcost.torch_models.memory.shortage import Limit

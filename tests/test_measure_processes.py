@@ -21,7 +21,7 @@ from xfcost.api.measuring.processes import Processes
 from xfcost.counting.sweep import TOKENS
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import RowOutcome
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.load import load
 from xfcost.torch_models.memory import peak
 from xfcost.torch_models.memory.shortage import Limit

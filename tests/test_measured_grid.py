@@ -12,7 +12,7 @@ from xfcost.api.measuring.plan import Plan, Sizes, planned, run_of, spec_hash, v
 from xfcost.counting.sweep import PIXELS, TOKENS, measured_grids, targets_of
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import SpecError, UsageError
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
 

@@ -10,7 +10,7 @@ from refused import refusals
 from strategies import exact
 from test_decoding import logits_step_by_step
 from test_every_mechanism import example, make
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid

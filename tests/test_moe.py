@@ -16,7 +16,7 @@ from cases.layers import PACKED, SLOTTED
 from refused import refusals
 from test_every_mechanism import example
 from whole_probe import probe
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.moe import Groups, Moe

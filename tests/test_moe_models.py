@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from bert import put_joined
 from specs import counted
 from test_against_transformers import ours_of, put, scrambled, take, transformers, weights_of
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
 from xfcost.counting.forward import count
 from xfcost.mechanisms.mla import Mla
 from xfcost.report.export import grouped, ledger_text

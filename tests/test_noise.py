@@ -5,7 +5,7 @@ import pytest
 from xfcost.ledger.metadata import Load
 from xfcost.ledger.noise import noise_text
 from xfcost.ledger.statistics import Estimate, Interval
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 
 TIGHT = Estimate(1.0, Interval(0.99, 1.02))
 QUIET = Load(others=0.05, cores=2, stolen=0.0, withheld=0.0, frequency=0.9)

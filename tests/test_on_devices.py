@@ -447,7 +447,7 @@ def test_python_takes_devices():
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 def test_bytes_of_rows_are_those_of_the_real_model(name, attention):
     """The operands of every operation of the torch model on `meta`, each tensor once."""
-    from xfcost.counting.run_options import make_run
+    from xfcost.api.runs import make_run
     from xfcost.ledger.join import with_operand_bytes
     from xfcost.spec.load import load
     from xfcost.spec.placement import place

@@ -9,8 +9,9 @@ import pytest
 import xfcost
 from helpers import xf
 from xfcost.api.difference import diff
+from xfcost.api.options import EVERY, OPTIONS
+from xfcost.api.without_effect import WITHOUT_EFFECT
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.options import OPTIONS
 from xfcost.report.budgets import check_text
 
 EIGHT = ["--mode", "train", "--on", "h100-sxmx8"]
@@ -39,6 +40,11 @@ OF_COUNTS = {
 
 def test_every_option_is_looked_at():
     assert {*DEVICES, *RATES, *OF_COUNTS} == set(OPTIONS)
+
+
+def test_the_table_names_options():
+    for where, rows in WITHOUT_EFFECT.items():
+        assert {name for row in rows for name in row.options} <= {*EVERY}, where
 
 
 @pytest.mark.parametrize(("name", "options"), (DEVICES | RATES).items())

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import xf
+from xfcost.api.runs import make_run
 from xfcost.commands.plot import run
 from xfcost.commands.ranges import axis_of
 from xfcost.counting.comparison import distinct
-from xfcost.counting.run_options import make_run
 from xfcost.counting.sweep import records, slope, sweep, thinned
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import OutputError, SpecError, UsageError

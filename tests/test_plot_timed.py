@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from xfcost.api import systems as api_systems
+from xfcost.api.runs import make_run
 from xfcost.commands.plotted_points import timed_points
-from xfcost.counting.run_options import make_run
 from xfcost.counting.sweep import CountedSweep, shared_points, sweep
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.report.plot import chart_figure
 from xfcost.report.scaling import scaling_chart
 from xfcost.spec.load import load

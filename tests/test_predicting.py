@@ -13,7 +13,7 @@ from torch import nn
 import xfcost
 from calibrated import BASELINE, MACHINE, calibration, keep_calibration, points
 from helpers import PLAIN, xf
-from xfcost.counting.run_options import make_run
+from xfcost.api.runs import make_run
 from xfcost.ledger import calibration as files
 from xfcost.ledger import units
 from xfcost.ledger.calibration import Calibration, Network, Overhead, Samples, read_calibration

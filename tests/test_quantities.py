@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from helpers import xf
+from xfcost.api.option_readers import image_size, token_numbers
+from xfcost.api.runs import make_plan, make_run
 from xfcost.cli import COMMANDS, app, command
 from xfcost.commands.ranges import axis_of
-from xfcost.counting.run_options import make_run
-from xfcost.counting.training_plan import make_plan
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.option_readers import image_size, token_numbers
 from xfcost.ledger.quantities import read_number, whole, whole_numbers
 
 # 128·1000; 128·1024; 2·10⁶; 1.5·1000; 0.5·1024²

@@ -15,9 +15,9 @@ import xfcost
 from helpers import xf
 from pages import HOSTILE, Strict, evaluated, hostile_spec, page_of, written
 from test_roofline import found as measured
-from xfcost.api.report_page import Wanted, page_content
-from xfcost.api.specs import account
-from xfcost.counting.run_options import make_run
+from xfcost.api.report_page import page_content
+from xfcost.api.runs import make_run
+from xfcost.api.specs import AccountOptions, account
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger import units
 from xfcost.ledger.least_work import row_bound
@@ -235,7 +235,7 @@ def test_a_module_with_n_has_its_counts(tmp_path):
 
 def test_a_timed_system_has_its_roofline_as_picture_and_table():
     systems, found = [SpecSystem(load("tiny", ()))], measured()
-    content = page_content(systems, make_run(), Wanted(), lambda text: None)._replace(rooflines=[found])
+    content = page_content(systems, make_run(), AccountOptions())._replace(rooflines=[found])
     parsed = Strict(page := page_html(content))
     (picture,) = parsed.all("img")
     assert picture["alt"].startswith("Roofline of One; cpu, Abacus, 1 thread; peak 100 GFLOP/s, memory 20.0 GB/s")

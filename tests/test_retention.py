@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from modules import Call
 from refused import refusals
 from strategies import as_yaml, exact
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.retention import Retention

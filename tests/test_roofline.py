@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import xfcost
 from helpers import PLAIN, xf
 from xfcost.api import roofline as api
+from xfcost.api.runs import make_run
 from xfcost.commands.roofline import run
 from xfcost.counting.forward import count
-from xfcost.counting.run_options import make_run
 from xfcost.ledger import calibration as files
 from xfcost.ledger.calibration import Baseline, Calibration, Overhead
 from xfcost.ledger.join import with_operand_bytes

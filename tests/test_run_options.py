@@ -7,10 +7,10 @@ import inspect
 import pytest
 
 import xfcost
+from xfcost.api.options import OPTIONS, read_option
+from xfcost.api.runs import make_run
 from xfcost.cli import command
 from xfcost.commands.options import OF_A_FORWARD
-from xfcost.counting.run_options import make_run
-from xfcost.ledger.options import OPTIONS, read_option
 
 
 def flags(name: str) -> list[str]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specs import counted
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
 from xfcost.ledger.errors import UsageError
 from xfcost.report.table import ledger_plain
 from xfcost.spec.block_order import BlockOrder

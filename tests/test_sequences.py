@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xfcost.api import analyze, compare
+from xfcost.api.analysis import analyze, compare
 from xfcost.report.console import plain_text
 from xfcost.report.costs import mask_texts, matrix_multiply_texts
 from xfcost.report.table import report

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from xfcost.counting.run_options import make_run
+from xfcost.api.runs import make_run
 from xfcost.counting.size_forms import BY_KIND, OWN_OPERATIONS, TOTAL, size_forms
 from xfcost.counting.sweep import default_span, size_list
 from xfcost.counting.system import CURVES, SpecSystem

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from helpers import PLAIN
-from xfcost.api.specs import ready_to_time
-from xfcost.counting.run_options import make_run
+from xfcost.api.runs import make_run
+from xfcost.api.specs import AccountOptions, ready_to_time
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.spec.load import load
 from xfcost.torch_models.timing import rows as rows_
@@ -17,7 +17,7 @@ SMALL = ("stages.0.depth=1",)
 
 def system(name: str, **options: object) -> System:
     run = make_run(**PLAIN, **options)
-    return ready_to_time(load(name, SMALL), run, "cpu", trace=False, orders=False, say=lambda text: None)
+    return ready_to_time(load(name, SMALL), run, "cpu", AccountOptions(orders=False))
 
 
 def held(found: System) -> dict[str, int | None]:

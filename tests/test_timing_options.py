@@ -6,8 +6,10 @@ import pytest
 
 import xfcost
 from helpers import xf
+from xfcost.api.options import TIMING_OPTIONS
+from xfcost.api.runs import timing_plan
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.timing_options import TIMING_OPTIONS, TimingPlan, timing_plan
+from xfcost.ledger.timing_plan import TimingPlan
 
 
 def plan(**given):

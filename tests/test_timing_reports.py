@@ -8,10 +8,10 @@ import msgspec
 import pytest
 import torch
 
+from xfcost.api.runs import make_run
 from xfcost.api.specs import account
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
-from xfcost.counting.run_options import make_run
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.achieved import rates
 from xfcost.ledger.errors import DeviceError
@@ -21,7 +21,7 @@ from xfcost.ledger.objects import grouped, records
 from xfcost.ledger.roofs import Roofs
 from xfcost.ledger.statistics import Estimate, Interval
 from xfcost.ledger.time_ratio import time_ratio
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.report.compare import comparison_plain
 from xfcost.report.export import comparison_text
 from xfcost.report.operations import fitting_columns

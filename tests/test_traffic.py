@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import xf
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
+from xfcost.api.option_readers import byte_number
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.matrices import AttentionCore
-from xfcost.ledger.option_readers import byte_number
 
 
 def test_by_hand() -> None:

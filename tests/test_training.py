@@ -22,9 +22,9 @@ from saved import saved_bytes
 from specs import architecture_of
 from strategies import as_yaml
 from test_presets import WHOLE, thinned
+from xfcost.api.runs import make_plan
 from xfcost.counting.forward import count
 from xfcost.counting.training import with_training
-from xfcost.counting.training_plan import make_plan
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.errors import UsageError

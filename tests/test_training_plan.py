@@ -6,8 +6,8 @@ import pytest
 
 import xfcost
 from plans import BLOCKS, HEADS, TABLES, WEIGHTS, XL, D, N, group, planned
+from xfcost.api.runs import make_run
 from xfcost.counting.distributed import ModelStates, stage_memories
-from xfcost.counting.run_options import make_run
 from xfcost.ledger.device import Device, DeviceFigure, DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.training import Mesh

@@ -12,7 +12,7 @@ from plans import GIB, XL, group, planned
 from xfcost.counting.checking import BudgetFigure
 from xfcost.counting.distributed import step_batch
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.options import CHECKPOINTS
+from xfcost.ledger.execution import CHECKPOINTS
 from xfcost.ledger.training import Mesh
 from xfcost.report.table import ledger_plain
 

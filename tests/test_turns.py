@@ -5,7 +5,7 @@ import torch
 
 from clocks import Machine
 from xfcost.ledger.metadata import Load
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.torch_models.timing.devices import (
     Reading,
     cores,

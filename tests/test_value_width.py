@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid

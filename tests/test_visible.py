@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from helpers import xf
 from measured import HEADER, row
-from xfcost.api import analyze
+from xfcost.api.analysis import analyze
 from xfcost.ledger.runs_file import RunsFile
 from xfcost.ledger.visible import json_visible, markdown, visible
 from xfcost.report.export import ledger_text, to_csv, to_markup

@@ -14,8 +14,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from test_presets import thinned
+from xfcost.api.runs import make_run
 from xfcost.counting.forward import count
-from xfcost.counting.run_options import make_run
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger

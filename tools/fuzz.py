@@ -31,9 +31,9 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from xfcost.api import account
+from xfcost.api.analysis import account
+from xfcost.api.runs import make_run
 from xfcost.counting.forward import count
-from xfcost.counting.run_options import make_run
 from xfcost.importing import import_config
 from xfcost.ledger.errors import XfcostError
 from xfcost.report.export import ledger_text

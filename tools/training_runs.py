@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from xfcost.api.runs import make_run
 from xfcost.api.specs import account
 from xfcost.counting.distributed import all_recomputed_macs
-from xfcost.counting.run_options import make_run
 from xfcost.ledger.units import DAY, HOUR
 from xfcost.report.training import scientific
 from xfcost.spec.load import load

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xfcost.api import analyze, build, compare, register, trace
+    from xfcost.api.analysis import analyze, build, compare, register, trace
     from xfcost.api.checking.check import check
     from xfcost.api.difference import diff
     from xfcost.api.find import find
@@ -33,19 +33,19 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
-    "analyze": "xfcost.api",
-    "build": "xfcost.api",
+    "analyze": "xfcost.api.analysis",
+    "build": "xfcost.api.analysis",
     "calibrate": "xfcost.api.predictions",
     "check": "xfcost.api.checking.check",
-    "compare": "xfcost.api",
+    "compare": "xfcost.api.analysis",
     "diff": "xfcost.api.difference",
     "find": "xfcost.api.find",
     "layer_types": "xfcost.api.layer_types",
     "reach": "xfcost.api.reach",
-    "register": "xfcost.api",
+    "register": "xfcost.api.analysis",
     "stream": "xfcost.api.residual_stream",
     "survey": "xfcost.api.survey",
-    "trace": "xfcost.api",
+    "trace": "xfcost.api.analysis",
     "Ledger": "xfcost.ledger.ledger",
     "Operation": "xfcost.ledger.ledger",
     "ResidualStream": "xfcost.ledger.residual_stream",

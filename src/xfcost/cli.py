@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sys
@@ -50,6 +51,25 @@ class _Command(TyperCommand):
         """The help as stdout can write it; typer writes UTF-8 to an ASCII one."""
         return written(super().get_help(ctx), sys.stdout)
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, then the options by group: what the command alone has, the groups, `--help` last."""
+        from xfcost.api.options import GROUPS
+
+        panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], **{name: [] for name in GROUPS}}
+        for one in self.get_params(ctx):
+            if (record := one.get_help_record(ctx)) is None:
+                continue
+            own = "Arguments" if one.param_type_name == "argument" else "Options"
+            panels.setdefault(getattr(one, "rich_help_panel", None) or own, []).append(record)
+        *_, help_record = panels["Options"]
+        panels["Options"].remove(help_record)
+        filled = {name: records for name, records in panels.items() if records}
+        last = next(reversed(filled), "Options")
+        filled.setdefault("Options" if last == "Arguments" else last, []).append(help_record)
+        for name, records in filled.items():
+            with formatter.section(name):
+                formatter.write_dl(records, col_max=_MOST_OPTION)
+
 
 class LazyGroup(TyperGroup):
     """A group that imports a command's module when the command is run."""
@@ -73,6 +93,18 @@ class LazyGroup(TyperGroup):
         return command(cmd_name) if cmd_name in COMMANDS else None
 
 
+# Columns of an option in the help, and of the whole help.
+_MOST_OPTION: Final = 26
+_WIDEST: Final = 140
+
+# Options of other tools -> those that do the same here.
+_MEANT: Final = {
+    "--gpu": "--on h100-sxm (a device by its figures) or --device cuda (to run and time it here)",
+    "--kv-dtype": "--dtype, which the KV cache has too",
+    "--seq-len": "--N",
+    "--batch-size": "--batch",
+}
+
 # sysexits.h: EX_SOFTWARE. Never 1: the accounts disagree.
 INTERNAL_ERROR: Final = 70
 # 128 + SIGPIPE, as in shells: the reader of a pipe closed it (`xfcost list | head -1`).
@@ -89,6 +121,9 @@ def _errors_before_typer() -> Iterator[None]:
         sys.exit(CLOSED_PIPE)
     except Exception as error:
         message = getattr(error, "message", None)
+        if (meant := _MEANT.get(getattr(error, "option_name", ""))) is not None:
+            vars(error)["possibilities"] = None
+            message = f"{message}; did you mean {meant}?"
         if hasattr(error, "format_message") and isinstance(message, str):
             said = re.sub(r"\S{61,}", lambda word: printable(word[0]), one_line(message))
             vars(error)["message"] = written(said, sys.stderr)
@@ -96,10 +131,11 @@ def _errors_before_typer() -> Iterator[None]:
 
 
 def command(name: str) -> TyperCommand:
-    """The command `name`: the function `run` of its module, whose docstring is the help."""
+    """The command `name`: the function `run` of its module, whose docstring is the help, with an example at its end."""
     module = import_module(f"xfcost.commands.{COMMANDS[name]}")
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    single.command(name, cls=_Command)(module.run)
+    text, _, example = inspect.cleandoc(module.run.__doc__).partition("\n\nExample: ")
+    single.command(name, cls=_Command, help=text, epilog=f"Example: {example}")(module.run)
     return typer.main.get_command(single)  # type: ignore[return-value]
 
 
@@ -109,7 +145,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST},
 )
 
 

@@ -9,21 +9,29 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
-from xfcost.api import analyze
-from xfcost.api.arguments import arguments_checked
+from xfcost.api.analysis import analyze
 from xfcost.api.modules import is_module
 from xfcost.api.notebooks import show_as
+from xfcost.api.option_readers import one_of
+from xfcost.api.options import (
+    InputOptions,
+    PredictOption,
+    Progress,
+    ProgressOption,
+    RunOptions,
+    SettingsOption,
+    takes,
+)
 from xfcost.api.revisions.checkout import checked_out
 from xfcost.api.revisions.code import at_revision, code_report
 from xfcost.api.revisions.named import revised
-from xfcost.api.specs import Progress, settings_texts, spec_name
-from xfcost.api.without_effect import refuse_in_diff, refuse_of_saved
+from xfcost.api.specs import settings_texts, spec_name
+from xfcost.api.without_effect import refuse
 from xfcost.counting.differences import Diff, difference, other_runs
 from xfcost.counting.measured_differences import RunsDiff, runs_difference
 from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Measurement
-from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.runs_file import read_runs
 from xfcost.ledger.saved_report import Report, read_report, report_of
 from xfcost.spec.files import Expected, read_file
@@ -32,6 +40,7 @@ from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from typing_extensions import Unpack
 
 Sort = Literal["macs", "flops", "params", "attention_bytes", "cache_bytes", "seconds", "predicted_seconds"]
 SORTS: Final = get_args(Sort)
@@ -54,18 +63,17 @@ class Side(NamedTuple):
     """Is its run the one of a file, and not the one that the options ask for?"""
 
 
-@arguments_checked
-def diff(  # noqa: PLR0913 - options
+class DiffOptions(RunOptions, InputOptions, SettingsOption, PredictOption, ProgressOption, total=False):
+    """The keywords of `diff`."""
+
+
+@takes(DiffOptions)
+def diff(
     before: str | os.PathLike[str] | Ledger,
     after: str | os.PathLike[str] | Ledger,
     *,
-    inputs: Sequence[str] = (),
-    build: Sequence[str] = (),
-    settings: Sequence[str] | None = (),
-    predict: bool = False,
     sort: Sort = "macs",
-    progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[DiffOptions],
 ) -> Diff | RunsDiff:
     """What changed from `before` to `after`, operation by operation, sorted by what it costs.
 
@@ -74,13 +82,8 @@ def diff(  # noqa: PLR0913 - options
             files at a git revision (`HEAD~1:spec.yaml`, `main:model.py:Net`); a report that `analyze` saved as JSON; a
             file of measurements (`measure --save runs.jsonl`); or a ledger of `analyze`.
         after: the same.
-        inputs: of named modules, as for `analyze`; `2:1xNx768` is of the second.
-        build: of named classes or functions: their arguments, as for `analyze`.
-        settings: overrides of both specs, `key.path=value` each.
-        predict: also predict the seconds of both from the calibration of the CPU.
         sort: the quantity by which changes are sorted.
-        progress: called with a line of text before each long step.
-        **options: of the run, as for `analyze`; the same for both. Those of times and devices are refused.
+        **options: as for `analyze`; the same for both. Those of times and devices are refused.
 
     Returns:
         A Diff; of two files of measurements a RunsDiff, row by row.
@@ -89,13 +92,13 @@ def diff(  # noqa: PLR0913 - options
         XfcostError: bad input: no such file, revision or repository, or runs that are not comparable.
     """
     one_of("--sort", SORTS)(sort)
-    refuse_in_diff(options)
-    how = How(inputs, build, settings, predict, progress, options)
+    refuse("diff", options)
+    how = how_of(options)
     both = (before, after)
     with ExitStack() as stack:
         first, second = (opened(one, place, both, how, stack) for place, one in enumerate(both, 1))
     if first.saved and second.saved:
-        refuse_of_saved(options, set=settings, predict=predict)
+        refuse("saved runs", options)
     labels = (first.label, second.label)
     if first.rows is not None and second.rows is not None:
         return runs_difference(first.rows, second.rows, labels)
@@ -119,6 +122,13 @@ class How(NamedTuple):
     predict: bool = False
     progress: Progress | None = None
     options: Mapping[str, Any] = MappingProxyType({})
+
+
+def how_of(given: Mapping[str, Any]) -> How:
+    """How a side is counted that is given these options."""
+    options = dict(given)
+    texts = {name: options.pop(name, None) or () for name in ("inputs", "build", "settings")}
+    return How(**texts, predict=options.pop("predict", False), progress=options.pop("progress", None), options=options)
 
 
 def _checked(first: Side, second: Side) -> tuple[str, ...]:

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.api.specs import Progress, settings_texts
-from xfcost.counting.training_plan import make_plan
+from xfcost.api.options import Progress, read_option
+from xfcost.api.runs import make_plan
+from xfcost.api.specs import settings_texts
+from xfcost.api.without_effect import refuse
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.options import OPTIONS, read_option
 from xfcost.ledger.training import RunPlan
 from xfcost.spec.load import Loaded
 from xfcost.spec.targets import ModuleTarget
@@ -30,17 +31,14 @@ if TYPE_CHECKING:
 _MIXING_SECONDS: Final = 10.0
 
 
-def mixing_seconds(mixing: bool | None, seconds: float | None, *, of_specs: bool = False) -> float:
+def mixing_seconds(mixing: bool | None, seconds: float | None) -> float:
     """The time in which to find the mixing kinds of a module, or to check a spec's: 10 s, no limit where asked for.
 
     Raises:
-        UsageError: the number is none of seconds; or kinds are to be found `of_specs`, which declare them.
+        UsageError: the number is none of seconds.
     """
     if seconds is not None and not seconds >= 0:
         raise UsageError(f"--mixing-time {shown(seconds)}: expected seconds from 0, which looks for no kinds")
-    if of_specs and (mixing or seconds is not None):
-        option = "--mixing" if mixing else "--mixing-time"
-        raise UsageError(f"{option}: a spec declares how its operations mix tokens; `analyze --probe` checks it")
     if seconds is None:
         seconds = math.inf if mixing else _MIXING_SECONDS
     return 0 if mixing is False else seconds
@@ -61,30 +59,6 @@ def refuse_class(given: Any) -> None:
     if isinstance(given, type):
         name = given.__name__
         raise UsageError(f"expected a spec or a torch module, got the class {name}; make a module of it: {name}(…)")
-
-
-def refuse_of_specs_alone(**options: Any) -> None:
-    """Refuse options that have a meaning for specs alone.
-
-    Raises:
-        UsageError: one of them is given.
-    """
-    defaults = {"settings": (), "probe": False} | {name: one.default for name, one in OPTIONS.items()}
-    for name, given in options.items():
-        if given != defaults.get(name):
-            raise UsageError(
-                f"{_as_option(name, given)}: that is of specs; a module is counted as it is, on the inputs that it is "
-                "given"
-            )
-
-
-def _as_option(name: str, given: Any) -> str:
-    """An option as it stands on the command line; one that is none there as in Python."""
-    if name == "settings":
-        return f"--set {' '.join(map(shown, given))}"
-    if name == "probe":
-        return "--probe"
-    return f"--{name.replace('_', '-')} {shown(given)}" if name in OPTIONS else f"{name}={shown(given)}"
 
 
 def check_letters(inputs: Any, given: Mapping[str, Any]) -> None:
@@ -116,29 +90,20 @@ def check_texts(texts: Sequence[str], tokens: Any) -> None:
         raise UsageError(f"--N {shown(tokens)}: the inputs have no letter N, as in --input 1xNx768")
 
 
-def module_plan(*, settings: Sequence[str], probe: bool, predict: bool, **options: Any) -> RunPlan | None:
-    """The training step that the options of a module ask for; None of a forward.
+def module_plan(given: Mapping[str, Any], *, batch: bool) -> RunPlan | None:
+    """The training step that the options of a module ask for; None of a forward. `batch` says whether it has one.
 
     Raises:
         UsageError: an option has a meaning for specs alone, or a step is to be predicted.
     """
-    mode, optimizer = options.pop("mode", "forward"), options.pop("optimizer", None)
+    mode = given.get("mode", "forward")
+    refuse("a module", {name: value for name, value in given.items() if not (batch and name == "batch")})
     if mode not in ("forward", "train"):
-        options["mode"] = read_option("mode", mode)
-    refuse_of_specs_alone(settings=settings, probe=probe, **options)
-    if predict:
-        check_predicted_mode(mode)
-    return make_plan(mode, optimizer=optimizer)
-
-
-def check_predicted_mode(mode: str) -> None:
-    """Refuse to predict more than a forward of a module.
-
-    Raises:
-        UsageError: it is a training step.
-    """
-    if mode == "train":
-        raise UsageError("--predict: of a torch module a forward is predicted; --device times its training step")
+        read_option("mode", mode)
+        raise UsageError(
+            f"--mode {mode}: that is of specs; a module is counted as it is, on the inputs that it is given"
+        )
+    return make_plan(mode, optimizer=given.get("optimizer"))
 
 
 def module_account(of: AnyModule, given: Mapping[str, Any], how: Mapping[str, Any]) -> Ledger:
@@ -169,7 +134,7 @@ def named_module(target: ModuleTarget, inputs: Sequence[str], build: Sequence[st
     with memory_may_run_out(target.text, "loading it"):
         from xfcost.torch_models.any_model.targets import NamedModule
 
-        return NamedModule(target, inputs, build, batch)
+        return NamedModule(target, inputs, build, int(read_option("batch", batch)))
 
 
 def one_number(given: Any) -> int | None:

@@ -8,10 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xfcost.api.options import read_option
 from xfcost.ledger.calibration import Calibration, check_writable, path_of, read_calibration, write_calibration
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.options import read_option
-from xfcost.ledger.timing_options import TIMING_OPTIONS
 
 if TYPE_CHECKING:
     from xfcost.torch_models.predicting.predict import Predictor
@@ -33,7 +32,7 @@ def calibrate(
     from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
     dtype = read_option("dtype", dtype)
-    threads = None if threads is None else TIMING_OPTIONS["threads"].read(threads)
+    threads = read_option("threads", threads)
     check_torch_loads()
     with memory_may_run_out(device, "calibrating it"):
         from xfcost.torch_models.predicting.calibrate import calibrated

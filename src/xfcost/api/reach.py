@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
-from xfcost.api.arguments import arguments_checked
 from xfcost.api.notebooks import show_as
-from xfcost.api.specs import Progress
+from xfcost.api.options import (
+    ExampleOptions,
+    InputOptions,
+    Progress,
+    ProgressOption,
+    SettingsOption,
+    SizeOptions,
+    takes,
+)
+from xfcost.api.runs import make_run
 from xfcost.api.systems import OfModules, open_systems, running
 from xfcost.counting.reach.composed import reach as composed
 from xfcost.counting.reach.result import Reach
-from xfcost.counting.run_options import make_run
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.spec.run import Run
@@ -20,46 +27,37 @@ from xfcost.spec.run import Run
 if TYPE_CHECKING:
     import torch
     from rich.console import RenderableType
+    from typing_extensions import Unpack
 
     from xfcost.torch_models.any_model.system import ModuleSystem
 
 
-@arguments_checked
-def reach(  # noqa: PLR0913 - options
+class ReachOptions(SizeOptions, SettingsOption, ExampleOptions, InputOptions, ProgressOption, total=False):
+    """The keywords of `reach`."""
+
+
+@takes(ReachOptions)
+def reach(
     spec: str | os.PathLike[str] | torch.nn.Module,
     *,
-    N: int | str | Sequence[int] | None = None,
-    size: int | str | Sequence[int] | None = None,
     token: str | int | Sequence[int] | None = None,
-    settings: Sequence[str] | None = (),
-    example_inputs: Any = None,
-    example_kwargs: Mapping[str, Any] | None = None,
-    inputs: Sequence[str] = (),
-    build: Sequence[str] = (),
-    progress: Progress | None = None,
+    **options: Unpack[ReachOptions],
 ) -> Reach:
     """After each block: how many input tokens can influence a token, and when every token has met every other.
 
     Args:
         spec: a preset's name, a path to a YAML file, a torch module with inputs, or the name of one, as for `analyze`.
-        N: tokens of the first stage.
-        size: the image's size, in place of N.
         token: the place whose `maps` are taken, `"3,4"` or (3, 4); the middle by default.
-        settings: overrides, `key.path=value` each.
-        example_inputs: of a module: its inputs, or a function of N that gives them.
-        example_kwargs: of a module: keyword inputs beside positional ones.
-        inputs: of a named module: `1xNx768`, each input.
-        build: of a named class or function: its arguments, `depth=12` each.
-        progress: called with a line of text before each long step.
+        **options: as for `analyze`.
 
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
-    of = OfModules(inputs, build, example_inputs, example_kwargs)
-    systems = open_systems([spec], of, settings, progress)
+    progress = options.get("progress")
+    systems = open_systems([spec], OfModules.of(options), options.get("settings"), progress)
     if len(systems) != 1:
         raise UsageError(f"reach: {shown(spec)} stands for {len(systems)} systems; give one")
-    return reaches(systems, make_run(N=N, size=size), place_of(token), progress)[0]
+    return reaches(systems, make_run(N=options.get("N"), size=options.get("size")), place_of(token), progress)[0]
 
 
 def reaches(systems: Sequence[System], run: Run, token: Sequence[int] | None, progress: Progress | None) -> list[Reach]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from xfcost.api.roofline import bounded_roofline, under_roofs
-from xfcost.api.specs import Progress
+from xfcost.api.specs import AccountOptions
 from xfcost.api.systems import shared_run, system_ledgers, with_remarks
 from xfcost.counting.comparison import compared
 from xfcost.counting.diagram import Diagram, diagram
@@ -14,10 +14,9 @@ from xfcost.counting.size_forms import TOTAL, size_forms
 from xfcost.counting.sweep import default_span, size_list
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.execution import ONE_PASS
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.options import ONE_PASS
 from xfcost.ledger.roofline import Roofline
-from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.report.page.content import PageContent, Sizes
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -35,39 +34,17 @@ _OF: Final = {
 }
 
 
-class Wanted(NamedTuple):
-    """What is asked beside the counts."""
-
-    trace: bool = False
-    device: str | None = None
-    predict: bool = False
-    timing: TimingPlan = USUAL
-    strict: bool = False
-    mixing: float = 0
-    span: tuple[int, int] | None = None
-    """The range of N to choose from."""
-
-
-def page_content(systems: Sequence[System], run: Run, wanted: Wanted, progress: Progress) -> PageContent:
-    """All parts of the page.
+def page_content(
+    systems: Sequence[System], run: Run, how: AccountOptions, span: tuple[int, int] | None = None
+) -> PageContent:
+    """All parts of the page; `span` is the range of N to choose from.
 
     Raises:
         XfcostError: a system can't have the size of the run, or an option can't be.
         UsageError: a system has more than `MOST_ROWS` operations.
     """
-    on, run = wanted.device or "cpu", shared_run(run, systems)
-    ledgers = system_ledgers(
-        systems,
-        run,
-        strict=wanted.strict,
-        mixing=wanted.mixing,
-        trace=wanted.trace,
-        device=wanted.device,
-        predict=on if wanted.predict else None,
-        timing=wanted.timing,
-        progress=progress,
-        orders=True,
-    )
+    run = shared_run(run, systems)
+    ledgers = system_ledgers(systems, run, how)
     for ledger in ledgers:
         if len(ledger.rows) > MOST_ROWS:
             raise UsageError(
@@ -79,8 +56,8 @@ def page_content(systems: Sequence[System], run: Run, wanted: Wanted, progress: 
         comparison=compared(systems, noted, run, thorough=False),
         diagram=_diagram(systems[:MOST_DRAWN], ledgers[:MOST_DRAWN], run),
         not_drawn=max(len(systems) - MOST_DRAWN, 0),
-        sizes=_sizes(systems, ledgers, run, wanted.span),
-        rooflines=_rooflines(systems, ledgers, run, wanted, progress),
+        sizes=_sizes(systems, ledgers, run, span),
+        rooflines=_rooflines(systems, ledgers, run, how),
     )
 
 
@@ -114,14 +91,14 @@ def _sizes(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, span:
 
 
 def _rooflines(
-    systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, wanted: Wanted, progress: Progress
+    systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, how: AccountOptions
 ) -> list[Roofline] | str:
     """Of specs that were timed or predicted, or on the devices of the run; modules have none. Or why there are none."""
     if run.mode not in ONE_PASS or not all(isinstance(one, SpecSystem) for one in systems):
         return []
-    if not (wanted.device or wanted.predict):
+    if not (how.device or how.predict):
         try:
             return [] if run.on is None else [bounded_roofline(ledger) for ledger in ledgers]
         except UsageError as error:
             return f"{str(error).removeprefix('roofline --on: ')}."
-    return under_roofs(ledgers, systems, run, wanted.device or "cpu", wanted.timing, progress)
+    return under_roofs(ledgers, systems, run, how)

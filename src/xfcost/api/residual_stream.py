@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.api.arguments import arguments_checked
 from xfcost.api.modules import imported, is_module, refuse_class
 from xfcost.api.notebooks import show_as
-from xfcost.api.specs import Progress, settings_texts, spec_name
+from xfcost.api.options import Progress, takes
+from xfcost.api.runs import make_run
+from xfcost.api.specs import settings_texts, spec_name
 from xfcost.counting.forward import count
-from xfcost.counting.run_options import make_run
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.quantities import whole_number
 from xfcost.ledger.residual_stream import ResidualStream
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MOST_SEED: Final = 2**63 - 1
 
 
-@arguments_checked
+@takes()
 def stream(  # noqa: PLR0913 - options
     spec: str | os.PathLike[str],
     *,

@@ -7,10 +7,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from xfcost.api.modules import mixing_seconds
 from xfcost.api.predictions import calibration_of
-from xfcost.api.specs import Progress, account
-from xfcost.api.systems import system_ledgers
+from xfcost.api.specs import AccountOptions, account
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_operand_bytes
@@ -18,7 +16,7 @@ from xfcost.ledger.least_work import row_bounds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.roofline import Roofline, roofline
 from xfcost.ledger.roofs import Roofs, roofs_of
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
@@ -55,35 +53,8 @@ def with_roofs(ledger: Ledger, timing: TimingPlan) -> Ledger:
     return msgspec.structs.replace(ledger, timing=told)
 
 
-def rooflines(  # noqa: PLR0913 - options
-    systems: Sequence[System], run: Run, device: str, *, predict: bool, mixing: bool, timing: TimingPlan,
-    progress: Progress,
-) -> list[Roofline]:  # fmt: skip
-    """The operations of each system, timed in turns or predicted, under the roofs of `device`.
-
-    With `mixing` the kinds of torch modules are found.
-
-    Raises:
-        XfcostError: bad input, no such device, a system that doesn't fit on it, no calibration to predict from.
-    """
-    ledgers = system_ledgers(
-        systems,
-        run,
-        mixing=mixing_seconds(mixing, None),
-        trace=False,
-        device=None if predict else device,
-        predict=device if predict else None,
-        timing=timing,
-        progress=progress,
-        orders=False,
-    )
-    return under_roofs(ledgers, systems, run, device, timing, progress)
-
-
-def under_roofs(
-    ledgers: Sequence[Ledger], systems: Sequence[System], run: Run, device: str, timing: TimingPlan, progress: Progress
-) -> list[Roofline]:
-    """The operations of timed or predicted `ledgers` under the roofs of `device`, measured now if it isn't calibrated.
+def under_roofs(ledgers: Sequence[Ledger], systems: Sequence[System], run: Run, how: AccountOptions) -> list[Roofline]:
+    """The operations of timed or predicted `ledgers` under the roofs of the device, measured now if not calibrated.
 
     Raises:
         UsageError: the systems have several dtypes.
@@ -96,10 +67,11 @@ def under_roofs(
         each = " and ".join(f"{name} in {dtype}" for dtype, name in dtypes.items())
         raise UsageError(f"roofline: the roofs are of one dtype, and these are {each}; draw them one by one")
     (dtype,) = dtypes
-    found = calibrated_roofs(device, dtype, timing.threads)
+    device, threads = how.device or how.predict or "cpu", how.timing.threads
+    found = calibrated_roofs(device, dtype, threads)
     if found.why is not None:
-        progress(f"{found.why}; its peaks alone are measured now …")
-    roofs = found.roofs or _measured_roofs(device, dtype, timing.threads)
+        how.say(f"{found.why}; its peaks alone are measured now …")
+    roofs = found.roofs or _measured_roofs(device, dtype, threads)
     return [roofline(ledger, roofs) for ledger in ledgers]
 
 

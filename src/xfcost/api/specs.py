@@ -6,14 +6,15 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from xfcost.api.options import Progress
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
 from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.timing_options import USUAL, TimingPlan
+from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.default_options import with_defaults
@@ -26,58 +27,62 @@ if TYPE_CHECKING:
     from xfcost.torch_models.predicting.predict import Predictor
     from xfcost.torch_models.timing.systems import System
 
-Progress = Callable[[str], None]
+
+class AccountOptions(NamedTuple):
+    """Which accounts of a system are taken, and how."""
+
+    trace: bool = False
+    device: str | None = None
+    """Where it is timed."""
+    predict: str | None = None
+    """The device on which its seconds are predicted."""
+    timing: TimingPlan = USUAL
+    progress: Progress | None = None
+    orders: bool = True
+    """Do its rows have their orders?"""
+    strict: bool = False
+    """Is a module refused that has operations that are not counted?"""
+    mixing: float = 0
+    """The seconds in which the mixing kinds of a module are found."""
+
+    def say(self, text: str) -> None:
+        """A line before a long step."""
+        if self.progress is not None:
+            self.progress(text)
 
 
-def account(  # noqa: PLR0913 - options
-    loaded: Loaded,
-    run: Run,
-    *,
-    trace: bool = True,
-    device: str | None = None,
-    predict: str | None = None,
-    timing: TimingPlan = USUAL,
-    progress: Progress | None = None,
-    orders: bool = True,
-) -> Ledger:
-    """The ledger of one loaded spec: counted (its rows with their orders or without), then traced and timed.
+def account(loaded: Loaded, run: Run, how: AccountOptions | None = None, **options: Any) -> Ledger:
+    """The ledger of one loaded spec: counted, then traced and timed; `options` are of `how`, by default with a trace.
 
     Raises:
         XfcostError: bad input; a DeviceError where memory runs out, with bytes.
     """
-    return accounts(
-        [loaded], run, trace=trace, device=device, predict=predict, timing=timing, progress=progress, orders=orders
-    )[0]
+    return accounts([loaded], run, (how or AccountOptions(trace=True))._replace(**options))[0]
 
 
-def accounts(  # noqa: PLR0913 - options
-    loaded: Sequence[Loaded],
-    run: Run,
-    *,
-    trace: bool = True,
-    device: str | None = None,
-    predict: str | None = None,
-    timing: TimingPlan = USUAL,
-    progress: Progress | None = None,
-    orders: bool = True,
-) -> list[Ledger]:
-    """The ledgers of several loaded specs, each as `account` gives it; timed in turns on `device`.
-
-    `predict` names the device on which seconds are predicted.
+def accounts(loaded: Sequence[Loaded], run: Run, how: AccountOptions) -> list[Ledger]:
+    """The ledgers of several loaded specs, each as `account` gives it; timed in turns on a device.
 
     Raises:
         XfcostError: as `account`.
     """
-    say = progress or (lambda text: None)
+    device = how.device
     run = with_defaults(run, [one.spec for one in loaded])
     if device is not None:
         with _torch(loaded[0], f"running it on {device}"):
             from xfcost.torch_models.timing.devices import check_device
 
             check_device(str(device))
-    placed = [(one, *_counted_and_traced(one, run, trace=trace, orders=orders, say=say)) for one in loaded]
-    if predict is not None:
-        placed = _predicted(placed, run, predict, timing)
+    placed = [(one, *_counted_and_traced(one, run, how)) for one in loaded]
+    if how.predict is not None:
+        with _torch(loaded[0], "predicting it"):
+            from xfcost.api.predictions import predictors
+
+            by_dtype = predictors(how.predict, how.timing.threads)
+            placed = [
+                (one, architecture, foreseen(_system(one, architecture, ledger, run, how.predict), by_dtype).ledger)
+                for one, architecture, ledger in placed
+            ]
     if device is None:
         return [ledger for _, _, ledger in placed]
     names = " and ".join(one.spec.name for one in loaded)
@@ -85,32 +90,16 @@ def accounts(  # noqa: PLR0913 - options
         from xfcost.torch_models.timing.systems import timed_in_turns
 
         systems = [_system(*one, run, str(device)) for one in placed]
-        return timed_in_turns(systems, str(device), timing, say)
+        return timed_in_turns(systems, str(device), how.timing, how.say)
 
 
-def ready_to_time(loaded: Loaded, run: Run, device: str, *, trace: bool, orders: bool, say: Progress) -> System:
+def ready_to_time(loaded: Loaded, run: Run, device: str, how: AccountOptions) -> System:
     """One loaded spec, counted, to be timed on `device`.
 
     Raises:
         XfcostError: as `account`.
     """
-    architecture, ledger = _counted_and_traced(loaded, run, trace=trace, orders=orders, say=say)
-    return _system(loaded, architecture, ledger, run, device)
-
-
-def _predicted(
-    placed: Sequence[tuple[Loaded, Architecture, Ledger]], run: Run, device: str, timing: TimingPlan
-) -> list[tuple[Loaded, Architecture, Ledger]]:
-    """The ledgers with the seconds that the device's calibration predicts."""
-    with _torch(placed[0][0], "predicting it"):
-        from xfcost.api.predictions import predictors
-
-        by_dtype = predictors(device, timing.threads)
-        systems = [_system(*one, run, device) for one in placed]
-        return [
-            (loaded, architecture, foreseen(system, by_dtype).ledger)
-            for (loaded, architecture, _), system in zip(placed, systems, strict=True)
-        ]
+    return _system(loaded, *_counted_and_traced(loaded, run, how), run, device)
 
 
 def foreseen(system: System, by_dtype: Callable[[str], Predictor]) -> System:
@@ -124,19 +113,17 @@ def foreseen(system: System, by_dtype: Callable[[str], Predictor]) -> System:
     return system._replace(ledger=predicted(system, by_dtype(system.architecture.dtype)))
 
 
-def _counted_and_traced(
-    loaded: Loaded, run: Run, *, trace: bool, orders: bool, say: Progress
-) -> tuple[Architecture, Ledger]:
+def _counted_and_traced(loaded: Loaded, run: Run, how: AccountOptions) -> tuple[Architecture, Ledger]:
     """The architecture of one spec, and its ledger without times."""
-    with _torch(loaded, "tracing it") if trace else nullcontext():
+    with _torch(loaded, "tracing it") if how.trace else nullcontext():
         architecture = place(loaded, run)
         check_generation(loaded, run, architecture)
         given = (loaded, run, architecture)
-        ledger = with_rebuilt_note(count(architecture, orders=orders), loaded, architecture)
+        ledger = with_rebuilt_note(count(architecture, orders=how.orders), loaded, architecture)
         if run.plan is not None:
             ledger = _planned(with_training(ledger, architecture, run.plan), run, architecture)
-        ledger = _traced(ledger, *given, say) if trace else with_mode(ledger, *given)
-        if trace:  # it knows the activations of every model
+        ledger = _traced(ledger, *given, how.say) if how.trace else with_mode(ledger, *given)
+        if how.trace:  # it knows the activations of every model
             ledger = _planned(ledger, run, architecture)
         return architecture, _on_devices(ledger, *given)
 

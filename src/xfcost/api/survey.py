@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xfcost.api.arguments import arguments_checked
 from xfcost.api.measured import rows_of_file
 from xfcost.api.notebooks import show_as
+from xfcost.api.options import takes
+from xfcost.api.runs import make_run
 from xfcost.api.specs import settings_texts
-from xfcost.counting.run_options import make_run
 from xfcost.counting.survey import Survey, survey_lines, times_over_full
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.spec.run import Run
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-@arguments_checked
+@takes()
 def survey(*, runs: str | os.PathLike[str] | None = None, settings: Sequence[str] = (), **options: Any) -> Survey:
     """The table of Tay et al. 2022, Efficient Transformers: A Survey (Table 1), derived beside the print.
 

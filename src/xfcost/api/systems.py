@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
 
-from xfcost.api.modules import (
-    check_predicted_mode,
-    given_module,
-    imported,
-    is_module,
-    mixing_seconds,
-    named_module,
-)
+from xfcost.api.modules import given_module, imported, is_module, mixing_seconds, named_module
+from xfcost.api.options import Progress
 from xfcost.api.predictions import predictors
-from xfcost.api.specs import Progress, account, accounts, settings_texts, spec_name
-from xfcost.api.timed_together import Asked, timed_together
+from xfcost.api.specs import (
+    AccountOptions,
+    account,
+    accounts,
+    foreseen,
+    ready_to_time,
+    settings_texts,
+    spec_name,
+)
+from xfcost.api.without_effect import refuse
 from xfcost.counting.sweep import PIXELS, SizeAxis
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import NoNumbersError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.spec.default_options import with_defaults
 from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
 from xfcost.spec.load import expanded, load
@@ -32,7 +33,9 @@ from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget, module_target
 
 if TYPE_CHECKING:
+    from xfcost.torch_models.any_model.ledger import How
     from xfcost.torch_models.any_model.system import ModuleSystem
+    from xfcost.torch_models.timing.systems import OnDevice
 
 _PAIR: Final = 2
 # Sizes of the image at which a module is counted first, where they are in the range.
@@ -53,6 +56,13 @@ class OfModules(NamedTuple):
     """The number for B."""
     patient: bool = False
     """Count modules at every size of a search, however long that takes."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], *, patient: bool = False) -> OfModules:
+        """Those among the options of a command."""
+        texts = options.get("inputs"), options.get("build")
+        examples = options.get("example_inputs"), options.get("example_kwargs")
+        return cls(*texts, *examples, options.get("batch", 1), patient)
 
 
 def open_systems(
@@ -87,6 +97,16 @@ def open_systems(
     return systems
 
 
+def check_mixing(systems: Sequence[System], options: Mapping[str, Any]) -> None:
+    """Refuse to look for the mixing kinds of specs alone.
+
+    Raises:
+        UsageError: that is asked for.
+    """
+    if all(isinstance(one, SpecSystem) for one in systems):
+        refuse("specs side by side", {name: options.get(name) for name in ("mixing", "mixing_time")})
+
+
 def shared_run(run: Run, systems: Sequence[System]) -> Run:
     """`run` with one dtype and one attention for all systems, where it has none."""
     return with_defaults(run, [one.loaded.spec if isinstance(one, SpecSystem) else None for one in systems])
@@ -113,35 +133,33 @@ def _module(module: Any, of: OfModules) -> ModuleSystem:
     return ModuleSystem(module, patient=of.patient)
 
 
-def system_ledger(  # noqa: PLR0913 - options
-    system: System, run: Run, *, trace: bool = False, device: str | None = None, progress: Progress | None = None,
-    predict: str | None = None, timing: TimingPlan = USUAL, orders: bool = True, strict: bool = False,
-    mixing: float = 0,
-) -> Ledger:  # fmt: skip
-    """The ledger of one system at the size of the run.
+def system_ledger(system: System, run: Run, how: AccountOptions) -> Ledger:
+    """The ledger of one system at the size of the run, untimed where it is a module.
 
     Raises:
         XfcostError: it can't have that size, or an option is of specs alone.
     """
     if isinstance(system, SpecSystem):
-        how: dict[str, Any] = {"trace": trace, "device": device, "predict": predict, "timing": timing}
-        how |= {"progress": progress}
-        return account(system.loaded, run, orders=orders, **how)
+        return account(system.loaded, run, how)
     module = cast("ModuleSystem", system)
-    check_options(module.name, run, device, predict=predict is not None, trained=True)
-    foresee = None if predict is None else predictors(predict, timing.threads)
-    if mixing and progress is not None:
-        progress(f"finding how the operations of {module.name} mix tokens …")
+    check_options(module.name, run, device=how.device, predict=how.predict, trained=True)
+    if how.mixing:
+        how.say(f"finding how the operations of {module.name} mix tokens …")
     with running(module):
-        from xfcost.torch_models.any_model.ledger import How
-
-        closed_form = None if orders else False
-        return module.account(run, How(trace, strict, closed_form, mixing, run.plan, predict=foresee))
+        return module.account(run, _how_of(how, run))
 
 
-def system_ledgers(
-    systems: Sequence[System], run: Run, *, strict: bool = False, mixing: float = 0, **how: Any
-) -> list[Ledger]:
+def _how_of(how: AccountOptions, run: Run) -> How:
+    """The accounts of a module."""
+    from xfcost.torch_models.any_model.ledger import How
+
+    closed_form = None if how.orders else False
+    foresee = None if how.predict is None else predictors(how.predict, how.timing.threads)
+    given = (how.trace, how.strict, closed_form, how.mixing, run.plan, how.device, how.timing)
+    return How(*given, predict=foresee)
+
+
+def system_ledgers(systems: Sequence[System], run: Run, how: AccountOptions) -> list[Ledger]:
     """The ledger of every system at the size of the run, as `system_ledger` gives it; all are timed in turns.
 
     Raises:
@@ -149,13 +167,40 @@ def system_ledgers(
     """
     loaded = [one.loaded for one in systems if isinstance(one, SpecSystem)]
     if len(loaded) == len(systems):
-        return accounts(loaded, run, **how)
-    if how.get("device") is not None:
+        return accounts(loaded, run, how)
+    if how.device is None:
+        return [system_ledger(one, run, how) for one in systems]
+    for one in systems:
+        if not isinstance(one, SpecSystem):
+            check_options(one.name, run, predict=how.predict, trained=True)
+    return _timed_in_turns(systems, run, how.device, how)
+
+
+def _timed_in_turns(systems: Sequence[System], run: Run, device: str, how: AccountOptions) -> list[Ledger]:
+    """The ledgers of specs and modules, with seconds measured in turns.
+
+    Raises:
+        XfcostError: one can't be run so, or does not fit on the device.
+    """
+    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+
+    check_torch_loads()
+    with memory_may_run_out(" and ".join(one.name for one in systems), f"running them on {device}"):
+        from xfcost.torch_models.timing.devices import check_device
+        from xfcost.torch_models.timing.systems import SystemOnDevice, in_turns
+        from xfcost.torch_models.timing.turns import REAL
+
+        check_device(device)
+        entrants: list[OnDevice] = []
         for one in systems:
-            if not isinstance(one, SpecSystem):
-                check_options(one.name, run, None, predict=how.get("predict") is not None, trained=True)
-        return timed_together(systems, run, Asked(strict=strict, mixing=mixing, **how))
-    return [system_ledger(one, run, strict=strict, mixing=mixing, **how) for one in systems]
+            if isinstance(one, SpecSystem):
+                ready = ready_to_time(one.loaded, run, device, how)
+                if how.predict is not None:
+                    ready = foreseen(ready, predictors(how.predict, how.timing.threads))
+                entrants.append(SystemOnDevice(ready, device, how.timing))
+            else:
+                entrants.append(cast("ModuleSystem", one).on_device(run, _how_of(how, run)))
+        return in_turns(entrants, device, how.timing, how.say, REAL)
 
 
 def drawn_ledger(system: System, run: Run, *, strict: bool, mixing: bool, progress: Progress) -> Ledger:
@@ -165,12 +210,13 @@ def drawn_ledger(system: System, run: Run, *, strict: bool, mixing: bool, progre
         XfcostError: it can't have that size, or an option is of specs alone.
     """
     if not isinstance(system, SpecSystem):
-        check_options(system.name, run, None, predict=False)
+        check_options(system.name, run)
+    how = AccountOptions(strict=strict, mixing=mixing_seconds(mixing, None), progress=progress)
     try:
-        return system_ledger(system, run, strict=strict, mixing=mixing_seconds(mixing, None), progress=progress)
+        return system_ledger(system, run, how)
     except NoNumbersError as error:
         progress(f"{error}; its kinds are left out here")
-        return system_ledger(system, run, strict=strict)
+        return system_ledger(system, run, AccountOptions(strict=strict))
 
 
 def start(system: System, runs: Sequence[Run], *, mixing: bool, strict: bool, progress: Progress | None) -> None:
@@ -181,20 +227,18 @@ def start(system: System, runs: Sequence[Run], *, mixing: bool, strict: bool, pr
     """
     if isinstance(system, SpecSystem):
         return
+    how = AccountOptions(orders=False, strict=strict, mixing=mixing_seconds(mixing, None), progress=progress)
     failed: UsageError | None = None
     for run in runs:
         try:
-            ledger = system_ledger(
-                system, run, orders=False, strict=strict, mixing=mixing_seconds(mixing, None), progress=progress
-            )
+            ledger = system_ledger(system, run, how)
         except NoNumbersError:
             raise
         except UsageError as error:
             failed = failed or error
             continue
-        if progress is not None:
-            for note in ledger.metadata.notes:
-                progress(f"{system.name}: {note}")
+        for note in ledger.metadata.notes:
+            how.say(f"{system.name}: {note}")
         return
     if failed is not None:
         raise failed
@@ -228,22 +272,20 @@ def running(system: System) -> AbstractContextManager[None]:
     return memory_may_run_out(system.name, "running it")
 
 
-def check_options(name: str, run: Run, device: str | None, *, predict: bool, trained: bool = False) -> None:
+def check_options(
+    name: str, run: Run, *, device: str | None = None, predict: str | None = None, trained: bool = False
+) -> None:
     """Refuse what is of specs alone, where it would make systems incomparable; a step may be `trained`.
 
     Raises:
         UsageError: such an option is given.
     """
-    counted = ("forward", "train") if trained else ("forward",)
-    of_specs = {"--mode": run.mode if run.mode not in counted else None, "--device": device}
-    of_specs["--memory-level"] = None if run.memory_level is None else str(run.memory_level)
-    of_specs["--tokens"] = None if run.plan is None or run.plan.tokens is None else str(run.plan.tokens)
-    for option, value in of_specs.items():
-        if value is not None:
-            what = "one forward or step of training" if trained else "one forward"
-            raise UsageError(
-                f"{f'{option} {value}'.rstrip()}: {printable(name, 80)} is a torch module, of which {what} is counted; "
-                f"give specs alone, or leave {option} out"
-            )
-    if predict:
-        check_predicted_mode(run.mode)
+    given = {
+        "mode": run.mode if run.mode not in (("forward", "train") if trained else ("forward",)) else None,
+        "device": device,
+        "memory_level": run.memory_level,
+        "tokens": None if run.plan is None else run.plan.tokens,
+        "predict": predict,
+    }
+    counted = "one forward or step of training" if trained else "one forward"
+    refuse("a module among systems", given, name=printable(name, 80), counted=counted, trains=run.mode == "train")

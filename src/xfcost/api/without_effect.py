@@ -1,69 +1,206 @@
-"""Options of a run that change no figure of `check` and `diff`: refused, so that none is silently without effect."""
+"""Which option has no effect with what: one table. Such options are refused, so that none is silently given in vain."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from xfcost.counting.training_plan import MESH_OPTIONS
-from xfcost.ledger.budgets import Budget
-from xfcost.ledger.errors import UsageError
-from xfcost.ledger.options import OPTIONS
+from xfcost.api.options import EVERY, OPTIONS, TIMING_OPTIONS, flag_of
+from xfcost.ledger.errors import UsageError, shown
+from xfcost.ledger.training import MESH_FIELDS
+from xfcost.spec.architecture import PROMPTED
+from xfcost.spec.input_shapes import NO_MODULE
 
-_OF_TIMES: Final = ("tokens", "peak", "mfu", "mbu", "sustained", "devices")
-_OF_DEVICES: Final = ("on", *MESH_OPTIONS)
-
-
-def refuse_in_check(options: Mapping[str, Any], budgets: Sequence[Budget], *, against: bool) -> None:
-    """Refuse what changes no figure that the budgets hold.
-
-    Devices are of the memory of a training step alone. `against` says whether there is another run to be like.
-
-    Raises:
-        UsageError: one of the options is given in vain.
-    """
-    given = {name: value for name, value in options.items() if _is_given(name, value)}
-    if vain := _named(given, _OF_TIMES):
-        raise UsageError(f"{vain}: check holds budgets of counts and bytes, not of times; `xfcost analyze` takes it")
-    if not against and (vain := _named(given, ("memory_level",))):
-        raise UsageError(f"{vain}: check has no budget of main-memory traffic; `xfcost analyze` takes it")
-    of_memory = any(budget.quantity == "memory" for budget in budgets)
-    if not (of_memory and given.get("mode") == "train") and (vain := _named(given, _OF_DEVICES)):
-        raise UsageError(
-            f"{vain}: check takes devices with --mode train and --max-memory, the memory of one of them; `xfcost "
-            "analyze --on` says whether another run fits"
-        )
-    if "pipeline" not in given and (vain := _named(given, ("global_batch",))):
-        raise UsageError(f"{vain}: without --pipeline it changes no memory; leave it out, or add --pipeline")
+_TIMES: Final = ("tokens", "peak", "mfu", "mbu", "sustained", "devices")
+_DEVICES: Final = ("on", *MESH_FIELDS)
+_TIMING: Final = tuple(TIMING_OPTIONS)
+_OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
+# Run options that a torch module has too.
+_OF_MODULES: Final = ("N", "size", "mode", "optimizer")
 
 
-def refuse_in_diff(options: Mapping[str, Any]) -> None:
-    """Refuse what changes no figure of two runs that are compared.
+class Vain(NamedTuple):
+    """Options, what they need to have an effect, and the message where that isn't there."""
 
-    Raises:
-        UsageError: one of the options is given in vain.
-    """
-    if vain := _named(options, (*_OF_DEVICES, *_OF_TIMES)):
-        raise UsageError(f"{vain}: diff compares counts and bytes of one model, not of devices; `xfcost analyze` does")
+    options: Sequence[str]
+    message: str
+    """In braces: `all`, `--on, --zero`, those that are given; `first` of them; `value`, the first with what it has."""
+    has_effect: Callable[[Mapping[str, Any]], bool] = lambda given: False
+    """Is what they need there, among the options and circumstances?"""
 
 
-def refuse_of_saved(options: Mapping[str, Any], **others: Any) -> None:
-    """Refuse options beside two files, whose runs are what they are; `others` are those of no run.
+def _is_train(given: Mapping[str, Any]) -> bool:
+    return given.get("mode") == "train"
+
+
+WITHOUT_EFFECT: Final[Mapping[str, Sequence[Vain]]] = {
+    "a run": (
+        Vain(("mbu",), "{value}: a training run has no such share; leave it out", lambda given: not _is_train(given)),
+        Vain(
+            ("mbu",),
+            "{value}: a share of which memory's bandwidth? Name the devices, as in --on h100-sxm",
+            lambda given: given.get("on") is not None,
+        ),
+        Vain(
+            ("new_tokens",),
+            "{value}: only --mode generate writes; add it, or leave --new-tokens out",
+            lambda given: given.get("mode") == "generate",
+        ),
+        Vain(
+            ("logits",),
+            f"{{value}}: it is of {' and '.join(f'--mode {name}' for name in PROMPTED)}; forward and train compute the "
+            "logits of all positions, decode those of its one token",
+            lambda given: given.get("mode") in PROMPTED,
+        ),
+        Vain(
+            ("mfu",),
+            "--mfu: it is of training; add --mode train, or --on with the devices, or leave it out",
+            lambda given: _is_train(given) or _named(given, _OF_TRAINING) != ["mfu"],
+        ),
+        Vain(
+            _OF_TRAINING,
+            "{all}: {they are} of training; add --mode train, or leave it out",
+            _is_train,
+        ),
+        Vain(
+            tuple(MESH_FIELDS),
+            "{first}: how devices share a run; say which they are, as in --on a100-sxm-80x8",
+            lambda given: given.get("on") is not None,
+        ),
+    ),
+    "a run without a timing": (
+        Vain(_TIMING, "{first}: nothing is timed here; add --device cpu (in a plot --metric time too)"),
+    ),
+    "a prediction": (
+        Vain(
+            tuple(name for name in _TIMING if name != "threads"),
+            "{first}: nothing is timed here; add --device cpu (in a plot --metric time too)",
+        ),
+    ),
+    "a spec": (
+        Vain(
+            ("example_inputs", "example_kwargs"),
+            "example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)",
+        ),
+        Vain(("tokens_of",), "--tokens-of: a spec knows its tokens; it is of torch modules"),
+        Vain(("inputs", "build"), NO_MODULE),
+        Vain(
+            ("probe", "mixing"),
+            "{first}: of --mode {mode} a step reads its cache; probe the forward, without --mode",
+            lambda given: given.get("mode") not in ("decode", "generate"),
+        ),
+    ),
+    "specs side by side": (
+        Vain(
+            ("mixing", "mixing_time"),
+            "{first}: a spec declares how its operations mix tokens; `analyze --probe` checks it",
+        ),
+    ),
+    "a module": (
+        Vain(
+            ("settings", "probe", *(name for name in OPTIONS if name not in _OF_MODULES)),
+            "{value}: that is of specs; a module is counted as it is, on the inputs that it is given",
+        ),
+        Vain(
+            ("predict",),
+            "--predict: of a torch module a forward is predicted; --device times its training step",
+            lambda given: not _is_train(given),
+        ),
+    ),
+    "a module among systems": (
+        Vain(
+            ("mode", "device", "memory_level", "tokens"),
+            "{value}: {name} is a torch module, of which {counted} is counted; give specs alone, or leave {first} out",
+        ),
+        Vain(
+            ("predict",),
+            "--predict: of a torch module a forward is predicted; --device times its training step",
+            lambda given: not given["trains"],
+        ),
+    ),
+    "roofline": (
+        Vain(("compile",), "--compile: a compiled model has no operations that are timed apart; leave it out"),
+    ),
+    "roofline --predict": (
+        Vain(
+            tuple(name for name in _TIMING if name != "threads"),
+            "{first} with --predict: nothing is timed; leave one of them out",
+        ),
+    ),
+    "roofline --on": (
+        Vain(("device", "predict", *_TIMING), "{first} with --on: nothing is run or timed; leave one of them out"),
+    ),
+    "check": (
+        Vain(_TIMES, "{all}: check holds budgets of counts and bytes, not of times; `xfcost analyze` takes it"),
+        Vain(
+            ("memory_level",),
+            "{all}: check has no budget of main-memory traffic; `xfcost analyze` takes it",
+            lambda given: given["against"],
+        ),
+        Vain(
+            _DEVICES,
+            "{all}: check takes devices with --mode train and --max-memory, the memory of one of them; `xfcost analyze "
+            "--on` says whether another run fits",
+            lambda given: given["of_memory"] and _is_train(given),
+        ),
+        Vain(
+            ("global_batch",),
+            "{all}: without --pipeline it changes no memory; leave it out, or add --pipeline",
+            lambda given: bool(_named(given, ("pipeline",))),
+        ),
+    ),
+    "diff": (
+        Vain(
+            (*_DEVICES, *_TIMES),
+            "{all}: diff compares counts and bytes of one model, not of devices; `xfcost analyze` does",
+        ),
+    ),
+    "saved runs": (
+        Vain(
+            (*OPTIONS, "settings", "predict"),
+            "{all}: both sides are saved, and have the runs of their files; leave it out",
+        ),
+    ),
+    "find without --vary": (
+        Vain(
+            ("limit", "scheduler", "jobs"), "{first}: it is of a search over ranges; add --vary, or leave {first} out"
+        ),
+    ),
+}
+
+
+def refuse(where: str, given: Mapping[str, Any], **circumstances: Any) -> None:
+    """Refuse those of the options `given` that have no effect in `where`, a row of the table.
 
     Raises:
         UsageError: one is given.
     """
-    given = [f"--{name}" for name, value in others.items() if value]
-    if vain := ", ".join(filter(None, (_named(options, tuple(OPTIONS)), *given))):
-        raise UsageError(f"{vain}: both sides are saved, and have the runs of their files; leave it out")
+    known = {**given, **circumstances}
+    for one in WITHOUT_EFFECT[where]:
+        names = _named(given, one.options)
+        if names and not one.has_effect(known):
+            flags = [flag_of(name).partition("/")[0] for name in names]
+            words = {
+                "all": ", ".join(flags),
+                "first": flags[0],
+                "value": _with_value(names[0], flags[0], given[names[0]]),
+                "they are": "it is" if len(names) == 1 else "they are",
+            }
+            raise UsageError(one.message.format(**known | words))
 
 
-def _is_given(name: str, value: Any) -> bool:
-    """Is it another value than that of a run without the option?"""
-    return name not in OPTIONS or (value is not None and str(value) != str(OPTIONS[name].default))
+def _with_value(name: str, flag: str, value: Any) -> str:
+    if value is True:
+        return flag
+    return f"{flag} {' '.join(map(shown, value)) if name == 'settings' else shown(value)}"
 
 
-def _named(options: Mapping[str, Any], names: Sequence[str]) -> str:
-    """`--on, --zero`: those of `names` that are given."""
-    given = [name for name in names if name in options and _is_given(name, options[name])]
-    return ", ".join(f"--{name.replace('_', '-')}" for name in given)
+def _named(given: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Those of `names` that are given another value than that of a run without the option."""
+    found = []
+    for name in names:
+        value, default = given.get(name), EVERY[name].default if name in EVERY else None
+        absent = value is None or value is False or (isinstance(value, list | tuple) and not value)
+        if not absent and (default is None or str(value) != str(default)):
+            found.append(name)
+    return found

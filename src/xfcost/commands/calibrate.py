@@ -22,6 +22,8 @@ def run(
 
     Some hundred small networks and single operations are run for a few minutes, on a machine that does nothing else.
     The result is a file beside the user's other settings; it holds for this device, dtype and number of threads.
+
+    Example: xfcost calibrate --threads 4
     """
     from xfcost.api.predictions import calibrate
     from xfcost.report.calibration import report

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from xfcost.api.options import BudgetOptions, InputOptions, RunOptions, SettingsOption, TraceOption
 from xfcost.commands import options as shared
 from xfcost.report.messages import say
 
@@ -16,15 +17,6 @@ Targets = Annotated[
     shared.spec_argument(
         "Presets, YAML files, torch modules (model.py:NAME, whose code is executed) or config.json of transformers; "
         "without any, the targets in pyproject.toml."
-    ),
-]
-MaxMemory = Annotated[
-    str | None,
-    typer.Option(
-        "--max-memory",
-        metavar="BYTES",
-        help="The most memory, with its unit (2GiB): weights, attention matrices and KV cache; with --mode train that "
-        "of a step, and with --on that of one device.",
     ),
 ]
 Against = Annotated[
@@ -41,47 +33,36 @@ Config = Annotated[
 ]
 
 
-@shared.run_options()
-def run(  # noqa: PLR0913 - options
-    context: typer.Context,
-    targets: Targets = None,
-    max_macs: shared.MaxMacs = None,
-    max_params: shared.MaxParams = None,
-    max_memory: MaxMemory = None,
-    max_flops: shared.MaxFlops = None,
-    max_kv_cache: shared.MaxKvCache = None,
-    against: Against = None,
-    config: Config = None,
-    settings: shared.Settings = None,
-    inputs: shared.Inputs = None,
-    build: shared.Build = None,
-    trace: shared.Trace = False,
-    format_: shared.FormatOption = None,
-    columns: shared.Columns = None,
-    output: shared.Output = None,
-    force: shared.Force = False,
-    **options: Any,
+@shared.options(
+    RunOptions,
+    SettingsOption,
+    TraceOption,
+    BudgetOptions,
+    InputOptions,
+    *shared.REPORT,
+    max_memory="The most memory (2GiB): weights, attention matrices and KV cache; with --mode train that of a step, "
+    "with --on that of one device.",
+)
+def run(
+    context: typer.Context, targets: Targets = None, against: Against = None, config: Config = None, **given: Any
 ) -> None:
     """Are models within their budgets? Exit code 1 where not.
 
     For continuous integration. Budgets and options also stand in a pyproject.toml, one [[tool.xfcost.check]] table for
     each target. What is over its budget is reported with the operations that weigh most, or with --against those
     that grew.
+
+    Example: xfcost check gpt2 --max-params 130M --max-memory 2GiB
     """
     from xfcost.api.checking.plan import check_all, planned
-    from xfcost.ledger.budgets import read_budgets
+    from xfcost.api.runs import taken_budgets
     from xfcost.report.budgets import check_text, render
-    from xfcost.report.output import check_target
 
-    form = shared.chosen_format(format_, output)
-    check_target(output, force=force)
-    limits = {"macs": max_macs, "params": max_params, "memory": max_memory, "flops": max_flops}
-    budgets = read_budgets(limits | {"kv_cache": max_kv_cache})
-    every = options | {"settings": settings, "inputs": inputs, "build": build, "trace": trace}
-    given = {name: value for name, value in every.items() if shared.is_given(context, name)}
-    project = _project(config)
-    found = check_all(planned(targets or (), budgets, given, project), against, say)
-    shared.deliver_report(partial(render, found), partial(check_text, found, form), form, output, force=force)
+    target = shared.target_of(given)
+    budgets = taken_budgets(given)
+    written = {name: value for name, value in given.items() if shared.is_given(context, name)}
+    found = check_all(planned(targets or (), budgets, written, _project(config)), against, say)
+    target.report(partial(render, found), partial(check_text, found, target.form))
     if not found.within:
         raise typer.Exit(1)
 

@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from xfcost.commands import options as shared
-from xfcost.report.output import check_target
-
-
-def _completed(incomplete: str) -> list[str]:
-    from xfcost.counting.devices import device_names
-
-    return [name for name in device_names() if name.startswith(incomplete)]
-
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(help="Devices, as after --on; all by default.", autocompletion=_completed, metavar="[DEVICE]..."),
+    typer.Argument(
+        help="Devices, as after --on; all by default.", autocompletion=shared.devices_from, metavar="[DEVICE]..."
+    ),
 ]
 
 
-def run(
-    names: Names = None,
-    format_: shared.FormatOption = None,
-    columns: shared.Columns = None,
-    output: shared.Output = None,
-    force: shared.Force = False,
-) -> None:
+@shared.options(*shared.REPORT)
+def run(names: Names = None, **given: Any) -> None:
     """The devices that `--on` knows, with their figures.
 
     Memory, bandwidth, dense peaks per dtype, links. Of one device all figures with their sources. Your own devices and
     prices are read from devices.yaml in the folder of the program's settings; this machine is listed once it is
     calibrated (`xfcost calibrate`).
+
+    Example: xfcost devices h100-sxm
     """
     from xfcost.counting.devices import device, device_names, read_devices
     from xfcost.report.devices import devices_text, render
 
-    form = shared.chosen_format(format_, output)
-    check_target(output, force=force)
+    target = shared.target_of(given)
     found = [read_devices(name, "devices").device for name in names] if names else [*map(device, device_names())]
-    shared.deliver_report(
-        lambda width: render(found, width), lambda: devices_text(found, form), form, output, force=force
-    )
+    target.report(lambda width: render(found, width), lambda: devices_text(found, target.form))

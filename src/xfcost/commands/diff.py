@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from xfcost.api.options import InputOptions, PredictOption, RunOptions, SettingsOption
 from xfcost.commands import options as shared
 from xfcost.report.messages import say
 
@@ -25,52 +26,23 @@ Sort = Annotated[
         help="Sort changes by macs, flops, params, attention_bytes, cache_bytes, seconds or predicted_seconds.",
     ),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", help="All changes, and all notes.")]
 
 
-@shared.run_options()
-def run(  # noqa: PLR0913 - options
-    before: Before,
-    after: After,
-    settings: shared.Settings = None,
-    inputs: shared.Inputs = None,
-    build: shared.Build = None,
-    predict: shared.Predict = False,
-    sort: Sort = "macs",
-    format_: shared.FormatOption = None,
-    columns: shared.Columns = None,
-    verbose: Verbose = False,
-    output: shared.Output = None,
-    force: shared.Force = False,
-    **options: Any,
-) -> None:
+@shared.options(RunOptions, SettingsOption, PredictOption, InputOptions, "verbose", *shared.REPORT)
+def run(before: Before, after: After, sort: Sort = "macs", **given: Any) -> None:
     """What changed between two models, runs or revisions.
 
     Totals first, then the operations that were added, removed or changed, sorted by what they cost. Blocks are matched
     by what is inside them, so that an inserted block is one change. A revision of code runs in a folder of its own; the
     working tree is not touched.
+
+    Example: xfcost diff HEAD~1:specs/mine.yaml specs/mine.yaml
     """
     from xfcost.api.difference import diff
     from xfcost.report.differences import diff_text, render
-    from xfcost.report.output import check_target
 
-    form = shared.chosen_format(format_, output)
-    check_target(output, force=force)
-    found = diff(
-        before,
-        after,
-        inputs=inputs or (),
-        build=build or (),
-        settings=settings,
-        predict=predict,
-        sort=sort,  # type: ignore[arg-type]
-        progress=say,
-        **options,
-    )
-    shared.deliver_report(
-        lambda width: render(found, width, verbose=verbose),
-        lambda: diff_text(found, form, verbose=verbose),
-        form,
-        output,
-        force=force,
+    target, verbose = shared.target_of(given), given.pop("verbose")
+    found = diff(before, after, sort=sort, progress=say, **given)  # type: ignore[arg-type]
+    target.report(
+        lambda width: render(found, width, verbose=verbose), lambda: diff_text(found, target.form, verbose=verbose)
     )

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
+from xfcost.api.option_readers import one_of
+from xfcost.api.options import read_option
 from xfcost.commands import options as shared
 from xfcost.commands.ranges import marked, measured_axis
-from xfcost.ledger.errors import UsageError, printable
-from xfcost.ledger.option_readers import one_of
-from xfcost.ledger.options import read_option
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.quantities import whole_number
 from xfcost.report.messages import say
 
 if TYPE_CHECKING:
     from xfcost.counting.measured import MeasuredSeries
     from xfcost.counting.measured_series import Choice
-
-Command = TypeVar("Command", bound=Callable[..., None])
 
 From = Annotated[
     Path | None,
@@ -55,6 +52,13 @@ class Given(NamedTuple):
     flags: Mapping[str, str]
     """Option -> how it is written."""
 
+    @classmethod
+    def of(cls, context: typer.Context) -> Given:
+        """Of all options of a command those that were given."""
+        given = {name: value for name, value in context.params.items() if shared.is_given(context, name)}
+        given |= {name: Path(given[name]) for name in ("from_", "output") if given.get(name) is not None}
+        return cls(given, {one.name or "": one.opts[0] for one in context.command.params})
+
     def refuse_others(self, known: set[str]) -> None:
         """Refuse options that measure or count.
 
@@ -67,55 +71,6 @@ class Given(NamedTuple):
                     f"--from and {self.flags[name]}: rows of a file are drawn and compared as they were measured; "
                     f"leave {self.flags[name]} out, or measure again with `xfcost measure`"
                 )
-
-
-Delivered = Callable[[Given], None]
-
-
-def or_from_file(deliver: Delivered) -> Callable[[Command], Command]:
-    """`run(specs, …)` with `--from` and `--machine`: with a file, `deliver(given)` answers in place of `run`."""
-
-    def decorated(command: Command) -> Command:
-        def run(*positional: Any, **options: Any) -> None:
-            context = options.pop("context", None)
-            if options.get("from_") is not None:
-                deliver(_given(context, options))
-                return
-            options.pop("from_", None)
-            machine = options.pop("machine", None)
-            if machine is not None:
-                raise UsageError(f"--machine {printable(machine)}: chooses rows of a file; add --from FILE")
-            if not positional and not options.get("specs"):
-                raise UsageError("expected presets or paths, as in `vit swin`, or --from FILE; `xfcost list` shows all")
-            command(*positional, **options)
-
-        run.__doc__, run.__name__, run.__module__ = command.__doc__, command.__name__, command.__module__
-        vars(run)["__signature__"] = _with_options(inspect.signature(command, eval_str=True))
-        return run  # type: ignore[return-value]
-
-    return decorated
-
-
-def _with_options(signature: inspect.Signature) -> inspect.Signature:
-    """The signature with a context and our options before `output`; SPECS may be left out."""
-    own = list(signature.parameters.values())
-    specs = own[0].annotation
-    optional = Annotated[list[str] | None, get_args(specs)[1]]
-    own[0] = own[0].replace(annotation=optional, default=None)
-    before = next(number for number, one in enumerate(own) if one.name == "output")
-    kind = own[0].kind
-    ours = [
-        inspect.Parameter("from_", kind, default=None, annotation=From),
-        inspect.Parameter("machine", kind, default=None, annotation=Machine),
-    ]
-    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    return signature.replace(parameters=[*own[:before], *ours, *own[before:], context])
-
-
-def _given(context: typer.Context, options: Mapping[str, Any]) -> Given:
-    """Of all options those that were given."""
-    given = {name: value for name, value in options.items() if shared.is_given(context, name)}
-    return Given(given, {one.name or "": one.opts[0] for one in context.command.params})
 
 
 def choice_of(given: Given) -> Choice:
@@ -154,13 +109,10 @@ def compare_file(given: Given) -> None:
     """`xfcost compare --from FILE [SYSTEM …]`."""
     from xfcost.report.measured_compare import report
     from xfcost.report.measured_export import measured_text
-    from xfcost.report.output import check_target
 
     options = given.options
     given.refuse_others(_ANYWAY | {"format_"})
-    output, force = options.get("output"), bool(options.get("force"))
-    form = shared.chosen_format(options.get("format_"), output)
-    check_target(output, force=force)
+    target = shared.target_of({"format_": None, **options})
     found = _found(given)
     if not found.pairs:
         (only,) = [one.name for one in found.series if one.rows]
@@ -168,7 +120,7 @@ def compare_file(given: Given) -> None:
             f"compare --from {found.file}: there is one series, {only}, and a comparison has two sides; name another "
             "system, or draw it: `xfcost plot --from`"
         )
-    shared.deliver_report(lambda width: report(found), lambda: measured_text(found, form), form, output, force=force)
+    target.report(lambda width: report(found), lambda: measured_text(found, target.form))
 
 
 def plot_file(given: Given) -> None:

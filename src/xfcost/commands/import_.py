@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -14,6 +14,7 @@ from xfcost.report.messages import say
 ENDINGS: Final = (".yaml", ".yml")
 
 
+@shared.options("force")
 def run(
     config: Annotated[Path, typer.Argument(help="A config.json of transformers, on this machine.")],
     architecture: Annotated[
@@ -29,14 +30,16 @@ def run(
         typer.Option("--ignore", metavar="FIELD", help="Leave a field that isn't known unread. Repeatable."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the spec to a file (.yaml) in place of printing it.")
+        Path | None, shared.output_option("Write the spec to a file (.yaml) in place of printing it.")
     ] = None,
-    force: shared.Force = False,
+    **given: Any,
 ) -> None:
     """A spec from a config.json of transformers.
 
     Nothing is fetched, and neither torch nor transformers is imported. What a spec can't carry is refused by the
     field's name. Of a missing field transformers' default is taken; that is said, and stands in the spec's comments.
+
+    Example: xfcost import config.json -o mine.yaml
     """
     from xfcost.importing import import_config
     from xfcost.report.output import check_target
@@ -45,8 +48,8 @@ def run(
         raise UsageError(
             f"-o {shown(output, 200)}: a spec is YAML; expected a name that ends in {' or '.join(ENDINGS)}"
         )
-    check_target(output, force=force)
+    check_target(output, force=given["force"])
     spec = import_config(config, architecture, ignore or ())
     for remark in spec.remarks:
         say(remark)
-    shared.deliver(spec.text, output, force=force)
+    shared.deliver(spec.text, output, force=given["force"])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from xfcost.commands import options as shared
 
 
-def run(  # noqa: PLR0913 - options
+@shared.options(*shared.REPORT)
+def run(
     N: Annotated[str, typer.Option("--N", metavar="N", help="Tokens n of the sequence.")],
     d: Annotated[str, typer.Option("--d", metavar="D", help="Width d of a token.")],
     k: Annotated[str, typer.Option("--k", metavar="K", help="Kernel size k of a convolution, odd.")] = "3",
@@ -19,22 +20,19 @@ def run(  # noqa: PLR0913 - options
             "--r", metavar="R", help="Neighbourhood r of restricted self-attention, odd; about √n by default."
         ),
     ] = None,
-    format_: shared.FormatOption = None,
-    columns: shared.Columns = None,
-    output: shared.Output = None,
-    force: shared.Force = False,
+    **given: Any,
 ) -> None:
     """The layer-type table of "Attention Is All You Need", derived.
 
     Self-attention, recurrent, convolutional and restricted self-attention layers: complexity per layer from the
     formulas, sequential operations from the running modules, maximum path length from what stacked layers read, beside
     what the paper prints.
+
+    Example: xfcost layers --N 1024 --d 512
     """
     from xfcost.api.layer_types import layer_types
     from xfcost.report.layer_types import layers_text, render
-    from xfcost.report.output import check_target
 
-    form = shared.chosen_format(format_, output)
-    check_target(output, force=force)
+    target = shared.target_of(given)
     table = layer_types(N=N, d=d, k=k, r=r)
-    shared.deliver_report(lambda width: render(table), lambda: layers_text(table, form), form, output, force=force)
+    target.report(lambda width: render(table), lambda: layers_text(table, target.form))

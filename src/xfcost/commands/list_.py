@@ -19,12 +19,12 @@ def run(
     """The presets that come with xfcost.
 
     With `--totals` every one is counted: parameters and MACs at its own size.
+
+    Example: xfcost list --totals
     """
     from xfcost.counting.gallery import gallery_rows
     from xfcost.report.gallery import gallery_table, gallery_text
 
-    form = shared.chosen_format(format_, formats=FORMATS)
+    target = shared.target_of({"format_": format_}, FORMATS)
     rows = gallery_rows(totals=totals)
-    shared.deliver_report(
-        lambda width: gallery_table(rows), lambda: gallery_text(rows, form), form, output=None, force=False
-    )
+    target.report(lambda width: gallery_table(rows), lambda: gallery_text(rows, target.form))

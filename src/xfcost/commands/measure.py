@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from xfcost.api.options import BatchOptions, InputOptions, SettingsOption, TimingOptions
 from xfcost.commands import options as shared
 from xfcost.commands.ranges import measured_axis
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import real_number, whole_number
-from xfcost.ledger.timing_options import TIMING_OPTIONS, timing_plan
 from xfcost.report.messages import say
 
 if TYPE_CHECKING:
@@ -34,15 +34,38 @@ _MOST_JOBS: Final = 1000
 Specs = Annotated[list[str], shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")]
 Tokens = Annotated[
     str | None,
-    typer.Option("--N", metavar="LOW:HIGH", help="Range of N, or one N; image specs take square grids."),
+    typer.Option(
+        "--N", metavar="LOW:HIGH", help="Range of N, or one N; image specs take square grids.", rich_help_panel="Size"
+    ),
 ]
 Size = Annotated[
-    str | None, typer.Option("--size", metavar="LOW:HIGH", help="Range of image sizes in place of N, as in 96:512.")
+    str | None,
+    typer.Option(
+        "--size",
+        metavar="LOW:HIGH",
+        help="Range of image sizes in place of N, as in 96:512.",
+        rich_help_panel="Size",
+    ),
 ]
 Points = Annotated[
-    str, typer.Option("--points", metavar="INT", help="Sizes in that range, in about equal ratios, both ends included.")
+    str,
+    typer.Option(
+        "--points",
+        metavar="INT",
+        help="Sizes in that range, in about equal ratios, both ends included.",
+        rich_help_panel="Size",
+    ),
 ]
-On = Annotated[str, typer.Option("--device", help="Where the models run: cpu, cuda or mps.")]
+On = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="Where the models run: cpu, cuda or mps.",
+        rich_help_panel="Timing",
+        autocompletion=shared.words_from(("cpu", "cuda", "mps")),
+    ),
+]
 Save = Annotated[
     Path,
     typer.Option(
@@ -82,30 +105,20 @@ Check = Annotated[
 AnyMachine = Annotated[bool, typer.Option("--any-machine", help="Add rows to a file that has rows of another machine.")]
 
 
-@shared.timing_options()
-@shared.run_options(
-    "batch",
-    "dtype",
-    "attention",
-    "mode",
-    "new_tokens",
-    "logits",
-    "optimizer",
+@shared.options(
+    BatchOptions, "mode", "dtype", "attention", "new_tokens", "logits", "optimizer", SettingsOption, InputOptions,
+    "mixing", TimingOptions, *shared.REPORT,
     batch="Samples, as in 1,8.",
     dtype="float32, float16, bfloat16 or float64, or several with commas. Default: as of `analyze`.",
     attention="eager (keeps the score matrix) or fused (one kernel), or eager,fused. Default: as of `analyze`.",
     mode="forward, prefill, decode, generate or train (a step), or several with commas.",
-)
+)  # fmt: skip
 def run(  # noqa: PLR0913 - options
     specs: Specs,
     save: Save,
     N: Tokens = None,
     size: Size = None,
     points: Points = _DEFAULT_POINTS,
-    settings: shared.Settings = None,
-    inputs: shared.Inputs = None,
-    build: shared.Build = None,
-    mixing: shared.Mixing = None,
     device: On = "cpu",
     timeout: Timeout = _DEFAULT_TIMEOUT,
     retry: Retry = False,
@@ -113,39 +126,36 @@ def run(  # noqa: PLR0913 - options
     any_machine: AnyMachine = False,
     jobs: Jobs = _DEFAULT_JOBS,
     scheduler: Scheduler = None,
-    format_: shared.FormatOption = None,
-    columns: shared.Columns = None,
-    output: shared.Output = None,
-    force: shared.Force = False,
-    **options: Any,
+    **given: Any,
 ) -> None:
     """Time and memory over a range of sizes, kept row by row.
 
     Every combination of system, size, batch, dtype, attention and mode is counted, then measured in a process of its
     own, small sizes first and the systems in turns. What would not fit in memory is skipped with its bytes. A command
     that was interrupted, or killed, goes on where it was when it is given again.
+
+    Example: xfcost measure vit swin --N 49:3136 --save runs.jsonl
     """
     from xfcost.api.measuring.modules import Given, opened
     from xfcost.api.measuring.plan import Sizes, planned, variants_of
     from xfcost.api.measuring.team import Measured, cluster_team, local_team
+    from xfcost.api.runs import run_options, timing_plan
     from xfcost.report.measurements import left_out_texts, measurements_text, report
-    from xfcost.report.output import check_target
     from xfcost.spec.load import Loaded
 
-    form = shared.chosen_format(format_, output)
-    check_target(output, force=force)
-    _check_apart(save, output)
+    _check_apart(save, given["output"])
+    target = shared.target_of(given)
     seconds = real_number("--timeout", timeout.strip().removesuffix("s"), least=1, most=_MOST_SECONDS, example="600")
     axis, span = measured_axis(N, size)
     number = whole_number("--points", points, least=1, most=_MOST_POINTS, example="9")
     rows_at_once = _jobs(jobs, scheduler)
-    given = opened(specs, settings, Given(tuple(inputs or ()), tuple(build or ()), bool(mixing)), say)
-    timing = timing_plan(device, {name: options.pop(name) for name in TIMING_OPTIONS})
-    timing = timing._replace(checks=check)
-    variants = variants_of(options)
-    plan = planned(given, Sizes(axis, span, number), variants, device, timing)
+    texts = Given(tuple(given["inputs"] or ()), tuple(given["build"] or ()), bool(given["mixing"]))
+    systems = opened(specs, given["settings"], texts, say)
+    timing = timing_plan(device, given)._replace(checks=check)
+    variants = variants_of(run_options(given))
+    plan = planned(systems, Sizes(axis, span, number), variants, device, timing)
     how = Measured(device, timing, seconds)
-    specs_by_name = {name: one for name, one in zip(plan.grids, given, strict=True) if isinstance(one, Loaded)}
+    specs_by_name = {name: one for name, one in zip(plan.grids, systems, strict=True) if isinstance(one, Loaded)}
     with (
         nullcontext(local_team(how, rows_at_once, plan.dtypes))
         if scheduler is None
@@ -156,9 +166,7 @@ def run(  # noqa: PLR0913 - options
         for line in left_out_texts(plan.grids, axis.word):
             say(line)
         rows = _swept(plan.with_threads(team.threads), team, save, retry=retry, any_machine=any_machine)
-    shared.deliver_report(
-        lambda width: report(rows, width), lambda: measurements_text(rows, form), form, output, force=force
-    )
+    target.report(lambda width: report(rows, width), lambda: measurements_text(rows, target.form))
     if any(row.outcome.status in {"failed", "timed out"} for row in rows):
         raise typer.Exit(1)
 

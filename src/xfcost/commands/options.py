@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar, get_args
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args
 
 import typer
 
-from xfcost.ledger.errors import UsageError
+from xfcost.api.option_readers import one_of
+from xfcost.api.options import EVERY, GROUP_OF, TYPES, flag_of
+from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.option_readers import one_of
-from xfcost.ledger.options import OPTION_TYPES, Option, spelled_out
-from xfcost.ledger.timing_options import TIMING_TYPES
 from xfcost.ledger.visible import json_written, one_line, visible
 from xfcost.report.columns import check_chosen, choosing, is_chosen
 from xfcost.report.messages import say
-from xfcost.report.output import Format, ending_of, write_whole
+from xfcost.report.output import Format, check_target, ending_of, write_whole
 
 FORMATS: Final = get_args(Format)
 
@@ -26,33 +26,44 @@ FORMATS: Final = get_args(Format)
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def run_options(*names: str, **helps: str) -> Callable[[Command], Command]:
-    """`run(…, settings, …, **options)` with the run options `names` (all, where none is named) before `--set`.
+def options(*declared: Any, **helps: str) -> Callable[[Command], Command]:
+    """`run(…, **given)` with the options `declared`, names of them or groups, each in the panel of its group.
 
-    `helps` are texts for a command that takes fewer values of an option than a run does.
+    `helps` are texts for a command that takes fewer values of an option, or means them otherwise.
     """
-    return _options({name: OPTION_TYPES[name] for name in names or OPTION_TYPES}, helps)
-
-
-def timing_options() -> Callable[[Command], Command]:
-    """`run(…, settings, …, **options)` with the options of a timing before `--set`."""
-    return _options(TIMING_TYPES, {})
-
-
-def _options(declared: Mapping[str, Any], helps: Mapping[str, str]) -> Callable[[Command], Command]:
-    def described(name: str, option: Option, kind: Any) -> tuple[Any, Any]:
-        flag = f"--{name.replace('_', '-')}"
-        parameter = typer.Option(flag, metavar=option.metavar, help=helps.get(name, option.help), hidden=option.hidden)
-        if kind is bool:
-            return option.default, Annotated[bool, parameter]
-        default = None if option.default is None else str(option.default)
-        return default, Annotated[str if default is not None else str | None, parameter]
+    names = [name for one in declared for name in ([one] if isinstance(one, str) else one.__annotations__)]
 
     def decorated(command: Command) -> Command:
-        spelled_out(command, declared, described, evaluated=True)
+        signature = inspect.signature(command, eval_str=True)
+        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        named = [_parameter(name, helps.get(name)) for name in names if name in _OUTPUT or EVERY[name].flag != ""]
+        vars(command)["__signature__"] = signature.replace(parameters=[*own, *named])
         return command
 
     return decorated
+
+
+def _parameter(name: str, text: str | None) -> inspect.Parameter:
+    """The option as typer reads it."""
+    if name in _OUTPUT:
+        return inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=_OUTPUT[name][0], annotation=_OUTPUT[name][1]
+        )
+    option, kind = EVERY[name], TYPES[name].__origin__
+    completed = devices_from if name == "on" else words_from(option.words) if option.words else None
+    parameter = typer.Option(
+        flag_of(name), metavar=option.metavar, help=text or option.help, hidden=option.hidden,
+        rich_help_panel=GROUP_OF[name], autocompletion=completed, show_default=kind != bool | None,
+    )  # fmt: skip
+    default: Any = False if kind is bool else None
+    if isinstance(option.default, tuple):
+        kind = list[str] | None
+    elif kind not in (bool, bool | None, float | None):
+        default = None if option.default is None else str(option.default)
+        kind = str | None if default is None else str
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, parameter]
+    )
 
 
 def is_given(context: typer.Context, name: str) -> bool:
@@ -73,6 +84,18 @@ def presets_from(incomplete: str) -> list[str]:
     return [name for name in preset_names() if name.startswith(incomplete)]
 
 
+def devices_from(incomplete: str) -> list[str]:
+    """The devices of `--on` whose names begin so."""
+    from xfcost.counting.devices import device_names
+
+    return [name for name in device_names() if name.startswith(incomplete)]
+
+
+def words_from(words: Sequence[str]) -> Callable[[str], list[str]]:
+    """Those of `words` that begin so."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
+
+
 def spec_argument(text: str) -> Any:
     """The argument SPEC, whose presets the shell completes."""
     return typer.Argument(help=text, autocompletion=presets_from)
@@ -80,40 +103,9 @@ def spec_argument(text: str) -> Any:
 
 def format_option(formats: Sequence[str]) -> Any:
     """The option --format, whose help lists the `formats` that the command has."""
-    return typer.Option("--format", help=f"{any_of(formats)}.")
-
-
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a key: --set stages.0.depth=4, or **.heads=4. Repeatable."
-    ),
-]
-Trace = Annotated[
-    bool,
-    typer.Option(
-        "--trace/--no-trace",
-        help="Check the closed form on the real torch model (fvcore's trace and torch's dispatcher).",
-    ),
-]
-TraceUnlessOn = Annotated[
-    bool | None,
-    typer.Option(
-        "--trace/--no-trace",
-        help="Check the closed form on the real torch model (fvcore, torch's dispatcher); the default without --on.",
-        show_default=False,
-    ),
-]
-Device = Annotated[str | None, typer.Option("--device", help="Also run and time the model: cpu, cuda or mps.")]
-Predict = Annotated[
-    bool,
-    typer.Option("--predict", help="Also predict the seconds from the calibration of the device (`xfcost calibrate`)."),
-]
-Probe = Annotated[
-    bool,
-    typer.Option("--probe", help="Also run each component on small grids: does it mix tokens as its rows declare?"),
-]
-FormatOption = Annotated[str | None, format_option(FORMATS)]
+    return typer.Option(
+        "--format", help=f"{any_of(formats)}.", rich_help_panel="Output", autocompletion=words_from(formats)
+    )
 
 
 def _choose_columns(context: typer.Context, text: str | None) -> str | None:
@@ -122,85 +114,60 @@ def _choose_columns(context: typer.Context, text: str | None) -> str | None:
     return text
 
 
-Columns = Annotated[
-    str | None,
+def output_option(text: str) -> Any:
+    """The option -o."""
+    return typer.Option("-o", "--output", help=text, rich_help_panel="Output")
+
+
+# The options of a report: name -> default and annotation.
+_OUTPUT: Final[dict[str, tuple[Any, Any]]] = {
+    "format_": (None, Annotated[str | None, format_option(FORMATS)]),
+    "columns": (
+        None,
+        Annotated[
+            str | None,
+            typer.Option(
+                "--columns",
+                metavar="NAME,…",
+                callback=_choose_columns,
+                help="Columns of markdown and latex, by their headings; latex leaves out those without room.",
+                rich_help_panel="Output",
+            ),
+        ],
+    ),
+    "verbose": (
+        False,
+        Annotated[bool, typer.Option("--verbose", help="All figures, searches and notes.", rich_help_panel="Output")],
+    ),
+    "output": (None, Annotated[Path | None, output_option("A file to write; its ending says the format.")]),
+    "picture": (
+        None,
+        Annotated[
+            Path | None,
+            output_option("A file: svg, png or pdf draws; csv, json, md, tex or txt writes the report."),
+        ],
+    ),
+    "force": (
+        False,
+        Annotated[bool, typer.Option("-f", "--force", help="Overwrite an existing file.", rich_help_panel="Output")],
+    ),
+}
+FindMixing = Annotated[
+    bool,
     typer.Option(
-        "--columns",
-        metavar="NAME,…",
-        callback=_choose_columns,
-        help="Columns of the tables of markdown and latex, by their headings; the one that names the rows stays. "
-        "Without it, latex leaves out those for which a page has no room.",
+        "--mixing/--no-mixing",
+        help="Find how each operation mixes tokens, by runs with real numbers at two small sizes.",
+        rich_help_panel="Torch modules",
     ),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", help="Write the report to a file; its ending says the format."),
-]
-Verbose = Annotated[bool, typer.Option("--verbose", help="All figures, searches and notes of the table.")]
+REPORT: Final = ("format_", "columns", "output", "force")
+DRAWING: Final = ("format_", "columns", "picture", "force")
 # Help of a forward's options, in commands without --mode.
 OF_A_FORWARD: Final = {
     "dtype": "float32 (the default), float16, bfloat16 or float64.",
     "attention": "eager (the default; keeps the score matrix) or fused (one kernel).",
 }
 OR_MODULES: Final = "Torch modules (model.py:NAME, whose code is executed) and config.json as for `analyze`."
-Inputs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input",
-        metavar="SHAPE",
-        help="Of a torch module: 1x3xHxW, or input_ids=BxN:int64. N, H and W, and B stand for --N, --size and --batch; "
-        "of several systems 2:1xNx768 is of the second. Repeatable.",
-    ),
-]
-Build = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--build",
-        metavar="KEY=VALUE",
-        help="Of a class or function that makes one: an argument; N, H and W stand for the lengths. Repeatable.",
-    ),
-]
-Strict = Annotated[bool, typer.Option("--strict", help="Of a torch module: exit 1 where an operation is not counted.")]
-Mixing = Annotated[
-    bool | None,
-    typer.Option(
-        "--mixing/--no-mixing",
-        help="Of a torch module: find how each operation mixes tokens, whatever time it takes, or leave it out. The "
-        "model runs with real numbers on the CPU at small sizes. Of a spec: check the kinds that it declares.",
-        show_default=False,
-    ),
-]
-MixingTime = Annotated[
-    float | None,
-    typer.Option(
-        "--mixing-time",
-        metavar="SECONDS",
-        help="How long to look for a torch module's mixing kinds, or to check a spec's; 10 by default, 0: not at all.",
-    ),
-]
-FindMixing = Annotated[
-    bool,
-    typer.Option(
-        "--mixing/--no-mixing",
-        help="Of a torch module: find how each operation mixes tokens, by runs with real numbers at two small sizes.",
-    ),
-]
-TokensOf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tokens-of",
-        metavar="INPUT:AXES",
-        help="Of a torch module: the axes of an input along which tokens lie, for mixing kinds: x:1, image:2,3, "
-        "cond:none. Repeatable; those of other inputs are found.",
-    ),
-]
-MaxMacs = Annotated[str | None, typer.Option("--max-macs", metavar="COUNT", help="The most MACs of the run: 5G.")]
-MaxParams = Annotated[str | None, typer.Option("--max-params", metavar="COUNT", help="The most parameters: 30M.")]
-MaxFlops = Annotated[str | None, typer.Option("--max-flops", metavar="COUNT", help="The most FLOPs of the run: 10G.")]
-MaxKvCache = Annotated[
-    str | None, typer.Option("--max-kv-cache", metavar="BYTES", help="With --mode prefill, decode or generate: 4GiB.")
-]
-Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite an existing file.")]
 
 ENDINGS: Final[dict[str, Format]] = {
     ".json": "json",
@@ -238,6 +205,19 @@ def default_target(specs: Sequence[str], what: str) -> Path:
     return Path("-".join([*(re.sub(r"[*?\[\]]", "", name).strip("-") for name in names), what]) + ".svg")
 
 
+def counted_specs(specs: Sequence[str] | None, machine: str | None) -> Sequence[str]:
+    """The systems of a command that has `--from` too, and was given none.
+
+    Raises:
+        UsageError: there are none, or rows of a file are chosen.
+    """
+    if machine is not None:
+        raise UsageError(f"--machine {printable(machine)}: chooses rows of a file; add --from FILE")
+    if not specs:
+        raise UsageError("expected presets or paths, as in `vit swin`, or --from FILE; `xfcost list` shows all")
+    return specs
+
+
 def verdict(ledgers: Iterable[Ledger]) -> None:
     """Exit code 1, after the report, where counted and traced, or declared and probed, don't agree.
 
@@ -249,20 +229,51 @@ def verdict(ledgers: Iterable[Ledger]) -> None:
         raise typer.Exit(1)
 
 
-def deliver_report(
-    render: Callable[[int], Any], text: Callable[[], str], form: Format, output: Path | None, *, force: bool
-) -> None:
-    """`render(width)` to stdout; as another form, or to a file, `text()`."""
-    if form == "table" and output is None:
-        from xfcost.report.console import show
+class Target(NamedTuple):
+    """Where a report goes, and as what."""
 
-        show(render)
-    else:
-        content = text()
-        check_chosen()
-        if form == "json" and output is None:
-            content = json_written(content, sys.stdout)
-        deliver(content, output, force=force)
+    form: Format
+    output: Path | None
+    force: bool
+    picture: str = ""
+    """The ending of a picture, which is drawn beside the report; then that goes to the terminal."""
+
+    def report(
+        self, render: Callable[[int], Any], text: Callable[[], str], draw: Callable[[str], bytes] | None = None
+    ) -> None:
+        """`render(width)` to stdout; as another form, or to a file, `text()`; and the picture that `draw` makes."""
+        if self.form == "table" and (self.output is None or self.picture):
+            from xfcost.report.console import show
+
+            show(render)
+        else:
+            content, output = text(), None if self.picture else self.output
+            check_chosen()
+            if self.form == "json" and output is None:
+                content = json_written(content, sys.stdout)
+            deliver(content, output, force=self.force)
+        if self.picture and draw is not None:
+            deliver(draw(self.picture), self.output, force=self.force)
+
+
+def target_of(given: dict[str, Any], formats: Sequence[str] = FORMATS) -> Target:
+    """Where the report goes, by the options REPORT or DRAWING, which are taken out of `given`.
+
+    Raises:
+        UsageError: an unknown format or ending, or a file that is there already.
+    """
+    name, force = given.pop("format_"), bool(given.pop("force", False))
+    given.pop("columns", None)
+    output, picture = given.pop("output", None), ""
+    if (drawn := given.pop("picture", None)) is not None:
+        from xfcost.report.figure import FIGURES
+
+        output, endings = drawn, (*FIGURES, *ENDINGS)
+        ending = drawn.suffix.lower() if name else ending_of(drawn, endings, ", or give --format")
+        picture = ending if ending in FIGURES else ""
+    form = chosen_format(name, None if picture else output, formats)
+    check_target(output, force=force)
+    return Target(form, output, force, picture)
 
 
 def deliver_lines(lines: Iterable[str]) -> None:

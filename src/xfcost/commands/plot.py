@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import typer
 
+from xfcost.api.option_readers import one_of
+from xfcost.api.options import (
+    BatchOptions,
+    DeviceOption,
+    InputOptions,
+    PredictOption,
+    SettingsOption,
+    TimingOptions,
+)
 from xfcost.commands import options as shared
-from xfcost.commands.from_file import METRICS_OF_FILES, or_from_file, plot_file
-from xfcost.commands.plotted_modules import Plotted, start_modules
+from xfcost.commands.from_file import METRICS_OF_FILES, From, Given, Machine, plot_file
 from xfcost.commands.plotted_points import Pointed, timed_points, traced_points
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
-from xfcost.ledger.errors import UsageError
-from xfcost.ledger.option_readers import one_of
-from xfcost.ledger.options import Mode
+from xfcost.ledger.errors import NoNumbersError, UsageError
+from xfcost.ledger.execution import Mode
 from xfcost.report.messages import say
 from xfcost.report.metrics import METRICS
 
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
     from xfcost.counting.sweep import CountedSweep, SizeAxis
     from xfcost.counting.system import System
     from xfcost.ledger.ledger import Ledger
-    from xfcost.ledger.timing_options import TimingPlan
+    from xfcost.ledger.timing_plan import TimingPlan
     from xfcost.spec.run import Run
 
 
@@ -32,56 +39,53 @@ _PREDICTED_POINTS: Final = 13
 # Modes that are one cost at every N.
 _DRAWN: Final = ("forward", "decode")
 
+Specs = Annotated[
+    list[str] | None, shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")
+]
 Tokens = Annotated[
     str | None,
     typer.Option(
         "--N",
         metavar="LOW:HIGH",
         help=f"Range of N (by default as much of {DEFAULT_RANGE} as all can have); image specs take square grids.",
+        rich_help_panel="Size",
     ),
 ]
 Size = Annotated[
-    str | None, typer.Option("--size", metavar="LOW:HIGH", help="Range of image sizes in place of N, as in 224:1024.")
+    str | None,
+    typer.Option(
+        "--size",
+        metavar="LOW:HIGH",
+        help="Range of image sizes in place of N, as in 224:1024.",
+        rich_help_panel="Size",
+    ),
 ]
 Metric = Annotated[str, typer.Option("--metric", help=f"One of {', '.join(METRICS)}; {METRICS_OF_FILES}.")]
 Mark = Annotated[
     str | None, typer.Option("--mark", metavar="INT", help=f"Dotted line here; at N = {MARK} where that is in range.")
 ]
-Points = Annotated[
-    str | None, typer.Option("--device", help="Points of the real model over the formulas: cpu, cuda or mps.")
-]
-Predict = Annotated[
-    bool, typer.Option("--predict", help="With --metric time: predict, from the device's calibration (`calibrate`).")
-]
-Picture = Annotated[
-    Path | None, typer.Option("-o", "--output", help="svg, png, pdf or csv; SYSTEMS-METRIC.svg by default.")
-]
+Picture = Annotated[Path | None, shared.output_option("svg, png, pdf or csv; SYSTEMS-METRIC.svg by default.")]
 
 
-@or_from_file(plot_file)
-@shared.timing_options()
-@shared.run_options(
-    "batch", "dtype", "attention", "mode", "on",
+@shared.options(
+    BatchOptions, "dtype", "attention", "mode", "on", SettingsOption, InputOptions, "strict", DeviceOption,
+    PredictOption, TimingOptions, "force",
     mode="forward, or decode (one more token, its past cached).",
     on="With --metric time: the least time on a device, or on several (h100-sxmx8). `xfcost devices` lists them.",
+    device="Points of the real model over the formulas: cpu, cuda or mps.",
+    predict="With --metric time: predict, from the device's calibration (`calibrate`).",
 )  # fmt: skip
 def run(  # noqa: PLR0913 - options
-    specs: Annotated[
-        list[str], shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")
-    ],
+    context: typer.Context,
+    specs: Specs = None,
     N: Tokens = None,
     size: Size = None,
     metric: Metric = "mixing",
     mark: Mark = None,
-    settings: shared.Settings = None,
-    inputs: shared.Inputs = None,
-    build: shared.Build = None,
-    strict: shared.Strict = False,
-    device: Points = None,
-    predict: Predict = False,
+    from_: From = None,
+    machine: Machine = None,
     output: Picture = None,
-    force: shared.Force = False,
-    **options: Any,
+    **given: Any,
 ) -> None:
     """How costs grow with N or with the image's size, log-log.
 
@@ -91,46 +95,70 @@ def run(  # noqa: PLR0913 - options
     all systems in turns at each N.
     With --metric time --predict the lines are seconds predicted from the device's calibration.
     A torch module is counted at some N (and its kinds found, for the metric mixing), with polynomials between them.
+
+    Example: xfcost plot vit swin --N 49:12544 -o scaling.svg
     """
-    from xfcost.api.systems import OfModules, open_systems, shared_run
-    from xfcost.counting.run_options import make_run
+    from xfcost.api.runs import make_run, run_options, timing_plan
+    from xfcost.api.systems import OfModules, first_sizes, open_systems, shared_run
     from xfcost.counting.sweep import span_of
-    from xfcost.ledger.timing_options import TIMING_OPTIONS, timing_plan
+    from xfcost.counting.system import SpecSystem
     from xfcost.report.figure import FIGURES
     from xfcost.report.output import check_target, ending_of
     from xfcost.report.plot import chart_bytes
     from xfcost.report.scaling import scaling_chart
 
+    if from_ is not None:
+        plot_file(Given.of(context))
+        return
+    specs = shared.counted_specs(specs, machine)
+    device, predict = given["device"], given["predict"]
     one_of("--metric", METRICS)(metric)
-    metric = _metric_on(metric, options.get("on"), device, predict=predict)
-    _check_metric(metric, device, options.get("attention"), predict=predict)
+    metric = _metric_on(metric, given["on"], device, predict=predict)
+    _check_metric(metric, device, given["attention"], predict=predict)
     axis, span = axis_of(N, size)
     target = output or shared.default_target(specs, metric)
     form = ending_of(target, (*FIGURES, ".csv"))
-    check_target(target, force=force)
-    given = N is not None or size is not None
+    check_target(target, force=given["force"])
     at = marked(mark, axis, span)
-    timing = timing_plan(
-        (device or ("cpu" if predict else None)) if metric == "time" else None,
-        {name: options.pop(name, None) for name in TIMING_OPTIONS},
-    )
+    timing = timing_plan((device or ("cpu" if predict else None)) if metric == "time" else None, given)
     if metric == "scores":  # fused attention keeps none
-        options["attention"] = "eager"
-    how = make_run(**options | {"mode": _mode(metric, options.get("mode", "forward"))})
-    systems = open_systems(specs, OfModules(inputs, build, batch=options.get("batch", 1)), settings, say)
+        given["attention"] = "eager"
+    how = make_run(**run_options(given) | {"mode": _mode(metric, given["mode"])})
+    systems = open_systems(specs, OfModules.of(given), given["settings"], say)
     how = shared_run(how, systems)
     if how.default_note is not None:
         say(how.default_note)
-    start_modules(systems, how, Plotted(metric, axis, span, at), strict=strict)
-    sweeps = _sweeps(systems, how, axis, span, at, narrow=not given)
-    if not given:
+    for one in systems:
+        if not isinstance(one, SpecSystem):
+            _start_module(one, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"])
+    narrow = N is None and size is None
+    sweeps = _sweeps(systems, how, axis, span, at, narrow=narrow)
+    if narrow:
         at = marked(mark, axis, span_of(sweeps))
     sweeps, live = _pointed(sweeps, how, metric, device, timing)
     lines = [_predicted(one, how, device or "cpu", timing) for one in sweeps] if predict else []
     chart = scaling_chart(sweeps, live, metric, mark=at, predicted=lines)
     content = _csv(sweeps, lines or live) if form == ".csv" else chart_bytes(chart, form)
     shared.deliver_lines(chart.summary)
-    shared.deliver(content, target, force=force)
+    shared.deliver(content, target, force=given["force"])
+
+
+def _start_module(one: System, runs: Sequence[Run], metric: str, *, strict: bool) -> None:
+    """Count a module once, at the first of `runs` at which it runs.
+
+    Raises:
+        UsageError: it runs at none, or the metric is of specs alone.
+    """
+    from xfcost.api.systems import start
+
+    if METRICS[metric].mode is not None:
+        raise UsageError(
+            f"--metric {metric}: {one.name} is a torch module, of which one forward is counted; give specs alone"
+        )
+    try:
+        start(one, runs, mixing=metric == "mixing", strict=strict, progress=say)
+    except NoNumbersError as error:
+        raise UsageError(f"--metric mixing: {error}; or --metric macs, which needs no kinds") from error
 
 
 def _metric_on(metric: str, on: str | None, device: str | None, *, predict: bool) -> str:
@@ -238,12 +266,14 @@ def _pointed(sweeps: list[CountedSweep], run: Run, metric: str, device: str | No
 
 def _predicted(one: CountedSweep, run: Run, device: str, timing: TimingPlan) -> list[Ledger]:
     """Predicted at some points of the line, without a run."""
+    from xfcost.api.specs import AccountOptions
     from xfcost.api.systems import system_ledger
     from xfcost.counting.sweep import thinned
 
     say(f"{one.name}: predicting …")
+    how = AccountOptions(predict=device, timing=timing)
     runs = [one.axis.run(run, x) for x in thinned(one.xs, _PREDICTED_POINTS)]
-    return [system_ledger(one.system, at, predict=device, timing=timing) for at in runs]
+    return [system_ledger(one.system, at, how) for at in runs]
 
 
 def _csv(sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]]) -> str:

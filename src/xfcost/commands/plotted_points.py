@@ -11,7 +11,7 @@ from xfcost.report.messages import say
 if TYPE_CHECKING:
     from xfcost.counting.sweep import CountedSweep
     from xfcost.ledger.ledger import Ledger
-    from xfcost.ledger.timing_options import TimingPlan
+    from xfcost.ledger.timing_plan import TimingPlan
     from xfcost.spec.run import Run
 
 # Points per system, and the seconds above which a forward is not waited for.
@@ -29,6 +29,7 @@ class Pointed(NamedTuple):
 
 def traced_points(sweeps: Sequence[CountedSweep], run: Run) -> Pointed:
     """The real model traced at a few points."""
+    from xfcost.api.specs import AccountOptions
     from xfcost.api.systems import system_ledger
     from xfcost.counting.sweep import thinned
 
@@ -37,7 +38,8 @@ def traced_points(sweeps: Sequence[CountedSweep], run: Run) -> Pointed:
         found.append([])
         for x in thinned(one.xs, _TRACED):
             say(f"{one.name}, {one.axis.word} = {x:,}")
-            found[-1].append(system_ledger(one.system, one.axis.run(run, x), trace=True, progress=say))
+            how = AccountOptions(trace=True, progress=say)
+            found[-1].append(system_ledger(one.system, one.axis.run(run, x), how))
     return Pointed(list(sweeps), found)
 
 
@@ -110,8 +112,9 @@ def _time_in_turns(systems: Sequence[_System], run: Run, x: int, device: str, ti
 
 
 def _timed(systems: Sequence[_System], run: Run, x: int, device: str, timing: TimingPlan) -> list[Ledger]:
+    from xfcost.api.specs import AccountOptions
     from xfcost.api.systems import system_ledgers
 
     at = systems[0].sweep.axis.run(run, x)
     given = [one.sweep.system for one in systems]
-    return system_ledgers(given, at, trace=False, device=device, timing=timing, progress=say, orders=False)
+    return system_ledgers(given, at, AccountOptions(device=device, timing=timing, progress=say, orders=False))

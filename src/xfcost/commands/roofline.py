@@ -2,61 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-import typer
-
+from xfcost.api.options import (
+    BatchOptions,
+    DeviceOption,
+    InputOptions,
+    PredictOption,
+    SettingsOption,
+    SizeOptions,
+    TimingOptions,
+)
 from xfcost.commands import options as shared
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.options import ONE_PASS, Mode
-from xfcost.ledger.timing_options import TIMING_OPTIONS, TimingPlan, timing_plan
+from xfcost.ledger.execution import ONE_PASS, Mode
 from xfcost.report.messages import say
 
-Device = Annotated[str | None, typer.Option("--device", help="Where the systems run: cpu, cuda or mps.")]
-Predict = Annotated[
-    bool,
-    typer.Option(
-        "--predict", help="Predict the seconds from the device's calibration (`xfcost calibrate`); nothing is run."
-    ),
-]
-Picture = Annotated[
-    Path | None, typer.Option("-o", "--output", help="svg, png, pdf or csv; SYSTEMS-roofline.svg by default.")
-]
+Specs = Annotated[list[str], shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")]
+Picture = Annotated[Path | None, shared.output_option("svg, png, pdf or csv; SYSTEMS-roofline.svg by default.")]
 
 
-@shared.timing_options()
-@shared.run_options(
-    "N", "size", "batch", "dtype", "attention", "mode", "logits", "on",
+@shared.options(
+    SizeOptions, BatchOptions, "dtype", "attention", "mode", "logits", "on", SettingsOption, InputOptions,
+    DeviceOption, PredictOption, TimingOptions, "force",
     mode="forward, prefill, or decode (one more token, its past cached).",
     logits="With --mode prefill: of which positions (default: the last).",
     on="In place of --device: under the roofs of these devices (h100-sxmx8). `xfcost devices` lists them.",
+    device="Where the systems run: cpu, cuda or mps.",
+    predict="Predict the seconds from the device's calibration (`xfcost calibrate`); nothing is run.",
 )  # fmt: skip
-def run(  # noqa: PLR0913 - options
-    specs: Annotated[
-        list[str], shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")
-    ],
-    settings: shared.Settings = None,
-    inputs: shared.Inputs = None,
-    build: shared.Build = None,
-    mixing: shared.FindMixing = True,
-    device: Device = None,
-    predict: Predict = False,
-    output: Picture = None,
-    force: shared.Force = False,
-    **options: Any,
-) -> None:
+def run(specs: Specs, mixing: shared.FindMixing = True, output: Picture = None, **given: Any) -> None:
     """Which operations are memory-bound, log-log.
 
     Every operation is a point: its arithmetic intensity (FLOP per byte moved) against the FLOP/s that it achieves, its
     colour and marker the mixing kind, its area the share of time. Above the points stand the machine's measured roofs:
     its peak rate, and the bandwidth of its memory times the intensity. They meet at the ridge point: an operation of
     less intensity is memory-bound, one of more compute-bound.
+
+    Example: xfcost roofline gpt2 --mode decode --on h100-sxm
     """
-    from xfcost.api.roofline import bounded_rooflines, rooflines
-    from xfcost.api.systems import OfModules, open_systems, shared_run
-    from xfcost.counting.run_options import make_run
+    from xfcost.api.roofline import bounded_rooflines, under_roofs
+    from xfcost.api.runs import make_run, run_options, timing_plan
+    from xfcost.api.specs import AccountOptions
+    from xfcost.api.systems import OfModules, mixing_seconds, open_systems, shared_run, system_ledgers
+    from xfcost.api.without_effect import refuse
     from xfcost.ledger.roofline import records
     from xfcost.report.console import show
     from xfcost.report.export import to_csv
@@ -65,65 +55,35 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.roofline import report
     from xfcost.report.roofline_figure import roofline_bytes
 
-    target = output or shared.default_target(specs, "roofline")
+    target, force = output or shared.default_target(specs, "roofline"), given["force"]
     form = ending_of(target, (*FIGURES, ".csv"))
     check_target(target, force=force)
-    _check_mode(options["mode"])
-    given = {name: options.pop(name) for name in TIMING_OPTIONS}
-    how = make_run(**options)
-    timing = _plan(device, given, predict=predict) if how.on is None else _not_timed(device, given, predict=predict)
-    systems = open_systems(specs, OfModules(inputs, build, batch=options["batch"]), settings, say)
-    how = shared_run(how, systems)
-    found = (
-        rooflines(systems, how, device or "cpu", predict=predict, mixing=mixing, timing=timing, progress=say)
-        if how.on is None
-        else bounded_rooflines(systems, how)
-    )
-    show(lambda width: report(found, width))
-    content = to_csv([row for one in found for row in records(one)]) if form == ".csv" else roofline_bytes(found, form)
-    shared.deliver(content, target, force=force)
-
-
-def _check_mode(mode: str) -> None:
-    """Refuse a mode that is more than one pass: the bytes of an operation are those of one.
-
-    Raises:
-        UsageError: it is one of these.
-    """
+    mode, device, predict = given["mode"], given["device"], given["predict"]
     if mode in get_args(Mode) and mode not in ONE_PASS:
         raise UsageError(
             f"--mode {mode}: a roofline is of one pass, expected {shared.any_of(ONE_PASS)}; `analyze` reports the rest"
         )
-
-
-def _not_timed(device: str | None, given: Mapping[str, Any], *, predict: bool) -> TimingPlan:
-    """The usual plan, which is not used.
-
-    Raises:
-        UsageError: options of a timing, or of another way to its seconds, stand beside `--on`.
-    """
-    names = [*(["device"] if device else []), *(["predict"] if predict else [])]
-    names += [name for name, value in given.items() if value not in (None, False)]
-    if names:
-        raise UsageError(f"--{names[0].replace('_', '-')} with --on: nothing is run or timed; leave one of them out")
-    return timing_plan(None, {})
-
-
-def _plan(device: str | None, given: Mapping[str, Any], *, predict: bool) -> TimingPlan:
-    """The plan of the timing; of a prediction only its threads.
-
-    Raises:
-        UsageError: no device is given, options of a timing stand beside `--predict`, or the model is to be compiled.
-    """
-    if given["compile"]:
-        raise UsageError("--compile: a compiled model has no operations that are timed apart; leave it out")
-    if not predict:
-        if device is None:
-            raise UsageError(
-                "roofline: its operations are timed; say where, as in --device cpu (or --predict, where "
-                "`xfcost calibrate` has measured the device)"
-            )
-        return timing_plan(device, given)
-    if timed := [name for name, value in given.items() if name != "threads" and value not in (None, False)]:
-        raise UsageError(f"--{timed[0].replace('_', '-')} with --predict: nothing is timed; leave one of them out")
-    return timing_plan("cpu", given)
+    run = make_run(**run_options(given))
+    if run.on is not None:
+        refuse("roofline --on", given)
+    refuse("roofline", given)
+    if predict:
+        refuse("roofline --predict", given)
+    elif device is None and run.on is None:
+        raise UsageError(
+            "roofline: its operations are timed; say where, as in --device cpu (or --predict, where `xfcost calibrate` "
+            "has measured the device)"
+        )
+    timing = timing_plan(device, given, predict=predict)
+    systems = open_systems(specs, OfModules.of(given), given["settings"], say)
+    run = shared_run(run, systems)
+    if run.on is not None:
+        found = bounded_rooflines(systems, run)
+    else:
+        where = {"predict": device or "cpu"} if predict else {"device": device}
+        seconds = mixing_seconds(mixing, None)
+        how = AccountOptions(**where, timing=timing, progress=say, orders=False, mixing=seconds)
+        found = under_roofs(system_ledgers(systems, run, how), systems, run, how)
+    show(lambda width: report(found, width))
+    content = to_csv([row for one in found for row in records(one)]) if form == ".csv" else roofline_bytes(found, form)
+    shared.deliver(content, target, force=force)

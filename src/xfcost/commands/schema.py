@@ -9,6 +9,8 @@ def run() -> None:
     """The JSON Schema of a spec file.
 
     For editors that complete and check, and for programs that write specs.
+
+    Example: xfcost schema
     """
     from xfcost.ledger.objects import json_text
     from xfcost.ledger.visible import json_written

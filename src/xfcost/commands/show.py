@@ -18,6 +18,8 @@ def run(
 
     One spec, in which `extends` and `set` are applied: a start for one of your own. `--file` prints the files that it
     comes from, with their comments.
+
+    Example: xfcost show swin --full
     """
     from xfcost.ledger.errors import UsageError
     from xfcost.ledger.visible import visible

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from xfcost.api.options import BatchOptions, SettingsOption
 from xfcost.commands import options as shared
 from xfcost.report.messages import say
 
@@ -14,38 +15,24 @@ From = Annotated[
     Path | None,
     typer.Option("--from", metavar="FILE", help="Rows of `xfcost measure --save`: adds times over full attention's."),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Explain every order.")]
 
 
-@shared.run_options("batch", "dtype", "attention", **shared.OF_A_FORWARD)
-def run(  # noqa: PLR0913 - options
-    from_: From = None,
-    format_: shared.FormatOption = None,
-    columns: shared.Columns = None,
-    verbose: Verbose = False,
-    settings: shared.Settings = None,
-    output: shared.Output = None,
-    force: shared.Force = False,
-    **options: Any,
-) -> None:
+@shared.options(BatchOptions, "dtype", "attention", SettingsOption, "verbose", *shared.REPORT, **shared.OF_A_FORWARD)
+def run(from_: From = None, **given: Any) -> None:
     """The table of a survey of efficient attention, derived.
 
     Every efficient-attention system of the gallery in one encoder: class and complexity as printed (Tay et al. 2022,
     Table 1) beside the order of its formulas; whether it decodes, how it mixes tokens, attention memory at 4k and 64k
     tokens, parameters beyond full attention's.
+
+    Example: xfcost survey --verbose
     """
+    from xfcost.api.runs import make_run, run_options
     from xfcost.api.survey import survey_of
-    from xfcost.counting.run_options import make_run
-    from xfcost.report.output import check_target
     from xfcost.report.survey import render, survey_text
 
-    form = shared.chosen_format(format_, output)
-    check_target(output, force=force)
-    found = survey_of(make_run(**options), settings or (), from_, say)
-    shared.deliver_report(
-        lambda width: render(found, verbose=verbose),
-        lambda: survey_text(found, form, verbose=verbose),
-        form,
-        output,
-        force=force,
+    target, verbose = shared.target_of(given), given["verbose"]
+    found = survey_of(make_run(**run_options(given)), given["settings"] or (), from_, say)
+    target.report(
+        lambda width: render(found, verbose=verbose), lambda: survey_text(found, target.form, verbose=verbose)
     )

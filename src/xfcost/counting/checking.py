@@ -8,14 +8,13 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from xfcost.counting.differences import Change, change_object
-from xfcost.counting.training_plan import MESH_OPTIONS
 from xfcost.ledger import notebook
 from xfcost.ledger.budgets import BUDGETS, Budget, inference_memory
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.training import DeviceMemory, Mesh
+from xfcost.ledger.training import MESH_FIELDS, DeviceMemory, Mesh
 from xfcost.ledger.units import number_of
 
 _LOGITS: Final = "logits of the loss"
@@ -125,11 +124,11 @@ def devices_words(ledger: Ledger) -> list[str]:
     if plan is None:
         return []
     plain = Mesh(on=plan.mesh.on)
-    named = {option: getattr(plan.mesh, field) for option, field in MESH_OPTIONS.items()}
+    named = {option: getattr(plan.mesh, field) for option, field in MESH_FIELDS.items()}
     shared = [
         f"--{option.replace('_', '-')}" + ("" if value is True else f" {value}")
         for option, value in named.items()
-        if value != getattr(plain, MESH_OPTIONS[option])
+        if value != getattr(plain, MESH_FIELDS[option])
     ]
     return [f"on {plan.mesh.on.name}{',' if shared else ''}", *shared]
 

@@ -10,11 +10,11 @@ import msgspec
 from xfcost.counting.forward import batched, count, part_rows
 from xfcost.counting.sums import Costs, sum_parts
 from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.execution import Mode
 from xfcost.ledger.least_work import least_weights
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
 from xfcost.ledger.operation import Operation, without_trace
-from xfcost.ledger.options import Mode
 from xfcost.spec.architecture import Architecture, LabelledPart
 from xfcost.spec.grammar import ImageInput, VideoInput
 from xfcost.spec.load import Loaded

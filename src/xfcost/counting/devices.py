@@ -18,7 +18,7 @@ from xfcost.ledger import calibration
 from xfcost.ledger.calibration import FORMAT, VERSION, Baseline, CalibratedMachine
 from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceFigure, DeviceGroup, DeviceSource, Link
 from xfcost.ledger.errors import MOST_NAMES, SpecError, UsageError, near_names, nearest, printable, shown
-from xfcost.ledger.options import MOST_DEVICES
+from xfcost.ledger.execution import MOST_DEVICES
 from xfcost.ledger.quantities import read_number, whole_number
 from xfcost.ledger.roofs import roofs_of
 from xfcost.spec.files import Expected, read_file

@@ -32,10 +32,10 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Mixer, divisors_text
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.execution import CHECKPOINTS, Checkpoint
 from xfcost.ledger.least_work import least_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.options import CHECKPOINTS, Checkpoint
 from xfcost.ledger.tensors import width_of
 from xfcost.ledger.training import AtUtilisation, DeviceMemory, Mesh, RunPlan, TrainingPlan, TrainingStep
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DAY, HOUR

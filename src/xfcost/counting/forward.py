@@ -19,11 +19,11 @@ from xfcost.formulas.rows import without_work
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.accounts import Traffic, WeightsRead
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.options import Mode
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, LabelledPart, Stage
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput

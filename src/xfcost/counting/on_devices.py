@@ -14,12 +14,12 @@ from xfcost.counting.saved_activations import saved_activations
 from xfcost.counting.sums import Costs, last_true, sum_over_sizes
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.execution import MOST_BATCH
 from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.least_work import expected_weights, least_macs, least_weights
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices, PhaseBound, TimeBound
-from xfcost.ledger.options import MOST_BATCH
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place

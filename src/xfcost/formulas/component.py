@@ -14,10 +14,10 @@ from xfcost.formulas.lettering import Units, grid_in_letters
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.sources import Sources
 from xfcost.ledger.errors import ComponentError, divisors_text
+from xfcost.ledger.execution import Logits
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.options import Logits
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -7,7 +7,7 @@ from typing import Final
 
 from xfcost.ledger.metadata import Load
 from xfcost.ledger.statistics import Estimate, precision
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 
 # The share of its cores that a run may miss, before that is said.
 _MISSED: Final = 0.1

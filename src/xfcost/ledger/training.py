@@ -6,12 +6,12 @@ Letters: t tensor-parallel size, p pipeline stages, N_d data-parallel size (repl
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from xfcost.ledger.device import DeviceGroup
-from xfcost.ledger.options import Checkpoint
+from xfcost.ledger.execution import Checkpoint
 from xfcost.ledger.units import DAY
 
 
@@ -41,6 +41,18 @@ class Mesh(msgspec.Struct, frozen=True, kw_only=True):
     def in_flight(self, stage: int, micro_batches: int) -> int:
         """Micro-batches whose activations pipeline stage `stage` (from 1) holds: one forward, one backward."""
         return min(self.pipeline - stage + 1, micro_batches)
+
+
+# Options of a mesh -> its fields.
+MESH_FIELDS: Final[dict[str, str]] = {
+    "zero": "zero",
+    "checkpoint": "checkpoint",
+    "tensor_parallel": "tensor",
+    "pipeline": "pipeline",
+    "sequence_parallel": "sequence_parallel",
+    "global_batch": "global_batch",
+    "gradients": "gradients",
+}
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):

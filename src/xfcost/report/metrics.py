@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from xfcost.ledger.options import Mode
+from xfcost.ledger.execution import Mode
 
 Unit = Literal["count", "byte", "second"]
 

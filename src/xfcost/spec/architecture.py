@@ -12,8 +12,8 @@ import msgspec
 
 from xfcost.formulas.component import Component, Joining, Place
 from xfcost.formulas.layer import Enter, Head
+from xfcost.ledger.execution import Execution, Logits, Mode
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.options import Execution, Logits, Mode
 from xfcost.spec.block_order import BlockOrder
 from xfcost.spec.grammar import AnyInput, Spec
 

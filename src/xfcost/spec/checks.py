@@ -10,7 +10,7 @@ from xfcost.formulas.component import Component, Joining, Mixer, Place, Residual
 from xfcost.formulas.layer import Embed
 from xfcost.layers import EMBEDS
 from xfcost.ledger.errors import ComponentError, UsageError
-from xfcost.ledger.options import Logits, Mode
+from xfcost.ledger.execution import Logits, Mode
 from xfcost.ledger.units import number_text
 from xfcost.spec.architecture import PROMPTED, Part, Stream
 from xfcost.spec.grammar import AnyInput, Spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from xfcost.ledger.options import Execution, Mode
+from xfcost.ledger.execution import Execution, Mode
 from xfcost.spec.grammar import Spec, TokenInput
 from xfcost.spec.run import Run
 

@@ -11,7 +11,7 @@ from xfcost.formulas.component import Component, Joining, Place, Residual, SubLa
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.residual import TwoStreams
 from xfcost.ledger.errors import SpecError, combined
-from xfcost.ledger.options import Mode
+from xfcost.ledger.execution import Mode
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.block_placement import BlockPlacer, Shape
 from xfcost.spec.checks import check_pooled, check_reading, check_starts, logits_of

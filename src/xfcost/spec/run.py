@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from xfcost.ledger.device import DeviceGroup
-from xfcost.ledger.options import Execution, Logits, Mode
+from xfcost.ledger.execution import Execution, Logits, Mode
 from xfcost.ledger.training import RunPlan
 
 

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from xfcost.api import analyze
-from xfcost.api.arguments import arguments_checked
-from xfcost.api.difference import How, opened
+from xfcost.api.analysis import analyze
+from xfcost.api.difference import how_of, opened
 from xfcost.api.notebooks import show_as
+from xfcost.api.options import AnalyzeOptions, BudgetOptions, Progress, takes
 from xfcost.api.revisions.git import commit_of
-from xfcost.api.specs import Progress, spec_name
-from xfcost.api.without_effect import refuse_in_check
+from xfcost.api.runs import taken_budgets
+from xfcost.api.specs import spec_name
+from xfcost.api.without_effect import refuse
 from xfcost.counting.checking import (
     BudgetFigure,
     BudgetResult,
@@ -26,7 +27,7 @@ from xfcost.counting.checking import (
     weights,
 )
 from xfcost.counting.differences import Change, changes, grown, other_runs
-from xfcost.ledger.budgets import Budget, read_budgets
+from xfcost.ledger.budgets import Budget
 from xfcost.ledger.errors import AbsentError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.saved_report import Report, report_of
@@ -36,37 +37,30 @@ from xfcost.spec.targets import module_target
 if TYPE_CHECKING:
     import torch
     from rich.console import RenderableType
+    from typing_extensions import Unpack
 
 # Operations that are named of each figure that is over its budget.
 _MOST: Final = 5
 
 
-@arguments_checked
-def check(  # noqa: PLR0913 - a keyword per budget
+class CheckOptions(BudgetOptions, AnalyzeOptions, total=False):
+    """The keywords of `check`."""
+
+
+@takes(CheckOptions)
+def check(
     target: str | os.PathLike[str] | torch.nn.Module | Ledger,
     *,
-    max_macs: float | str | None = None,
-    max_params: float | str | None = None,
-    max_memory: int | str | None = None,
-    max_flops: float | str | None = None,
-    max_kv_cache: int | str | None = None,
     against: str | os.PathLike[str] | Ledger | None = None,
-    progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[CheckOptions],
 ) -> CheckResult:
     """Is a system within its budgets? What is over them is reported with the operations that weigh most, or that grew.
 
     Args:
         target: a preset, a path to a YAML file, a named torch module, a module with `example_inputs`; or its ledger.
-        max_macs: multiply-accumulates of the run, `5G`.
-        max_params: parameters, `30M`.
-        max_memory: bytes, with a unit in a text: weights, attention matrices and KV cache of a pass, or all of a
-            training step, `2GiB`; with `on` and mode="train" those of the device that needs most.
-        max_flops: FLOPs of the run.
-        max_kv_cache: bytes of the KV cache, in the modes prefill, decode and generate.
         against: a git revision of the target, a report that `analyze` saved as JSON, or a ledger.
-        progress: called with a line of text before each long step.
-        **options: those of `analyze`.
+        **options: budgets, and those of `analyze`. With mode="train" the memory is that of a training step, with `on`
+            too that of the device that needs most.
 
     Returns:
         CheckResult: `within`, and each figure with its limit.
@@ -74,13 +68,12 @@ def check(  # noqa: PLR0913 - a keyword per budget
     Raises:
         XfcostError: bad input: no budget, a limit that can't be read, a target that can't be counted.
     """
-    given = {
-        "macs": max_macs, "params": max_params, "memory": max_memory, "flops": max_flops, "kv_cache": max_kv_cache,
-    }  # fmt: skip
-    budgets = read_budgets(given)
+    given: dict[str, Any] = dict(options)
+    budgets = taken_budgets(given)
     if not budgets:
         raise UsageError("check: there is no budget; give one, as in max_macs='5G'")
-    return CheckResult(checked=(checked(target, Asked(budgets, against, options, progress)),))
+    progress = given.pop("progress", None)
+    return CheckResult(checked=(checked(target, Asked(budgets, against, given, progress)),))
 
 
 class Asked(NamedTuple):
@@ -99,7 +92,8 @@ def checked(target: Any, asked: Asked) -> Checked:
     Raises:
         XfcostError: it can't be counted, or there is nothing to compare it with.
     """
-    refuse_in_check(asked.options, asked.budgets, against=asked.against is not None)
+    of_memory = any(budget.quantity == "memory" for budget in asked.budgets)
+    refuse("check", asked.options, against=asked.against is not None, of_memory=of_memory)
     ledger = target if isinstance(target, Ledger) else _counted(target, asked)
     label = spec_name(target) if isinstance(target, str | os.PathLike) else ledger.metadata.name
     found = [(budget, figure_of(ledger, budget)) for budget in asked.budgets]
@@ -181,7 +175,9 @@ def _before(label: str, ledger: Ledger, asked: Asked, *, over: bool) -> tuple[Re
             return None, ()
         try:
             with ExitStack() as stack:
-                side = opened(text, 1, (text,), _how(asked), stack)
+                # counted as the run after it
+                options = {name: value for name, value in asked.options.items() if name != "trace"}
+                side = opened(text, 1, (text,), how_of({**options, "progress": asked.progress}), stack)
         except AbsentError:
             return None, (f"{label} is new: {name} has no such file",)
         if side.report is None:
@@ -194,14 +190,6 @@ def _before(label: str, ledger: Ledger, asked: Asked, *, over: bool) -> tuple[Re
             "options, or give its own"
         )
     return before, tuple(f"not the same run as before: {text}" for text in differing)
-
-
-def _how(asked: Asked) -> How:
-    """How the run before is counted: as the one after."""
-    options = dict(asked.options)
-    texts = {name: options.pop(name, ()) for name in ("inputs", "build", "settings")}
-    options.pop("trace", None)
-    return How(**texts, progress=asked.progress, options=options)
 
 
 def _from_here(label: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from xfcost.api.checking.check import Asked, checked
 from xfcost.api.checking.project import FILE, TABLE, Entry, Project
-from xfcost.api.specs import Progress
+from xfcost.api.options import Progress
 from xfcost.counting.checking import CheckResult
 from xfcost.ledger.budgets import Budget
 from xfcost.ledger.errors import UsageError, XfcostError, printable

@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from xfcost.api.options import OPTIONS
 from xfcost.counting.checking import GROWING_OF_BUDGETS
 from xfcost.ledger.budgets import BUDGETS, Budget
 from xfcost.ledger.errors import UsageError, nearest, printable, shown
-from xfcost.ledger.options import OPTIONS
 from xfcost.spec.files import Expected, read_file
 from xfcost.spec.targets import module_target
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from xfcost.ledger.measurements import Configuration, Machine, RowOutcome
-from xfcost.ledger.timing_options import USUAL, TimingPlan
+from xfcost.ledger.timing_plan import USUAL, TimingPlan
 
 READY: Final = b"ready\n"
 

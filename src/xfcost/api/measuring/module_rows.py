@@ -12,7 +12,7 @@ from xfcost.api.predictions import predictors
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Configuration, MeasuredMemory, OfModule
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.targets import module_target
 
 

@@ -14,7 +14,7 @@ from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import OfModule
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.load import Loaded
 from xfcost.spec.run import Run
 
@@ -79,7 +79,7 @@ class MeasuredModule:
 
         check_plan(timing, self.name)
         for run in runs:
-            check_options(self.name, run, None, predict=False, trained=True)
+            check_options(self.name, run, trained=True)
         for batch in dict.fromkeys(run.batch for run in runs):
             module = self._module
             if batch != module.samples:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xfcost.api.predictions import calibration_of
 from xfcost.ledger.measurements import Configuration
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 
 
 def relative_pace(configuration: Configuration, timing: TimingPlan) -> float | None:

@@ -9,16 +9,16 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from xfcost.api.runs import make_run
 from xfcost.api.specs import account
 from xfcost.counting.comparison import distinct
-from xfcost.counting.run_options import make_run
 from xfcost.counting.sweep import MeasuredSizes, SizeAxis, measured_grids
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import OF_MODES, Configuration, Counted, key_of
 from xfcost.ledger.operation import MIXINGS
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.default_options import with_defaults
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded

@@ -19,7 +19,7 @@ from xfcost.api.measuring.gate import Turn
 from xfcost.api.measuring.jobs import READY, Answer, Described, Job
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import Configuration, RowOutcome
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 
 COMMAND: Final = (sys.executable, "-m", "xfcost.api.measuring.child")
 # Loading torch may take so long on a busy machine, whatever the timeout of a configuration.

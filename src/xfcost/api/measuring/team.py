@@ -14,7 +14,7 @@ from xfcost.api.measuring.crews import ONE_BY_ONE, Crew, Ran, Rows, Runner, Side
 from xfcost.api.measuring.jobs import Described
 from xfcost.api.measuring.module_rows import located
 from xfcost.api.measuring.processes import Processes
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.load import Loaded
 
 

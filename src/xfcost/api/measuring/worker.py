@@ -21,7 +21,7 @@ from xfcost.api.measuring.processes import Processes
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.file_locks import lock
 from xfcost.ledger.measurements import Configuration, RowOutcome
-from xfcost.ledger.timing_options import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan
 
 if TYPE_CHECKING:
     from distributed import Scheduler

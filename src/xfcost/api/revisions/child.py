@@ -45,7 +45,7 @@ def main() -> None:
 
 def answered(job: Job) -> Answer:
     """The report of the job's target; what can't be is part of the answer."""
-    from xfcost.api import analyze
+    from xfcost.api.analysis import analyze
     from xfcost.ledger.objects import ledger_object
 
     folder, top = Path(job.folder), Path(os.path.realpath(job.top))

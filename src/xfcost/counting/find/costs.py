@@ -12,9 +12,9 @@ from xfcost.counting.on_devices import FLOPS_PER_MAC
 from xfcost.ledger.budgets import Budget, InferenceMemory
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.execution import ONE_PASS, Mode
 from xfcost.ledger.least_work import kept_macs, kept_shares, least_weights_of
 from xfcost.ledger.on_devices import TimeBound
-from xfcost.ledger.options import ONE_PASS, Mode
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, LabelledPart
 from xfcost.spec.load import Loaded

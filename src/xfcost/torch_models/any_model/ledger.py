@@ -22,7 +22,7 @@ from xfcost.ledger.errors import IncompleteError, SizeError, UsageError, XfcostE
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, Metadata
 from xfcost.ledger.ran import ClosedForm, ModuleRun
-from xfcost.ledger.timing_options import USUAL, TimingPlan
+from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.training import RunPlan, Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
 from xfcost.torch_models.any_model.closed_form import closed_form as with_closed_form

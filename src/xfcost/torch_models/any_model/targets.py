@@ -16,7 +16,6 @@ from torch.nn.parameter import is_lazy
 from xfcost.ledger.errors import NoRoomError, SpecError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import MeasuredMemory
-from xfcost.ledger.options import read_option
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.inputs import (
@@ -81,8 +80,8 @@ class NamedModule:
         batch: the number for B in shapes.
     """
 
-    def __init__(self, target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: Any) -> None:
-        self.target, self.texts, self.samples = target, tuple(inputs), int(read_option("batch", batch))
+    def __init__(self, target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: int) -> None:
+        self.target, self.texts, self.samples = target, tuple(inputs), batch
         self.name = printable(target.text, 200)
         self.title = target.name or os.path.basename(target.place)
         self.build, self._arguments = tuple(build), _arguments(build)

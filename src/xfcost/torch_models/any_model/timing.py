@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.timing_options import USUAL, TimingPlan
+from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.run import TensorKind, copied_inputs, copier, learned_from, reached, stand_ins

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.counting.run_options import make_run
-from xfcost.ledger.options import Execution, Mode
+from xfcost.ledger.execution import Execution, Mode
+from xfcost.ledger.training import RunPlan
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 _ONE = ("stages.0.depth=1",)
 _TWO = ("stages.0.depth=2",)
@@ -105,9 +106,10 @@ def placed(networks: Sequence[Chosen], dtype: str) -> Iterator[tuple[str, Archit
         loaded = load(one.preset, one.settings)
         for tokens, attention in product(one.tokens, one.attention):
             words = [one.preset, *([] if tokens is None else [f"N={tokens}"]), *one.settings, attention, one.mode]
-            optimizer = one.optimizer if one.mode == "train" else None
-            run = make_run(N=tokens, dtype=dtype, attention=attention, mode=one.mode, optimizer=optimizer)
-            yield " ".join([*words, optimizer] if optimizer else words), place(loaded, run), one
+            plan = RunPlan(optimizer=one.optimizer) if one.mode == "train" else None
+            sizes = None if tokens is None else (tokens,)
+            run = Run(tokens=sizes, dtype=dtype, attention=attention, mode=one.mode, plan=plan)
+            yield " ".join(words if plan is None else [*words, one.optimizer]), place(loaded, run), one
 
 
 _SEED: Final = 14

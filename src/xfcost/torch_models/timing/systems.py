@@ -17,7 +17,7 @@ import torch
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.timing_options import USUAL, TimingPlan
+from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.spec.architecture import Architecture, Stage
 from xfcost.spec.block_order import BlockOrder
 from xfcost.torch_models.build import BuiltModel, build

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from xfcost.ledger.metadata import Load, Phase, Timing
 from xfcost.ledger.noise import noise_text
 from xfcost.ledger.statistics import interquartile_range, median, precision
-from xfcost.ledger.timing_options import USUAL, TimingPlan
+from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.torch_models.timing.devices import (
     Clock,
     Reading,

@@ -1,7 +1,8 @@
-"""Readers of run options: each takes a text or a number, and returns the checked value or raises a UsageError."""
+"""Readers of options: each takes a text or a number, and returns the checked value or raises a UsageError."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection
 from fractions import Fraction
@@ -11,13 +12,13 @@ from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.quantities import PREFIXES_TEXT, read_number, real_number, whole, whole_number, whole_numbers
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DTYPE_NAMES
 
-MOST_SIDE: Final = 2**16
-# A tebibyte: no chip holds it.
-MOST_ON_CHIP: Final = 2**40
-# FLOP/s above these are typing errors.
-MOST_RATE: Final = 10**24
+# Numbers above these are typing errors; no chip holds a tebibyte.
+_MOST_SIDE: Final = 2**16
+_MOST_ON_CHIP: Final = 2**40
+_MOST_RATE: Final = 10**24  # FLOP/s
+_MOST_SECONDS: Final = 10**7
 # Shares of a peak below this are, too, and an estimate of seconds might be no number.
-LEAST_SHARE: Final = Fraction(1, 10**6)
+_LEAST_SHARE: Final = Fraction(1, 10**6)
 
 
 def token_numbers(N: Any) -> tuple[int, ...]:
@@ -41,10 +42,10 @@ def image_size(given: Any) -> tuple[int, int]:
         UsageError: it is none of these.
     """
     sides = whole_numbers(given, separators="x×,")
-    if len(sides) not in (1, 2) or not all(1 <= side <= MOST_SIDE for side in sides):
+    if len(sides) not in (1, 2) or not all(1 <= side <= _MOST_SIDE for side in sides):
         raise UsageError(
             f"--size {shown(given)}: expected the image's side in pixels, or its height and width, from 1 to "
-            f"{MOST_SIDE}; as in --size 384 or --size 224x320"
+            f"{_MOST_SIDE}; as in --size 384 or --size 224x320"
         )
     return sides[0], sides[-1]
 
@@ -57,9 +58,9 @@ def byte_number(given: Any) -> int:
     """
     plain = re.sub(r"\s*B\s*$", "", given, flags=re.IGNORECASE) if isinstance(given, str) else given
     number = whole(plain)
-    if number is None or not 1 <= number <= MOST_ON_CHIP:
+    if number is None or not 1 <= number <= _MOST_ON_CHIP:
         raise UsageError(
-            f"--memory-level {shown(given)}: expected a number of bytes from 1 to {MOST_ON_CHIP}, "
+            f"--memory-level {shown(given)}: expected a number of bytes from 1 to {_MOST_ON_CHIP}, "
             "as in --memory-level 192KiB"
         )
     return number
@@ -76,15 +77,6 @@ def dtype_name(given: Any, option: str = "--dtype") -> str:
     if name not in BYTES_PER_ELEMENT:
         raise UsageError(f"{option} {shown(given)}: {nearest(text, [*BYTES_PER_ELEMENT, *DTYPE_NAMES])}")
     return name
-
-
-def gradients_dtype(given: Any) -> str:
-    """As `dtype_name`.
-
-    Raises:
-        UsageError: no such dtype is counted.
-    """
-    return dtype_name(given, "--gradients")
 
 
 def one_of(option: str, words: Collection[str]) -> Callable[[Any], str]:
@@ -122,7 +114,7 @@ def flops_per_second(option: str, example: str) -> Callable[[Any], float]:
             if isinstance(text, str) and text.strip().upper().endswith(unit):
                 text = text.strip()[: -len(unit)]
                 break
-        return real_number(option, text, least=1, most=MOST_RATE, example=example)
+        return real_number(option, text, least=1, most=_MOST_RATE, example=example)
 
     return read
 
@@ -140,7 +132,7 @@ def share(option: str, whole: str, example: str, percent: str) -> Callable[[Any]
         except ValueError:
             value = Fraction(0)
         value = value / 100 if text.endswith("%") else value
-        if not LEAST_SHARE <= value <= 1:
+        if not _LEAST_SHARE <= value <= 1:
             raise UsageError(
                 f"{option} {shown(given)}: expected a share {whole} from 0.000001 to 1, as in {option} {example} or "
                 f"{option} {percent}"
@@ -172,10 +164,21 @@ def shares(option: str, whole: str, example: str, percent: str) -> Callable[[Any
     return read
 
 
-def zero_stage(given: Any) -> int:
-    """0 to 3.
+def seconds(option: str) -> Callable[[Any], float]:
+    """A reader of 30, `30` or `30s`."""
+
+    def read(given: Any) -> float:
+        text = given.strip().removesuffix("s") if isinstance(given, str) else given
+        return real_number(option, text, least=1e-3, most=_MOST_SECONDS, example="30")
+
+    return read
+
+
+def threads(given: Any) -> int:
+    """As many threads as the machine has cores, or fewer.
 
     Raises:
-        UsageError: it is no stage of ZeRO.
+        UsageError: it is no such number.
     """
-    return whole_number("--zero", given, least=0, most=3, example="1", what="a ZeRO stage")
+    most = os.cpu_count() or 1
+    return whole_number("--threads", given, least=1, most=most, example="1", what="a number of threads")

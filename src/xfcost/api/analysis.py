@@ -1,0 +1,252 @@
+"""The Python face of the commands: the same ledgers, without a terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from xfcost.api.modules import (
+    check_letters,
+    check_texts,
+    given_module,
+    imported,
+    is_module,
+    mixing_seconds,
+    module_account,
+    module_plan,
+    named_module,
+    refuse_class,
+)
+from xfcost.api.notebooks import show_as
+from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, takes
+from xfcost.api.predictions import predictors
+from xfcost.api.runs import make_run, run_options, timing_plan
+from xfcost.api.specs import AccountOptions, account, built, settings_texts, spec_name, with_probe
+from xfcost.api.without_effect import refuse
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.training import RunPlan
+from xfcost.spec.load import load
+from xfcost.spec.run import Run
+from xfcost.spec.targets import module_target
+
+if TYPE_CHECKING:
+    import torch
+    from rich.console import RenderableType
+    from typing_extensions import Unpack
+
+    from xfcost.api.modules import AnyModule
+    from xfcost.counting.comparison import Comparison
+    from xfcost.torch_models.build import BuiltModel
+    from xfcost.torch_models.tracing.trace import Traced
+
+__all__ = ["account", "analyze", "build", "compare", "register", "trace"]
+
+Made = TypeVar("Made", bound=Callable[..., Any])
+
+
+def _ledger(ledger: Ledger, width: int) -> RenderableType:
+    from xfcost.report.table import report
+
+    return report(ledger, None, width)
+
+
+def _comparison(comparison: Comparison, width: int) -> RenderableType:
+    from xfcost.report.compare import report
+
+    return report(comparison, width)
+
+
+show_as("Ledger", _ledger)
+show_as("Comparison", _comparison)
+
+
+def _check_one(run: Run, device: str | None) -> None:
+    """Refuse a timed run beside the bound of several devices: it is of one.
+
+    Raises:
+        UsageError: there are several.
+    """
+    if device is not None and run.on is not None and run.on.count > 1:
+        raise UsageError(
+            f"--device {device} with --on {run.on.name}: one device is run and timed; give --on {run.on.device.name} "
+            "for its bound, or leave --device out"
+        )
+
+
+def account_options(options: Mapping[str, Any]) -> AccountOptions:
+    """What the keywords of `analyze` and `compare` say of accounts.
+
+    Raises:
+        UsageError: the options of a timing can't be.
+    """
+    device, predict = options.get("device"), bool(options.get("predict"))
+    timing = timing_plan(device, options, predict=predict)
+    return AccountOptions(
+        trace=bool(options.get("trace")),
+        device=device,
+        predict=(device or "cpu") if predict else None,
+        timing=timing,
+        progress=options.get("progress"),
+        strict=bool(options.get("strict")),
+        mixing=mixing_seconds(options.get("mixing"), options.get("mixing_time")),
+    )
+
+
+@takes(AnalyzeOptions)
+def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[AnalyzeOptions]) -> Ledger:
+    """Count `spec` in closed form; trace the real model and join the two accounts; with `device`, time it too.
+
+    Args:
+        spec: a preset's name or a path to a YAML file; or a torch module, with inputs; or the name of one:
+            `model.py:Net` or `package.module:Net`, whose code is executed, or a config.json of transformers.
+        **options: all by name, as on the command line; numbers may be texts there as here (`128k`).
+
+    Returns:
+        A Ledger: rows, totals, and with a trace `agreement`. False for `trace` answers without importing torch; by
+        default it is True, unless `on` is given.
+
+    Raises:
+        XfcostError: bad input; the message says what was expected and how to mend it.
+    """
+    given: dict[str, Any] = dict(options)
+    if given.get("trace") is None:
+        given["trace"] = given.get("on") is None
+    how, examples = account_options(given), (given.get("example_inputs"), given.get("example_kwargs"))
+    if not isinstance(spec, str | os.PathLike) and is_module(spec):
+        plan = module_plan(given, batch=False)
+        check_letters(examples[0], given)
+        return _of_module(given_module(spec, *examples), given, how, plan)
+    refuse_class(spec)
+    refuse("a spec", {"example_inputs": examples[0], "example_kwargs": examples[1]})
+    name, settings = spec_name(spec), given.get("settings")
+    target = module_target(name)
+    loaded = imported(target, settings, how.progress) if target is not None and target.kind == "config" else None
+    if target is not None and loaded is None:
+        inputs = given.get("inputs") or ()
+        plan = module_plan(given, batch=True)
+        named = named_module(target, inputs, given.get("build") or (), given.get("batch", 1))
+        check_texts(inputs, given.get("N"))
+        return _of_module(named, given, how, plan)
+    refuse("a spec", {"tokens_of": given.get("tokens_of"), "inputs": given.get("inputs"), "build": given.get("build")})
+    loaded, run = loaded or load(name, settings_texts(settings)), make_run(**run_options(given))
+    _check_one(run, how.device)
+    refuse("a spec", {"probe": given.get("probe"), "mixing": given.get("mixing")}, mode=run.mode)
+    ledger = _with_roofs(account(loaded, run, how), how)
+    if given.get("probe"):
+        return with_probe(loaded, run, ledger, how.say)
+    if not how.mixing or run.mode in {"decode", "generate"} or not (how.trace or given.get("mixing")):
+        return ledger
+    return with_probe(loaded, run, ledger, lambda text: None, detailed=False, seconds=how.mixing)
+
+
+def _of_module(module: AnyModule, given: Mapping[str, Any], how: AccountOptions, plan: RunPlan | None) -> Ledger:
+    """The ledger of a module; `given` are the keywords of `analyze`."""
+    fields = {"trace": how.trace, "strict": how.strict, "closed_form": given.get("closed_form"), "mixing": how.mixing}
+    fields |= {"tokens_of": tuple(given.get("tokens_of") or ()), "plan": plan, "device": how.device}
+    fields |= {"timing": how.timing, "say": how.say}
+    fields |= {"predict": None if how.predict is None else predictors(how.predict, how.timing.threads)}
+    return _with_roofs(module_account(module, given, fields), how)
+
+
+def _with_roofs(ledger: Ledger, how: AccountOptions) -> Ledger:
+    """A timed ledger with the roofs of its machine."""
+    if ledger.timing is None:
+        return ledger
+    from xfcost.api.roofline import with_roofs
+
+    return with_roofs(ledger, how.timing)
+
+
+@takes(CompareOptions)
+def compare(
+    *specs: str | os.PathLike[str] | torch.nn.Module | tuple[torch.nn.Module, Any],
+    thorough: bool = True,
+    **options: Unpack[CompareOptions],
+) -> Comparison:
+    """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
+
+    Systems are specs and torch modules, named as for `analyze` or given. A pattern (`common-*`) stands for the presets
+    that match it. A pair (module, inputs) is a module with inputs of its own; `example_inputs` are of the others. With
+    functions of N, or of H and W, modules are counted at other sizes too, for growth and crossovers. Of named ones
+    `2:1xNx768` is an input of the second system alone.
+
+    The arguments are those of `analyze`; the trace, which imports torch, is on demand here. Where it isn't `thorough`,
+    crossovers are looked for at fewer points, and no row has an order.
+    """
+    from xfcost.api.systems import OfModules, check_mixing, open_systems, shared_run, system_ledgers, with_remarks
+    from xfcost.counting.comparison import compared
+
+    how = account_options(options)._replace(orders=thorough)
+    run = make_run(**run_options(options))
+    systems = open_systems(specs, OfModules.of(options, patient=thorough), options.get("settings"), how.progress)
+    if len(systems) < 2:  # noqa: PLR2004 - a comparison has two sides
+        raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
+    run = shared_run(run, systems)
+    _check_one(run, how.device)
+    check_mixing(systems, options)
+    ledgers = system_ledgers(systems, run, how)
+    noted = [with_remarks(one, ledger) for one, ledger in zip(systems, ledgers, strict=True)]
+    return compared(systems, noted, run, thorough=thorough)
+
+
+@takes(RunOptions)
+def build(
+    spec: str | os.PathLike[str],
+    *,
+    settings: Sequence[str] | None = (),
+    device: str = "cpu",
+    **options: Unpack[RunOptions],
+) -> BuiltModel:
+    """The torch model of a spec, in evaluation mode with random weights, and example inputs.
+
+    Args:
+        spec: a preset's name or a path to a YAML file.
+        settings: overrides, `key.path=value` each.
+        device: `cpu`, `cuda`, `mps`, or `meta`, where tensors have shapes and no memory.
+        **options: the run's, as for `analyze`.
+
+    Returns:
+        BuiltModel: `model`, `inputs`, and `rows`, the path of the rows that each component's module is counted in.
+
+    Raises:
+        XfcostError: bad input; a NoRoomError where the weights don't fit, with bytes.
+    """
+    return built(load(spec_name(spec), settings_texts(settings)), make_run(**options), device)
+
+
+def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:
+    """Trace any torch module: MACs, FLOPs and parameters module by module, and what they leave out.
+
+    Args:
+        model: on the CPU, where it runs once, or on `meta`, where it takes no memory. It is left as it was; what is
+            compiled runs uncompiled.
+        inputs: tensors, as `model` takes them.
+
+    Returns:
+        Traced: `macs`, `flops`, `params`, `modules` by dotted path; `unsupported`, the operations that are not counted.
+        Where there are any, `complete` is False and the totals are lower bounds, printed as "at least".
+
+    Raises:
+        UsageError: `model` is no module, an input is no tensor, or a module can't be traced: it is scripted, lazy and
+            not yet run, or torch's tracer fails on it. What the model itself raises passes through.
+    """
+    from xfcost.torch_models.any_model.user_errors import original
+    from xfcost.torch_models.tracing.trace import trace as trace_module
+
+    return trace_module(original(model), inputs)
+
+
+def register(operation: str) -> Callable[[Made], Made]:
+    """A decorator for a function that counts a custom operation `ns::op` wherever a module runs it.
+
+    The function takes the operation's arguments and `out`, its result: tensors, of which only shapes may be read. It
+    returns MACs, or a dictionary with any of `macs`, `flops`, `comparisons` and `moved`.
+
+    Raises:
+        UsageError: that is no name of an operation, or it has a count already.
+    """
+    from xfcost.torch_models.running.registry import register as registered
+
+    return registered(operation)

@@ -1,0 +1,681 @@
+"""The options of commands and of the API, each declared once, in groups: its type, help, default and reader.
+
+The commands make their command line of them, the API its keywords, `api.runs` the checked run and plans.
+"""
+
+# Annotations are evaluated here: the options are read out of them.
+import inspect
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import Annotated, Any, Final, ParamSpec, TypedDict, TypeVar, get_args
+
+import msgspec
+
+from xfcost.api import option_readers as read
+from xfcost.ledger.errors import UsageError, shown
+from xfcost.ledger.execution import CHECKPOINTS, MOST_BATCH, MOST_DEVICES, Checkpoint, Execution, Logits, Mode
+from xfcost.ledger.quantities import whole_number
+from xfcost.ledger.timing_plan import USUAL
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Progress = Callable[[str], None]
+
+# Numbers above these are typing errors.
+MOST_NEW: Final = 2**31
+_MOST_TOKENS: Final = 10**18
+_MOST_RUNS: Final = 10**6
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One option."""
+
+    help: str
+    """Its text in `--help`."""
+    metavar: str | None = None
+    default: Any = None
+    read: Callable[[Any], Any] = lambda given: given
+    """Given value -> checked value; raises a UsageError."""
+    python: str = ""
+    """A further sentence in the API's documentation."""
+    flag: str | None = None
+    """How it is written on the command line, where that isn't its name; empty of what Python alone has."""
+    words: tuple[str, ...] = ()
+    """What the shell completes."""
+    hidden: bool = False
+    """Is it left out of the help?"""
+
+
+class SizeOptions(TypedDict, total=False):
+    """Size."""
+
+    N: Annotated[
+        int | str | Sequence[int] | None,
+        Option(
+            "Tokens of the first stage: 784, 128k (128,000) or 128Ki (131,072). Image specs take the grid nearest to "
+            "square.",
+            metavar="INT",
+            read=read.token_numbers,
+            python="For an encoder-decoder one number for both streams, or two. The spec's own by default.",
+        ),
+    ]
+    size: Annotated[
+        int | str | Sequence[int] | None,
+        Option("Image size in place of N: 384, or 224x320 (height x width).", metavar="PIXELS", read=read.image_size),
+    ]
+
+
+class BatchOptions(TypedDict, total=False):
+    """Size."""
+
+    batch: Annotated[
+        int | str,
+        Option(
+            "Samples.",
+            metavar="INT",
+            default=1,
+            read=read.integer("--batch", MOST_BATCH, "8"),
+            python="Costs scale with it, parameters don't.",
+        ),
+    ]
+
+
+class ExecutionOptions(TypedDict, total=False):
+    """Run."""
+
+    mode: Annotated[
+        Mode,
+        Option(
+            "forward, prefill, decode (one more token, its past cached), generate or train (a step).",
+            default="forward",
+            read=read.one_of("--mode", get_args(Mode)),
+            words=get_args(Mode),
+            python="In `decode` the new token is one of the N.",
+        ),
+    ]
+    dtype: Annotated[
+        str | None,
+        Option(
+            "float32, float16, bfloat16 or float64. Default: float32; of language models bfloat16, in every mode but "
+            "forward.",
+            read=read.dtype_name,
+            words=("float32", "float16", "bfloat16", "float64"),
+        ),
+    ]
+    attention: Annotated[
+        Execution | None,
+        Option(
+            "eager (keeps the score matrix) or fused (one kernel). Default: eager; of language models fused, in every "
+            "mode but forward.",
+            read=read.one_of("--attention", get_args(Execution)),
+            words=get_args(Execution),
+        ),
+    ]
+    new_tokens: Annotated[
+        int | str | None,
+        Option(
+            "Tokens that --mode generate writes after a prompt of N.",
+            metavar="INT",
+            read=read.integer("--new-tokens", MOST_NEW, "256", what="how many tokens to generate,"),
+        ),
+    ]
+    logits: Annotated[
+        Logits | None,
+        Option(
+            "With --mode prefill or generate: of which positions (default: the last).",
+            metavar="last|all",
+            read=read.one_of("--logits", ("last", "all")),
+            words=("last", "all"),
+        ),
+    ]
+    memory_level: Annotated[
+        int | str | None,
+        Option(
+            "On-chip memory (192KiB): main-memory traffic of attention, plain and tiled for it (FlashAttention).",
+            metavar="BYTES",
+            read=read.byte_number,
+        ),
+    ]
+
+
+class DeviceOptions(TypedDict, total=False):
+    """Devices and plan."""
+
+    on: Annotated[
+        str | None,
+        Option(
+            "Devices by their figures (h100-sxmx8), nothing runs: does it fit, and the least time. `xfcost devices` "
+            "lists them.",
+            metavar="DEVICE[xN]",
+            python="Or a `Device` or `DeviceGroup`.",
+        ),
+    ]
+    mfu: Annotated[
+        float | str | None,
+        Option(
+            "Model FLOPs utilisation, the share of the peak (of --on or --peak) that it gets: 40%, or 35%:50%.",
+            metavar="SHARE",
+            read=read.shares("--mfu", "of the peak", "0.4", "40%"),
+        ),
+    ]
+    mbu: Annotated[
+        float | str | None,
+        Option(
+            "With --on: the share of the memory bandwidth that it gets (60%).",
+            metavar="SHARE",
+            read=read.share("--mbu", "of the memory's bandwidth", "0.6", "60%"),
+        ),
+    ]
+    peak: Annotated[
+        float | str | None,
+        Option(
+            "With --tokens and --mfu: the peak of one device (312T): days.",
+            metavar="FLOP/S",
+            read=read.flops_per_second("--peak", "312T"),
+        ),
+    ]
+    sustained: Annotated[
+        float | str | None,
+        Option(
+            "What one device sustains, in place of --peak and --mfu.",
+            metavar="FLOP/S",
+            read=read.flops_per_second("--sustained", "125T"),
+        ),
+    ]
+    devices: Annotated[
+        int | str | None,
+        Option(
+            "With --peak or --sustained: devices that share the run.",
+            metavar="INT",
+            read=read.integer("--devices", MOST_DEVICES, "8", floats=True, prefixed=False),
+        ),
+    ]
+
+
+class TrainingOptions(TypedDict, total=False):
+    """Training, with --mode train."""
+
+    optimizer: Annotated[
+        str | None,
+        Option(
+            "adamw (the default), sgd, momentum, adafactor or lion.",
+            metavar="NAME",
+            words=("adamw", "sgd", "momentum", "adafactor", "lion"),
+        ),
+    ]
+    tokens: Annotated[
+        float | str | None,
+        Option(
+            "Tokens of the whole training run (300e9, 300B).",
+            metavar="NUMBER",
+            read=read.integer("--tokens", _MOST_TOKENS, "300e9", floats=True),
+        ),
+    ]
+    zero: Annotated[
+        int | str | None,
+        Option(
+            "With --on: ZeRO shares out 1 optimizer states, 2 gradients, 3 parameters too.",
+            metavar="0|1|2|3",
+            read=lambda given: whole_number("--zero", given, least=0, most=3, example="1", what="a ZeRO stage"),
+        ),
+    ]
+    checkpoint: Annotated[
+        Checkpoint | None,
+        Option(
+            "With --on: activations recomputed: none, selective (attention matrices) or full (blocks).",
+            metavar="WHICH",
+            read=read.one_of("--checkpoint", CHECKPOINTS),
+            words=CHECKPOINTS,
+        ),
+    ]
+    tensor_parallel: Annotated[
+        int | str | None,
+        Option(
+            "With --on: devices that share heads, MLPs and vocabulary.",
+            metavar="INT",
+            read=read.integer("--tensor-parallel", MOST_DEVICES, "8", prefixed=False),
+        ),
+    ]
+    sequence_parallel: Annotated[
+        bool,
+        Option("With --tensor-parallel: they share norms and residuals too.", default=False),
+    ]
+    pipeline: Annotated[
+        int | str | None,
+        Option(
+            "With --on: pipeline stages (one forward, one backward).",
+            metavar="INT",
+            read=read.integer("--pipeline", MOST_DEVICES, "8", prefixed=False),
+        ),
+    ]
+    global_batch: Annotated[
+        int | str | None,
+        Option(
+            "With --on: tokens of a step on all devices (1M); --batch is the samples of a micro-batch.",
+            metavar="TOKENS",
+            read=read.integer("--global-batch", _MOST_TOKENS, "1M", floats=True),
+        ),
+    ]
+    gradients: Annotated[
+        str | None,
+        Option(
+            "With --on: dtype of gradients: the model's (16 bytes per parameter) or float32 (18).",
+            metavar="DTYPE",
+            read=lambda given: read.dtype_name(given, "--gradients"),
+            words=("float32", "bfloat16", "float16"),
+        ),
+    ]
+    rate: Annotated[
+        float | str | None,
+        Option("Refused: it did not say whether it is sustained or a peak.", hidden=True),
+    ]
+
+
+class RunOptions(SizeOptions, BatchOptions, ExecutionOptions, DeviceOptions, TrainingOptions, total=False):
+    """Run options as a caller gives them: texts of the command line, or numbers."""
+
+
+class TimingOptions(TypedDict, total=False):
+    """Timing."""
+
+    precision: Annotated[
+        float | str | None,
+        Option(
+            "Time until the 95 % interval of the median is this narrow (default: 5%).",
+            metavar="SHARE",
+            read=read.share("--precision", "of the median", "0.05", "5%"),
+        ),
+    ]
+    max_time: Annotated[
+        float | str | None,
+        Option(
+            f"Seconds after which a system is timed no longer (default: {USUAL.max_time:g}).",
+            metavar="SECONDS",
+            read=read.seconds("--max-time"),
+        ),
+    ]
+    min_time: Annotated[
+        float | str | None,
+        Option(
+            f"Seconds that a system is timed at least (default: {USUAL.min_time:g}).",
+            metavar="SECONDS",
+            read=read.seconds("--min-time"),
+        ),
+    ]
+    runs: Annotated[
+        int | str | None,
+        Option(
+            "Exactly so many measurements, in place of these three.",
+            metavar="INT",
+            read=read.integer("--runs", _MOST_RUNS, "20"),
+        ),
+    ]
+    threads: Annotated[
+        int | str | None,
+        Option("Torch's threads on the CPU (default: its physical cores).", metavar="INT", read=read.threads),
+    ]
+    compile: Annotated[bool, Option("Compile the model with torch.compile, and time that.", default=False)]
+    composed: Annotated[
+        bool,
+        Option(
+            "Run every distinct block once, and compose the time of the whole; for models that do not fit.",
+            default=False,
+        ),
+    ]
+
+
+class DeviceOption(TypedDict, total=False):
+    """Timing."""
+
+    device: Annotated[
+        str | None,
+        Option(
+            "Also run and time the model here: cpu, cuda or mps.",
+            metavar="DEVICE",
+            words=("cpu", "cuda", "mps"),
+        ),
+    ]
+
+
+class PredictOption(TypedDict, total=False):
+    """Timing."""
+
+    predict: Annotated[
+        bool,
+        Option(
+            "Also predict the seconds from the device's calibration (`xfcost calibrate`).",
+            default=False,
+            python="`device` (the CPU without one) isn't run for it.",
+        ),
+    ]
+
+
+class SettingsOption(TypedDict, total=False):
+    """Run."""
+
+    settings: Annotated[
+        Sequence[str] | None,
+        Option(
+            "Override a key: --set stages.0.depth=4, or **.heads=4. Repeatable.",
+            metavar="KEY=VALUE",
+            default=(),
+            flag="--set",
+            python="`key.path=value` each.",
+        ),
+    ]
+
+
+class TraceOption(TypedDict, total=False):
+    """Run."""
+
+    trace: Annotated[
+        bool | None,
+        Option(
+            "Check the counts on the real torch model; `--trace` imports torch.",
+            flag="--trace/--no-trace",
+        ),
+    ]
+
+
+class ProbeOption(TypedDict, total=False):
+    """Run."""
+
+    probe: Annotated[
+        bool,
+        Option(
+            "Run each component on small grids: does it mix tokens as its rows declare?",
+            default=False,
+            python="The ledger's `probe`.",
+        ),
+    ]
+
+
+class InputOptions(TypedDict, total=False):
+    """Torch modules."""
+
+    inputs: Annotated[
+        Sequence[str],
+        Option(
+            "1x3xHxW, or input_ids=BxN:int64, with N, H, W and B of --N, --size and --batch; 2:1xNx768 is of the "
+            "second system. Repeatable.",
+            metavar="SHAPE",
+            default=(),
+            flag="--input",
+            python="Of a named module: each input.",
+        ),
+    ]
+    build: Annotated[
+        Sequence[str],
+        Option(
+            "An argument of the class or function; N, H and W stand for lengths. Repeatable.",
+            metavar="KEY=VALUE",
+            default=(),
+        ),
+    ]
+
+
+class ExampleOptions(TypedDict, total=False):
+    """Torch modules."""
+
+    example_inputs: Annotated[
+        Any,
+        Option(
+            "of a module: one tensor, a tuple of positional inputs or a dictionary of keyword ones; or a function of "
+            "N, or of H and W, that gives them.",
+            flag="",
+        ),
+    ]
+    example_kwargs: Annotated[
+        Mapping[str, Any] | None, Option("of a module: keyword inputs beside positional ones.", flag="")
+    ]
+
+
+class ModuleOptions(InputOptions, total=False):
+    """Torch modules."""
+
+    strict: Annotated[bool, Option("Exit with 1 where an operation is not counted.", default=False)]
+    mixing: Annotated[
+        bool | None,
+        Option(
+            "Find how each operation mixes tokens, by runs with real numbers, whatever time it takes, or don't; of a "
+            "spec, check its kinds.",
+            flag="--mixing/--no-mixing",
+            python="Runs are on the CPU at small sizes. None: where it can be run so and time allows; of a spec, where "
+            "it is traced.",
+        ),
+    ]
+    mixing_time: Annotated[
+        float | None,
+        Option("How long to look for kinds, or to check a spec's (default: 10; 0: not).", metavar="SECONDS"),
+    ]
+
+
+class OneModuleOptions(TypedDict, total=False):
+    """Torch modules."""
+
+    tokens_of: Annotated[
+        Sequence[str],
+        Option(
+            "Axes of an input that are tokens: x:1, image:2,3, cond:none. Repeatable; those of others are found.",
+            metavar="INPUT:AXES",
+            default=(),
+        ),
+    ]
+    closed_form: Annotated[
+        bool | None,
+        Option(
+            "of a module whose inputs have an N: also count it at other N, and give its costs as polynomials in N. "
+            "None: where one run takes no more than two seconds.",
+            flag="",
+        ),
+    ]
+
+
+class ProgressOption(TypedDict, total=False):
+    """Run."""
+
+    progress: Annotated[Progress | None, Option("called with a line of text before each long step.", flag="")]
+
+
+class BudgetOptions(TypedDict, total=False):
+    """Budgets."""
+
+    max_macs: Annotated[float | str | None, Option("The most MACs of the run: 5G.", metavar="COUNT")]
+    max_params: Annotated[float | str | None, Option("The most parameters: 30M.", metavar="COUNT")]
+    max_memory: Annotated[
+        int | str | None,
+        Option(
+            "The most memory of inference, as in 2GiB: weights, attention matrices alive at once, and the cache.",
+            metavar="BYTES",
+        ),
+    ]
+    max_flops: Annotated[float | str | None, Option("The most FLOPs of the run: 10G.", metavar="COUNT")]
+    max_kv_cache: Annotated[int | str | None, Option("With --mode prefill, decode or generate: 4GiB.", metavar="BYTES")]
+
+
+class SearchOptions(TypedDict, total=False):
+    """Search."""
+
+    vary: Annotated[
+        Mapping[str, Any] | Sequence[str] | None,
+        Option(
+            "Search one spec over all values of a key, as after --set: 96,128 or 2:18:2 (2, 4, … 18). Repeatable.",
+            metavar="KEY=VALUES",
+            default=(),
+            python='Or `{"stages.2.depth": range(2, 19, 2)}`.',
+        ),
+    ]
+    family: Annotated[
+        Sequence[str] | str, Option("Only presets of this family. Repeatable.", metavar="NAME", default=())
+    ]
+    sort: Annotated[
+        str,
+        Option(
+            "params, macs, flops, memory, attention-bytes or cache-bytes; with --on seconds.",
+            metavar="QUANTITY",
+            default="params",
+        ),
+    ]
+    descending: Annotated[bool | None, Option("from the most to the least; by default so for params.", flag="")]
+    top: Annotated[int | str, Option("Models that the table lists.", metavar="INT", default=20)]
+    front: Annotated[
+        str,
+        Option(
+            "Mark models with the most of one for the least of another.", metavar="MOST,LEAST", default="params,macs"
+        ),
+    ]
+    limit: Annotated[
+        int | str | None,
+        Option("With --vary: of a larger space so many, drawn at random (same seed).", metavar="INT"),
+    ]
+    jobs: Annotated[int | str, Option("With --vary: processes that search.", metavar="INT", default=1)]
+    scheduler: Annotated[
+        str | None, Option("With --vary: search on a Dask cluster, as `measure` does.", metavar="ADDRESS")
+    ]
+    max_seconds: Annotated[
+        float | str | None,
+        Option("With --on: the most that the lower bound may be, as in 10ms.", metavar="TIME"),
+    ]
+
+
+class CompareOptions(
+    RunOptions,
+    SettingsOption,
+    TraceOption,
+    DeviceOption,
+    PredictOption,
+    TimingOptions,
+    ExampleOptions,
+    ModuleOptions,
+    ProgressOption,
+    total=False,
+):
+    """The keywords of `compare`."""
+
+
+class AnalyzeOptions(CompareOptions, ProbeOption, OneModuleOptions, total=False):
+    """The keywords of `analyze`."""
+
+
+class _Every(AnalyzeOptions, BudgetOptions, SearchOptions, total=False):
+    pass
+
+
+_GROUPED: Final = (
+    SizeOptions, BatchOptions, ExecutionOptions, SettingsOption, TraceOption, ProbeOption, ProgressOption,
+    SearchOptions, BudgetOptions, DeviceOptions, TrainingOptions, DeviceOption, PredictOption, TimingOptions,
+    InputOptions, ExampleOptions, ModuleOptions, OneModuleOptions,
+)  # fmt: skip
+TYPES: Final[dict[str, Any]] = _Every.__annotations__
+EVERY: Final[dict[str, Option]] = {name: one.__metadata__[0] for name, one in TYPES.items()}
+GROUP_OF: Final[dict[str, str]] = {
+    name: str(group.__doc__).removesuffix(".") for group in _GROUPED for name in group.__annotations__
+}
+# The panels of `--help`, in their order.
+GROUPS: Final = (*dict.fromkeys(GROUP_OF.values()), "Output")
+OPTIONS: Final = {name: EVERY[name] for name in RunOptions.__annotations__}
+TIMING_OPTIONS: Final = {name: EVERY[name] for name in TimingOptions.__annotations__}
+
+
+def flag_of(name: str) -> str:
+    """`--new-tokens`, or `--mixing/--no-mixing`."""
+    flag = EVERY[name].flag if name in EVERY else None
+    return flag or f"--{name.replace('_', '-')}"
+
+
+def read_option(name: str, given: Any) -> Any:
+    """The checked value of one option; None stays None where that is the default.
+
+    Raises:
+        UsageError: the value is invalid.
+    """
+    option = EVERY[name]
+    return None if given is None and option.default is None else option.read(given)
+
+
+def single_share(name: str, given: Any, where: str) -> float:
+    """The checked value of an option that may be a range, where it may not: `where` is for the message.
+
+    Raises:
+        UsageError: it is invalid, or a range.
+    """
+    first, *more = read_option(name, given)
+    if more:
+        raise UsageError(
+            f"--{name} {shown(given)}: a range is of --mode train --on DEVICE; {where} give one, as in 40%"
+        )
+    return float(first)
+
+
+def _are_texts(given: Any) -> bool:
+    """Texts, or an iterator, which is read once only."""
+    if given is None or isinstance(given, str | Iterator):
+        return True
+    return isinstance(given, Collection) and all(isinstance(one, str) for one in given)
+
+
+def _is_text(given: Any) -> bool:
+    return isinstance(given, str)
+
+
+# Arguments of the API that no reader checks: what is expected, and does a value fit?
+_EXPECTED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
+    "settings": ("texts like 'stages.0.depth=4'", _are_texts),
+    "inputs": ("texts like '1x3x224x224'", _are_texts),
+    "build": ("texts like 'depth=12'", _are_texts),
+    "family": ("names of families, as in 'swin'", _are_texts),
+    "vary": (
+        "keys of the spec with their values, as in {'stages.2.depth': [2, 6]}, or texts like 'stages.2.depth=2,6'",
+        lambda given: isinstance(given, Mapping) or _are_texts(given),
+    ),
+    "sort": ("the name of a quantity, as in 'params'", _is_text),
+    "front": ("two quantities, as in 'params,macs'", _is_text),
+    "scheduler": ("an address, as in 'tcp://host:8786'", lambda given: given is None or _is_text(given)),
+    "progress": (
+        "a function of a line of text, as in progress=print", lambda given: given is None or callable(given)
+    ),
+}  # fmt: skip
+
+
+def takes(declared: Any = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """`function(…, **options)` that takes the options `declared`, a TypedDict: in its signature and its docstring.
+
+    Keyword arguments of another type, and unknown ones, are refused.
+    """
+    types: dict[str, Any] = {} if declared is None else declared.__annotations__
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        own = inspect.signature(function).parameters
+        known = {*own, *types} if types else None
+
+        @wraps(function)
+        def checked(*given: P.args, **options: P.kwargs) -> R:
+            for name, value in options.items():
+                if known is not None and name not in known:
+                    raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}")
+                what, fits = _EXPECTED.get(name, ("", None))
+                if fits is not None and not fits(value):
+                    raise UsageError(f"{name}: expected {what}, got {shown(value)}")
+            return function(*given, **options)
+
+        if types:
+            named = [one for one in own.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+            named += [
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=one.__metadata__[0].default,
+                    annotation=one.__origin__,
+                )
+                for name, one in types.items()
+            ]
+            vars(checked)["__signature__"] = inspect.signature(function).replace(parameters=named)
+            texts = (
+                f"        {name}: {one.__metadata__[0].help} {one.__metadata__[0].python}".rstrip()
+                for name, one in types.items()
+            )
+            checked.__doc__ = re.sub(r" +\*\*options: .*", lambda _: "\n".join(texts), function.__doc__ or "")
+        return checked
+
+    return decorated

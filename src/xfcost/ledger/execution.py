@@ -1,0 +1,25 @@
+"""How a model is run: words for its mode, its attention, the logits that are computed, what is recomputed."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+# How attention is run: `eager` keeps the matrix of scores, `fused` is one kernel that doesn't. Same MACs.
+Execution = Literal["eager", "fused"]
+
+# What is run: all N tokens at once (`forward`; `prefill`, which fills the cache); a decode step, the N-th token, with
+# all others cached (`decode`); a prefill and then decode steps (`generate`); a training step (`train`).
+Mode = Literal["forward", "prefill", "decode", "generate", "train"]
+# Modes that are one pass.
+ONE_PASS: Final[tuple[Mode, ...]] = ("forward", "prefill", "decode")
+
+# Positions whose logits a language model computes: all, or only the last, which predicts the next token.
+Logits = Literal["all", "last"]
+
+# What is recomputed in the backward pass: nothing, attention matrices, or all of a block but its input.
+Checkpoint = Literal["none", "selective", "full"]
+CHECKPOINTS: Final = get_args(Checkpoint)
+
+# Numbers above these are typing errors: no run has so many samples or devices.
+MOST_BATCH: Final = 2**24
+MOST_DEVICES: Final = 10**8
