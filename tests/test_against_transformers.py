@@ -1,54 +1,39 @@
-"""Our modules beside somebody else's code: parameters to the unit, MACs, and outputs with the same weights.
-
-transformers' models run eager, for its default attention is one that counters miss.
-"""
+"""ViT, Swin and GPT-2 against transformers: parameters to the unit, MACs, and outputs with the same weights."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch import nn
 
-from specs import architecture_of
-from strategies import placed
-from xfcost.counting.forward import count
-from xfcost.spec.architecture import Architecture
-from xfcost.torch_models.build import BuiltModel, build
-
-logging.getLogger("transformers").setLevel(logging.ERROR)
-transformers = pytest.importorskip("transformers")
-
-CLASSES, EPS = 7, 1e-5  # the norm's epsilon costs nothing; ours is PyTorch's own
-
-
-def theirs_of(config: type, model: type, **settings: Any) -> nn.Module:
-    """One of transformers' models in evaluation mode, on the current device."""
-    return model(config(**settings, attn_implementation="eager")).eval().requires_grad_(requires_grad=False)
+from transformers_models import (
+    CLASSES,
+    EPS,
+    compare,
+    copy_block,
+    ours_of,
+    put,
+    same_totals,
+    take,
+    theirs_of,
+    weights_of,
+)
 
 
 def theirs_vit(**settings: Any) -> nn.Module:
     settings = {"layer_norm_eps": EPS, "num_labels": CLASSES} | settings
-    return theirs_of(transformers.ViTConfig, transformers.ViTForImageClassification, **settings)
+    return theirs_of("ViTForImageClassification", **settings)
 
 
 def theirs_swin(**settings: Any) -> nn.Module:
     settings = {"layer_norm_eps": EPS, "num_labels": CLASSES} | settings
-    return theirs_of(transformers.SwinConfig, transformers.SwinForImageClassification, **settings)
+    return theirs_of("SwinForImageClassification", **settings)
 
 
 def theirs_gpt2(**settings: Any) -> nn.Module:
-    return theirs_of(transformers.GPT2Config, transformers.GPT2LMHeadModel, **settings)
-
-
-def ours_of(data: dict[str, Any], folder: Path, **run: Any) -> tuple[Architecture, BuiltModel]:
-    architecture = placed(data, folder, **run)
-    return architecture, build(architecture, "cpu")
+    return theirs_of("GPT2LMHeadModel", **settings)
 
 
 def vit_spec(size: tuple[int, int] = (32, 32), patch: int = 8) -> dict[str, Any]:
@@ -87,60 +72,6 @@ def gpt2_spec(length: int) -> dict[str, Any]:
     }
 
 
-# Where a tensor of ours stands in their models; `|` joins the parts of a fused projection.
-BLOCK = {
-    "norm": {"vit": "layernorm_before", "swin": "layernorm_before", "gpt2": "ln_1"},
-    "norm2": {"vit": "layernorm_after", "swin": "layernorm_after", "gpt2": "ln_2"},
-    "out": {"vit": "attention.o_proj", "swin": "attention.o_proj", "gpt2": "attn.c_proj"},
-    "fc1": {"vit": "mlp.fc1", "swin": "mlp.fc1", "gpt2": "mlp.c_fc"},
-    "fc2": {"vit": "mlp.fc2", "swin": "mlp.fc2", "gpt2": "mlp.c_proj"},
-}
-
-
-def copy_block(family: str, block: Any, weights: dict[str, Tensor], prefix: str) -> None:
-    """Their block's weights into ours: a mixer and an MLP, each after its norm."""
-    mixer, mlp = block
-
-    def put(module: nn.Module, *names: str) -> None:
-        for kind in ("weight", "bias"):
-            whole = torch.cat([take(weights, f"{prefix}{name}.{kind}") for name in names])
-            turned = family == "gpt2" and whole.ndim == 2 and "norm" not in names[0]
-            getattr(module, kind).copy_(whole.T if turned else whole)
-
-    put(mixer.residual_norm, BLOCK["norm"][family])
-    put(mlp.residual_norm, BLOCK["norm2"][family])
-    projections = ["attn.c_attn"] if family == "gpt2" else [f"attention.{letter}_proj" for letter in "qkv"]
-    put(mixer.inner.qkv, *projections)
-    put(mixer.inner.out, BLOCK["out"][family])
-    put(mlp.inner.fc1, BLOCK["fc1"][family])
-    put(mlp.inner.fc2, BLOCK["fc2"][family])
-    if family == "swin":
-        table = take(weights, f"{prefix}attention.relative_position_bias.relative_position_bias_table")
-        mixer.inner.relative_bias.weight.copy_(table)
-
-
-def take(weights: dict[str, Tensor], name: str) -> Tensor:
-    """Out of `weights`, so that what is left over at the end was forgotten."""
-    return weights.pop(name)
-
-
-def put(module: nn.Module, weights: dict[str, Tensor], name: str) -> None:
-    for kind, parameter in module.named_parameters(recurse=False):
-        parameter.copy_(take(weights, f"{name}.{kind}"))
-
-
-def scrambled(model: nn.Module) -> nn.Module:
-    """Noise in place of every parameter, so that no zero or one of an initialisation hides a wrong place."""
-    noise = torch.Generator().manual_seed(0)
-    for parameter in model.parameters():
-        parameter.copy_(torch.randn(parameter.shape, generator=noise) * 0.3 + (parameter.ndim == 1))
-    return model
-
-
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    return dict(model.named_parameters())
-
-
 def copied_vit(theirs: nn.Module, ours: Any) -> None:
     weights, stream = weights_of(theirs), ours.streams[0]
     patch, token, position = stream.embed
@@ -177,20 +108,6 @@ def copied_gpt2(theirs: nn.Module, ours: Any) -> None:
         copy_block("gpt2", block, weights, f"transformer.h.{number}.")
     put(ours.head.norm, weights, "transformer.ln_f")
     assert not weights
-
-
-def compare(theirs: nn.Module, ours: tuple[Architecture, BuiltModel], copied: Any, *, tolerance: float) -> None:
-    """Parameters and MACs of both, and their outputs with the same weights on the same input."""
-    architecture, live = ours
-    totals = count(architecture).totals()
-    theirs = scrambled(theirs.double())
-    copied(theirs, live.model)
-    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-    with torch.no_grad():
-        with FlopCounterMode(display=False) as counter:
-            answer = theirs(*live.inputs).logits
-        torch.testing.assert_close(live.model(*live.inputs), answer, rtol=tolerance, atol=tolerance)
-    assert 2 * totals["macs"] == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
@@ -288,19 +205,6 @@ PRESETS: dict[str, tuple[Any, ...]] = {
     "gpt2-large": (gpt2, 1280, 36, 20),
     "gpt2-xl": (gpt2, 1600, 48, 25),
 }
-
-
-def same_totals(preset: str, make: Callable[[], nn.Module], *, masked: bool = False, **run: Any) -> None:
-    """A preset has the parameters, and on the same input the MACs, of a model that `make` makes on `meta`."""
-    architecture = architecture_of(preset, **run)
-    totals, inputs = count(architecture).totals(), build(architecture).inputs
-    with torch.device("meta"):
-        theirs = make().eval().requires_grad_(requires_grad=False)
-        mask = {"attention_mask": torch.ones(inputs[0].shape, dtype=torch.long)} if masked else {}
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            theirs(*inputs, **mask)
-    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-    assert 2 * totals["macs"] == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -6,13 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor, nn
 
-from bert import put_layer
 from strategies import exact
-from test_against_transformers import ours_of, put, same_totals, scrambled, take, theirs_of, transformers, weights_of
+from transformers_models import compare, logits, ours_of, put, put_layer, same_totals, take, theirs_of, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.masked_language_model import MaskedLanguageModel
@@ -50,9 +47,9 @@ def test_every_row_is_what_the_trace_sees(next_sentence: bool, batch: int, tmp_p
     exact(reconciled(count(architecture), *live))
 
 
-def copied(weights: dict[str, Tensor], ours: Any) -> None:
+def copied(theirs: nn.Module, ours: Any) -> None:
     """Their weights into ours, every one of them."""
-    stream, head = ours.streams[0], ours.head
+    weights, stream, head = weights_of(theirs), ours.streams[0], ours.head
     _, position, kinds, normed = stream.embed
     ours.shared["embedding"].weight.copy_(take(weights, "bert.embeddings.word_embeddings.weight"))
     position.table.weight.copy_(take(weights, "bert.embeddings.position_embeddings.weight"))
@@ -73,8 +70,7 @@ def copied(weights: dict[str, Tensor], ours: Any) -> None:
 @pytest.mark.parametrize("next_sentence", [False, True])
 def test_both_heads_with_their_weights(next_sentence: bool, attention: str, tmp_path: Path) -> None:
     model = theirs_of(
-        transformers.BertConfig,
-        transformers.BertForPreTraining if next_sentence else transformers.BertForMaskedLM,
+        "BertForPreTraining" if next_sentence else "BertForMaskedLM",
         vocab_size=VOCABULARY,
         max_position_embeddings=16,
         hidden_size=DIM,
@@ -83,20 +79,13 @@ def test_both_heads_with_their_weights(next_sentence: bool, attention: str, tmp_
         intermediate_size=4 * DIM,
         layer_norm_eps=1e-5,
     )
-    model = scrambled(model.double())
-    run = {"batch": 2, "dtype": "float64", "attention": attention}
-    architecture, live = ours_of(spec(next_sentence=next_sentence), tmp_path, **run)
-    copied(weights_of(model), live.model)
-    totals = count(architecture).totals()
-    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
-    with torch.no_grad():
-        with FlopCounterMode(display=False) as counter:
-            answer = model(*live.inputs)
-        ours = live.model(*live.inputs)
-    answers = (answer.prediction_logits, answer.seq_relationship_logits) if next_sentence else (answer.logits,)
-    for one, other in zip(ours if next_sentence else (ours,), answers, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    ours = ours_of(spec(next_sentence=next_sentence), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(model, ours, copied, both_answers if next_sentence else logits, tolerance=1e-6)
+
+
+def both_answers(model: nn.Module, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    answer = model(tokens)
+    return answer.prediction_logits, answer.seq_relationship_logits
 
 
 @pytest.mark.parametrize(
@@ -115,5 +104,4 @@ def test_both_heads_with_their_weights(next_sentence: bool, attention: str, tmp_
 def test_a_preset_has_their_parameters_and_their_macs(preset: str, tokens: int, kind: str) -> None:
     large = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
     sizes = large if "large" in preset else {}
-    model = getattr(transformers, kind)
-    same_totals(preset, lambda: theirs_of(transformers.BertConfig, model, **sizes), tokens=(tokens,))
+    same_totals(preset, lambda: theirs_of(kind, **sizes), tokens=(tokens,))

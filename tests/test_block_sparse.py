@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,22 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bert import put_embeddings, put_layer
+import places
 from growth import orders_at
 from specs import counted
 from strategies import as_yaml
-from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
+from transformers_models import (
+    ours_of,
+    parameters,
+    put,
+    put_embeddings,
+    put_layer,
+    scrambled,
+    theirs_of,
+    transformers,
+    weights_of,
+)
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.block_sparse import BlockSparse
@@ -26,9 +36,7 @@ from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.mechanisms.block_sparse import BlockSparseAttention
 
-
-def at(tokens: int, **more: Any) -> Place:
-    return Place(grid=Grid((tokens,)), dim=8, out_dim=8, **more)
+at = partial(places.at, dim=8)
 
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -123,8 +131,7 @@ def bigbird(folder: Path, length: int, **run: Any) -> tuple[Architecture, BuiltM
 def their_bigbird() -> nn.Module:
     """Training, without dropout: in evaluation theirs draws nothing, and reads the first block r times more."""
     return theirs_of(
-        transformers.BigBirdConfig,
-        transformers.BigBirdModel,
+        "BigBirdModel",
         vocab_size=29,
         hidden_size=12,
         num_hidden_layers=2,
@@ -172,7 +179,7 @@ def test_bigbird_with_their_weights(
         # theirs masks by subtracting 10000
         torch.testing.assert_close(live.model(numbers), answer, rtol=1e-6, atol=1e-6)
     totals = count(architecture).totals()
-    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
+    assert totals["params"] == parameters(theirs)
     # theirs pads before its first layer, so that the MLPs, of 2·4·12·12 MACs a token, work on padding too: in 2 layers
     # and 2 samples. 36 tokens and fewer are full attention, and not padded.
     padding = -length % 4 if length > 36 else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,13 @@ from torch import nn
 
 from refused import refusals
 from specs import counted
-from test_against_transformers import CLASSES, compare, ours_of, put, same_totals, take, theirs_of, weights_of
 from test_pvt import at
+from transformers_models import CLASSES, compare, ours_of, put, same_totals, take, theirs_of, weights_of
 from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv_attention import ConvAttention
 from xfcost.torch_models.modules import MODULES
-
-logging.getLogger("transformers").setLevel(logging.ERROR)
-transformers = pytest.importorskip("transformers")
-
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -132,7 +127,7 @@ def copied_cvt(theirs: nn.Module, ours: Any) -> None:
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 @pytest.mark.parametrize("size", [32, 58])  # 8×8, 4×4, 2×2; 14×14, 7×7, 4×4
 def test_cvt_with_their_weights(size: int, attention: str, tmp_path: Path) -> None:
-    theirs = theirs_of(transformers.CvtConfig, transformers.CvtForImageClassification, **SMALL, num_labels=CLASSES)
+    theirs = theirs_of("CvtForImageClassification", **SMALL, num_labels=CLASSES)
     ours = ours_of(cvt_spec(size), tmp_path, batch=2, dtype="float64", attention=attention)
     compare(theirs, ours, copied_cvt, tolerance=1e-10)
 
@@ -148,5 +143,4 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
-    model, config = transformers.CvtForImageClassification, PRESETS[preset] | {"num_labels": 1000}
-    same_totals(preset, lambda: theirs_of(transformers.CvtConfig, model, **config))
+    same_totals(preset, lambda: theirs_of("CvtForImageClassification", **PRESETS[preset], num_labels=1000))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from typing import Any
 
 import pytest
@@ -14,16 +13,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from cases.base import Case
 from cases.chosen import several
 from specs import architecture_of, counted
-from test_against_transformers import put, weights_of
 from test_every_mechanism import example, make
+from transformers_models import parameters, put, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid, largest_map, map_levels
 from xfcost.mechanisms.deformable import Deformable
 from xfcost.torch_models.build import build
-
-logging.getLogger("transformers").setLevel(logging.ERROR)
 
 PRESET = "deformable-detr-encoder"
 MAPS = ((4, 6), (2, 3))
@@ -128,7 +125,6 @@ def test_sizes_of_the_largest_map() -> None:
 
 
 def theirs(maps: tuple[tuple[int, int], ...], device: str = "cpu", **settings: Any) -> nn.Module:
-    transformers = pytest.importorskip("transformers")
     deformable = transformers.models.deformable_detr.modeling_deformable_detr
     backbone = transformers.ResNetConfig(out_features=["stage4"])
     config = transformers.DeformableDetrConfig(backbone_config=backbone, num_feature_levels=len(maps), **settings)
@@ -152,7 +148,7 @@ def test_parameters_and_macs_are_those_of_transformers(preset: str, levels: int)
     maps = architecture.grid.levels or (architecture.grid.sides,)
     assert len(maps) == levels
     model, ours = theirs(maps, "meta"), count(architecture)
-    assert sum(parameter.numel() for parameter in model.parameters()) == ours.total("params")
+    assert parameters(model) == ours.total("params")
     with FlopCounterMode(display=False) as counter:
         run(model, torch.zeros(1, architecture.grid.total, 256, device="meta"), maps)
     assert counter.get_total_flops() == 2 * (ours.total("macs") or 0)

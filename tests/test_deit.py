@@ -9,7 +9,16 @@ import pytest
 from torch import nn
 
 from strategies import placed
-from test_against_transformers import compare, copy_block, ours_of, put, same_totals, take, theirs_of, weights_of
+from transformers_models import (
+    compare,
+    copy_block,
+    ours_of,
+    put,
+    same_totals,
+    take,
+    theirs_of,
+    weights_of,
+)
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
@@ -21,8 +30,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-
-transformers = pytest.importorskip("transformers")
 
 CLASSES = 7
 BOTH = ["class_token", "distillation_token"]
@@ -41,7 +48,7 @@ def deit_spec(*stem_layers: dict[str, Any], pool: Any = BOTH) -> dict[str, Any]:
 
 def theirs_deit(**settings: Any) -> nn.Module:
     settings = {"layer_norm_eps": 1e-5, "num_labels": CLASSES} | settings
-    return theirs_of(transformers.DeiTConfig, transformers.DeiTForImageClassificationWithTeacher, **settings)
+    return theirs_of("DeiTForImageClassificationWithTeacher", **settings)
 
 
 def copied_deit(theirs: nn.Module, ours: Any) -> None:

@@ -8,21 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from specs import counted
-from test_against_transformers import (
-    ours_of,
-    put,
-    same_totals,
-    scrambled,
-    take,
-    theirs_gpt2,
-    theirs_of,
-    transformers,
-    weights_of,
-)
-from xfcost.counting.forward import count
+from test_against_transformers import theirs_gpt2
+from transformers_models import compare, ours_of, parameters, put, same_totals, take, theirs_of, weights_of
 
 # Brown et al. 2020, Table D.1: parameters in millions; Table 2.1: layers, width, heads (XL's as its width has them)
 SIZES = {
@@ -49,7 +38,7 @@ def test_table_d_1_within_four_thousandths(preset: str) -> None:
     assert params(preset) == pytest.approx(printed * 1e6, rel=4e-3)
     with torch.device("meta"):
         model = theirs_gpt2(n_embd=dim, n_layer=layers, n_head=heads, n_positions=2048)
-    assert params(preset) == sum(parameter.numel() for parameter in model.parameters())
+    assert params(preset) == parameters(model)
 
 
 def test_the_two_rows_of_table_2_1_that_do_not_add_up() -> None:
@@ -73,7 +62,8 @@ def gpt1_spec(length: int, *, head: bool) -> dict[str, Any]:
     } | ({"head": {"kind": "language_model", "norm": "none", "share": "embedding"}} if head else {})
 
 
-def copied(weights: dict[str, torch.Tensor], ours: Any) -> None:
+def copied(theirs: nn.Module, ours: Any) -> None:
+    weights = {name.removeprefix("transformer."): weight for name, weight in weights_of(theirs).items()}
     stream = ours.streams[0]
     ours.shared["embedding"].weight.copy_(take(weights, "tokens_embed.weight"))
     stream.embed[1].table.weight.copy_(take(weights, "positions_embed.weight"))
@@ -95,27 +85,17 @@ def copied(weights: dict[str, torch.Tensor], ours: Any) -> None:
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 @pytest.mark.parametrize(("length", "head"), [(1, True), (11, True), (16, False)])
 def test_gpt1_with_their_weights(length: int, head: bool, attention: str, tmp_path: Path) -> None:
-    model: nn.Module = theirs_of(
-        transformers.OpenAIGPTConfig,
-        transformers.OpenAIGPTLMHeadModel if head else transformers.OpenAIGPTModel,
+    model = theirs_of(
+        "OpenAIGPTLMHeadModel" if head else "OpenAIGPTModel",
         vocab_size=29,
         n_positions=16,
         n_embd=12,
         n_layer=2,
         n_head=3,
     )
-    model = scrambled(model.double())
-    run = {"batch": 2, "dtype": "float64", "attention": attention}
-    architecture, live = ours_of(gpt1_spec(length, head=head), tmp_path, **run)
-    copied({name.removeprefix("transformer."): weight for name, weight in weights_of(model).items()}, live.model)
-    totals = count(architecture).totals()
-    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
-    with torch.no_grad():
-        with FlopCounterMode(display=False) as counter:
-            answer = model(*live.inputs)[0]
-        torch.testing.assert_close(live.model(*live.inputs), answer, rtol=1e-10, atol=1e-10)
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    ours = ours_of(gpt1_spec(length, head=head), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(model, ours, copied, lambda model, *inputs: model(*inputs)[0], tolerance=1e-10)
 
 
 def test_gpt1_at_full_size() -> None:
-    same_totals("gpt1", lambda: theirs_of(transformers.OpenAIGPTConfig, transformers.OpenAIGPTLMHeadModel))
+    same_totals("gpt1", lambda: theirs_of("OpenAIGPTLMHeadModel"))

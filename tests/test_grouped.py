@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 import torch
 
+import places
 from refused import refusals
 from strategies import counted_spec
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.position_buckets import Buckets
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared.positions import Rotary, alibi, bucket_rows
 
-
-def at(tokens: int, dim: int = 8, **more: Any) -> Place:
-    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, **more)
+at = partial(places.at, dim=8)
 
 
 def rows(component: Mixer, spot: Place) -> dict[str, Any]:

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from specs import counted
-from test_against_transformers import ours_of, put, scrambled, take, theirs_of, weights_of
+from transformers_models import ours_of, parameters, put, scrambled, take, theirs_of, weights_of
 from whole_probe import probe
 from xfcost.counting.forward import count
-
-transformers = pytest.importorskip("transformers")
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 COLOURS, WIDTH, LAYERS = 11, 12, 2
 
@@ -45,7 +43,7 @@ def igpt_spec(length: int) -> dict[str, Any]:
 
 def theirs_igpt(**settings: Any) -> nn.Module:
     """Their vocabulary has one entry more: the start of the sequence is a token."""
-    return theirs_of(transformers.ImageGPTConfig, transformers.ImageGPTForCausalImageModeling, **settings)
+    return theirs_of("ImageGPTForCausalImageModeling", **settings)
 
 
 def copied_igpt(theirs: nn.Module, ours: Any) -> None:
@@ -89,7 +87,7 @@ def test_a_small_igpt_with_their_weights(length: int, attention: str, tmp_path: 
             module.eps = 1e-5  # theirs; it costs nothing
     totals = count(architecture).totals()
     # GPT-2's biases: 3d of Q, K, V, d behind them, 4d and d of the MLP
-    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters()) - LAYERS * 9 * WIDTH
+    assert totals["params"] == parameters(theirs) - LAYERS * 9 * WIDTH
     (colours,) = live.inputs
     start = torch.full((2, 1), COLOURS)
     with torch.no_grad():
@@ -108,7 +106,7 @@ def test_a_preset_has_their_parameters_but_for_the_biases(preset: str) -> None:
     with torch.device("meta"):
         theirs = theirs_igpt(n_embd=width, n_layer=layers, n_head=heads)
     ours = counted(preset).total("params")
-    assert ours == sum(parameter.numel() for parameter in theirs.parameters()) - layers * 9 * width
+    assert ours == parameters(theirs) - layers * 9 * width
 
 
 def test_no_pixel_is_read_before_its_turn(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hugging_face import CONFIGS, ours, parameters, theirs
+from hugging_face import CONFIGS, ours, theirs
+from transformers_models import parameters
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.json"))
 

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields
 
-from hugging_face import ours, parameters, placed, theirs, write
-from test_against_transformers import transformers
+from hugging_face import ours, placed, theirs, write
 from test_import_tiny import TINY
+from transformers_models import parameters, transformers
 from xfcost.importing.common import COST_FREE, SUPPORTED_VALUES
 from xfcost.importing.families import FAMILIES, family_of
 from xfcost.ledger.errors import SpecError

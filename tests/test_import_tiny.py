@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from hugging_face import ours, parameters, placed, theirs, write
+from hugging_face import ours, placed, theirs, write
 from strategies import exact
+from transformers_models import parameters
 from xfcost.counting.forward import count
 from xfcost.importing.families import FAMILIES, family_of
 from xfcost.spec.run import Run

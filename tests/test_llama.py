@@ -8,11 +8,20 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from bert import put_joined
 from specs import counted
-from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
+from transformers_models import (
+    alike,
+    logits_uncached,
+    ours_of,
+    parameters,
+    put,
+    put_joined,
+    scrambled,
+    take,
+    theirs_of,
+    weights_of,
+)
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel
@@ -48,8 +57,7 @@ def theirs(family: str, **settings: Any) -> nn.Module:
         "bos_token_id": 0,
         "eos_token_id": 0,
     }
-    config, model = getattr(transformers, f"{family}Config"), getattr(transformers, f"{family}ForCausalLM")
-    return theirs_of(config, model, **(small | settings))
+    return theirs_of(f"{family}ForCausalLM", **(small | settings))
 
 
 def copied(model: nn.Module, ours: Any, *, tied: bool) -> None:
@@ -74,17 +82,9 @@ def copied(model: nn.Module, ours: Any, *, tied: bool) -> None:
 
 def compare(model: nn.Module, ours: tuple[Architecture, BuiltModel], *, tied: bool = False, dense: bool = True) -> None:
     """Parameters, outputs with the same weights, and (where both run the dense product) MACs."""
-    architecture, live = ours
-    totals = count(architecture).totals()
     model = scrambled(model.double())
-    copied(model, live.model, tied=tied)
-    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
-    with torch.no_grad():
-        with FlopCounterMode(display=False) as counter:
-            answer = model(*live.inputs, use_cache=False).logits
-        torch.testing.assert_close(live.model(*live.inputs), answer, rtol=1e-5, atol=1e-5)  # float32 norms and softmax
-    if dense:
-        assert 2 * totals["macs"] == counter.get_total_flops()
+    copied(model, ours[1].model, tied=tied)
+    alike(model, ours, logits_uncached, tolerance=1e-5, macs=dense)  # norms and softmax in float32
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
@@ -153,7 +153,7 @@ def test_a_preset_has_their_parameters(preset: str) -> None:
             tie_word_embeddings=bool(tied),
         )
     ledger = counted(preset)
-    assert ledger.total("params") == sum(parameter.numel() for parameter in model.parameters())
+    assert ledger.total("params") == parameters(model)
 
 
 def test_rope_binds_no_weights_to_the_length() -> None:

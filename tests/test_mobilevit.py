@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from places import at
 from specs import counted
 from strategies import counted_spec, placed
-from test_against_transformers import put, same_totals, scrambled, take, theirs_of, weights_of
-from xfcost.formulas.component import Place, Residual
+from transformers_models import put, same_totals, scrambled, take, theirs_of, weights_of
+from xfcost.formulas.component import Residual
 from xfcost.layers.dense import Dense
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
@@ -20,21 +21,14 @@ from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.mechanisms.unfolded import Unfolded
 from xfcost.torch_models.build import Model, build
 
-transformers = pytest.importorskip("transformers")
-
-
-def spot(*sides: int, dim: int = 6, out_dim: int | None = None, special: int = 0) -> Place:
-    return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim)
-
-
 # Inverted residuals ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_inverted_residual_refuses() -> None:
     with pytest.raises(ComponentError, match=r"1\.1·6 is not a whole width"):
-        InvertedResidual(ratio=1.1).check(spot(4, 4))
+        InvertedResidual(ratio=1.1).check(at(4, 4))
     with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
-        InvertedResidual().check(spot(4, 4, special=1))
+        InvertedResidual().check(at(4, 4, special=1))
 
 
 # Unfolded attention ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -44,12 +38,12 @@ def test_unfolded_attention_refuses() -> None:
     with pytest.raises(
         ComponentError, match=r"2 does not divide the grid 7×8; expected sides that are multiples"
     ) as refused:
-        Unfolded(heads=2).check(spot(7, 8))
+        Unfolded(heads=2).check(at(7, 8))
     assert refused.value.field == "patch"
     with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
-        Unfolded(heads=2).check(spot(4, 4, special=1))
+        Unfolded(heads=2).check(at(4, 4, special=1))
     with pytest.raises(ComponentError, match="has no causal form"):
-        Unfolded(heads=2, causal=True).check(spot(4, 4))
+        Unfolded(heads=2, causal=True).check(at(4, 4))
     with pytest.raises(SpecError, match=r"mobilevit-s.*stages\[7\].block\[0\].patch: 2 does not divide the grid 7×7"):
         counted("mobilevit-s", size=(224, 224))
 
@@ -87,13 +81,13 @@ def test_what_can_not_stand_beside_is_refused(tmp_path: Path) -> None:
 
 def test_a_dense_layer_widens_where_nothing_is_added() -> None:
     wide = Dense(norm="batch_norm", act="silu", bias=False, residual="none")
-    rows = {row.path: row for row in wide.operations(spot(5, dim=3, out_dim=7))}
+    rows = {row.path: row for row in wide.operations(at(5, dim=3, out_dim=7))}
     assert (rows["linear"].macs, rows["linear"].params) == (105, 21)
     assert (rows["norm"].params, rows["norm"].flops, rows["act"].flops) == (14, 70, 140)
-    assert wide.out(spot(5, dim=3, out_dim=7)) == (Grid((5,)), 7)
+    assert wide.out(at(5, dim=3, out_dim=7)) == (Grid((5,)), 7)
     assert not Dense(residual=Residual()).widens
     with pytest.raises(ComponentError, match="a group norm mixes all tokens") as refused:
-        Dense(norm="group_norm").check(spot(5))
+        Dense(norm="group_norm").check(at(5))
     assert refused.value.field == "norm"
 
 
@@ -141,8 +135,7 @@ SIZES = {
 
 def theirs(necks: tuple[int, ...], widths: tuple[int, ...], ratio: int, classes: int = 1000) -> nn.Module:
     return theirs_of(
-        transformers.MobileViTConfig,
-        transformers.MobileViTForImageClassification,
+        "MobileViTForImageClassification",
         neck_hidden_sizes=list(necks),
         hidden_sizes=list(widths),
         expand_ratio=float(ratio),

@@ -14,9 +14,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bert import put_joined
 from specs import counted
-from test_against_transformers import ours_of, put, scrambled, take, transformers, weights_of
+from transformers_models import alike, ours_of, parameters, put, put_joined, scrambled, take, theirs_of, weights_of
 from xfcost.api import analyze
 from xfcost.counting.forward import count
 from xfcost.mechanisms.mla import Mla
@@ -40,11 +39,7 @@ SMALL = {
 
 def theirs(family: str, head: str = "ForCausalLM", **settings: Any) -> nn.Module:
     """One of transformers' models, its attention and its experts eager, on the current device."""
-    config, model = getattr(transformers, f"{family}Config"), getattr(transformers, f"{family}{head}")
-    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
-    made = model(config(**settings, **eager)).eval().requires_grad_(requires_grad=False)
-    assert isinstance(made, nn.Module)
-    return made
+    return theirs_of(f"{family}{head}", **settings, experts_implementation="eager")
 
 
 def decoder(mixer: dict[str, Any], blocks: list[list[dict[str, Any]]], folder: Path, length: int = 11) -> Any:
@@ -75,16 +70,10 @@ def put_experts(moe: Any, weights: dict[str, torch.Tensor], layer: str) -> None:
     moe.experts.down.weight.copy_(take(weights, f"{layer}experts.down_proj"))
 
 
-def compare(model: nn.Module, ours: Any, *inputs: torch.Tensor, **more: Any) -> None:
+def compare(model: nn.Module, ours: Any, **more: Any) -> None:
     """Parameters, MACs, and outputs with the same weights."""
-    architecture, live = ours
-    totals = count(architecture).totals()
-    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
-    with torch.no_grad():
-        with FlopCounterMode(display=False) as counter:
-            answer = model(*(inputs or live.inputs), use_cache=False, **more).logits
-        torch.testing.assert_close(live.model(*live.inputs), answer, rtol=1e-5, atol=1e-5)  # float32 norms and routers
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    # norms and routers are in float32
+    alike(model, ours, lambda model, *inputs: model(*inputs, use_cache=False, **more).logits, tolerance=1e-5)
 
 
 @pytest.mark.parametrize(("experts", "active", "kv_heads"), [(8, 2, 2), (5, 3, 4), (3, 1, 1)])
@@ -291,7 +280,7 @@ def test_switch_with_their_weights(capacity: float | None, slots: int, tmp_path:
     architecture, live = ours_of(switch_spec({"capacity": capacity}), tmp_path, batch=2, dtype="float64")
     copied_switch(weights_of(model), live.model)
     totals = count(architecture).totals()
-    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
+    assert totals["params"] == parameters(model)
     source, target = live.inputs
     with torch.no_grad():
         with FlopCounterMode(display=False) as counter:
@@ -356,7 +345,7 @@ SIZES: list[tuple[str, str, str, dict[str, Any]]] = [
 def test_params_of_every_size(name: str, family: str, head: str, settings: dict[str, Any]) -> None:
     with torch.device("meta"):
         model = theirs(family, head, **settings)
-    assert counted(name).total("params") == sum(parameter.numel() for parameter in model.parameters())
+    assert counted(name).total("params") == parameters(model)
 
 
 def test_the_router_s_bias_of_deepseek_v3_is_a_buffer_of_theirs_too() -> None:

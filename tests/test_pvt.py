@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +10,30 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bert import put_joined
 from cases.base import Case
 from compared import given, referred
+from places import at
 from references.local import windows
 from refused import refusals
 from specs import architecture_of, counted
-from test_against_transformers import CLASSES, EPS, compare, ours_of, put, same_totals, take, theirs_of, weights_of
+from transformers_models import (
+    CLASSES,
+    EPS,
+    compare,
+    ours_of,
+    put,
+    put_joined,
+    same_totals,
+    take,
+    theirs_of,
+    weights_of,
+)
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
-
-logging.getLogger("transformers").setLevel(logging.ERROR)
-transformers = pytest.importorskip("transformers")
-
-
-def at(*sides: int, special: int = 0, dim: int = 6, fused: bool = False) -> Place:
-    return Place(grid=Grid(sides, special), dim=dim, out_dim=dim, fused=fused)
 
 
 def rows(component: SpatialReduction, spot: Place) -> dict[str, Operation]:
@@ -209,8 +211,7 @@ def copied_pvt(theirs: nn.Module, ours: Any) -> None:
 )
 def test_pvt_with_their_weights(size: int, reductions: list[int], attention: str, tmp_path: Path) -> None:
     theirs = theirs_of(
-        transformers.PvtConfig,
-        transformers.PvtForImageClassification,
+        "PvtForImageClassification",
         **SMALL,
         image_size=size,
         sequence_reduction_ratios=reductions,
@@ -222,7 +223,7 @@ def test_pvt_with_their_weights(size: int, reductions: list[int], attention: str
 
 
 def pvt(*depths: int) -> nn.Module:
-    return theirs_of(transformers.PvtConfig, transformers.PvtForImageClassification, depths=depths)
+    return theirs_of("PvtForImageClassification", depths=depths)
 
 
 PRESETS = {

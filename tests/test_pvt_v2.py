@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,11 @@ import pytest
 from torch import nn
 
 from specs import counted
-from test_against_transformers import CLASSES, EPS, compare, ours_of, put, same_totals, theirs_of, weights_of
 from test_pvt import SMALL, at, put_attention
+from transformers_models import CLASSES, EPS, compare, ours_of, put, same_totals, theirs_of, weights_of
 from xfcost.ledger.errors import ComponentError
 from xfcost.mechanisms.conv_mlp import ConvMlp
 from xfcost.mechanisms.depthwise_conv import DepthwiseConv
-
-logging.getLogger("transformers").setLevel(logging.ERROR)
-transformers = pytest.importorskip("transformers")
-
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -93,8 +88,7 @@ def copied_pvt_v2(theirs: nn.Module, ours: Any) -> None:
 )
 def test_pvt_v2_with_their_weights(size: int, reductions: list[int] | None, attention: str, tmp_path: Path) -> None:
     theirs = theirs_of(
-        transformers.PvtV2Config,
-        transformers.PvtV2ForImageClassification,
+        "PvtV2ForImageClassification",
         **SMALL,
         image_size=size,
         sr_ratios=reductions or [1] * 4,
@@ -108,8 +102,7 @@ def test_pvt_v2_with_their_weights(size: int, reductions: list[int] | None, atte
 
 def pvt_v2(dims: list[int], ratios: list[int], depths: list[int], *, linear: bool = False) -> nn.Module:
     return theirs_of(
-        transformers.PvtV2Config,
-        transformers.PvtV2ForImageClassification,
+        "PvtV2ForImageClassification",
         hidden_sizes=dims,
         mlp_ratios=ratios,
         depths=depths,

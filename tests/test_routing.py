@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+import places
 from specs import counted
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
@@ -19,9 +21,7 @@ from xfcost.mechanisms.routing import Routing
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.routing import DECAY, RoutingAttention
 
-
-def at(n: int, dim: int = 8, **more: Any) -> Place:
-    return Place(grid=Grid((n,)), dim=dim, out_dim=dim, **more)
+at = partial(places.at, dim=8)
 
 
 def rows(component: Routing, spot: Place) -> dict[str, Operation]:

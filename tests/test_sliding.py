@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +11,27 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bert import put_embeddings, put_joined, put_layer
+import places
 from refused import refusals
 from specs import architecture_of, counted
-from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
+from transformers_models import (
+    ours_of,
+    put,
+    put_embeddings,
+    put_joined,
+    put_layer,
+    scrambled,
+    theirs_of,
+    transformers,
+    weights_of,
+)
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel
 
-
-def at(tokens: int, dim: int = 8, **more: Any) -> Place:
-    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, **more)
+at = partial(places.at, dim=8)
 
 
 # What it refuses and tells ───────────────────────────────────────────────────────────────────────────────────────────
@@ -83,8 +90,7 @@ def longformer(folder: Path, length: int, global_tokens: int, **run: Any) -> tup
 
 def their_longformer() -> nn.Module:
     return theirs_of(
-        transformers.LongformerConfig,
-        transformers.LongformerModel,
+        "LongformerModel",
         vocab_size=29,
         hidden_size=12,
         num_hidden_layers=2,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from specs import architecture_of, counted
-from test_against_transformers import CLASSES, EPS, compare, ours_of, put, take, theirs_of
+from transformers_models import CLASSES, EPS, compare, ours_of, parameters, put, take, theirs_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.patch_merging import PatchMerging
@@ -21,8 +21,6 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.window import Window
 from xfcost.torch_models.shared.leaves import Fused
 from xfcost.torch_models.tracing.trace import trace
-
-transformers = pytest.importorskip("transformers")
 
 V2 = {"score": "cosine", "bias": "log_cpb", "key_bias": False}
 
@@ -109,7 +107,7 @@ def v2_spec(size: int | list[int], window: int, depths: tuple[int, ...] = (2, 4,
 
 def theirs_v2(**settings: Any) -> nn.Module:
     settings = {"layer_norm_eps": EPS, "num_labels": CLASSES} | settings
-    return theirs_of(transformers.Swinv2Config, transformers.Swinv2ForImageClassification, **settings)
+    return theirs_of("Swinv2ForImageClassification", **settings)
 
 
 def copied_v2(theirs: nn.Module, ours: Any) -> None:
@@ -207,7 +205,7 @@ def test_a_preset_has_their_parameters_macs_and_attention_entries(preset):
             theirs(torch.zeros(1, 3, int(size), int(size)), output_attentions=True)
     # theirs knows no norms on the main branch: 18 and 42 blocks of the third stage have 3 and 7, of width 4·dim
     norms = depths[2] // 6 * 2 * 4 * dim if letter in "hg" else 0
-    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters()) + norms
+    assert totals["params"] == parameters(theirs) + norms
     assert 2 * totals["macs"] == counter.get_total_flops()
     assert totals["attention_entries"] == sum(kept)
     assert len(kept) == sum(depths)

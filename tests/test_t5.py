@@ -10,9 +10,17 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from bert import put_joined
 from specs import architecture_of, counted
-from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
+from transformers_models import (
+    ours_of,
+    parameters,
+    put,
+    put_joined,
+    scrambled,
+    take,
+    theirs_of,
+    weights_of,
+)
 from xfcost.counting.forward import count
 from xfcost.torch_models.build import build
 
@@ -44,7 +52,7 @@ def spec(*, gated: bool, **head: str) -> dict[str, Any]:
 
 
 def theirs(**settings: Any) -> Any:
-    return theirs_of(transformers.T5Config, transformers.T5ForConditionalGeneration, **settings)
+    return theirs_of("T5ForConditionalGeneration", **settings)
 
 
 def copied(weights: dict[str, Tensor], ours: Any, *, gated: bool) -> None:
@@ -111,7 +119,7 @@ def test_t5_with_their_weights(gated: bool, tokens: tuple[int, int], attention: 
     model = scrambled(model.double())
     copied(weights_of(model), live.model, gated=gated)
     totals = count(architecture).totals()
-    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
+    assert totals["params"] == parameters(model)
     source, target = live.inputs
     with torch.no_grad():
         with FlopCounterMode(display=False) as counter:
@@ -162,7 +170,7 @@ def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
             num_layers=layers,
             feed_forward_proj="gated-gelu" if "v1.1" in preset else "relu",
         )
-        assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
+        assert totals["params"] == parameters(model)
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             model(input_ids=source, decoder_input_ids=target, use_cache=False)
     assert 2 * totals["macs"] == counter.get_total_flops()

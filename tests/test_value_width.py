@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
+import places
 from xfcost.api import analyze
 from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.errors import ComponentError
@@ -13,9 +15,7 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
 
-
-def at(tokens: int, dim: int = 12, **more: Any) -> Place:
-    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, **more)
+at = partial(places.at, dim=12)
 
 
 def rows(component: Mixer, spot: Place) -> dict[str, Any]:
