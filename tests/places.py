@@ -14,11 +14,10 @@ def at(*sides: int, special: int = 0, dim: int = 6, out_dim: int | None = None, 
     return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim, **more)
 
 
-def rows_at(component: Component, place: Place) -> dict[str, Operation]:
+def rows_of(component: Component, place: Place) -> dict[str, Operation]:
     """Its rows by their paths."""
     return {row.path: row for row in component.operations(place)}
 
 
-def figure(component: Component, place: Place, quantity: str, *paths: str) -> int:
-    """A quantity of the rows at these paths."""
-    return sum(getattr(row, quantity) for row in component.operations(place) if row.path in paths)
+def total(component: Component, place: Place, quantity: str) -> int:
+    return sum(getattr(row, quantity) for row in component.operations(place))

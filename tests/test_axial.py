@@ -12,6 +12,7 @@ import places
 import xfcost
 from cases.base import DIM, VOLUME, Case
 from compared import given, referred
+from places import total
 from refused import refusals
 from strategies import exact, place_for
 from test_every_mechanism import example, joined, make
@@ -30,10 +31,6 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
 at = partial(places.at, dim=DIM)
-
-
-def total(component: Axial, spot: Place, quantity: str) -> int:
-    return sum(getattr(row, quantity) for row in component.operations(spot))
 
 
 # Lines -------------------------------------------------------------------------------------------------------------

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from places import at
-from xfcost.formulas.component import Mixer, Place
+from places import at, rows_of
+from xfcost.formulas.component import Place
 from xfcost.formulas.receptive_field import pairs_of_one_kernel, pairs_of_two_kernels, tokens_read
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.bottleneck import Bottleneck
 from xfcost.mechanisms.local_attention import LocalAttention
-
-
-def by_name(component: Mixer, place: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(place)}
-
 
 # Strides and widths ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_first_version_strides_on_the_first_convolution():
     place = at(56, 56, dim=256, out_dim=512)
-    later, first = (by_name(Bottleneck(width=128, stride=2, stride_on=on), place) for on in ("3x3", "1x1"))
+    later, first = (rows_of(Bottleneck(width=128, stride=2, stride_on=on), place) for on in ("3x3", "1x1"))
     assert first["conv1"].macs == later["conv1"].macs // 4 == 784 * 256 * 128
     assert all(first[name].macs == row.macs for name, row in later.items() if name != "conv1")
     assert [row.params for row in first.values()] == [row.params for row in later.values()]

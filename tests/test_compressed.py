@@ -5,19 +5,12 @@ from __future__ import annotations
 import torch
 
 from cases.base import Case
-from places import at
+from places import at, total
 from refused import refusals
 from strategies import place_for
 from test_every_mechanism import example, make
-from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.compressed import Compressed
-from xfcost.mechanisms.full import Full
-
-
-def total(component: Compressed | Full, spot: Place, quantity: str) -> int:
-    return sum(getattr(row, quantity) for row in component.operations(spot))
-
 
 # Blocks ------------------------------------------------------------------------------------------------------------
 

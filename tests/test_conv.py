@@ -10,23 +10,18 @@ from torch import nn
 
 from cases.base import Case
 from compared import given, referred
-from places import at
+from places import at, rows_of
 from specs import architecture_of
 from strategies import counted_spec
 from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.bytenet import ByteNet
 from xfcost.mechanisms.conv import Conv
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
-
-
-def rows_of(component: Conv | ByteNet, where: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(where)}
 
 
 def test_a_causal_one_writes_its_zeros() -> None:

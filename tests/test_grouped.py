@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import places
+from places import rows_of
 from refused import refusals
 from strategies import counted_spec
-from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.position_buckets import Buckets
 from xfcost.ledger.errors import ComponentError
 from xfcost.mechanisms.full import Full
@@ -23,15 +23,11 @@ from xfcost.torch_models.shared.positions import Rotary, alibi, bucket_rows
 at = partial(places.at, dim=8)
 
 
-def rows(component: Mixer, spot: Place) -> dict[str, Any]:
-    return {row.path: row for row in component.operations(spot)}
-
-
 # Groups ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_shared_head_of_keys_is_read_once_from_main_memory() -> None:
-    alone, shared = (rows(Full(heads=4, kv_heads=few), at(10))["scores"].core for few in (4, 2))
+    alone, shared = (rows_of(Full(heads=4, kv_heads=few), at(10))["scores"].core for few in (4, 2))
     # 4 cores of 10 queries by 10 keys, or 2 of 20 by 10
     assert (msgspec.structs.astuple(alone), msgspec.structs.astuple(shared)) == ((4, 10, 10, 2, 2), (2, 20, 10, 2, 2))
 
@@ -71,7 +67,7 @@ def test_alibi_s_slopes() -> None:
 
 def test_bucket_rows_by_hand() -> None:
     component = Full(heads=4, bias=Buckets(count=8, distance=20), scaled=False)
-    found = rows(component, at(10))
+    found = rows_of(component, at(10))
     # 8 buckets of 4 heads; 19 distances looked up, then laid out for 100 pairs
     assert (found["relative_bias"].params, found["relative_bias"].moved) == (32, 4 * (19 + 100))
     assert found["relative_bias"].once

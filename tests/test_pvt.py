@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from cases.base import Case
 from compared import given, referred
-from places import at
+from places import at, rows_of
 from references.local import windows
 from refused import refusals
 from specs import architecture_of, counted
@@ -29,16 +29,9 @@ from transformers_models import (
     weights_of,
 )
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
-
-
-def rows(component: SpatialReduction, spot: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(spot)}
-
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -47,7 +40,7 @@ def rows(component: SpatialReduction, spot: Place) -> dict[str, Operation]:
 @pytest.mark.parametrize("side", range(1, 20))
 def test_an_adaptive_pool_is_as_torch_cuts_it(side: int, pooled: int) -> None:
     cut = windows((side,), pooled)
-    found = rows(SpatialReduction(heads=1, pooled=pooled), at(side, dim=1))["pool"]
+    found = rows_of(SpatialReduction(heads=1, pooled=pooled), at(side, dim=1))["pool"]
     assert found.flops == sum(map(len, cut))
     assert found.reads_tokens == max(map(len, cut))
     numbers = torch.arange(side).double() ** 2

@@ -12,17 +12,12 @@ import places
 from specs import counted
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.sinkhorn import Sinkhorn
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.sinkhorn import SinkhornAttention
 
 at = partial(places.at, dim=8)
-
-
-def rows(component: Sinkhorn, spot: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(spot)}
 
 
 def torch_module(component: Sinkhorn, spot: Place) -> SinkhornAttention:

@@ -13,11 +13,9 @@ from specs import architecture_of, counted
 from transformers_models import CLASSES, EPS, compare, ours_of, parameters, put, take, theirs_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.layers.patch_merging import PatchMerging
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.window import Window
 from xfcost.torch_models.shared.leaves import Fused
 from xfcost.torch_models.tracing.trace import trace
@@ -27,10 +25,6 @@ V2 = {"score": "cosine", "bias": "log_cpb", "key_bias": False}
 
 def spot(*sides: int, dim: int = 4, fused: bool = False) -> Place:
     return Place(grid=Grid(sides), dim=dim, out_dim=2 * dim, fused=fused)
-
-
-def rows(component: Window | PatchMerging, where: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(where)}
 
 
 # By hand -------------------------------------------------------------------------------------------------------------
