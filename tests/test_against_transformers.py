@@ -8,32 +8,17 @@ from typing import Any
 import pytest
 from torch import nn
 
-from transformers_models import (
-    CLASSES,
-    EPS,
-    compare,
-    copy_block,
-    ours_of,
-    put,
-    same_totals,
-    take,
-    theirs_of,
-    weights_of,
-)
+import transformers_models as hf
 
 
 def theirs_vit(**settings: Any) -> nn.Module:
-    settings = {"layer_norm_eps": EPS, "num_labels": CLASSES} | settings
-    return theirs_of("ViTForImageClassification", **settings)
+    settings = {"layer_norm_eps": hf.EPS, "num_labels": hf.CLASSES} | settings
+    return hf.theirs_of("ViTForImageClassification", **settings)
 
 
 def theirs_swin(**settings: Any) -> nn.Module:
-    settings = {"layer_norm_eps": EPS, "num_labels": CLASSES} | settings
-    return theirs_of("SwinForImageClassification", **settings)
-
-
-def theirs_gpt2(**settings: Any) -> nn.Module:
-    return theirs_of("GPT2LMHeadModel", **settings)
+    settings = {"layer_norm_eps": hf.EPS, "num_labels": hf.CLASSES} | settings
+    return hf.theirs_of("SwinForImageClassification", **settings)
 
 
 def vit_spec(size: tuple[int, int] = (32, 32), patch: int = 8) -> dict[str, Any]:
@@ -41,7 +26,7 @@ def vit_spec(size: tuple[int, int] = (32, 32), patch: int = 8) -> dict[str, Any]
         "input": {"kind": "image", "size": list(size)},
         "embed": [{"kind": "patch", "size": patch}, {"kind": "class_token"}, {"kind": "position"}],
         "stages": [{"dim": 12, "depth": 2, "block": [{"kind": "full", "heads": 3}, {"kind": "mlp"}]}],
-        "head": {"kind": "classifier", "pool": "class_token", "classes": CLASSES},
+        "head": {"kind": "classifier", "pool": "class_token", "classes": hf.CLASSES},
     }
 
 
@@ -58,7 +43,7 @@ def swin_spec(size: int, window: int) -> dict[str, Any]:
         "input": {"kind": "image", "size": size},
         "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}],
         "stages": [stage(0, 2, 2), stage(1, 4, 3), stage(2, 2, 6)],
-        "head": {"kind": "classifier", "pool": "mean", "classes": CLASSES},
+        "head": {"kind": "classifier", "pool": "mean", "classes": hf.CLASSES},
     }
 
 
@@ -73,40 +58,40 @@ def gpt2_spec(length: int) -> dict[str, Any]:
 
 
 def copied_vit(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = weights_of(theirs), ours.streams[0]
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
     patch, token, position = stream.embed
-    put(patch.projection, weights, "vit.embeddings.patch_embeddings.projection")
-    token.prepend.weight.copy_(take(weights, "vit.embeddings.cls_token"))
-    position.table.weight.copy_(take(weights, "vit.embeddings.position_embeddings")[0])
+    weights.put(patch.projection, "vit.embeddings.patch_embeddings.projection")
+    token.prepend.weight.copy_(weights.take("vit.embeddings.cls_token"))
+    position.table.weight.copy_(weights.take("vit.embeddings.position_embeddings")[0])
     for number, block in enumerate(stream.stages[0].run):
-        copy_block("vit", block, weights, f"vit.layers.{number}.")
-    put(ours.head.norm, weights, "vit.layernorm")
-    put(ours.head.linear, weights, "classifier")
+        hf.copy_block("vit", block, weights, f"vit.layers.{number}.")
+    weights.put(ours.head.norm, "vit.layernorm")
+    weights.put(ours.head.linear, "classifier")
     assert not weights
 
 
 def copied_swin(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = weights_of(theirs), ours.streams[0]
-    put(stream.embed[0].projection, weights, "swin.embeddings.patch_embeddings.projection")
-    put(stream.embed[0].norm, weights, "swin.embeddings.norm")
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
+    weights.put(stream.embed[0].projection, "swin.embeddings.patch_embeddings.projection")
+    weights.put(stream.embed[0].norm, "swin.embeddings.norm")
     for index, stage in enumerate(stream.stages):
         if index:  # our merging opens a stage, theirs closes the one before
-            put(stage.enter[0].norm, weights, f"swin.encoder.layers.{index - 1}.downsample.norm")
-            put(stage.enter[0].reduction, weights, f"swin.encoder.layers.{index - 1}.downsample.reduction")
+            weights.put(stage.enter[0].norm, f"swin.encoder.layers.{index - 1}.downsample.norm")
+            weights.put(stage.enter[0].reduction, f"swin.encoder.layers.{index - 1}.downsample.reduction")
         for number, block in enumerate(stage.run):
-            copy_block("swin", block, weights, f"swin.encoder.layers.{index}.blocks.{number}.")
-    put(ours.head.norm, weights, "swin.layernorm")
-    put(ours.head.linear, weights, "classifier")
+            hf.copy_block("swin", block, weights, f"swin.encoder.layers.{index}.blocks.{number}.")
+    weights.put(ours.head.norm, "swin.layernorm")
+    weights.put(ours.head.linear, "classifier")
     assert not weights
 
 
 def copied_gpt2(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = weights_of(theirs), ours.streams[0]
-    ours.shared["embedding"].weight.copy_(take(weights, "transformer.wte.weight"))
-    stream.embed[1].table.weight.copy_(take(weights, "transformer.wpe.weight"))
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
+    ours.shared["embedding"].weight.copy_(weights.take("transformer.wte.weight"))
+    stream.embed[1].table.weight.copy_(weights.take("transformer.wpe.weight"))
     for number, block in enumerate(stream.stages[0].run):
-        copy_block("gpt2", block, weights, f"transformer.h.{number}.")
-    put(ours.head.norm, weights, "transformer.ln_f")
+        hf.copy_block("gpt2", block, weights, f"transformer.h.{number}.")
+    weights.put(ours.head.norm, "transformer.ln_f")
     assert not weights
 
 
@@ -116,8 +101,8 @@ def test_vit_with_their_weights(size: tuple[int, int], attention: str, tmp_path:
     theirs = theirs_vit(
         hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=48, image_size=size, patch_size=8
     )
-    ours = ours_of(vit_spec(size), tmp_path, batch=2, dtype="float64", attention=attention)
-    compare(theirs, ours, copied_vit, tolerance=1e-6)  # their softmax runs in float32
+    ours = hf.ours_of(vit_spec(size), tmp_path, batch=2, dtype="float64", attention=attention)
+    hf.compare(theirs, ours, copied_vit, tolerance=1e-6)  # their softmax runs in float32
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
@@ -134,18 +119,18 @@ def test_swin_with_their_weights(size: int, window: int, attention: str, tmp_pat
     theirs = theirs_swin(
         embed_dim=12, depths=[2, 4, 2], num_heads=[2, 3, 6], image_size=size, patch_size=4, window_size=window
     )
-    ours = ours_of(swin_spec(size, window), tmp_path, batch=2, dtype="float64", attention=attention)
-    compare(theirs, ours, copied_swin, tolerance=1e-6)  # their softmax runs in float32
+    ours = hf.ours_of(swin_spec(size, window), tmp_path, batch=2, dtype="float64", attention=attention)
+    hf.compare(theirs, ours, copied_swin, tolerance=1e-6)  # their softmax runs in float32
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 @pytest.mark.parametrize("length", [1, 2, 11, 16])
 def test_gpt2_with_their_weights(length: int, attention: str, tmp_path: Path) -> None:
-    theirs = theirs_gpt2(
+    theirs = hf.theirs_gpt2(
         vocab_size=29, n_positions=16, n_embd=12, n_layer=2, n_head=3, bos_token_id=0, eos_token_id=0, use_cache=False
     )
-    ours = ours_of(gpt2_spec(length), tmp_path, batch=2, dtype="float64", attention=attention)
-    compare(theirs, ours, copied_gpt2, tolerance=1e-10)
+    ours = hf.ours_of(gpt2_spec(length), tmp_path, batch=2, dtype="float64", attention=attention)
+    hf.compare(theirs, ours, copied_gpt2, tolerance=1e-10)
 
 
 # Presets at full size, on `meta` ─────────────────────────────────────────────────────────────────────────────────────
@@ -175,7 +160,7 @@ def swin(dim: int, depth: int, heads: int, size: int = 224) -> nn.Module:
 
 
 def gpt2(dim: int, depth: int, heads: int) -> nn.Module:
-    return theirs_gpt2(n_embd=dim, n_layer=depth, n_head=heads, use_cache=False)
+    return hf.theirs_gpt2(n_embd=dim, n_layer=depth, n_head=heads, use_cache=False)
 
 
 PRESETS: dict[str, tuple[Any, ...]] = {
@@ -211,4 +196,4 @@ PRESETS: dict[str, tuple[Any, ...]] = {
 def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
     make, *sizes = PRESETS[preset]
     # A causal model looks into a mask that isn't given, which `meta` can't answer.
-    same_totals(preset, lambda: make(*sizes), masked=make is gpt2)
+    hf.same_totals(preset, lambda: make(*sizes), masked=make is gpt2)

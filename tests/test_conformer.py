@@ -14,7 +14,7 @@ import xfcost
 from places import at
 from specs import counted
 from strategies import counted_spec, placed
-from transformers_models import parameters, put, scrambled, take, transformers, weights_of
+from transformers_models import TheirWeights, parameters, scrambled, transformers
 from xfcost.formulas.component import Place
 from xfcost.layers.fold_axis import FoldAxis
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
@@ -142,28 +142,28 @@ def test_a_block_has_theirs_parameters(name: str, dim: int, heads: int) -> None:
 
 def copied(block: nn.Module, theirs: nn.Module) -> None:
     """Their weights into ours."""
-    weights = weights_of(theirs)
+    weights = TheirWeights(theirs)
     first, attention, convolution, second, last = block
     for ours, number in ((first, 1), (second, 2)):
-        put(ours.residual_norm, weights, f"norm_feed_forward{number}")
-        put(ours.inner.fc1, weights, f"feed_forward{number}.linear1")
-        put(ours.inner.fc2, weights, f"feed_forward{number}.linear2")
-    put(attention.residual_norm, weights, "norm_self_att")
-    put(attention.inner.q, weights, "self_attn.q_proj")
-    put(attention.inner.out, weights, "self_attn.o_proj")
+        weights.put(ours.residual_norm, f"norm_feed_forward{number}")
+        weights.put(ours.inner.fc1, f"feed_forward{number}.linear1")
+        weights.put(ours.inner.fc2, f"feed_forward{number}.linear2")
+    weights.put(attention.residual_norm, "norm_self_att")
+    weights.put(attention.inner.q, "self_attn.q_proj")
+    weights.put(attention.inner.out, "self_attn.o_proj")
     for kind, parameter in attention.inner.kv.named_parameters():
-        parameter.copy_(torch.cat([take(weights, f"self_attn.{name}_proj.{kind}") for name in "kv"]))
+        parameter.copy_(torch.cat([weights.take(f"self_attn.{name}_proj.{kind}") for name in "kv"]))
     core = attention.inner.core
-    core.r.weight.copy_(beside(take(weights, "self_attn.relative_k_proj.weight")))
-    core.content_bias.weight.copy_(take(weights, "self_attn.bias_u").flatten()[None])
-    core.position_bias.weight.copy_(take(weights, "self_attn.bias_v").flatten()[None])
-    put(convolution.residual_norm, weights, "norm_conv")
+    core.r.weight.copy_(beside(weights.take("self_attn.relative_k_proj.weight")))
+    core.content_bias.weight.copy_(weights.take("self_attn.bias_u").flatten()[None])
+    core.position_bias.weight.copy_(weights.take("self_attn.bias_v").flatten()[None])
+    weights.put(convolution.residual_norm, "norm_conv")
     for ours, name in ((convolution.inner.pointwise1, "conv1"), (convolution.inner.pointwise2, "conv2")):
-        ours.weight.copy_(take(weights, f"conv.pointwise_{name}.weight")[..., 0])
-        ours.bias.copy_(take(weights, f"conv.pointwise_{name}.bias"))
-    put(convolution.inner.depthwise, weights, "conv.depthwise_conv")
+        ours.weight.copy_(weights.take(f"conv.pointwise_{name}.weight")[..., 0])
+        ours.bias.copy_(weights.take(f"conv.pointwise_{name}.bias"))
+    weights.put(convolution.inner.depthwise, "conv.depthwise_conv")
     convolution.inner.norm.load_state_dict(theirs.conv.norm.state_dict())
-    put(last.inner.norm, weights, "norm_out")
+    weights.put(last.inner.norm, "norm_out")
 
 
 def beside(interleaved: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import places
 from refused import refusals
-from transformers_models import compare, ours_of, put, put_joined, take, theirs_of, weights_of
+from transformers_models import TheirWeights, compare, ours_of, theirs_of
 from xfcost.formulas.component import Place
 from xfcost.layers.upsample import Upsample
 from xfcost.ledger.errors import ComponentError, SpecError
@@ -107,31 +107,31 @@ def theirs_funnel(*, decoder: int = 0, **settings: Any) -> nn.Module:
 
 def copied(theirs: nn.Module, ours: Any) -> None:
     """Their weights into ours, every one of them."""
-    weights, stream = weights_of(theirs), ours.streams[0]
+    weights, stream = TheirWeights(theirs), ours.streams[0]
     token, normed = stream.embed
-    put(token.lookup, weights, "embeddings.word_embeddings")
-    put(normed.norm, weights, "embeddings.layer_norm")
+    weights.put(token.lookup, "embeddings.word_embeddings")
+    weights.put(normed.norm, "embeddings.layer_norm")
     for index, stage in enumerate(stream.stages):
         for number, (mixer, mlp) in enumerate(stage.run):
             copied_layer(weights, f"encoder.blocks.{index}." if index < 3 else "decoder.layers.", number, mixer, mlp)
     assert not weights
 
 
-def copied_layer(weights: dict[str, Tensor], block: str, number: int, mixer: Any, mlp: Any) -> None:
+def copied_layer(weights: TheirWeights, block: str, number: int, mixer: Any, mlp: Any) -> None:
     layer, inner, core = f"{block}{number}.", mixer.inner, mixer.inner.core
     theirs = f"{layer}attention."
-    put(inner.q, weights, f"{theirs}q_head")
-    put_joined(inner.kv, weights, *(f"{theirs}{letter}_head" for letter in "kv"))
-    core.r.weight.copy_(take(weights, f"{theirs}r_kernel").flatten(1).T)
-    core.content_bias.weight.copy_(take(weights, f"{theirs}r_w_bias").reshape(1, -1))
-    core.position_bias.weight.copy_(take(weights, f"{theirs}r_r_bias").reshape(1, -1))
-    core.type_bias.weight.copy_(take(weights, f"{theirs}r_s_bias").reshape(1, -1))
-    core.types.weight.copy_(take(weights, f"{theirs}seg_embed").flatten(1))
-    put(inner.out, weights, f"{theirs}post_proj")
-    put(mixer.residual_norm, weights, f"{theirs}layer_norm")
-    put(mlp.inner.fc1, weights, f"{layer}ffn.linear_1")
-    put(mlp.inner.fc2, weights, f"{layer}ffn.linear_2")
-    put(mlp.residual_norm, weights, f"{layer}ffn.layer_norm")
+    weights.put(inner.q, f"{theirs}q_head")
+    weights.put_joined(inner.kv, *(f"{theirs}{letter}_head" for letter in "kv"))
+    core.r.weight.copy_(weights.take(f"{theirs}r_kernel").flatten(1).T)
+    core.content_bias.weight.copy_(weights.take(f"{theirs}r_w_bias").reshape(1, -1))
+    core.position_bias.weight.copy_(weights.take(f"{theirs}r_r_bias").reshape(1, -1))
+    core.type_bias.weight.copy_(weights.take(f"{theirs}r_s_bias").reshape(1, -1))
+    core.types.weight.copy_(weights.take(f"{theirs}seg_embed").flatten(1))
+    weights.put(inner.out, f"{theirs}post_proj")
+    weights.put(mixer.residual_norm, f"{theirs}layer_norm")
+    weights.put(mlp.inner.fc1, f"{layer}ffn.linear_1")
+    weights.put(mlp.inner.fc2, f"{layer}ffn.linear_2")
+    weights.put(mlp.residual_norm, f"{layer}ffn.layer_norm")
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])

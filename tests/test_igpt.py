@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from specs import counted
-from transformers_models import ours_of, parameters, put, scrambled, take, theirs_of, weights_of
+from transformers_models import TheirWeights, ours_of, parameters, scrambled, theirs_of
 from whole_probe import probe
 from xfcost.counting.forward import count
 
@@ -48,28 +48,28 @@ def theirs_igpt(**settings: Any) -> nn.Module:
 
 def copied_igpt(theirs: nn.Module, ours: Any) -> None:
     """Their weights in ours, their biases being nothing."""
-    weights, stream = weights_of(theirs), ours.streams[0]
+    weights, stream = TheirWeights(theirs), ours.streams[0]
     biases = [name for name in weights if name.endswith(("c_attn.bias", ".c_fc.bias", ".c_proj.bias"))]
     for name in biases:
         weights.pop(name).zero_()
     token, shift, position = stream.embed
-    colours = take(weights, "transformer.wte.weight")
+    colours = weights.take("transformer.wte.weight")
     token.lookup.weight.copy_(colours[:COLOURS])
     shift.shift.weight.copy_(colours[COLOURS])
-    position.table.weight.copy_(take(weights, "transformer.wpe.weight"))
+    position.table.weight.copy_(weights.take("transformer.wpe.weight"))
     for number, (mixer, mlp) in enumerate(stream.stages[0].run):
         there = f"transformer.h.{number}."
-        put(mixer.residual_norm, weights, f"{there}ln_1")
-        put(mlp.residual_norm, weights, f"{there}ln_2")
+        weights.put(mixer.residual_norm, f"{there}ln_1")
+        weights.put(mlp.residual_norm, f"{there}ln_2")
         for module, name in (
             (mixer.inner.qkv, "attn.c_attn"),
             (mixer.inner.out, "attn.c_proj"),
             (mlp.inner.fc1, "mlp.c_fc"),
             (mlp.inner.fc2, "mlp.c_proj"),
         ):
-            module.weight.copy_(take(weights, f"{there}{name}.weight").T)
-    put(ours.head.norm, weights, "transformer.ln_f")
-    ours.head.linear.weight.copy_(take(weights, "lm_head.weight"))
+            module.weight.copy_(weights.take(f"{there}{name}.weight").T)
+    weights.put(ours.head.norm, "transformer.ln_f")
+    ours.head.linear.weight.copy_(weights.take("lm_head.weight"))
     assert not weights
 
 

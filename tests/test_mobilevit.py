@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from places import at
 from specs import counted
 from strategies import counted_spec, placed
-from transformers_models import put, same_totals, scrambled, take, theirs_of, weights_of
+from transformers_models import TheirWeights, same_totals, scrambled, theirs_of
 from xfcost.formulas.component import Residual
 from xfcost.layers.dense import Dense
 from xfcost.ledger.errors import ComponentError, SpecError
@@ -150,7 +150,7 @@ def test_a_preset_has_their_parameters_and_macs(name: str) -> None:
 
 def put_normed(conv: nn.Module, norm: nn.Module, model: nn.Module, name: str) -> None:
     """A convolution of theirs and its norm, running statistics too."""
-    put(conv, weights_of(model), f"{name}.convolution")
+    TheirWeights(model).put(conv, f"{name}.convolution")
     norm.load_state_dict(model.get_submodule(f"{name}.normalization").state_dict())
 
 
@@ -162,7 +162,7 @@ def put_inverted(block: Any, model: nn.Module, name: str) -> None:
 
 def copied(ours: Model, model: nn.Module) -> None:
     """Their weights into ours."""
-    weights = weights_of(model)
+    weights = TheirWeights(model)
     stream, encoder = ours.streams[0], "mobilevit.encoder.layer"
     put_normed(stream.embed[0].conv, stream.embed[0].norm, model, "mobilevit.conv_stem")
     first, second, *rest = stream.stages
@@ -175,28 +175,28 @@ def copied(ours: Model, model: nn.Module) -> None:
         name = f"{encoder}.{2 + number}"
         put_inverted(given.run[0][0].inner, model, f"{name}.downsampling_layer")
         put_normed(transformer.enter[0].conv, transformer.enter[0].norm, model, f"{name}.conv_kxk")
-        put(transformer.enter[1].conv, weights, f"{name}.conv_1x1.convolution")
+        weights.put(transformer.enter[1].conv, f"{name}.conv_1x1.convolution")
         for layer, (attention, mlp) in enumerate(transformer.run):
             put_layer(attention, mlp, weights, f"{name}.transformer.layer.{layer}")
         normed, projection, _, fusion = after.enter
-        put(normed.norm, weights, f"{name}.layernorm")
+        weights.put(normed.norm, f"{name}.layernorm")
         put_normed(projection.conv, projection.norm, model, f"{name}.conv_projection")
         put_normed(fusion.conv, fusion.norm, model, f"{name}.fusion")
     dense = rest[-1].run[0][0].inner
-    dense.linear.weight.copy_(take(weights, "mobilevit.conv_1x1_exp.convolution.weight").flatten(1))
+    dense.linear.weight.copy_(weights.take("mobilevit.conv_1x1_exp.convolution.weight").flatten(1))
     dense.norm.load_state_dict(model.mobilevit.conv_1x1_exp.normalization.state_dict())
-    put(ours.head.linear, weights, "classifier")
+    weights.put(ours.head.linear, "classifier")
 
 
-def put_layer(attention: Any, mlp: Any, weights: dict[str, Tensor], name: str) -> None:
+def put_layer(attention: Any, mlp: Any, weights: TheirWeights, name: str) -> None:
     for kind, parameter in attention.inner.qkv.named_parameters():
         there = [f"{name}.attention.attention.{part}.{kind}" for part in ("query", "key", "value")]
-        parameter.copy_(torch.cat([take(weights, one) for one in there]))
-    put(attention.inner.out, weights, f"{name}.attention.output.dense")
-    put(attention.residual_norm, weights, f"{name}.layernorm_before")
-    put(mlp.inner.fc1, weights, f"{name}.intermediate.dense")
-    put(mlp.inner.fc2, weights, f"{name}.output.dense")
-    put(mlp.residual_norm, weights, f"{name}.layernorm_after")
+        parameter.copy_(torch.cat([weights.take(one) for one in there]))
+    weights.put(attention.inner.out, f"{name}.attention.output.dense")
+    weights.put(attention.residual_norm, f"{name}.layernorm_before")
+    weights.put(mlp.inner.fc1, f"{name}.intermediate.dense")
+    weights.put(mlp.inner.fc2, f"{name}.output.dense")
+    weights.put(mlp.residual_norm, f"{name}.layernorm_after")
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])

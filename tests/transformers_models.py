@@ -38,6 +38,10 @@ def theirs_of(name: str, **settings: Any) -> nn.Module:
     return model(config).eval().requires_grad_(requires_grad=False)
 
 
+def theirs_gpt2(**settings: Any) -> nn.Module:
+    return theirs_of("GPT2LMHeadModel", **settings)
+
+
 def ours_of(data: dict[str, Any], folder: Path, **run: Any) -> tuple[Architecture, BuiltModel]:
     architecture = placed(data, folder, **run)
     return architecture, build(architecture, "cpu")
@@ -51,46 +55,45 @@ def scrambled(model: nn.Module) -> nn.Module:
     return model
 
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    return dict(model.named_parameters())
+class TheirWeights(dict[str, Tensor]):
+    """A model's parameters by name. Each is taken out, so that what is left over at the end was forgotten."""
+
+    def __init__(self, model: nn.Module, prefix: str = "") -> None:
+        super().__init__({name.removeprefix(prefix): weight for name, weight in model.named_parameters()})
+
+    def take(self, name: str) -> Tensor:
+        return self.pop(name)
+
+    def put(self, module: nn.Module, name: str) -> None:
+        """One of their modules as one of ours."""
+        self.put_joined(module, name)
+
+    def put_joined(self, module: nn.Module, *names: str) -> None:
+        """Several of their projections, one after the other, as one of ours."""
+        for kind, parameter in module.named_parameters(recurse=False):
+            parameter.copy_(torch.cat([self.take(f"{name}.{kind}") for name in names]))
 
 
-def take(weights: dict[str, Tensor], name: str) -> Tensor:
-    """Out of `weights`, so that what is left over at the end was forgotten."""
-    return weights.pop(name)
-
-
-def put(module: nn.Module, weights: dict[str, Tensor], name: str) -> None:
-    for kind, parameter in module.named_parameters(recurse=False):
-        parameter.copy_(take(weights, f"{name}.{kind}"))
-
-
-def put_joined(module: nn.Module, weights: dict[str, Tensor], *names: str) -> None:
-    """Several of their projections, one after the other, as one of ours."""
-    for kind, parameter in module.named_parameters(recurse=False):
-        parameter.copy_(torch.cat([take(weights, f"{name}.{kind}") for name in names]))
-
-
-def put_embeddings(embed: Any, weights: dict[str, Tensor], first: int = 0) -> None:
+def put_embeddings(embed: Any, weights: TheirWeights, first: int = 0) -> None:
     """Tokens, positions, token types and the norm over them; their positions begin with row `first`."""
     token, position, kinds, normed = embed
-    put(token.lookup, weights, "embeddings.word_embeddings")
-    position.table.weight.copy_(take(weights, "embeddings.position_embeddings.weight").roll(-first, dims=0))
-    put(kinds.lookup, weights, "embeddings.token_type_embeddings")
-    put(normed.norm, weights, "embeddings.LayerNorm")
+    weights.put(token.lookup, "embeddings.word_embeddings")
+    position.table.weight.copy_(weights.take("embeddings.position_embeddings.weight").roll(-first, dims=0))
+    weights.put(kinds.lookup, "embeddings.token_type_embeddings")
+    weights.put(normed.norm, "embeddings.LayerNorm")
 
 
-def put_layer(mixer: Any, mlp: Any, weights: dict[str, Tensor], layer: str, attention: Any) -> None:
+def put_layer(mixer: Any, mlp: Any, weights: TheirWeights, layer: str, attention: Any) -> None:
     """A layer, its `attention` (the module of `mixer` that holds the projections) included."""
-    put_joined(attention.qkv, weights, *(f"{layer}attention.self.{name}" for name in ("query", "key", "value")))
-    put(attention.out, weights, f"{layer}attention.output.dense")
-    put(mixer.residual_norm, weights, f"{layer}attention.output.LayerNorm")
-    put(mlp.inner.fc1, weights, f"{layer}intermediate.dense")
-    put(mlp.inner.fc2, weights, f"{layer}output.dense")
-    put(mlp.residual_norm, weights, f"{layer}output.LayerNorm")
+    weights.put_joined(attention.qkv, *(f"{layer}attention.self.{name}" for name in ("query", "key", "value")))
+    weights.put(attention.out, f"{layer}attention.output.dense")
+    weights.put(mixer.residual_norm, f"{layer}attention.output.LayerNorm")
+    weights.put(mlp.inner.fc1, f"{layer}intermediate.dense")
+    weights.put(mlp.inner.fc2, f"{layer}output.dense")
+    weights.put(mlp.residual_norm, f"{layer}output.LayerNorm")
 
 
-# Where a tensor of ours stands in their models; `|` joins the parts of a fused projection.
+# Where a tensor of ours stands in their models.
 BLOCK = {
     "norm": {"vit": "layernorm_before", "swin": "layernorm_before", "gpt2": "ln_1"},
     "norm2": {"vit": "layernorm_after", "swin": "layernorm_after", "gpt2": "ln_2"},
@@ -100,13 +103,13 @@ BLOCK = {
 }
 
 
-def copy_block(family: str, block: Any, weights: dict[str, Tensor], prefix: str) -> None:
+def copy_block(family: str, block: Any, weights: TheirWeights, prefix: str) -> None:
     """Their block's weights into ours: a mixer and an MLP, each after its norm."""
     mixer, mlp = block
 
     def put(module: nn.Module, *names: str) -> None:
         for kind in ("weight", "bias"):
-            whole = torch.cat([take(weights, f"{prefix}{name}.{kind}") for name in names])
+            whole = torch.cat([weights.take(f"{prefix}{name}.{kind}") for name in names])
             turned = family == "gpt2" and whole.ndim == 2 and "norm" not in names[0]
             getattr(module, kind).copy_(whole.T if turned else whole)
 
@@ -118,7 +121,7 @@ def copy_block(family: str, block: Any, weights: dict[str, Tensor], prefix: str)
     put(mlp.inner.fc1, BLOCK["fc1"][family])
     put(mlp.inner.fc2, BLOCK["fc2"][family])
     if family == "swin":
-        table = take(weights, f"{prefix}attention.relative_position_bias.relative_position_bias_table")
+        table = weights.take(f"{prefix}attention.relative_position_bias.relative_position_bias_table")
         mixer.inner.relative_bias.weight.copy_(table)
 
 
